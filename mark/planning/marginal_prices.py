@@ -1,21 +1,21 @@
-"""The price list: what one more request and one more miss cost now, as the planner prices them.
+"""The price list: the present cost of one more request and of one more miss, as the planner prices them.
 
-What ready capacity x has no room for costs the planner usd x E[overflow(D, x)] a second (`OverflowPrice`,
-mark/planning/demand/served_load.py), D being the load that is believed of the coming minute. So one more request costs
+The load that ready capacity x has no room for costs the planner usd x E[overflow(D, x)] a second (`OverflowPrice`,
+mark/planning/demand/served_load.py), D being the believed load of the coming minute. So one more request costs
 
     usd_per_request = usd x E[d overflow(D, x) / dD],
 
-which is 0 while there is room, for instances are paid whether they are busy or not, and `usd` where everything
+which is 0 while there is room, because instances are paid whether they are busy or not, and `usd` where everything
 overflows: a function's call, or a miss. In between it is the newsvendor's price, `usd` times the chance that this
 request is one too many. And one more miss is worth
 
     usd_per_miss = usd,
 
-for at that price the plan avoids it: by a function's call where functions answer in time. Where they do not, it is the
-price that keeps the promise at its confidence (mark/planning/demand/promise_price.py), with the call that a late
-request makes besides.
+because at that price the plan avoids it: by a function's call if functions answer in time. Otherwise it is the price
+that keeps the promise at its confidence (mark/planning/demand/promise_price.py), plus the call that a late request also
+makes.
 
-What a millisecond of RT_max costs takes more plans: `mark.studies.decision`.
+The price of a millisecond of RT_max takes more plans: `mark.studies.decision`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.planner import PlanningContext
 from mark.planning.resolve import buyable
 
-_MORE = 0.05  # of the load, by which it is told what one more request costs
+_MORE = 0.05  # share of the load that is added to find the price of one more request
 
 
 def price_list(
@@ -53,10 +53,10 @@ def price_list(
     forecast: Forecast | None,
     usd_per_miss: float | None = None,
 ) -> PriceList:
-    """Prices where `ready` instances serve, by offer; marginal ones are of the first step of `forecast`.
+    """Return prices while `ready` instances serve, by offer; marginal ones are of the first step of `forecast`.
 
-    `usd_per_miss` is that of the plan in force, where it has one.
-    Without a forecast only what does not depend on the load is known. Offers that are not the service's hold nothing.
+    `usd_per_miss` is the price of the plan in force, if it has one. Without a forecast only prices that do not depend
+    on the load are known. Offers of other services count as without capacity.
     """
     marginal = _marginal(resolved, ready, forecast, usd_per_miss)
     served = resolved.offers or resolved.function is not None
@@ -83,16 +83,16 @@ def _marginal(
 
 
 def prices_of(plan: Plan, context: PlanningContext) -> PriceList:
-    """The price list where a plan was made; a first fleet is ready at once."""
+    """Return the price list of the moment when a plan was made; a first fleet is ready immediately."""
     ready = plan.counts if context.first else context.fleet.ready()
     return price_list(context.resolved, ready, context.forecast, plan.usd_per_miss)
 
 
 def planned_usd(resolved: ResolvedService, held: Mapping[str, int]) -> float:
-    """What a request costs of instances that carry the load they are planned for; `held` counts them by offer.
+    """Return the price of a request on instances that carry their planned load; `held` counts them by offer.
 
-    It is not a share of today's load: one idle instance would then price its model out of every selection. Without
-    instances the cheapest offer counts that lasts, and the function where there is no offer.
+    It does not use today's load, because one idle instance would then price its model out of every selection. Without
+    instances the cheapest lasting offer counts, and without offers the function.
     """
     pairs = list(zip(resolved.offers, resolved.candidates, strict=True))
     capacity_rps = sum(held.get(offer.name, 0) * one.capacity_rps for offer, one in pairs)
@@ -121,6 +121,6 @@ def _prices(
         late, called = of_one_more(lateness.shares.late_at), of_one_more(lateness.shares.calls_at)
         return PriceList(price.usd * late + call_usd * called, price.usd)
     left_rps = float(np.dot(weights, overflow_rps(demand_rps, capacity, lateness.patience_s)))
-    # Beyond what functions may take, one more is refused.
+    # Beyond the functions' limit one more request is refused.
     usd = price.usd if left_rps <= price.capped_rps else price.refused_usd
     return PriceList(usd * float(np.dot(weights, overflow_slope(demand_rps, capacity, lateness.patience_s))), usd)

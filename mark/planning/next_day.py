@@ -1,10 +1,10 @@
-"""The bill of the next day as an interval, and how likely the promise is kept: decided from the days that were seen.
+"""The bill of the next day as an interval, and how likely the promise is kept, by the days that were seen.
 
 Three forecasts of a day are planned in whole instances: yesterday, the day a week ago and the median of the last seven
-days. The dollars of these plans are multiplied by the ratio of past bills to their plans, and averaged in logarithms.
-A forecast whose errors were small counts more. The errors of this average on past days are the width of the interval;
-its level moves with the misses (adaptive conformal prediction, Gibbs and Candes 2021). The promise is judged by a
-logistic map of how far the late requests of the past days stayed below the share that the promise allows.
+days. The dollars of these plans are multiplied by the ratio of past bills to their plans, and averaged in logarithms. A
+forecast whose errors were small counts more. The errors of this average on past days are the width of the interval; its
+level moves with the misses (adaptive conformal prediction, Gibbs and Candes 2021). The promise is judged by a logistic
+map of how far the late requests of the past days stayed below the share that the promise allows.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 
 HALF_HOUR_S = 1800.0
 DAY = 48  # half hours
-LEAST_WINDOWS = 9  # among fewer errors even the largest is exceeded on more than one of ten days
+LEAST_WINDOWS = 9  # with fewer errors, even the largest is exceeded on more than one of ten days
 _EVERY = DAY // 2  # half hours from one past day to the next one
 _WEEK = 7
 _KEPT_WINDOWS = 60
-_MISS = 0.1  # of the days the bill may lie outside
-_LEARNT = 0.02  # of a miss, by which the level moves
+_MISS = 0.1  # the bill may lie outside on this share of the days
+_LEARNT = 0.02  # step of the level for each miss
 _MOST_MISS = 0.3
-_BEYOND = 1.3  # times the largest error, where the level asks for more than was ever seen
+_BEYOND = 1.3  # factor on the largest error, if the level asks for more than was ever seen
 _LEAST_USD = 1e-9
 _LEAST_LATE = 1e-4
-# Of the bills of `mark` on the demo and on ten days of five families (docs/results.md): 0.88 to 1.17 times their plans.
-BILL_OF_PLAN = 1.0  # where no bill is known
-BILL_SPREAD = 0.2  # logarithm of the error of that
+# Bills of `mark` on the demo and on ten days of five families (docs/results.md) were 0.88 to 1.17 times their plans.
+BILL_OF_PLAN = 1.0  # if no bill is known
+BILL_SPREAD = 0.2  # error of its logarithm
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
-UNREST_FACTOR = 2.3  # the logarithm of a bill over its forecast, in units of the day's unrest
+UNREST_FACTOR = 2.3  # error of the logarithm of a bill over its forecast, in units of the day's unrest
 LEAST_UNREST = 0.02
-PROMISE_MAP = (0.0, 1.5)  # of the margin to the log odds
+PROMISE_MAP = (0.0, 1.5)  # from the margin to the log odds
 
 PlanUsd = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenHalfHours:
-    """The past by half hours, the last one ends now; NaN where nothing is known.
+    """The past by half hours, the last of which ends now; NaN for unknown values.
 
     `usd` are dollars of a real bill, `late` is the share of the requests that was late or refused.
     """
@@ -55,7 +55,7 @@ class SeenHalfHours:
 
 @dataclass(frozen=True, slots=True)
 class BillInterval:
-    """In nine of ten days the bill lies within [low, high]; `calibrated` by the bills of `past_windows` days."""
+    """The bill lies within [low, high] on nine of ten days; `calibrated` by the bills of `past_windows` days."""
 
     low: float
     high: float
@@ -74,7 +74,7 @@ class BillInterval:
 
 @dataclass(frozen=True, slots=True)
 class KeptProbability:
-    """How likely the promise is kept over the next day; `calibrated` by the days that kept or missed it."""
+    """The probability that the promise is kept over the next day; `calibrated` by the days that kept or missed it."""
 
     probability: float
     calibrated: bool
@@ -85,7 +85,7 @@ class KeptProbability:
 
 @dataclass(frozen=True, slots=True)
 class NextDay:
-    """The day after now. `promise` is None where no late request is known and no planner states a confidence."""
+    """The day after now. `promise` is None if neither late shares nor a planner's confidence are known."""
 
     usd: BillInterval
     promise: KeptProbability | None
@@ -97,10 +97,10 @@ class NextDay:
 def next_day(
     seen: SeenHalfHours, allowed: float, plan_usd: PlanUsd, *, stated_confidence: float | None = None
 ) -> NextDay | None:
-    """The interval and the probability; None with less than a day of known traffic.
+    """Return the interval and the probability; None with less than a day of known traffic.
 
     `allowed` is the share of requests that may be late. `plan_usd` gives the dollars of a plan for rates of half hours,
-    of any shape. `stated_confidence` is the planner's own word, for want of late requests that were seen.
+    of any shape. `stated_confidence` is the planner's own, used if no late shares were observed.
     """
     known = np.isfinite(seen.rates_rps)
     if len(known) < DAY or known[-DAY:].mean() < 0.5 or not np.nansum(seen.rates_rps[-DAY:]) > 0.0:
@@ -137,15 +137,18 @@ def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: IntArray, plan
 
 
 def _forecasts(rates_rps: FloatArray, at: int) -> FloatArray:
-    """The three days that are believed at half hour `at`, (3, DAY); a day before the first one is the day before."""
+    """Return the three forecasts of the day at half hour `at`, (3, DAY).
+
+    With less than a week of past, yesterday replaces the day a week ago.
+    """
     past = np.array([rates_rps[at - DAY * p : at - DAY * (p - 1)] for p in range(1, _WEEK + 1) if at >= DAY * p])
     return np.array([past[0], past[_WEEK - 1] if len(past) == _WEEK else past[0], np.median(past, axis=0)])
 
 
 def conformal_width(errors: FloatArray) -> tuple[FloatArray, float | None]:
-    """Weights of the forecasts (3,), and the half width of the next day's interval; None with too few errors.
+    """Return weights of the forecasts (3,), and the half width of the next day's interval; None with too few errors.
 
-    `errors` (days, 3) are logarithms of the bill over each forecast, oldest first; days begin half a day apart, so that
+    `errors` (days, 3) are logarithms of the bill over each forecast, oldest first. Days begin half a day apart, so that
     two of them are not over when the next one begins. The last of them is over now.
     """
     level = _MISS
@@ -168,7 +171,7 @@ def _width(errors: FloatArray, level: float) -> tuple[FloatArray, float]:
 
 
 def unrest(rates_rps: FloatArray) -> float:
-    """How much the load of a day moves from one half hour to the next, as a standard deviation of logarithms."""
+    """Return how much the load of a day changes between half hours, as a standard deviation of logarithms."""
     return max(LEAST_UNREST, float(np.std(np.diff(np.log(rates_rps + 0.1 * rates_rps.mean())))))
 
 
@@ -190,14 +193,14 @@ def _promise(
 
 
 def kept_probability(late_shares: FloatArray, allowed: float) -> tuple[float, bool]:
-    """The probability that the next day keeps the promise, from the late shares of past days, oldest first.
+    """Return the probability that the next day keeps the promise, from the late shares of past days, oldest first.
 
-    Days begin half a day apart. The flag says whether there were enough to fit the map on them.
+    Days begin half a day apart. The flag says whether there were enough days to fit the map on them.
     """
     logs = np.log(late_shares + _LEAST_LATE)
     limit = math.log(allowed + _LEAST_LATE)
     levels = np.cumsum(logs) / np.arange(1, len(logs) + 1)
-    errors = logs[2:] - levels[:-2]  # the next day but one begins when a day is over
+    errors = logs[2:] - levels[:-2]  # when a day is over, the next day but one begins
     spreads = np.array([_spread(errors[: max(0, known - 2)]) for known in range(1, len(logs) + 1)])
     margins = (limit - levels) / spreads
     calibrated = len(errors) >= LEAST_WINDOWS
@@ -207,16 +210,16 @@ def kept_probability(late_shares: FloatArray, allowed: float) -> tuple[float, bo
 
 
 def _spread(errors: FloatArray) -> float:
-    """Of the errors so far, and of some that count until they are known."""
+    """Return the spread of the errors so far, with prior errors that count until there are enough."""
     return math.sqrt((float(errors @ errors) + _PRIOR_ERRORS * _PRIOR_SPREAD**2) / (len(errors) + _PRIOR_ERRORS))
 
 
 _PRIOR_ERRORS, _PRIOR_SPREAD = 4, 0.5
-_PRIOR_WEIGHT = 1.0  # of the shipped map, in days that count against it
+_PRIOR_WEIGHT = 1.0  # of the shipped map, in days
 
 
 def _logistic(margins: FloatArray, kept: BoolArray) -> tuple[float, float]:
-    """The likeliest map, drawn towards the shipped one: Newton's method on two numbers."""
+    """Return the likeliest map, drawn towards the shipped one: Newton's method on two numbers."""
     found = np.array(PROMISE_MAP)
     design = np.column_stack([np.ones(len(margins)), np.clip(margins, -10.0, 10.0)])
     for _ in range(25):

@@ -20,21 +20,22 @@ from mark.planning.market.spot import Belief
 
 @dataclass(frozen=True, slots=True)
 class PlanningContext:
-    """All a policy may look at. Rates in requests/s; offers by name.
+    """The input of a policy. Rates in requests/s; offers by name.
 
-    `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
-    once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap), `windows_rps`
-    are the rates of that minute's 5 s windows, the newest last, NaN where nothing was observed. `in_flight` requests
-    wait or are served now; None: not known.
-    `utilization` is the busy share of the ready instances of an offer over the last minute. `beliefs` is what was seen
-    of the market of an offer; an offer that is not named was never refused nor interrupted. `answered` is how the SLO
-    was kept so far in its window.
+    `first` is true for the plan of the first fleet (warm start): no instance runs yet, and all planned instances are
+    ready immediately, so lead times do not count. `last_minute_rps` is None before the first observation (or in a gap),
+    `windows_rps` are the rates of that minute's 5 s windows, the newest last, NaN where nothing was observed.
+    `in_flight` requests wait or are served now; None: not known.
+
+    `utilization` is the busy share of the ready instances of an offer over the last minute. `beliefs` are the
+    observations of an offer's market; an offer without one was never refused nor interrupted. `answered` counts the
+    answers in the SLO's window so far.
     """
 
     now_s: float
     resolved: ResolvedService
     fleet: Fleet
-    forecast: Forecast | None = None  # on 60 s steps, the first begins at now_s
+    forecast: Forecast | None = None  # on 60 s steps, the first of which begins at now_s
     last_minute_rps: float | None = None
     utilization: Mapping[str, float] = field(default_factory=dict)
     first: bool = False
@@ -45,20 +46,24 @@ class PlanningContext:
 
 
 class Planner(Protocol):
-    """A policy. Pure: equal arguments, equal results; the memory belongs to the caller and is never mutated."""
+    """The port of a policy. Pure: equal arguments, equal results; the memory belongs to the caller and is never
+    mutated.
+    """
 
     name: str
     needs_forecast: bool
     monitors_slo: bool  # does the controller's SLO monitor act beside it?
-    # May it be asked again between ticks, when more arrives than was believed, something is interrupted or the market
-    # refuses a launch? Where not, the controller buys the nearest thing itself.
+    # May it plan again between ticks, if more load arrives than believed, an instance is interrupted or the market
+    # refuses a launch? If not, the controller buys the nearest offer itself.
     replans: bool
 
     def begin(self) -> Any:
-        """The memory of a policy that has not planned yet."""
+        """Return the memory of a policy that has not planned yet."""
 
     def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, Any]:
-        """Decide. Raises Infeasible only when no offer of the resolved service can keep the SLO."""
+        """Return a plan and the new memory. Raises Infeasible only if no offer of the resolved service can keep the
+        SLO.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Policy:
     """A planner with the resolved service it plans for.
 
     `resolved` may differ from the service's own: SageMaker policies buy ml.* types, unbatched, without functions.
-    `bouncers`: is there admission control? Without it every request waits in an unbounded queue. `every_s`: how often a
+    `bouncers`: is there admission control? Otherwise every request waits in an unbounded queue. `every_s`: how often a
     simulation asks the planner, a whole part of a minute; forecasts are made once a minute.
     """
 

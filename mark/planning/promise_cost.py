@@ -1,7 +1,7 @@
-"""What the load of a service costs by RT_max: estimated from its profiles, with no forecast and no plan.
+"""The cost of a service's load by RT_max: estimated from its profiles, with no forecast and no plan.
 
-With more time larger batches fit, slower types and functions, so that the cost falls in steps. It is that of whole
-instances of one type, without any that stand ready for more load or are spread over zones; a plan has those as well.
+With more time larger batches fit, slower types and functions, so that the cost falls in steps. It is the cost of whole
+instances of one type, without instances that stand ready for more load or are spread over zones; a plan also has those.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.planning.resolve import choose_function, profile_of
 from mark.profiling.policy import candidate
 
-EPSILON_S = 1e-9  # times that differ by less are equal
+EPSILON_S = 1e-9  # times that differ by less count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseSteps:
-    """Cost by RT_max for one load: from each of `seconds` on, ascending, the $/h beside it, which fall."""
+    """Cost by RT_max for one load: from each of the ascending `seconds` on, the $/h beside it, which fall."""
 
     seconds: tuple[float, ...]
     usd_per_hour: tuple[float, ...]
 
     def usd_within(self, rt_max_s: float) -> float:
-        """$/h; infinite where nothing is so quick."""
+        """Return the $/h; infinite if no step is so quick."""
         place = bisect_right(self.seconds, rt_max_s + EPSILON_S)
         return self.usd_per_hour[place - 1] if place else math.inf
 
 
 class PromiseCost:
-    """Of one service, at the prices of its catalogue, for any load. Made once: that looks at every type and batch.
+    """The cost steps of one service, at the prices of its catalogue, for any load. Made once, because that visits every
+    batch.
 
-    Types whose only offers are burstables count where there are no others, as in plans.
+    Types whose only offers are burstables count only without others, as in plans.
     """
 
     def __init__(self, resolved: ResolvedService) -> None:
@@ -50,7 +51,7 @@ class PromiseCost:
         prices: dict[str, float] = {}
         for offer in steady:
             prices[offer.instance] = min(offer.usd_per_hour, prices.get(offer.instance, math.inf))
-        steps: list[tuple[float, float, float]] = []  # seconds, and from there on requests/s and $/h of an instance
+        steps: list[tuple[float, float, float]] = []  # seconds, and an instance's requests/s and $/h from there on
         for instance, usd_per_hour in sorted(prices.items()):
             profile = profile_of(resolved.profiles, instance)
             assert profile is not None
@@ -74,7 +75,7 @@ class PromiseCost:
             within_s = use.warm_s - EPSILON_S
 
     def steps(self, rps: float) -> PromiseSteps:
-        """For a load of `rps` requests/s."""
+        """Return the steps for a load of `rps` requests/s."""
         seconds, capacity_rps, price = self._instances.T
         usd = np.maximum(1.0, np.ceil(rps / capacity_rps)) * price
         seconds = np.append(seconds, [s for s, _ in self._functions])
@@ -82,13 +83,13 @@ class PromiseCost:
         return _falling(seconds, usd)
 
     def estimate(self, rt_max_s: float, rps: float) -> PromiseEstimate:
-        """Of this RT_max for this load, and of one that is `SLO_SHIFT` shorter and one that is as much longer."""
+        """Estimate this RT_max for this load, and two that are shorter and longer by the share `SLO_SHIFT`."""
         steps = self.steps(rps)
         return promise_estimate(rps, rt_max_s, SLO_SHIFT * rt_max_s, steps.usd_within)
 
 
 def _falling(seconds: FloatArray, usd: FloatArray) -> PromiseSteps:
-    """Those steps with which it is cheaper than with any less time."""
+    """Return only the steps that are cheaper than all earlier ones."""
     order = np.lexsort((usd, seconds))
     seconds, usd = seconds[order], usd[order]
     before = np.append(np.inf, np.minimum.accumulate(usd)[:-1])

@@ -1,13 +1,13 @@
 """How likely a service can keep its promise, and which changes would help: decided from a past and its forecasts.
 
 Each minute of the past has the load that came and the forecast that was made when it began. For each price of a miss
-the fleet that the price asks for, one boot ahead, is worked out, and what it would have answered late. That is the law
-of `PromisePrice`, for all minutes at once; a window that begins now is kept by it with a probability, and costs the
-dollars of those fleets. A change is judged the same way, for the service as it would be: with boots as long as
+the fleet that the price asks for, one boot ahead, is worked out, and the requests that it would have answered late.
+That is the law of `PromisePrice`, for all minutes together; it gives the probability that a window beginning now is
+kept, and the dollars of those fleets. A change is judged the same way, for the changed service: with boots as long as
 resumes, with other types, with another RT_max.
 
-The law knows launches that come a mean boot after they are asked for. It does not know boots that take longer, nor the
-SLO monitor, nor instances that a planner keeps because launches cost: two errors of opposite signs.
+The law assumes launches that are ready after a mean boot. It neglects boots that take longer, the SLO monitor, and
+instances that a planner keeps because launches cost: errors of opposite signs.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from mark.planning.demand.slo_budget import Answered
 from mark.planning.market.spot import DISK_USD_PER_HOUR
 from mark.planning.resolve import buyable, choose_function, profile_of, resolve
 
-MINUTES = KEPT_HOURS * 60  # of the past that count: a day, as in a planner's law
-_TYPES = 3  # other types that are counted: each costs seconds
+MINUTES = KEPT_HOURS * 60  # of the past count: a day, as in a planner's law
+_TYPES = 3  # other types that are counted: each takes seconds
 _MORE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # instances beyond the plan
-# Multiples of RT_max, of which the least that keeps the promise is found by bisection.
+# Multiples of RT_max; bisection finds the least that keeps the promise.
 _RT_MAX = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
-_BETTER = 0.05  # of confidence: less is no help
-_TOLD = 1e-4  # shares are told to a hundredth of a per cent
+_BETTER = 0.05  # a change must raise the confidence by this
+_TOLD = 1e-4  # shares are given to a hundredth of a per cent
 
 Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PastMinute:
-    """The load of one minute, by 5 s windows where these are known, and the forecast made when it began.
+    """The load of one minute, by 5 s windows if these are known, and the forecast made when it began.
 
-    The load is NaN where nothing was observed.
+    The load is NaN if nothing was observed.
     """
 
     load_rps: float
@@ -61,7 +61,7 @@ class PastMinute:
 
     @property
     def loads_rps(self) -> FloatArray:
-        """Equally long parts of the minute, as restless as the windows are beyond Poisson arrivals; none if unknown."""
+        """Equal parts of the minute, as restless as the windows are beyond Poisson arrivals; empty if unknown."""
         if not math.isfinite(self.load_rps):
             return np.empty(0)
         return np.maximum(0.0, unrest_rps(self.load_rps, self.windows_rps))
@@ -70,10 +70,11 @@ class PastMinute:
 def promise_outlook(
     resolved: ResolvedService, past: Sequence[PastMinute], coming: Forecast, progress: Progress = lambda share: None
 ) -> PromiseOutlook | None:
-    """What can be had, by the last day of `past` and the forecast that begins now; None where only functions serve.
+    """Return the confidence that can be had, by the last day of `past` and the forecast that begins now.
 
-    Equal arguments, equal answers. Changes are looked for only where the promise cannot be had at its confidence. It
-    may count late shares of types that the service does not have yet: seconds each, the first time.
+    None if only functions serve. Equal arguments, equal answers. Changes are looked for only if the promise cannot be
+    kept at its confidence. That may count late shares of types that the service does not have yet: seconds each, the
+    first time.
     """
     if not resolved.offers:
         return None
@@ -92,7 +93,7 @@ def promise_outlook(
 
 
 def _order(one: PromiseHelp, found: PromiseOutlook) -> tuple[bool, float, float]:
-    """Those that are enough first, the cheapest of them in front; then by confidence."""
+    """Return the sort key: sufficient changes first, the cheapest in front; then by confidence."""
     assert one.confidence is not None
     assert one.usd_per_hour is not None
     enough = found.enough(one.confidence)
@@ -105,22 +106,22 @@ class _Reached:
 
     deviations: FloatArray
     usd_per_hour: FloatArray
-    most_late: Callable[[float], FloatArray]  # share of the requests, by deviations that it is not exceeded by
+    most_late: Callable[[float], FloatArray]  # share of the requests, by deviations above the mean
     capacity_rps: FloatArray  # (minutes, prices)
 
     def place(self, confidence: float) -> int:
-        """The least price that reaches the confidence, or of those that come nearest."""
+        """Return the least price that reaches the confidence, or the least of those that come nearest."""
         z = NormalDist().inv_cdf(confidence)
         return int(np.argmax(self.deviations >= min(z, float(self.deviations.max()) - NEAR)))
 
     def at(self, confidence: float) -> tuple[float, float]:
-        """The confidence that can be had, at most as asked or a little above, and its dollars an hour."""
+        """Return the reachable confidence, at most a little above the requested one, and its dollars an hour."""
         place = self.place(confidence)
         return probability(float(self.deviations[place])), float(self.usd_per_hour[place])
 
 
 class _Outlook:
-    """Judges a service as it is, and changes of it, on the same past."""
+    """Judgements of a service and of changes to it, on the same past."""
 
     def __init__(self, resolved: ResolvedService, past: Sequence[PastMinute], coming: Forecast) -> None:
         self._resolved, self._past, self._coming = resolved, past, coming
@@ -130,7 +131,7 @@ class _Outlook:
         self._asked_by_own: list[tuple[int, FloatArray]] = []
 
     def reached(self, resolved: ResolvedService, more: int = 0, *, limited: bool = True) -> _Reached:
-        """Of a service, with `more` instances than asked for, within its limits or without."""
+        """Judge a service, with `more` instances than requested, within its limits or without."""
         offers = buyable(resolved)
         promise = PromisePrice(resolved, offers)
         unit = cheapest_lasting(resolved, offers)
@@ -138,7 +139,8 @@ class _Outlook:
         most = min(resolved.service.max_instances, math.floor(resolved.service.max_usd_per_hour / offer.usd_per_hour))
         most_rps = most * unit_rps if limited else math.inf
         asked = self._asked(promise, resolved)
-        # What was asked for one boot before serves a minute; before the first boot is over nothing was asked for.
+        # A minute is served by the fleet requested one boot before; no fleet was requested for the first boot's
+        # minutes.
         lead = asked[0][0] if asked else 0
         capacity_rps = np.array([capacity for _, capacity in asked[: len(asked) - lead]]).reshape(-1, len(GRID))
         capacity_rps = np.minimum(capacity_rps + more * unit_rps, most_rps)
@@ -174,7 +176,9 @@ class _Outlook:
         )
 
     def _asked(self, promise: PromisePrice, resolved: ResolvedService) -> list[tuple[int, FloatArray]]:
-        """One boot ahead, by minute; of the service as it is they are needed again and again."""
+        """Return the capacities requested one boot ahead, by minute; kept for the unchanged service, which needs them
+        often.
+        """
         if resolved is not self._resolved:
             return [promise.asked_rps(one.forecast) for one in self._past]
         if not self._asked_by_own:
@@ -198,7 +202,7 @@ class _Outlook:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def limits(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Allow as many instances as the promise takes."""
+        """Yield the change to allow as many instances as the promise takes."""
         free = self.reached(self._resolved, limited=False)
         if (free.deviations <= own.deviations).all():
             return
@@ -207,7 +211,7 @@ class _Outlook:
         yield PromiseHelp(HelpKind.LIMITS, confidence, usd, instances=math.ceil(free.capacity_rps[:, place].max()))
 
     def warm_pool(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Resume instead of boot, where that is quicker; as many as are launched within one boot."""
+        """Yield the change to resume instead of boot, if that is quicker; as many as are launched within one boot."""
         offer, service = self._offer, self._resolved.service
         steps = math.ceil(offer.boot.mean_s / STEP_S)
         if offer.market is not Market.ON_DEMAND or offer.resume is None:
@@ -225,7 +229,9 @@ class _Outlook:
             yield PromiseHelp(HelpKind.WARM_POOL, confidence, usd + disks_usd, instances=size)
 
     def more_instances(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Always hold more than the plan: the fewest that are enough, or the fewest with which most can be had."""
+        """Yield the change to hold more than the plan: the fewest that suffice, or that reach the highest
+        confidence.
+        """
         asked = self._resolved.slo.confidence
         found: list[tuple[float, float, int]] = []
         for more in _MORE:
@@ -241,7 +247,7 @@ class _Outlook:
         yield PromiseHelp(HelpKind.MORE_INSTANCES, confidence, usd, instances=more)
 
     def types(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Types with a profile, each alone, that serve one request more quickly than the service's own."""
+        """Yield changes to other types with a profile, each alone, that serve one request more quickly."""
         sold: dict[str, tuple[float, Profile]] = {}
         for offer in self._resolved.catalog.offers:
             profile = None if is_function(offer.instance) else profile_of(self._resolved.profiles, offer.instance)
@@ -250,7 +256,7 @@ class _Outlook:
                 sold[offer.instance] = (offer.usd_per_hour, profile)
         own_s = self._resolved.candidates[self._unit].profile.latency_s(1)
         quickest_s, taken = own_s, 0
-        # Of two types as quick the cheaper one: of each price on, only what is quicker than all that cost less.
+        # Each price only tries types that are quicker than all cheaper ones.
         for usd_per_hour, instance in sorted((usd, name) for name, (usd, _) in sold.items()):
             one_s = sold[instance][1].latency_s(1)
             if one_s >= quickest_s or usd_per_hour > self._resolved.service.max_usd_per_hour or taken == _TYPES:
@@ -263,7 +269,7 @@ class _Outlook:
                 yield PromiseHelp(HelpKind.TYPE, confidence, usd, instance=instance)
 
     def functions(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """A function that answers in time, where the service has none that does."""
+        """Yield the change to add a function that answers in time, if the service lacks one."""
         if self._resolved.functions_in_time:
             return
         changed = replace(self._service(), functions=(EVERY_FUNCTION,))
@@ -275,7 +281,7 @@ class _Outlook:
             yield PromiseHelp(HelpKind.FUNCTION, confidence, usd, instance=use.offer.name)
 
     def rt_max(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """The least RT_max, in whole milliseconds, of those that are tried."""
+        """Yield the change to the least sufficient RT_max, in whole milliseconds, of those tried."""
         slo, function = self._resolved.slo, self._resolved.function
         tried = [slo.rt_max_s * factor for factor in _RT_MAX]
         if function is not None and function.warm_s > slo.rt_max_s:
@@ -302,7 +308,7 @@ class _Outlook:
             yield best
 
     def attainment(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """The highest share that the service as it is keeps at the confidence."""
+        """Yield the change to the highest share that the present service keeps at the confidence."""
         confidence = self._resolved.slo.confidence
         late = own.most_late(NormalDist().inv_cdf(confidence))
         place = int(np.argmax(late <= late.min() * (1.0 + _BETTER)))
@@ -312,7 +318,7 @@ class _Outlook:
             yield PromiseHelp(HelpKind.ATTAINMENT, confidence, usd, attainment=round(share, 4))
 
     def _service(self) -> ServiceConfig:
-        """The service with its reference type alone: what else it has neither helps nor costs a table."""
+        """Return the service with its reference type alone: other types do not help, and each would cost a table."""
         service = self._resolved.service
         return replace(
             service,
@@ -322,7 +328,7 @@ class _Outlook:
         )
 
     def _changed(self, service: ServiceConfig) -> _Reached | None:
-        """The service after a change; None where it cannot be."""
+        """Judge the service after a change; None if the change is not possible."""
         try:
             changed = resolve(service, self._resolved.catalog, {service.model: self._resolved.profiles})
         except (BadInput, Infeasible):

@@ -1,4 +1,4 @@
-"""A service with everything looked up: which offers can keep its SLO, and with which batch policy."""
+"""A service after all look-ups: which offers can keep its SLO, and with which batch policy."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _EVERY = (EVERY_FUNCTION, EVERY_ARM64_FUNCTION)
 
 
 def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> ResolvedService:
-    """The offers that the service wants, that the model has a profile for, and that can keep the SLO, by name.
+    """Return the offers that the service wants, that the model has a profile for, and that can keep the SLO, by name.
 
-    All others are in `skipped`, by instance type, with the reason, and so are the functions that are not chosen. One
-    that is slower than RT_max stays where none is in time, because a late answer is better than none. Where no offer is
-    left but the function keeps RT_max, functions alone serve.
+    `skipped` has all others, by instance type, with the reason, and also the functions that are not chosen. A function
+    that is slower than RT_max stays if none answers in time, because a late answer is better than a refusal. If no
+    offer is left but the function keeps RT_max, functions alone serve.
 
     Raises BadInput for a model without a profile, a function or a committed type that the catalogue lacks, or a type of
-    the SLO monitor that is not among the offers; Infeasible when nothing can keep the SLO.
+    the SLO monitor that is not among the offers; Infeasible if nothing can keep the SLO.
     """
     of_model = profiles.get(service.model)
     if of_model is None:
         where = f"{service.source or service.name} [service] model"
         raise BadInput(f"no profile of this model (known: {', '.join(sorted(profiles))})", where, service.model)
-    # One answer per type: its zones and markets differ in price, not in speed.
+    # One answer per type, because its zones and markets differ in price and not in speed.
     function, passed_over = choose_function(service, catalog, of_model)
     by_type: dict[str, Candidate | str] = {}
     wanted_offers: list[Offer] = []
@@ -85,7 +85,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
 
 
 def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
-    """The same offers with batches closed another way; which offers can keep the SLO does not depend on it."""
+    """Return the same offers with batches closed another way; the offers that can keep the SLO stay the same."""
     service = replace(resolved.service, batching=batching)
     found = {each.profile.instance: candidate(each.profile, service.slo, batching) for each in resolved.candidates}
     able = _counted({k: one for k, one in found.items() if isinstance(one, Candidate)}, service, resolved.function)
@@ -94,14 +94,16 @@ def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
-    """Offers that carry the load, in name order: burstables only where nothing else is offered (they are standbys)."""
+    """Return the offers that carry the load, in name order: burstables, which are standbys, only without other
+    offers.
+    """
     order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
     steady = tuple(i for i in order if resolved.offers[i].market is not Market.BURSTABLE)
     return steady or tuple(order)
 
 
 def committed_of(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, int], float]:
-    """Committed instances by the on-demand offer that they cover (the first by name), and what all of them cost."""
+    """Return committed instances by the on-demand offer that they cover (the first by name), and their total $/h."""
     counts: dict[str, int] = {}
     usd_per_hour = 0.0
     for one in service.committed:
@@ -117,16 +119,18 @@ def committed_of(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, in
 
 
 def profile_of(profiles: Mapping[str, Profile], instance: str) -> Profile | None:
-    """The profile of a type, by instance; an `ml.*` type without its own runs on the EC2 type of the same name."""
+    """Return the profile of an instance type; an `ml.*` type without its own has that of the EC2 type of the same
+    name.
+    """
     return profiles.get(instance) or profiles.get(instance.removeprefix("ml."))
 
 
 def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance: str) -> Candidate | str:
-    """The model on a type, its late shares not counted yet; or why it cannot keep the promise."""
+    """Return the model on a type, its late shares not counted yet; or why it cannot keep the promise."""
     profile = profile_of(of_model, instance)
     if profile is None:
         return f"no profile of {service.model}"
-    # A burstable is planned at full speed; what happens out of credits is the cloud's affair.
+    # A burstable is planned at full speed; running out of credits is the cloud's affair.
     found = candidate(profile, service.slo, service.batching)
     if isinstance(found, str):
         return found
@@ -139,10 +143,10 @@ def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance
 def _counted(
     found: Mapping[str, Candidate], service: ServiceConfig, function: FunctionUse | None
 ) -> dict[str, Candidate]:
-    """The candidates by type, each with its late shares where its service times scatter."""
+    """Return the candidates by type, each with its late shares if its service times scatter."""
     if all(one.sigma <= 0.0 for one in found.values()):
         return dict(found)
-    from mark.planning.demand.late_counting import counted_types  # here: a bouncer has no compiler, and counts nothing
+    from mark.planning.demand.late_counting import counted_types  # here, because a bouncer has no compiler
 
     return counted_types(found, service, function)
 
@@ -150,14 +154,12 @@ def _counted(
 def choose_function(
     service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]
 ) -> tuple[FunctionUse | None, dict[str, str]]:
-    """The service's function, and why each other size that it may have is passed over.
+    """Return the service's function, and why each other size that it may have is passed over.
 
-    It is the one with the cheapest request of those that answer within RT_max, or of all where none does. A request
-    overflows as soon as it arrives, with all of RT_max before it, so one size is the cheapest for every request.
-
-    Of it no more environments may be at work at once than `[overflow] max_usd_per_hour` pays for.
-
-    Raises BadInput for a size that the catalogue lacks.
+    It is the one with the cheapest request of those that answer within RT_max, or of all if none does. A request
+    overflows when it arrives, with all of RT_max before it, so one size is the cheapest for every request. At most as
+    many of its environments may work at a time as `[overflow] max_usd_per_hour` pays for. Raises BadInput for a size
+    that the catalogue lacks.
     """
     offers = {name: catalog.function(name) for name in service.functions if name not in _EVERY}
     passed_over: dict[str, str] = {}
@@ -187,7 +189,7 @@ def choose_function(
 
 
 def function_size(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> str | None:
-    """Name of the function to run: the chosen one, or the first named where no size has a profile."""
+    """Return the name of the function to run: the chosen one, or the first named if no size has a profile."""
     chosen, _ = choose_function(service, catalog, of_model)
     if chosen is not None:
         return chosen.offer.name
@@ -205,10 +207,10 @@ def _use(offer: FunctionOffer, profile: Profile) -> FunctionUse:
 
 
 def tail_advice(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> tuple[PromiseHelp, ...]:
-    """Changes with which service times alone leave room for the promise; dollars are of one instance."""
+    """Return changes with which service times alone leave room for the promise; dollars are of one instance."""
     own: dict[str, tuple[float, Profile]] = {}
     others: dict[str, tuple[float, Profile]] = {}
-    for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type comes last
+    for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type last
         profile = profile_of(of_model, offer.instance)
         if profile is None or offer.retired:
             continue

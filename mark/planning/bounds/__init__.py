@@ -1,1 +1,1 @@
-"""Proven lower bounds of a bill, and what lies between a bill and its bound."""
+"""Proven lower bounds of a bill, and the reasons for the gap between a bill and its bound."""

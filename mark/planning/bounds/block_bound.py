@@ -16,22 +16,22 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.late_price import LatePrice, best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem, mixes
 
-GRID = 20_000  # numbers of requests at which the cost of events is tabulated
+GRID = 20_000  # points of requests at which the cost of events is tabulated
 _SEARCH_GRID = 3_000
-_SEARCH_BINS = 100_000  # bins that the search looks at, about
+_SEARCH_BINS = 100_000  # bins that the search looks at, approximately
 _WIDTHS = (2, 3, 5, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 75, 90, 120, 150, 240, 360, 600)  # bins of a block
 _FINALISTS = 3
 _MOST_PATTERNS = 64
-# Prices that vary are lowered to steps of these sizes, until there are few different ones.
+# Varying prices are lowered to steps of these sizes, until few different ones are left.
 _PRICE_STEPS = (1.02, 1.1, 1.5)
-# Relative to a billed start. Without a function no request is worth more than this many starts.
+# Multiple of a billed start. Without a function no request is worth more.
 _WITHOUT_FUNCTION = 1e3
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class BlockProof:
-    """`usd` is proven by blocks of `block_bins` bins at the price `late_usd` of a late request; 0 of no blocks."""
+    """`usd` is proven by blocks of `block_bins` bins at the price `late_usd` of a late request; 0 without blocks."""
 
     usd: float = 0.0
     block_bins: int = 0
@@ -40,10 +40,10 @@ class BlockProof:
 
 
 class Blocks:
-    """A part cut into blocks: everything that does not depend on the price of a late request."""
+    """A part cut into blocks: all data that do not depend on the price of a late request."""
 
     def __init__(self, problem: WholeProblem, block_bins: int, *, grid: int = GRID, every: int = 1) -> None:
-        """`every`: look at each so many-th block only, which proves nothing but is quick."""
+        """Cut into blocks. `every`: look only at each so many-th block, which proves nothing but is quick."""
         bins, count = block_bins, len(problem.counts) // block_bins
         self.width_s = bins * problem.bin_s
         self.skipped = _skipped(problem, bins)
@@ -73,7 +73,7 @@ class Blocks:
         self._events = [_Events.of(prices, self, self._requests) for prices in self.prices]
 
     def value(self, late_usd: float) -> tuple[float, float]:
-        """Dollars of the cheapest schedule, and its requests without an instance, each at `late_usd`."""
+        """Return the dollars of the cheapest schedule, and its requests without an instance, each at `late_usd`."""
         tables = [events.at(late_usd, self._requests) for events in self._events]
         usd, left = _cheapest(
             self.counts, self.pattern, *self._mixes, np.stack([t[0] for t in tables]), np.stack([t[1] for t in tables]),
@@ -83,7 +83,7 @@ class Blocks:
 
 
 def block_bound(problem: WholeProblem, late_allowed: float) -> BlockProof:
-    """The best of several widths of blocks, each at its best price of a late request."""
+    """Return the best proof of several widths of blocks, each at its best price of a late request."""
     bins = len(problem.counts)
     widths = [w for w in _WIDTHS if bins // w > _skipped(problem, w)]
     if not widths:
@@ -110,15 +110,17 @@ def block_bound(problem: WholeProblem, late_allowed: float) -> BlockProof:
 
 
 def prove_blocks(problem: WholeProblem, late_allowed: float, block_bins: int, late_usd: float) -> BlockProof:
-    """What this width and this price of a late request prove."""
+    """Return the proof by this width and this price of a late request."""
     late_usd = min(late_usd, problem.function_usd)
     value, left = Blocks(problem, block_bins).value(late_usd)
     return BlockProof(value - (late_usd * late_allowed if late_allowed else 0.0), block_bins, late_usd, left)
 
 
 def _skipped(problem: WholeProblem, bins: int) -> int:
-    """Blocks that cost nothing: the first fleet of a warm start has no boot to pay for, so its payments are moved on
-    by half of the longest boot."""
+    """Return the number of blocks that cost nothing.
+
+    The first fleet of a warm start pays for no boot, so its payments are moved on by half of the longest boot.
+    """
     if not problem.warm_start:
         return 0
     return max(1, math.ceil(0.5 * float(problem.boot_s.max()) / (bins * problem.bin_s)))
@@ -135,8 +137,10 @@ def _sample(problem: WholeProblem, width: int) -> Blocks:
 
 
 def block_patterns(problem: WholeProblem, bins: int) -> tuple[FloatArray, IntArray]:
-    """The different rows of prices of blocks (patterns, types), infinite where a type is not available, and each
-    block's row."""
+    """Return the different rows of prices of blocks (patterns, types), and each block's row.
+
+    A price is infinite if the type is not available.
+    """
     count = len(problem.counts) // bins
     if problem.by_bin is None:
         return problem.usd_per_s[None] / (1.0 + SAFE), np.zeros(count, dtype=np.int64)
@@ -153,9 +157,9 @@ def block_patterns(problem: WholeProblem, bins: int) -> tuple[FloatArray, IntArr
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """What it costs to serve requests by instances that start or end within the block.
+    """The cost of serving requests by instances that start or end within the block.
 
-    `alone_usd` without any request left over; `mix_*` are whole mixes of instances that use all of the block.
+    `alone_usd` leaves no request over; `mix_*` are whole mixes of instances that use all of the block.
     """
 
     alone_usd: FloatArray
@@ -180,7 +184,9 @@ class _Events:
         return cls(alone, front.usd, front.requests)
 
     def at(self, late_usd: float, requests: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Dollars by number of requests, never falling, and how many of these are left over at `late_usd` each."""
+        """Return the dollars by number of requests, never falling, and how many of these are left over at `late_usd`
+        each.
+        """
         saved = self.mix_usd - late_usd * self.mix_requests
         lowest = np.minimum.accumulate(saved)
         first = np.maximum.accumulate(np.where(saved == lowest, np.arange(len(saved)), 0))
@@ -194,7 +200,7 @@ class _Events:
 
 @compiled
 def _most_left(counts: FloatArray, room: float) -> float:
-    """The most requests that constant room in each bin leaves over in a block, where the last bin may carry on."""
+    """Return the most requests left over by constant room in each bin of a block, if the last bin may carry on."""
     most = 0.0
     for k in range(len(counts)):
         carried, total = 0.0, 0.0
@@ -211,9 +217,9 @@ def _cheapest(
     counts: FloatArray, pattern: IntArray, mix_usd: FloatArray, mix_rps: FloatArray, begins: IntArray,
     event_usd: FloatArray, event_left: FloatArray, step: float, width_s: float, bin_s: float, free_rps: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """The cheapest mix of every block with its events: all their dollars, and the requests left over.
+    """Return the dollars of the cheapest mix of every block with its events, and the requests left over.
 
-    A request is served in its own bin or in the next one. Mixes that cannot be better than the best so far are skipped.
+    A request is served in its own bin or in the next one. Mixes that cannot beat the best so far are skipped.
     """
     usd, left_out = 0.0, 0.0
     bins = counts.shape[1]

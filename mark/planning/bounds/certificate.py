@@ -1,4 +1,4 @@
-"""A certificate of the bound in whole instances: everything that `scripts/check_bound.py` needs to compute it again."""
+"""A certificate of the bound in whole instances: the data with which `scripts/check_bound.py` computes it again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BoundCertificate:
 
 
 def certify_blocks(of: BoundProblem, late_allowed: float) -> BoundCertificate:
-    """The certificate of what blocks prove. Raises BadInput where blocks prove nothing."""
+    """Return the certificate of the proof by blocks. Raises BadInput if blocks prove nothing."""
     problem = whole_problem(of)
     blocks = None if problem is None else block_bound(problem, late_allowed)
     if problem is None or blocks is None or not blocks.usd > 0.0:

@@ -1,8 +1,8 @@
-"""What keeps a clairvoyant from the bound: fleets for whole minutes, whole instances, queues, launches.
+"""The reasons why a clairvoyant misses the bound: fleets for whole minutes, whole instances, queues, launches.
 
 Each number is the cost of a plan that knows every arrival, with one friction more than the one before. Capacity is the
-same throughout a step of about a minute; what it cannot serve goes to functions, or is late at the price that makes as
-many late as the run was (`late_price`). docs/attribution.md has the definitions.
+same throughout a step of about a minute; requests beyond it go to functions, or are late at the price that makes as
+many late as in the run (`late_price`). docs/attribution.md has the definitions.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from mark.domain.time import STEP_S
 from mark.planning.bounds.lower_bound import BoundProblem, SpotHistory, program_of
 from mark.planning.demand.served_load import overflow_rps
 
-_LEVELS = 96  # of capacity, at which the requests left over are worked out; linear between
-_SLOTS = 160  # that a fluid fleet is cut into where launches cost money
-_MOST = 4_000  # whole instances of a kind in a fleet
+_LEVELS = 96  # levels of capacity at which the requests left over are worked out; linear between
+_SLOTS = 160  # slots that a fluid fleet is cut into if launches cost money
+_MOST = 4_000  # limit of the whole instances of a kind in a fleet
 # Three equally good points of a normal (Gauss-Hermite): deviations and weights.
 _POINTS, _WEIGHTS = np.array([-1.7320508, 0.0, 1.7320508]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class CostGap:
-    """Dollars of clairvoyant plans, without what is committed and without extras.
+    """Dollars of clairvoyant plans, without committed instances and extras.
 
-    `fluid_usd`: fractions of instances, ready at once, launched for nothing. `whole_usd`: the same with whole
-    instances. `queueing_usd`: and bouncers that turn away what does not fit while it waits. `launching_usd`: fluid
-    again, but a launch costs what the bound takes it to cost; `launches_usd` of it are launches.
+    `fluid_usd`: fractions of instances, ready immediately, launched for nothing. `whole_usd`: the same with whole
+    instances. `queueing_usd`: also with bouncers that turn away requests that do not fit while they wait.
+    `launching_usd`: fluid again, but a launch costs as much as in the bound; `launches_usd` of it are launches.
     """
 
     fluid_usd: float
@@ -42,7 +42,7 @@ class CostGap:
 
 
 def cost_gap(problem: BoundProblem, late: float) -> CostGap | None:
-    """None where there is nothing to serve or to buy, or burstables alone are sold."""
+    """Return the plans' dollars; None without requests or offers, or if burstables alone are sold."""
     program = program_of(problem)
     if program is None or not (~program.credits).any():
         return None
@@ -72,16 +72,16 @@ def cost_gap(problem: BoundProblem, late: float) -> CostGap | None:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Arrivals by step of `width` bins, and the capacities (T, levels) beside what is committed to look at."""
+    """Arrivals by step of `width` bins, and the capacities (T, levels) beside committed ones to look at."""
 
     counts: FloatArray  # (T, width)
-    share: FloatArray  # (T,) of a step's bins that lie within the part: 1 but for the last
+    share: FloatArray  # (T,) share of a step's bins that lie within the part: 1 except for the last
     width: int
     bin_s: float
     mean_rps: FloatArray  # (T,)
     levels_rps: FloatArray  # (T, levels)
-    free_rps: float  # committed: at its ceiling
-    free_nominal_rps: float  # and within the SLO
+    free_rps: float  # committed capacity, at its ceiling
+    free_nominal_rps: float  # committed capacity within the SLO
 
     @classmethod
     def of(cls, problem: BoundProblem) -> _Steps:
@@ -90,11 +90,11 @@ class _Steps:
         steps = max(1, -(-bins // width))
         flat = np.zeros(steps * width)
         flat[: bins - 1] = problem.counts[: bins - 1]
-        # A request may use the capacity of its own bin and the next.
+        # A request may use the capacity of its own bin and of the next one.
         pairs = (flat + np.append(flat[1:], 0.0)).reshape(steps, width) / (2.0 * problem.bin_s)
         counts = flat.reshape(steps, width)
         mean = counts.mean(axis=1) / problem.bin_s
-        # As far as queues overflow: more than any policy buys.
+        # Queues overflow up to this capacity: more than any policy buys.
         top = np.maximum(pairs.max(axis=1), np.maximum(1.25 * mean, mean + 4.0 / _patience_s(problem)))
         pairs_of = zip(problem.resolved.offers, problem.resolved.candidates, strict=True)
         committed = [(problem.resolved.committed.get(o.name, 0), c) for o, c in pairs_of]
@@ -110,10 +110,12 @@ class _Steps:
         )
 
     def left(self) -> FloatArray:
-        """Requests that constant capacity leaves over, (T, levels): a request is served in its own bin or the next."""
+        """Return the requests that constant capacity leaves over, (T, levels): each is served in its own bin or the
+        next.
+        """
         room = (self.levels_rps + self.free_rps) * self.bin_s
         carried = np.zeros_like(room)
-        for _ in range(2):  # twice round: a step begins with what the one before carried over
+        for _ in range(2):  # two rounds, because a step begins with the requests carried over from the one before
             left = np.zeros_like(room)
             carried = np.vstack([np.zeros_like(room[:1]), carried[:-1]])
             carried = np.minimum(carried, room)
@@ -125,7 +127,7 @@ class _Steps:
         return left
 
     def queueing(self, problem: BoundProblem) -> FloatArray:
-        """The same where arrivals wait for bouncers, by the planner's formula, at capacity within the SLO."""
+        """Return the requests left over by bouncers, by the planner's formula, at capacity within the SLO."""
         variance = np.maximum(0.0, self.counts.var(axis=1) - self.counts.mean(axis=1)) / self.bin_s**2
         load = np.maximum(1e-9, self.mean_rps[:, None] + _POINTS * np.sqrt(variance)[:, None])[:, None, :]
         capacity = (self.levels_rps + self.free_nominal_rps)[:, :, None]
@@ -136,8 +138,11 @@ class _Steps:
 def late_price(
     levels_rps: FloatArray, usd_per_rps: FloatArray, left: FloatArray, function_usd: float, late: float
 ) -> float:
-    """What a request costs that no instance serves: a function call, or less where so few calls are made that more may
-    be late; without functions what makes the fluid plan leave `late` of them over."""
+    """Return the cost of a request without an instance.
+
+    That is a function call, or less if there are so few calls that more may be late; without functions it is the price
+    at which the fluid plan leaves `late` of them over.
+    """
 
     def leaves(price: float) -> float:
         return float(_fluid(levels_rps, usd_per_rps, left, price)[1].sum())
@@ -154,8 +159,8 @@ def late_price(
 def _fluid(
     levels_rps: FloatArray, usd_per_rps: FloatArray, left: FloatArray, price: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Dollars and requests left over, by step, of the best capacity in each."""
-    # Where nothing is there to be bought only level 0 is possible.
+    """Return the dollars and requests left over, by step, of the best capacity in each step."""
+    # If no type is available only level 0 is possible.
     capacity_usd = np.where(levels_rps > 0.0, usd_per_rps[:, None] * np.maximum(levels_rps, 1e-300), 0.0)
     usd = capacity_usd + price * left
     best = np.argmin(usd, axis=1)[:, None]
@@ -165,7 +170,7 @@ def _fluid(
 def _launching(
     steps: _Steps, usd_per_rps: FloatArray, starts_usd: FloatArray, left: FloatArray, price: float, warm: bool
 ) -> tuple[float, float]:
-    """(all dollars, dollars for launches) of a fluid fleet whose launches cost money.
+    """Return (all dollars, dollars for launches) of a fluid fleet whose launches cost money.
 
     The fleet is cut into slots on top of each other; each is off or of some type in every step, by dynamic programming.
     """
@@ -173,7 +178,7 @@ def _launching(
     edges = np.linspace(0.0, top, _SLOTS + 1)
     size = edges[1]
     types = usd_per_rps.shape[1]
-    cost = np.full((types + 1, _SLOTS), math.inf)  # by state: off, or a type
+    cost = np.full((types + 1, _SLOTS), math.inf)  # for each state: off, or a type
     cost[0] = 0.0
     launched = np.zeros((types + 1, _SLOTS))
     start = size * starts_usd[:, None] * np.ones(_SLOTS)
@@ -195,7 +200,7 @@ def _launching(
 
 
 def _whole(problem: BoundProblem, steps: _Steps, left: FloatArray, price: float, capacity_rps: list[float]) -> float:
-    """Dollars when every step has the whole instances that are best for it alone; `capacity_rps` by offer."""
+    """Return the dollars if every step has the whole instances that are best for it alone; `capacity_rps` by offer."""
     resolved = problem.resolved
     terms = problem.spot or (SpotHistory(),) * len(resolved.offers)
     step_h = steps.bin_s * steps.width / 3600.0
@@ -225,14 +230,14 @@ def _whole(problem: BoundProblem, steps: _Steps, left: FloatArray, price: float,
 
 
 def _fleets(kinds: list[tuple[float, float]], top_rps: float) -> FloatArray:
-    """Mixes that no other beats in price and capacity, (2, fleets): dollars and requests/s, ascending in both.
+    """Return mixes that no other beats in price and capacity, (2, fleets): dollars and requests/s, ascending in both.
 
-    Any number of the cheapest request/s; of each dearer, smaller kind as many as the next cheaper one can hold.
+    Any number of the cheapest request/s; of each dearer, smaller kind at most as many as one of the next cheaper holds.
     """
     found, reach = np.zeros((2, 1)), top_rps
     for usd, capacity_rps in sorted(kinds, key=lambda kind: (kind[0] / kind[1], -kind[1])):
         if found.shape[1] > 1 and capacity_rps >= reach:
-            continue  # neither cheaper nor smaller than what is there
+            continue  # neither cheaper nor smaller than the kinds taken before
         numbers = np.arange(min(_MOST, math.ceil(reach / capacity_rps)) + 1)
         mixed = found[:, :, None] + np.array([usd, capacity_rps])[:, None, None] * numbers
         found, reach = _undominated(mixed.reshape(2, -1)), capacity_rps
@@ -240,14 +245,14 @@ def _fleets(kinds: list[tuple[float, float]], top_rps: float) -> FloatArray:
 
 
 def _undominated(fleets: FloatArray) -> FloatArray:
-    """Ascending in dollars; each holds more than every cheaper one."""
+    """Return the fleets, ascending in dollars, that hold more than every cheaper one."""
     fleets = fleets[:, np.lexsort((-fleets[1], fleets[0]))]
     most = np.maximum.accumulate(fleets[1])
     return np.asarray(fleets[:, np.concatenate(([True], fleets[1, 1:] > most[:-1] + 1e-12))])
 
 
 def _patience_s(problem: BoundProblem) -> float:
-    """How long a request may wait for its service to begin."""
+    """Return how long a request may wait for its service to begin."""
     rt_max_s = problem.resolved.slo.rt_max_s
     slack_s = min(rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in problem.resolved.candidates)
     return max(slack_s, 0.01 * rt_max_s)

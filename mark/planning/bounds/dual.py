@@ -6,7 +6,7 @@ docs/bound.md has the derivation. T bins; the first T - 1 have counted demand a_
 
     c_ji   price of one request's worth of running capacity of type i in bin j
     o_i    price of starting capacity for one request per bin
-    k_i    price of the CPU credits that one request takes (0: the type has none)
+    k_i    price of the CPU credits that one request takes (0: a type without credits)
     p      the most a request can be worth: the price of leaving it to a function, or of letting it be late
     r_ji   in [0, o_i], the most of a start's price that can have been earned back by then; r_-1,i = r0_i is given
     m_j    worth of a request of bin j = min(p, cap_j, cap_j+1), cap_j = min over i of k_i + c_ji + r_ji - r_j-1,i
@@ -27,9 +27,10 @@ def certify(
     a: FloatArray, c: FloatArray, available: BoolArray, o: FloatArray, r0: FloatArray, k: FloatArray, p: float,
     r: FloatArray,
 ) -> float:  # fmt: skip
-    """Move `r` (T, I) into the feasible set, in place, and return what it proves: a lower bound, whatever r was.
+    """Move `r` (T, I) into the feasible set, in place, and return the lower bound that it proves, for any initial r.
 
-    Shapes: a (T - 1,); c and available (T, I); o, r0 and k (I,). Where a type is not available its r starts anew.
+    Shapes: a (T - 1,); c and available (T, I); o, r0 and k (I,). A type that is not available may restart its r
+    anywhere in [0, o].
     """
     bins, types = c.shape
     value = 0.0
@@ -39,7 +40,7 @@ def certify(
         for i in range(types):
             last = r[j - 1, i] if j > 0 else r0[i]
             low = max(0.0, last - c[j, i]) if available[j, i] else 0.0
-            # Written so that a NaN becomes `low`.
+            # The comparison turns a NaN into `low`.
             wanted = r[j, i] if r[j, i] > low else low
             r[j, i] = min(wanted, o[i])
             if available[j, i]:
@@ -65,7 +66,7 @@ def solve(
     demands = bins - 1
     r = np.empty((bins, types))
     m = np.empty(demands)
-    # Constant part of each cap: what is left after r and m are taken away.
+    # Constant part of each cap: the cap without its terms in r and m
     base = np.empty((bins, types))
     lowest = np.empty(bins)
     for j in range(bins):
@@ -140,7 +141,7 @@ def solve(
             pull[x] = w[x] / s[x]
         _assemble(pull, bins, types, h, hub)
         _factor(h)
-        # Predictor: straight for complementarity zero.
+        # Predictor: the step straight to complementarity zero
         for j in range(bins):
             for i in range(types):
                 br[j, i] = 0.0
@@ -159,7 +160,7 @@ def solve(
             after += (s[x] + ahead_s * ds[x]) * (w[x] + ahead_w * dw)
             target[x] = -ds[x] * dw
         centre = (after / complementarity) ** 3 * complementarity / live_rows
-        # Corrector: towards the centre, less what the predictor left out.
+        # Corrector: towards the centre, less the second-order terms that the predictor left out
         for x in range(rows):
             target[x] = (target[x] + centre * exists[x]) / s[x]
         _gather(target, br, bm)
@@ -181,29 +182,29 @@ def solve(
                 r[j, i] += ahead_s * dr[j, i]
             if j < demands:
                 m[j] += ahead_s * dm[j]
-        # Recomputed, not updated: the slacks stay true to r and m.
+        # Recomputed and not updated, so that the slacks stay true to r and m
         _slacks(r, m, exists, s)
         for x in range(rows):
             s[x] += fixed[x]
 
 
-# Share of the way to the boundary that one step may go; the usual figure for such methods.
+# Share of the way to the boundary that one step may go; usual for such methods
 _SHORT_OF = 0.995
 
 
 @allocating
 def _room(x: float, dx: float, longest: float) -> float:
-    """The longest step, up to `longest`, that keeps x + step dx >= 0."""
+    """Return the longest step, up to `longest`, that keeps x + step dx >= 0."""
     return -x / dx if x + longest * dx < 0.0 else longest
 
 
 @allocating
 def _slacks(r: FloatArray, m: FloatArray, exists: FloatArray, out: FloatArray) -> None:
-    """The linear part of all slacks, by blocks (the caller adds the constants):
+    """Fill `out` with the linear part of all slacks, by blocks (the caller adds the constants).
 
-    r | -r | rise - m_j | next rise - m_j | m | -m | rise, where rise = r_ji - r_j-1,i. The last block says that
-    capacity has no negative worth; without credits it follows from the others and is left out. Rows that do not exist
-    stay zero.
+    The blocks are r | -r | rise - m_j | next rise - m_j | m | -m | rise, where rise = r_ji - r_j-1,i. The last block
+    says that capacity has no negative worth; without credits it follows from the others and is left out. Rows that do
+    not exist stay zero.
     """
     bins, types = r.shape
     demands = bins - 1
@@ -230,7 +231,7 @@ def _slacks(r: FloatArray, m: FloatArray, exists: FloatArray, out: FloatArray) -
 
 @allocating
 def _gather(rows: FloatArray, br: FloatArray, bm: FloatArray) -> None:
-    """The transpose of `_slacks`: rows back onto r and m. Rows that do not exist must hold zero."""
+    """Apply the transpose of `_slacks`: rows back onto r and m. Rows that do not exist must hold zero."""
     bins, types = br.shape
     demands = bins - 1
     n, nm = bins * types, demands * types
@@ -255,7 +256,7 @@ def _gather(rows: FloatArray, br: FloatArray, bm: FloatArray) -> None:
 
 @allocating
 def _assemble(pull: FloatArray, bins: int, types: int, h: FloatArray, hub: FloatArray) -> None:
-    """Normal matrix of a Newton step in r alone, h[x, d] = entry (x, x - d), with rows' pulls w / s.
+    """Fill the normal matrix of a Newton step in r alone, h[x, d] = entry (x, x - d), with rows' pulls w / s.
 
     The rows of bin j are springs between m_j and the rises of r (and the ground). Taking m_j out leaves a spring of
     strength g g' / sum g between every two of them. All are sums of squares: nothing cancels, however stiff some get.
@@ -265,7 +266,7 @@ def _assemble(pull: FloatArray, bins: int, types: int, h: FloatArray, hub: Float
     n, nm = bins * types, demands * types
     tail = 2 * n + 2 * nm
     with_credits = pull.size > tail + 2 * demands
-    # Ends of springs at one bin, each the difference of two unknowns of r; the second is -1 where it is a constant.
+    # Ends of springs at one bin, each the difference of two unknowns of r; the second is -1 if it is a constant.
     above, below = np.empty(2 * types, dtype=np.int64), np.empty(2 * types, dtype=np.int64)
     strength = np.empty(2 * types)
     place, sign = np.empty(4, dtype=np.int64), np.empty(4)
@@ -308,7 +309,7 @@ def _assemble(pull: FloatArray, bins: int, types: int, h: FloatArray, hub: Float
 def _direction(
     pull: FloatArray, h: FloatArray, hub: FloatArray, br: FloatArray, bm: FloatArray, dr: FloatArray, dm: FloatArray
 ) -> None:
-    """Newton direction (dr, dm) for the right-hand sides br and bm; `h` is factored."""
+    """Fill the Newton direction (dr, dm) for the right-hand sides br and bm; `h` is factored."""
     bins, types = dr.shape
     demands = bins - 1
     first, second = 2 * bins * types, 2 * bins * types + demands * types
@@ -348,7 +349,7 @@ def _factor(h: FloatArray) -> None:
             scaled = h[x, d] * h[x - d, 0]
             pivot -= h[x, d] * scaled
             h[x, d] = scaled
-        # Rounding may leave nothing of a tiny pivot: then that unknown rests for this step.
+        # Rounding may reduce a tiny pivot to zero or less: then that unknown rests for this step.
         h[x, 0] = 1.0 / pivot if pivot > 1e-200 else 0.0
 
 

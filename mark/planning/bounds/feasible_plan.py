@@ -1,7 +1,7 @@
 """A plan of whole instances by the bound's own rules: an upper limit of every proof by these rules.
 
 It knows every arrival, buys whole instances, pays the shortest boot of every start, and serves a request in its own bin
-or in the next one. Requests beyond go to functions, or are late as far as the promise allows.
+or in the next one. Requests beyond that go to functions, or are late as far as the promise allows.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.path_bound import small_paths
 from mark.planning.bounds.whole_problem import WholeProblem, mixes
 
-_STEPS_S = (20.0, 30.0, 60.0)  # for which a fleet is held
+_STEPS_S = (20.0, 30.0, 60.0)  # lengths of the steps for which a fleet is held
 _MOST_STEPS = 6_000
 _MOST_FLEETS = 96
 _EVALUATIONS = 9
 
 
 def feasible_usd(problem: WholeProblem, late_allowed: float, late_usd: float) -> float | None:
-    """Dollars of the cheapest plan found; None where no plan found answers enough in time.
+    """Return the dollars of the cheapest plan found; None if no plan found answers enough in time.
 
     The search begins at `late_usd`, the price of a late request that a bound was proven at.
     """
@@ -35,7 +35,7 @@ def feasible_usd(problem: WholeProblem, late_allowed: float, late_usd: float) ->
 
 
 def _by_bins(problem: WholeProblem, late_allowed: float, late_usd: float) -> float:
-    """With the fleet changed at any bin, for small services."""
+    """Plan with a fleet that may change at any bin, for small services."""
     if problem.by_bin is not None or (paths := small_paths(problem)) is None:
         return math.inf
 
@@ -46,7 +46,7 @@ def _by_bins(problem: WholeProblem, late_allowed: float, late_usd: float) -> flo
 
 
 def _by_steps(problem: WholeProblem, late_allowed: float, late_usd: float, step_s: float) -> float:
-    """With the fleet held for steps of about `step_s`, from types whose price and availability never change."""
+    """Plan with a fleet held for steps of about `step_s`, from types whose price and availability never change."""
     width = max(1, round(step_s / problem.bin_s))
     steps = -(-len(problem.counts) // width)
     if steps > _MOST_STEPS and step_s < _STEPS_S[-1]:
@@ -79,7 +79,7 @@ def _by_steps(problem: WholeProblem, late_allowed: float, late_usd: float, step_
 
 
 def _fleets(usd_per_s: FloatArray, rps: FloatArray, counts: FloatArray, problem: WholeProblem) -> FloatArray:
-    """Fleets worth looking at, (fleets, types): those that the steps' loads ask for, and one that serves all."""
+    """Return fleets worth trying, (fleets, types): those that the steps' loads ask for, and one that serves all."""
     pairs = counts + np.concatenate((counts[:, 1:], np.zeros((len(counts), 1))), axis=1)
     front = mixes(usd_per_s, rps, float(pairs.max()) / problem.bin_s)
     needs = np.concatenate([counts.mean(axis=1), np.quantile(counts, 0.9, axis=1), counts.max(axis=1)])
@@ -94,7 +94,7 @@ def _fleets(usd_per_s: FloatArray, rps: FloatArray, counts: FloatArray, problem:
 def _cheapest_price(
     problem: WholeProblem, late_allowed: float, first: float, plan: Callable[[float], tuple[float, float]]
 ) -> float:
-    """The least dollars of the plans at several prices of a request without an instance."""
+    """Return the least dollars of the plans at several prices of a request without an instance."""
     best, low, high = math.inf, 0.0, math.inf
     price = first
     for _ in range(_EVALUATIONS):
@@ -120,9 +120,9 @@ def _held(
     counts: FloatArray, room: FloatArray, run_usd: FloatArray, change_usd: FloatArray, length_s: FloatArray,
     late_usd: float, warm_start: bool, back: IntArray, chosen: IntArray, before: FloatArray, usd: FloatArray,
 ) -> tuple[float, float]:  # fmt: skip
-    """Dollars and requests left over of the best fleets, each held for a step; `back` to `usd` are for work.
+    """Return dollars and requests left over of the best fleets, each held for a step; `back` to `usd` are scratch.
 
-    The choice of a step takes nothing over from the step before; the requests left over are counted with it.
+    The choice of a step assumes that no request is carried over from the step before; the requests left over count it.
     """
     steps, fleets, bins = len(counts), len(room), counts.shape[1]
     for k in range(steps):

@@ -1,7 +1,7 @@
 """The least that a fixed fleet of whole instances costs an hour: docs/bound.md, "A fixed fleet".
 
-For plans of a pipeline, whose fleet is fixed; where stages share instances, of whole workers at their parts' prices. It
-knows every arrival like the bound of the bill.
+The bound is for plans of a pipeline, whose fleet is fixed; if stages share instances, it counts whole workers at their
+parts' prices. It knows every arrival like the bound of the bill.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.pipeline_bound import PipelineBoundProblem, StageProblem, stage_problems
 from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
-# Halvings of what a stage must be able to do, from twice what is enough.
+# Halvings of the rate that a stage needs, from twice a sufficient one
 _HALVINGS = 40
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class FixedFleetBound:
-    """No fixed fleet of whole instances (of shared ones: of whole workers) costs less; dollars by stage."""
+    """No fixed fleet of whole instances (if shared: of whole workers) costs less; dollars by stage."""
 
     stages: tuple[float, ...]
 
@@ -34,7 +34,7 @@ class FixedFleetBound:
 
 
 def fixed_fleet_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) -> FixedFleetBound | None:
-    """Of all fleets that answer all but `late_allowed` queries in time without functions; None where none can.
+    """Bound the fleets that answer all but `late_allowed` queries in time without functions; None if no fleet can.
 
     Raises BadInput for a `late_allowed` that is negative or not finite.
     """
@@ -47,7 +47,7 @@ def fixed_fleet_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) 
 
 
 def least_calls_per_s(stage: StageProblem, late_calls: float) -> float:
-    """Calls/s that a stage must be able to do for at most `late_calls` not to be answered within the window."""
+    """Return the calls/s that a stage needs so that at most `late_calls` are not answered within the window."""
     made_s = stage.made_s
     if len(made_s) <= late_calls:
         return 0.0
@@ -65,10 +65,10 @@ def least_calls_per_s(stage: StageProblem, late_calls: float) -> float:
 
 @compiled
 def _unanswered(made_s: FloatArray, window_s: float, calls_per_s: float) -> int:
-    """Calls that one server of this rate must leave out so that all others are answered within the window.
+    """Return the calls that one server of this rate must leave out to answer all others within the window.
 
-    It takes each that it can, first come, first served: with calls and windows that are all alike, nothing else leaves
-    out fewer.
+    It takes each call that it can, first come, first served: because calls and windows are all alike, no other rule
+    leaves out fewer.
     """
     waiting, before_s, left_out = 0.0, 0.0, 0
     room = calls_per_s * window_s * (1.0 + 1e-9)
@@ -83,7 +83,7 @@ def _unanswered(made_s: FloatArray, window_s: float, calls_per_s: float) -> int:
 
 
 def _least_usd_per_hour(stage: StageProblem, calls_per_s: float) -> float:
-    """Of whole instances, or workers, that together do `calls_per_s`; infinite: there are none."""
+    """Return the $/h of whole instances, or workers, that together serve `calls_per_s`; infinite without offers."""
     if calls_per_s <= 0.0:
         return 0.0
     kinds = sorted(
@@ -98,7 +98,7 @@ def _least_usd_per_hour(stage: StageProblem, calls_per_s: float) -> float:
     if not kept:
         return math.inf
     usd_per_hour, rps = np.array(kept).T
-    # In units of what is needed, whatever that is.
+    # In units of the required rate, so that the solver's tolerances fit any rate
     enough = Constraint(range(len(kept)), rps / calls_per_s, 1.0 - _ROUNDING)
     found = solve_mixed(usd_per_hour, np.ones(len(kept), dtype=bool), np.full(len(kept), math.inf), [enough])
     return found.bound * (1.0 - 1e-9) if found.optimal else 0.0

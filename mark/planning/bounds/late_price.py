@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_CLOSE = 1e-5  # relative: how much a better price could still add when the search stops
+_CLOSE = 1e-5  # relative: the search stops when a better price could add no more than this
 
 
 @dataclass(frozen=True, slots=True)
 class LatePrice:
-    """`value` is proven at `usd` for a late request; `left` requests have no instance then."""
+    """`value` is proven at `usd` for a late request; then `left` requests have no instance."""
 
     usd: float
     value: float
@@ -25,7 +25,7 @@ def best_late_price(
     evaluations: int,
     first: float | None = None,
 ) -> LatePrice:
-    """The price in [0, highest] with the largest value - price x late_allowed, about.
+    """Return approximately the price in [0, highest] with the largest value - price x late_allowed.
 
     `evaluate` returns a value that is concave in the price, and its slope, the requests that are left over. Any price
     proves a bound, so an early stop is safe. `first` is where the search begins.
@@ -63,7 +63,7 @@ def best_late_price(
         usd = (high.value + fall * high.usd - low.value + rise * low.usd) / (rise + fall)
         if low.value + rise * (usd - low.usd) - best.value <= _CLOSE * abs(best.value):
             break
-        # Values and slopes are a little off, so that the crossing may miss the bracket or crawl along its ends.
+        # Values and slopes are a little inexact, so the crossing may miss the bracket or crawl along its ends.
         margin = 0.05 * (high.usd - low.usd)
         usd = min(max(usd, low.usd + margin), high.usd - margin)
         if high.usd > 8.0 * low.usd:

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.planning.bounds import dual
 
-# bins x types^2 that the interior-point method works on at most: a few seconds. Longer horizons get their proposal on
-# larger bins.
+# Limit of bins x types^2 for the interior-point method: a few seconds. Longer horizons get their proposal on larger
+# bins.
 WORK = 1_200_000
-# Bins solved at a time, and how far beyond them to look: several times what it takes to earn a start back.
+# Bins solved in one piece, and how far beyond them to look: several times the time to earn a start back
 WINDOW = 16_384
 _BEYOND = 1_024
-# The smallest price that the interior-point method is given.
+# The smallest price in the interior-point method
 _TINY = 1e-6
 _STEPS = 80
-_AROUND = 60  # bins: about as long as a start takes to be earned back
+_AROUND = 60  # bins: roughly the time that a start takes to be earned back
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +33,23 @@ class BoundProgram:
     """T bins, I types. Capacity and demand are in `requests` per bin, money in `usd`.
 
     A type with credits serves a request at full speed for one unit of credit; running capacity for one request earns
-    `earned` units, a start brings `launch` of them, and more may be bought at `surplus` each. `free` is capacity that
-    costs nothing more, because it is committed.
+    `earned` units, a start brings `launch` of them, and more may be bought at `surplus` each. `free` is committed
+    capacity, which costs nothing more.
     """
 
     usd: float
     requests: float
-    demand: FloatArray  # (T - 1,): the last bin's may be served after the end
+    demand: FloatArray  # (T - 1,): requests of the last bin may be served after the end
     price: FloatArray  # (T, I) of running capacity for one request
     available: BoolArray  # (T, I)
     start: FloatArray  # (I,) of starting capacity for one request per bin
-    function: float  # per request; infinite: no function
+    function: float  # price of a call; infinite: no function
     warm_start: bool
-    credits: BoolArray  # (I,) does the type need credits?
+    credits: BoolArray  # (I,) whether the type needs credits
     earned: FloatArray  # (I,)
     launch: FloatArray  # (I,)
-    surplus: FloatArray  # (I,) infinite: not for sale
-    launches: float  # starts that bring credits, all types together
+    surplus: FloatArray  # (I,) infinite: not sold
+    launches: float  # limit of the starts that bring credits, all types together
     free: float = 0.0  # per bin
 
     @property
@@ -62,20 +62,20 @@ class BoundProgram:
 
     @property
     def stranded(self) -> float:
-        """Demand that no instance could serve, whatever the price."""
+        """Demand that no instance could serve at any price."""
         held: BoolArray = np.logical_or.reduce(self.available, axis=1)
-        left = np.maximum(0.0, self.demand - 2.0 * self.free)  # its own bin and the next may serve a request
+        left = np.maximum(0.0, self.demand - 2.0 * self.free)  # a request may be served in its own bin and the next
         return float(left[~(held[:-1] | held[1:])].sum())
 
     @property
     def highest(self) -> float:
-        """No request that an instance can serve is worth more: the price of a start for its sake."""
+        """The highest worth of a request that an instance can serve: the price of a start for its sake."""
         if self.function < math.inf:
             return self.function
         return float(max(self.price.max(axis=0) + self.start, default=1.0))
 
     def coarse(self, factor: int) -> BoundProgram:
-        """The same program on bins `factor` times as wide."""
+        """Return the same program on bins `factor` times as wide."""
         bins = -(-self.bins // factor)
         cuts = np.arange(bins) * factor
         demand = np.add.reduceat(np.append(self.demand, 0.0), cuts)
@@ -109,7 +109,7 @@ class BoundSolution:
 
 
 def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
-    """Solve the program as it stands, with HiGHS; `late` requests may be left out. None where it is infeasible."""
+    """Solve the program unchanged, with HiGHS; `late` requests may be left out. None if it is infeasible."""
     bins, types = program.bins, program.types
     n = bins * types
     columns = _Columns()
@@ -119,7 +119,7 @@ def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
     if program.warm_start:
         started[0] = 0.0
     y = columns.add(started.ravel(), np.full(n, infinite))
-    # What an instance serves; without credits, what it could.
+    # The load that an instance serves; without credits, the load that it could serve
     w = columns.add(np.zeros(n), np.full(n, infinite))
     q = columns.add(np.zeros(bins - 1), np.full(bins - 1, infinite))
     has_function = program.function < infinite
@@ -135,7 +135,7 @@ def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
     rows = _Rows()
     bin_of, demanded = np.repeat(np.arange(bins), types), np.arange(bins - 1)
     at_least = np.append(program.demand, 0.0) - program.free
-    # q_j - q_j-1 + f_j + z_j + what is served >= a_j
+    # q_j - q_j-1 + f_j + z_j + the served load >= a_j
     first = rows.block(at_least, np.full(bins, infinite))
     rows.put(first + bin_of, w, 1.0)
     for column in (q, f, z):
@@ -194,13 +194,12 @@ def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A proven lower bound, in `usd`, and about how many `requests` the primal leaves to functions or late.
+    """A proven lower bound, in `usd`, and roughly how many `requests` the primal leaves to functions or late.
 
-    `gap`: how far below the best proof it may lie, relative; None where that was not measured. `factor`: how many bins
-    the proposal took as one.
-
-    `value` is `demand` times `prices`, less `launched` for starts that bring credits (and less what is free, where
-    anything is): no instance that is paid these prices for what it serves earns more than it costs.
+    `gap`: the most that it may lie below the best proof, relative; None if that was not measured. `factor`: the bins
+    that the proposal took as one. `value` is `demand` times `prices`, less `launched` for starts that bring credits
+    (and less the price of free capacity, if there is any): no instance that is paid these prices for its requests earns
+    more than it costs.
     """
 
     value: float
@@ -219,11 +218,11 @@ def prove(
     work: int = WORK,
     window: int = WINDOW,
 ) -> Proof:
-    """The best lower bound found when a request is worth at most `worth` and credits cost `credit_price` (I,).
+    """Return the best lower bound found if a request is worth at most `worth` and credits cost `credit_price` (I,).
 
-    Any two prices prove a bound of the program in which no request may be late; where n may be late, n x worth is taken
-    off it. `worth` is cut at the function's price. `tolerance` is relative; `work` and `window` limit what is solved at
-    a time.
+    Any two prices prove a bound of the program in which no request may be late; if n may be late, n x worth is
+    subtracted. `worth` is cut at the function's price. `tolerance` is relative; `work` and `window` limit the size of
+    each solution.
     """
     worth = min(worth, program.function)
     # Earning credits lowers the price of capacity; it must not become negative.
@@ -249,7 +248,7 @@ def prove(
         cap = caps(r)
         return np.minimum(cap[:-1], cap[1:])
 
-    # Everything at its running price: a proof too, should the search find none.
+    # All capacity at its running price: a proof too, in case the search finds none
     best = np.tile(r0, (program.bins, 1))
     value = certified(best)
     if not (program.types and worth > _TINY and program.bins > 1):
@@ -258,7 +257,7 @@ def prove(
     factor = max(1, math.ceil(program.bins * program.types**2 / work))
     small = program if factor == 1 else program.coarse(factor)
     if program.free > 0.0:
-        # Of the demand around a bin what is free takes its share; this only decides how good the proposal is.
+        # Free capacity takes its share of the demand around a bin. This affects only the quality of the proposal.
         width = max(1, _AROUND // factor)
         around = np.convolve(small.demand, np.full(width, 1.0 / width), mode="full")[width // 2 :][: small.bins - 1]
         left = np.maximum(0.0, 1.0 - small.free / np.maximum(around, _TINY))
@@ -277,13 +276,13 @@ def prove(
 
 
 def _beside_free(demand: FloatArray, caps: FloatArray, free: float) -> float:
-    """The most that multipliers of 0 or (nearly) `caps` (T,) prove where capacity for `free` requests a bin is paid.
+    """Return the best value by multipliers of 0 or (nearly) `caps` (T,) if capacity for `free` requests a bin is paid.
 
     Multipliers lambda_j <= cap_j prove sum a_j min(lambda_j, lambda_j+1) - free sum lambda_j. Where the demand stays
-    below what is free they had better be 0; which bins that are, one pass over them finds out.
+    below the free capacity, 0 is better; one pass over the bins finds where.
     """
     ends = np.concatenate(([0.0], caps, [0.0]))
-    high = np.minimum(caps, np.maximum(ends[:-2], ends[2:]))  # more than both neighbours have helps no one
+    high = np.minimum(caps, np.maximum(ends[:-2], ends[2:]))  # a multiplier above both neighbours proves no more
     gains: list[float] = (demand * np.minimum(high[:-1], high[1:])).tolist()
     costs: list[float] = (free * high).tolist()
     out, within = 0.0, -costs[0]
@@ -295,10 +294,10 @@ def _beside_free(demand: FloatArray, caps: FloatArray, free: float) -> float:
 def _propose(
     program: BoundProgram, c: FloatArray, k: FloatArray, worth: float, tolerance: float, window: int
 ) -> tuple[FloatArray, float, float]:
-    """A nearly best r (T, I), the demand left out, and how much better the best may be.
+    """Return a nearly best r (T, I), the demand left out, and how much better the best may be.
 
-    Solved window by window, which keeps the memory small: each begins with the r that the one before left, and looks
-    beyond its end, because what comes long after hardly matters.
+    Solved window by window, which keeps the memory small: each begins with the last r of the window before, and looks
+    beyond its end, because the distant future hardly matters.
     """
     o = np.maximum(program.start, _TINY)
     last = o.copy() if program.warm_start else np.zeros_like(o)
@@ -308,7 +307,7 @@ def _propose(
         end = min(begin + window, program.bins)
         seen = min(end + _BEYOND, program.bins)
         if not program.demand[begin : seen - 1].any():
-            # Nothing to earn: an instance that stays loses what it had earned.
+            # Without demand an instance earns nothing, and one that stays loses its earnings.
             r[begin:end] = last = np.zeros_like(o)
             continue
         part, left, _, missing = dual.solve(
@@ -349,7 +348,7 @@ class _Rows:
         self._value: list[FloatArray] = []
 
     def block(self, lower: FloatArray, upper: FloatArray) -> int:
-        """Add rows; returns the number of the first."""
+        """Add rows and return the number of the first."""
         self.lower.append(lower)
         self.upper.append(upper)
         self.count += len(lower)
@@ -361,7 +360,7 @@ class _Rows:
         self._value.append(np.broadcast_to(np.asarray(value, dtype=np.float64), row.shape))
 
     def compressed(self) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
-        """Start of each row, columns and values."""
+        """Return the start of each row, columns and values."""
         row, column, value = np.concatenate(self._row), np.concatenate(self._column), np.concatenate(self._value)
         order = np.argsort(row, kind="stable")
         start = np.searchsorted(row[order], np.arange(self.count + 1))

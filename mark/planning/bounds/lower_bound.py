@@ -20,17 +20,17 @@ from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.planning.bounds.linear_program import BoundProgram, Proof, prove, solve_lp
 
-# Where the prices of credits and of late requests are sought. They may be off: any price proves a bound, and near the
-# best one its error hardly matters.
+# Bins on which the price of credits is sought. It may be inexact: any price proves a bound, and near the best one its
+# error hardly matters.
 _CREDIT_BINS = 600
-_LATE_BINS = 5_000  # below which bins stay as they are
-_LATE_SEARCH = ((16, 10), (4, 5))  # (bins taken as one, evaluations at most)
+_LATE_BINS = 5_000  # a part with fewer bins keeps them in the search for the price of a late request
+_LATE_SEARCH = ((16, 10), (4, 5))  # (bins taken as one, most evaluations)
 # A bound is a sum of up to a million products; this is far above its rounding.
 _ROUNDING = 1e-9
 
 
 class StepSeries(Protocol):
-    """A spot series as the simulated cloud has it: `shares[i]` holds from `times_s[i]` on, and again every `period_s`.
+    """A spot series of the simulated cloud: `shares[i]` holds from `times_s[i]` on, and again every `period_s`.
 
     `kind` is "availability" (share of the spot capacity that can be held) or "price" (spot over on-demand price).
     """
@@ -49,9 +49,9 @@ class StepSeries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpotHistory:
-    """What a spot offer was like, bin by bin: dollars per hour and whether it could be held; both (bins,), or None.
+    """The past of a spot offer by bin: dollars per hour and whether it could be held; both (bins,), or None.
 
-    None: the catalogue's price, and always there.
+    None: the catalogue's price, and always available.
     """
 
     usd_per_hour: FloatArray | None = None
@@ -86,13 +86,13 @@ class BoundProblem:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """No policy pays less. `usd` is None where no policy can answer everything; `status` is "proven" or "infeasible".
+    """No policy pays less. `usd` is None if no policy can answer all requests; `status` is "proven" or "infeasible".
 
     `usd` is the higher of `fluid_usd`, which the linear program proves with divisible instances, and `whole_usd`, which
-    counts whole instances (None where that was not asked for). `disks_usd` of `usd` are for disks.
-    `instance_usd`, `function_usd` and `function_share` (of the requests) describe, closely, the fleet that would attain
-    `usd`. `feasible_usd` is a plan of whole instances by the bound's own rules; no proof by these rules can exceed it.
-    `gap`: at most so far, relative, below the linear program's value; None where that was not measured.
+    counts whole instances (None if that was not requested). `disks_usd` of `usd` are for disks. `instance_usd`,
+    `function_usd` and `function_share` (of the requests) describe approximately the fleet that would attain `usd`.
+    `feasible_usd` is a plan of whole instances by the bound's own rules; no proof by these rules can exceed it. `gap`
+    is the most, relative, that the bound is below the linear program's value; None if that was not measured.
     """
 
     usd: float | None
@@ -111,7 +111,7 @@ class Bound:
 
 
 def bin_width_s(slo: Slo) -> float:
-    """Width of the bins in which a run counts its arrivals for the bound."""
+    """Return the width of the bins in which a run counts its arrivals for the bound."""
     return max(slo.rt_max_s, 1.0)
 
 
@@ -125,9 +125,9 @@ def build_problem(
     spot: Sequence[StepSeries] = (),
     spot_first_hour_free: bool = False,
 ) -> BoundProblem:
-    """The problem of a run: arrivals by bin, and the same spot series as given to the simulated cloud.
+    """Build the problem of a run: arrivals by bin, and the spot series that the simulated cloud also gets.
 
-    Series go to the catalogue's spot zones in order, over again when there are fewer. Raises BadInput, also for a
+    Series go to the catalogue's spot zones in order, and are repeated if there are fewer. Raises BadInput, also for a
     price series on a type whose on-demand price the catalogue lacks.
     """
     bin_s = bin_width_s(resolved.slo) if bin_s is None else bin_s
@@ -139,12 +139,11 @@ def build_problem(
 
 
 def fluid_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
-    """The least that any policy can pay that answers all but `late_allowed` requests in time, knowing the future.
+    """Return the least that any policy can pay that answers all but `late_allowed` requests in time, knowing the
+    future.
 
-    Instances can be divided here; `mark.planning.bounds.whole_bound` counts them whole.
-
-    Takes about half a second for a day of one-second bins. Deterministic. Raises BadInput for a `late_allowed` that
-    is negative or not finite.
+    Instances can be divided here; `mark.planning.bounds.whole_bound` counts them whole. Takes about half a second for a
+    day of one-second bins. Deterministic. Raises BadInput for a `late_allowed` that is negative or not finite.
     """
     if not (math.isfinite(late_allowed) and late_allowed >= 0.0):
         raise BadInput("the number of late requests must be finite and not negative", "late_allowed", late_allowed)
@@ -174,7 +173,7 @@ def fluid_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
     if total <= late_allowed:
         return bound(0.0, 0.0)
     if not problem.resolved.offers:
-        # Then the last bins' requests go to functions too.
+        # Without instances the last bins' requests go to functions too.
         if function_usd == math.inf:
             return infeasible(total, "neither instances nor a function in time")
         return bound((total - late_allowed) * function_usd, total - late_allowed, 0.0)
@@ -200,7 +199,7 @@ def fluid_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
 
 
 def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float]:
-    """The best proof found where `late_allowed` requests, not all, may be late, and at which price of one."""
+    """Return the best proof found if `late_allowed` requests, not all, may be late, and the price of one."""
     credit_price = np.zeros(program.types)
     if program.credits.any():
         small = program.coarse(-(-program.bins // _CREDIT_BINS))
@@ -215,15 +214,15 @@ def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float
 
 
 def _late_price(program: BoundProgram, late: float, highest: float, credit_price: FloatArray) -> float:
-    """What one more late request would save, about.
+    """Return the approximate price of one more late request.
 
-    The bound is concave in this price: between two tangents the maximum lies below where they cross. Sought on larger
-    bins, roughly and then more finely, which is good enough, because every price proves a bound.
+    The bound is concave in this price: between two tangents the maximum lies below where they cross. It is sought on
+    larger bins, roughly and then more finely, which is good enough, because every price proves a bound.
     """
     price = highest
     for factor, evaluations in _LATE_SEARCH:
         small = program.coarse(min(factor, 1 + program.bins // _LATE_BINS))
-        # (price, value, slope) below and above the maximum; at price 0 everything is late.
+        # (price, value, slope) below and above the maximum; at price 0 all requests are late.
         low = (0.0, 0.0, float(small.demand.sum()) - late)
         high: tuple[float, float, float] | None = None
         best = low
@@ -243,7 +242,7 @@ def _late_price(program: BoundProgram, late: float, highest: float, credit_price
             crossing = (high[1] - high[2] * high[0] - low[1] + low[2] * low[0]) / (low[2] - high[2])
             if low[1] + low[2] * (crossing - low[0]) - best[1] <= 1e-3 * abs(best[1]):
                 break
-            # Values and slopes are a little off, so the crossing may miss the bracket.
+            # Values and slopes are a little inexact, so the crossing may miss the bracket.
             price = crossing if low[0] < crossing < high[0] else 0.5 * (low[0] + high[0])
         if best[0] > 0.0:
             price = best[0]
@@ -252,11 +251,11 @@ def _late_price(program: BoundProgram, late: float, highest: float, credit_price
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """An offer as the program sees it; money in dollars, credits in requests at full speed."""
+    """An offer in the program; money in dollars, credits in requests at full speed."""
 
     name: str
-    price: float | FloatArray  # of running capacity for one request
-    start: float  # of starting capacity for one request per second
+    price: float | FloatArray  # price of running capacity for one request
+    start: float  # price of starting capacity for one request per second
     available: BoolArray | None
     credits: bool = False
     earned: float = 0.0
@@ -264,7 +263,7 @@ class _Type:
     surplus: float = math.inf
 
     def dominates(self, other: _Type) -> bool:
-        """Could its instances always stand in for the other's, for no more money? Then the other is not needed."""
+        """Could its instances always stand in for the other's, for no more money, so that the other is not needed?"""
         if not (np.all(self.price <= other.price) and self.start <= other.start):
             return False
         if self.available is not None and (other.available is None or bool(np.any(other.available & ~self.available))):
@@ -280,14 +279,14 @@ class _Type:
 
 
 def bins_within(problem: BoundProblem) -> int:
-    """How many bins lie within the part."""
+    """Return how many bins lie within the part."""
     return min(len(problem.counts), math.floor(problem.end_s / problem.bin_s + 1e-9))
 
 
 def program_of(problem: BoundProblem) -> BoundProgram | None:
-    """The linear program over the bins that lie within the part, without the types that are not needed.
+    """Return the linear program over the bins that lie within the part, without the types that are not needed.
 
-    None where nothing is to be served there.
+    None without requests to serve.
     """
     function_usd = problem.resolved.in_time_usd
     bins = bins_within(problem)
@@ -296,7 +295,7 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
         return None
     kept: list[_Type] = []
     for kind in sorted(_types(problem, bins), key=lambda t: (float(np.mean(t.price)), t.start, t.credits, t.name)):
-        # Running it for a request costs more than the function: then it is not needed.
+        # A type that costs more for a request than the function is not needed.
         if not np.all(kind.price >= function_usd) and not any(better.dominates(kind) for better in kept):
             kept.append(kind)
     shape = (bins, len(kept))
@@ -327,7 +326,7 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
 
 
 def committed_rps(resolved: ResolvedService) -> float:
-    """Requests/s that committed instances serve at most."""
+    """Return the requests/s that committed instances serve at most."""
     pairs = zip(resolved.offers, resolved.candidates, strict=True)
     return sum(resolved.committed.get(offer.name, 0) * candidate.ceiling_rps for offer, candidate in pairs)
 
@@ -349,8 +348,8 @@ def _types(problem: BoundProblem, bins: int) -> list[_Type]:
 
 
 def billed_boot_s(offer: Offer, resolved: ResolvedService) -> float:
-    """Seconds that are billed at least before an instance of the offer is ready."""
-    # Standbys are stopped burstables, the warm pool is of instances on demand.
+    """Return the least billed seconds before an instance of the offer is ready."""
+    # Standbys are stopped burstables; the warm pool holds instances on demand.
     resumes = offer.market is Market.BURSTABLE or (resolved.service.warm_pool > 0 and offer.market is Market.ON_DEMAND)
     boot_s = offer.boot.shortest_s
     if resumes and offer.resume is not None:
@@ -388,7 +387,7 @@ def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, *, 
 def _spot_terms(
     resolved: ResolvedService, series: Sequence[StepSeries], bins: int, bin_s: float
 ) -> tuple[SpotHistory, ...]:
-    """Series on the zones, as the simulated cloud deals them out."""
+    """Assign the series to the zones, as the simulated cloud does."""
     zones = resolved.catalog.spot_zones
     held = [_available(s, bins, bin_s) for s in series if s.kind == "availability"]
     priced = [(s, _lowest(s, bins, bin_s)) for s in series if s.kind == "price"]
@@ -410,7 +409,7 @@ def _spot_terms(
 
 
 def _unrolled(series: StepSeries, end_s: float) -> tuple[FloatArray, FloatArray]:
-    """Times and shares of the steps that begin before `end_s`, rounds written out."""
+    """Return times and shares of the steps that begin before `end_s`, with all repetitions."""
     rounds = np.arange(max(1, math.ceil(end_s / series.period_s)))
     times = np.add.outer(rounds * series.period_s, np.asarray(series.times_s, dtype=np.float64)).ravel()
     shares = np.tile(np.asarray(series.shares, dtype=np.float64), len(rounds))
@@ -419,7 +418,7 @@ def _unrolled(series: StepSeries, end_s: float) -> tuple[FloatArray, FloatArray]
 
 
 def _lowest(series: StepSeries, bins: int, bin_s: float) -> FloatArray:
-    """The lowest share within each bin."""
+    """Return the lowest share within each bin."""
     times, shares = _unrolled(series, bins * bin_s)
     begins = np.arange(bins) * bin_s
     lowest = shares[np.searchsorted(times, begins, side="right") - 1]
@@ -428,7 +427,9 @@ def _lowest(series: StepSeries, bins: int, bin_s: float) -> FloatArray:
 
 
 def _available(series: StepSeries, bins: int, bin_s: float) -> BoolArray:
-    """Could an instance be there at some time of the bin? A notice is long: it may outlast the capacity."""
+    """Could an instance be there at some time of the bin? The notice is included, because it may outlast the
+    capacity.
+    """
     times, shares = _unrolled(series, bins * bin_s)
     ends = np.append(times[1:], bins * bin_s)
     change = np.zeros(bins + 1, dtype=np.int64)

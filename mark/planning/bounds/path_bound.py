@@ -17,10 +17,10 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.late_price import best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem
 
-_WORK = 8_000_000  # fleets x bins x what pairs take of one evaluation: about a second
-_PAIRS_AT_ONCE = 16.0  # so many pairs of a fleet take as long as the rest of its work in a bin
-_PAIRS = 128  # of requests carried and dollars, by fleet; more are merged, which lowers the bound
-# The price of a late request is sought on every few pieces of the part, which together have about so many bins.
+_WORK = 8_000_000  # fleets x bins x the cost of pairs in one evaluation: about a second
+_PAIRS_AT_ONCE = 16.0  # number of pairs of a fleet that take as long as the other work for it in a bin
+_PAIRS = 128  # pairs of requests carried and dollars, by fleet; beyond it they are merged, which lowers the bound
+# The price of a late request is sought on every few pieces of the part, with about this number of bins together.
 _SEARCH_BINS = 10_000
 _PIECE = 600
 _EVALUATIONS = 10
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PathProof:
-    """`usd` is proven at the price `late_usd` of a late request; `most` instances by type were told apart."""
+    """`usd` is proven at the price `late_usd` of a late request, with fleets of up to `most` instances by type."""
 
     usd: float = 0.0
     late_usd: float = 0.0
@@ -41,8 +41,8 @@ class PathProof:
 class Paths:
     """Fleets of up to `most[i]` instances of type i, as one row each.
 
-    A fleet with the most of a type counts as if it served everything, where more of them could be of use. So leaving
-    out larger fleets only lowers the value.
+    A fleet with the most of a type counts as if it served all requests, if more of them could be of use. So leaving out
+    larger fleets only lowers the value.
     """
 
     def __init__(self, problem: WholeProblem, most: tuple[int, ...]) -> None:
@@ -58,15 +58,18 @@ class Paths:
         self.complete = not short.any()
 
     def value(self, late_usd: float) -> tuple[float, float]:
-        """At most the dollars of any schedule with its requests without an instance at `late_usd` each; these."""
+        """Return a lower limit of any schedule's dollars with its unserved requests at `late_usd` each; and these
+        requests.
+        """
         problem = self.problem
-        # An instance touches up to two bins more than it is there for, which its start pays for.
+        # An instance touches up to two bins more than its lifetime, which its start pays for.
         launch = problem.usd_per_s * (problem.boot_s - 2.0 * problem.bin_s) / (1.0 + SAFE)
         usd, left, _ = self._walk(self._relaxed, launch, late_usd, first_paid=not problem.warm_start)
         return usd * (1.0 - _ROUNDING), left
 
     def plan(self, late_usd: float) -> tuple[float, float] | None:
-        """Dollars and requests left over of the best plan that changes its fleet between bins; None: too many pairs.
+        """Return dollars and requests left over of the best plan that changes fleets between bins; None: too many
+        pairs.
 
         Starts pay the shortest boot, and at least a minute with the first bin.
         """
@@ -90,7 +93,7 @@ class Paths:
 
 
 def path_bound(problem: WholeProblem, late_allowed: float, beaten_usd: float, first: float | None) -> PathProof:
-    """The best path bound, or none where it cannot prove more than `beaten_usd`.
+    """Return the best path bound, or an empty proof if it cannot prove more than `beaten_usd`.
 
     The search for the price of a late request begins at `first`. A path needs starts that are billed for two bins.
     """
@@ -99,7 +102,7 @@ def path_bound(problem: WholeProblem, late_allowed: float, beaten_usd: float, fi
     paths = small_paths(problem)
     if paths is None:
         paths, problem = Paths(one := _one_kind(problem), (1,)), one
-        # An instance that serves everything, held all the time, is one of these paths.
+        # An instance that serves all requests and is held throughout is one of these paths.
         all_usd = float(problem.usd_per_s[0] * (len(problem.counts) * problem.bin_s + problem.boot_s[0]))
         if all_usd <= beaten_usd:
             return PathProof()
@@ -114,13 +117,13 @@ def path_bound(problem: WholeProblem, late_allowed: float, beaten_usd: float, fi
 
 
 def prove_paths(paths: Paths, late_allowed: float, late_usd: float) -> PathProof:
-    """What these paths prove at this price of a late request."""
+    """Return the proof by these paths at this price of a late request."""
     value, left = paths.value(late_usd)
     return PathProof(value - (late_usd * late_allowed if late_allowed else 0.0), late_usd, left, paths.most)
 
 
 def _sample(problem: WholeProblem) -> tuple[WholeProblem, float]:
-    """Pieces of the part, one after the other, and their share of it."""
+    """Return pieces of the part, one after the other, and their share of it."""
     every = len(problem.counts) // _SEARCH_BINS
     if every <= 1:
         return problem, 1.0
@@ -129,7 +132,7 @@ def _sample(problem: WholeProblem) -> tuple[WholeProblem, float]:
 
 
 def small_paths(problem: WholeProblem) -> Paths | None:
-    """Paths over as many instances as the busiest bins can use; None where these are too many for the work."""
+    """Return paths over as many instances as the busiest bins can use; None if these are too many for the work."""
     for need in (_pairs(problem), float(problem.counts.max())):
         most = _useful(problem, need)
         pairs = 1.0 + min(float(_PAIRS), need) / _PAIRS_AT_ONCE
@@ -139,7 +142,7 @@ def small_paths(problem: WholeProblem) -> Paths | None:
 
 
 def _pairs(problem: WholeProblem) -> float:
-    """The most requests that a bin can have to serve: its own and those of the bin before."""
+    """Return the most requests that a bin may serve: its own and those of the bin before."""
     return float((problem.counts[1:] + problem.counts[:-1]).max(initial=problem.counts[0]))
 
 
@@ -150,7 +153,7 @@ def _useful(problem: WholeProblem, requests: float) -> tuple[int, ...]:
 
 
 def _one_kind(problem: WholeProblem) -> WholeProblem:
-    """A single type as cheap as the cheapest in each respect; `Paths` lets one of them serve everything."""
+    """Return a single type as cheap as the cheapest in each respect; `Paths` lets one of them serve all requests."""
     usd, start = float(problem.usd_per_s.min()), float(problem.start_usd.min())
     return WholeProblem(
         problem.counts, problem.bin_s, ("any",), np.array([usd]), np.zeros(1), np.array([1e-9]),
@@ -163,7 +166,7 @@ def _merge(
     usd: FloatArray, carried: FloatArray, left: FloatArray, size: IntArray, to: int, of: int, extra_usd: float,
     some_usd: FloatArray, some_carried: FloatArray, some_left: FloatArray,
 ) -> bool:  # fmt: skip
-    """Let fleet `to` be reached from fleet `of` for `extra_usd`. False where pairs had to be merged."""
+    """Let fleet `to` be reached from fleet `of` for `extra_usd`. Returns False if pairs had to be merged."""
     if carried[of, 0] >= carried[to, 0] and usd[of, size[of] - 1] + extra_usd >= usd[to, 0]:
         return True  # the first pair beats all of them
     i, j, k = 0, 0, 0
@@ -201,7 +204,7 @@ def _walk(
     usd: FloatArray, carried: FloatArray, left: FloatArray, size: IntArray,
     some_usd: FloatArray, some_carried: FloatArray, some_left: FloatArray,
 ) -> tuple[float, float, bool]:  # fmt: skip
-    """Dollars of the cheapest path, its requests left over, and whether all pairs were kept.
+    """Return dollars of the cheapest path, its requests left over, and whether all pairs were kept.
 
     Fleets are rows in the order of np.indices(sizes). Every fleet has one pair (0 dollars, 0 carried) at the start.
     """
@@ -217,7 +220,7 @@ def _walk(
                 span = stride
                 stride //= sizes[i]
                 for begin in range(0, fleets, span):
-                    for n in range(begin + span - stride - 1, begin - 1, -1):  # end one
+                    for n in range(begin + span - stride - 1, begin - 1, -1):  # terminate one
                         exact &= _merge(usd, carried, left, size, n, n + stride, 0.0, some_usd, some_carried, some_left)
                     for n in range(begin + stride, begin + span):  # start one
                         exact &= _merge(

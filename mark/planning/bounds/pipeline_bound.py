@@ -1,8 +1,8 @@
-"""The clairvoyant lower bound of a pipeline's bill. What it bounds, and the proof: docs/bound.md, "Pipelines".
+"""The clairvoyant lower bound of a pipeline's bill. Its exact statement and the proof: docs/bound.md, "Pipelines".
 
-Of each stage alone the program of `mark.planning.bounds.lower_bound` gives prices at which no instance that hosts the
+For each stage alone the program of `mark.planning.bounds.lower_bound` gives prices at which no instance that hosts the
 stage earns more than it costs. At these prices each query that is in time pays for its calls of all stages, so the bill
-is at least what all queries pay, less the dearest of those that may be late.
+is at least the sum that all queries pay, less the dearest of those that may be late.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from mark.planning.resolve import choose_function
 
 Ints = NDArray[np.int64]
 
-# Of a stage; a part that is longer than this many windows has wider ones.
+# Limit of a stage's bins, each at least a window long; a longer part has wider bins.
 MOST_BINS = 200_000
-# Prices are sought for the late queries of the prices before, so often. Any prices are a proof.
+# Number of times that prices are sought for the late queries of the prices before. Any prices are a proof.
 _ROUNDS = 3
 # A bound is a sum of up to some million products; this is far above its rounding.
 _ROUNDING = 1e-9
@@ -40,7 +40,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PipelineBoundProblem:
-    """N queries of a part that ends at `end_s`: when they arrive, in seconds from its start, and what they call.
+    """N queries of a part that ends at `end_s`: their arrivals, in seconds from its start, and their calls.
 
     `stages[s]` is stage s as a service of its own that has all of the pipeline's time; its commitments are not used.
     Raises BadInput for shapes that do not fit, and for arrivals that are negative or not finite.
@@ -70,7 +70,7 @@ class PipelineBoundProblem:
         warm_start: bool = True,
         shared: bool = False,
     ) -> PipelineBoundProblem:
-        """Of queries that say themselves what they call."""
+        """Build the problem of queries that bring their own calls."""
         calls, pattern = np.unique(sample.calls, axis=0, return_inverse=True)
         return cls(
             pipeline,
@@ -97,11 +97,11 @@ class PipelineBoundProblem:
 
 @dataclass(frozen=True, slots=True)
 class StageBound:
-    """What a stage has in the bound. Dollars and share describe, closely, the fleet that would attain it."""
+    """A stage's part of the bound. Dollars and share describe approximately the fleet that would attain it."""
 
     stage: str
-    calls: int  # that queries in time need
-    window_s: float  # the longest that one may take, from when it can be made; 0: none is needed
+    calls: int  # calls that queries in time need
+    window_s: float  # the longest that a call may take from its earliest time; 0: no call is needed
     bin_s: float
     instance_usd: float
     function_usd: float
@@ -114,7 +114,7 @@ class StageBound:
 
 @dataclass(frozen=True, slots=True)
 class PipelineBound:
-    """No fleet pays less. `usd`, the sum of the stages, is None where none can answer enough queries in time."""
+    """No fleet pays less. `usd`, the sum of the stages, is None if no fleet can answer enough queries in time."""
 
     usd: float | None
     late_allowed: float  # queries
@@ -131,21 +131,21 @@ class PipelineBound:
 
     @property
     def function_share(self) -> float:
-        """Of all calls."""
+        """Share of all calls that go to functions."""
         calls = sum(stage.calls for stage in self.stages)
         return sum(stage.calls * stage.function_share for stage in self.stages) / calls if calls else 0.0
 
     @property
     def bin_s(self) -> float:
-        """The widest."""
+        """The widest bin of all stages."""
         return max((stage.bin_s for stage in self.stages), default=0.0)
 
 
 def pipeline_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) -> PipelineBound:
-    """The least that any fleet can pay that answers all but `late_allowed` queries in time, knowing the future.
+    """Return the least that any fleet can pay that answers all but `late_allowed` queries in time, knowing the future.
 
-    Each instance hosts one stage, unless the problem's prices are of `shared` ones. Batches do what their mean times
-    allow. Deterministic. Raises BadInput for a `late_allowed` that is negative or not finite.
+    Each instance hosts one stage, unless the problem's prices are of `shared` ones. Batches serve as much as their mean
+    times allow. Deterministic. Raises BadInput for a `late_allowed` that is negative or not finite.
     """
     try:
         stages, late = stage_problems(problem, late_allowed)
@@ -172,10 +172,9 @@ def pipeline_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) -> 
 
 
 def stage_problems(problem: PipelineBoundProblem, late_allowed: float) -> tuple[list[StageProblem], float]:
-    """The problem of each stage alone, and how many of the queries that could be in time may be late.
+    """Return the problem of each stage alone, and how many of the queries that could be in time may be late.
 
-    Raises Infeasible where more than `late_allowed` cannot be in time, and BadInput for one that is negative or not
-    finite.
+    Raises Infeasible if more than `late_allowed` cannot be in time, and BadInput if that is negative or not finite.
     """
     if not (math.isfinite(late_allowed) and late_allowed >= 0.0):
         raise BadInput("the number of late queries must be finite and not negative", "late_allowed", late_allowed)
@@ -201,11 +200,11 @@ def stage_problems(problem: PipelineBoundProblem, late_allowed: float) -> tuple[
 
 
 def least_call_s(stage: ResolvedService) -> float:
-    """The least that a call may take on anything that the stage may run on; infinite: on nothing."""
+    """Return the least time of a call on any option of the stage; infinite without options."""
     profiles = [candidate.profile for candidate in stage.candidates]
     if stage.service.functions:
         profiles += [profile for name, profile in stage.profiles.items() if is_function(name)]
-    # Where times vary nothing is known of the quickest.
+    # If times vary the quickest is not known.
     times_s = [
         min(0.0 if row.p99_ms is not None else row.latency_ms for row in one.rows) / 1e3 + one.overhead_s
         for one in profiles
@@ -214,9 +213,9 @@ def least_call_s(stage: ResolvedService) -> float:
 
 
 def within_window(stage: ResolvedService, window_s: float, made_s: FloatArray) -> ResolvedService:
-    """The stage as far as it can answer calls within `window_s`, made at these times (ascending).
+    """Return the stage with the offers that can answer calls within `window_s`, made at these times (ascending).
 
-    With the batches that can fill up and end in time, and on what can do one call at least.
+    Capacity is in batches that can fill up and end in time; offers that can answer at least one call stay.
     """
     service = replace(stage.service, slo=Slo(window_s, stage.slo.attainment))
     kept = [
@@ -237,16 +236,16 @@ def within_window(stage: ResolvedService, window_s: float, made_s: FloatArray) -
 
 
 def _ceiling_rps(candidate: Candidate, window_s: float, made_s: FloatArray) -> float:
-    """Most calls/s of an instance; 0: it is too slow for a single one. Where times vary: whatever the window.
+    """Return the most calls/s of an instance; 0: it is too slow for one. If times vary, the window is not used.
 
-    Calls that are answered by one batch in time are made within the window less the time of the batch.
+    Calls that one batch answers in time are made within the window less the time of the batch.
     """
     profile = candidate.profile
     if candidate.sigma > 0.0:
         return candidate.ceiling_rps
     sizes = np.arange(1, profile.rows[-1].batch + 1)
     batch_s = np.interp(sizes, [row.batch for row in profile.rows], [row.latency_ms / 1e3 for row in profile.rows])
-    # Other calls may fill a batch up: all that is known of its size is that it holds the calls in time.
+    # Other calls may fill up a batch, so its size is at least the number of its calls in time.
     least_s = np.minimum.accumulate(batch_s[::-1])[::-1]
 
     def possible(calls: int) -> bool:
@@ -255,7 +254,7 @@ def _ceiling_rps(candidate: Candidate, window_s: float, made_s: FloatArray) -> f
             return False
         return float((made_s[calls - 1 :] - made_s[: len(made_s) - calls + 1]).min()) <= left_s
 
-    # More of them take longer and were made within a longer time.
+    # More calls take longer and were made over a longer time.
     low, high = 0, len(sizes) + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -271,7 +270,7 @@ class _Prices:
 
     usd: FloatArray
     launched_usd: float = 0.0
-    functions: float = 0.0  # calls that go to functions, about
+    functions: float = 0.0  # approximate number of calls that go to functions
     note: str = ""
 
 
@@ -279,12 +278,12 @@ class _Prices:
 class StageProblem:
     """A stage's own problem: the calls of its N queries that are needed, and when these can be made.
 
-    `resolved` has what can answer them within the window, with its capacity in batches that do.
+    `resolved` has the offers that can answer them within the window, with their capacity in batches that do.
     """
 
     name: str
     calls_of: Ints  # (patterns,)
-    made_after_s: FloatArray  # (patterns,) from the arrival, at the earliest
+    made_after_s: FloatArray  # (patterns,) earliest time after the arrival
     place: NDArray[np.int32]  # (N,) the bin in which calls can be made
     bins: int
     bin_s: float
@@ -300,7 +299,7 @@ class StageProblem:
         name, resolved = problem.pipeline.names[stage], problem.stages[stage]
         window_s = float((until_s - ready_s)[visited].max(initial=0.0))
         made_after_s = np.where(visited, ready_s, 0.0)
-        # As many as fit, so that none is cut: what is served in the last is not paid for.
+        # The most bins that fit whole, because requests of the last one are not paid for
         bins = max(1, min(MOST_BINS, int(problem.end_s / window_s))) if window_s > 0.0 else 1
         bin_s = max(problem.end_s / bins, window_s)
         made_s = problem.arrivals_s + made_after_s[problem.pattern]
@@ -314,18 +313,18 @@ class StageProblem:
 
     @property
     def calls(self) -> Ints:
-        """Of each query, (N,)."""
+        """Calls of each query, (N,)."""
         return self.calls_of[self.problem.pattern]
 
     @property
     def made_s(self) -> FloatArray:
-        """When each call can be made at the earliest, ascending."""
+        """Earliest time of each call, ascending."""
         made_s = self.problem.arrivals_s + self.made_after_s[self.problem.pattern]
         return np.sort(np.repeat(made_s, self.calls))
 
     @property
     def stranded(self) -> float:
-        """Calls that cannot be answered in time, whatever the price."""
+        """Calls that cannot be answered in time at any price."""
         if self.resolved.in_time_usd < math.inf or not self.calls.any():
             return 0.0
         if not self.resolved.offers:
@@ -334,17 +333,17 @@ class StageProblem:
         return 0.0 if program is None else program.stranded * program.requests
 
     def most_calls(self, queries: float) -> float:
-        """Calls of those `queries` queries that have the most."""
+        """Return the calls of those `queries` queries that have the most."""
         return float(self.calls @ (1.0 - _but_the_dearest(self.calls.astype(np.float64), queries)))
 
     def priced(self, late: float) -> _Prices:
-        """Prices that prove most where `late` calls may be late."""
+        """Return the prices that prove most if `late` calls may be late."""
         nothing = _Prices(np.zeros(self.bins))
         if float(self.calls.sum()) <= late:
             return nothing
         function_usd = self.resolved.in_time_usd
         if not self.resolved.offers:
-            # Without instances the calls of the last bin cost what all cost.
+            # Without instances the calls of the last bin cost as much as all others.
             return _Prices(np.full(self.bins, function_usd), functions=float(self.calls.sum()) - late)
         program = self._program()
         if program is None or late >= program.requests * float(program.demand.sum()):
@@ -381,7 +380,7 @@ class StageProblem:
 
 
 def _but_the_dearest(worth: FloatArray, late: float) -> FloatArray:
-    """1 for each query, (N,), and 0 for the `late` that are worth most; a fraction of one counts as much."""
+    """Return 1 for each query, (N,), and 0 for the `late` that are worth most; a fraction of one counts as much."""
     in_time = np.ones(len(worth))
     whole = math.floor(late)
     if whole >= len(worth):

@@ -15,7 +15,7 @@ from mark.planning.bounds.whole_problem import WholeProblem, whole_problem
 
 @dataclass(frozen=True, slots=True)
 class WholeProof:
-    """What is proven in whole instances, without commitments and extras: by blocks, and by paths where these help."""
+    """The proof in whole instances, without commitments and extras: by blocks, and by paths if these help."""
 
     problem: WholeProblem
     late_allowed: float
@@ -32,12 +32,12 @@ class WholeProof:
 
     @property
     def late_usd(self) -> float:
-        """The price of a late request at which it is proven."""
+        """The price of a late request in the proof."""
         return self.paths.late_usd if self.by_paths else self.blocks.late_usd
 
     @property
     def functions(self) -> float:
-        """Requests that go to functions in the schedule that attains it, about."""
+        """Approximate number of requests that go to functions in the schedule that attains it."""
         left = self.paths.left if self.by_paths else self.blocks.left
         return max(0.0, left - self.late_allowed) if self.late_usd >= self.problem.function_usd else 0.0
 
@@ -48,7 +48,7 @@ class WholeProof:
         return f"by whole instances, in blocks of {self.blocks.block_bins * self.problem.bin_s:g} s"
 
     def disks_usd(self) -> float:
-        """Dollars of it that are for disks: the same proof with instances that have none proves so much less."""
+        """Return the dollars for disks: the same proof with instances without disks proves so much less."""
         if not self.usd > 0.0 or not self.problem.disk_usd_per_s.any():
             return 0.0
         bare = self.problem.without_disks()
@@ -62,7 +62,7 @@ class WholeProof:
 
 
 def whole_proof(problem: BoundProblem, late_allowed: float) -> WholeProof | None:
-    """The bound in whole instances; None where nothing has to be served or an instance may cost nothing."""
+    """Return the bound in whole instances; None without requests, or if an instance may cost nothing."""
     whole = whole_problem(problem)
     if whole is None or float(np.sum(whole.counts)) <= late_allowed:
         return None
@@ -72,7 +72,7 @@ def whole_proof(problem: BoundProblem, late_allowed: float) -> WholeProof | None
 
 
 def highest_bound(problem: BoundProblem, late_allowed: float = 0.0, *, with_plan: bool = False) -> Bound:
-    """The highest bound that is proven for all but `late_allowed` requests in time.
+    """Return the highest bound that is proven for all but `late_allowed` requests in time.
 
     `with_plan` also looks for a feasible plan of whole instances. Deterministic. Raises BadInput for a `late_allowed`
     that is negative or not finite.

@@ -18,10 +18,10 @@ from mark.planning.bounds.lower_bound import (
     committed_rps,
 )
 
-# Relative. Capacities are raised and prices lowered by it, so that rounding never lifts a bound.
+# Relative: capacities are raised and prices lowered by it, so that rounding never lifts a bound.
 SAFE = 1e-11
-# Mixes and multiples of one type beyond these numbers are merged in groups, each at its lowest price and highest
-# capacity: still a valid relaxation, and where that many instances run, one more or less hardly counts.
+# Beyond these numbers mixes and multiples of one type are merged in groups, each at its lowest price and highest
+# capacity: still a valid relaxation, and among that many instances, one more or less hardly counts.
 _MOST_MIXES = 1000
 _MOST_MULTIPLES = 500
 
@@ -30,7 +30,7 @@ _MOST_MULTIPLES = 500
 class WholeProblem:
     """Requests by bin, and the types of instances that no other type can replace.
 
-    `usd_per_s` is the lowest price of the part, with `disk_usd_per_s` where disks are billed; `by_bin` (bins, types)
+    `usd_per_s` is the lowest price of the part, including `disk_usd_per_s` if disks are billed; `by_bin` (bins, types)
     has the price in each bin, infinite where the type is not available; None: the same in every bin. `boot_s` is the
     least billed time of a start. `free_rps` is the capacity of committed instances.
     """
@@ -45,12 +45,12 @@ class WholeProblem:
     function_usd: float  # infinite: no function is in time
     warm_start: bool
     free_rps: float = 0.0
-    free_disks_usd_per_s: float = 0.0  # of the committed instances, where they run
+    free_disks_usd_per_s: float = 0.0  # of the committed instances while they run
     by_bin: FloatArray | None = None
 
     @property
     def start_usd(self) -> FloatArray:
-        """The least that a start costs, by type."""
+        """The least cost of a start, by type."""
         return np.asarray(self.usd_per_s * self.boot_s)
 
     def without_disks(self) -> WholeProblem:
@@ -59,7 +59,7 @@ class WholeProblem:
 
 
 def whole_problem(problem: BoundProblem) -> WholeProblem | None:
-    """The same problem in whole instances; None where there is nothing to serve or an instance may cost nothing.
+    """Return the same problem in whole instances; None without requests, or if an instance may cost nothing.
 
     Burstables run at full speed without credits here: a valid relaxation, because credits only add to a bill.
     """
@@ -135,7 +135,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class Mixes:
-    """Whole numbers of instances that no cheaper mix serves as much with; ascending in dollars and in requests."""
+    """Mixes of whole instances that no cheaper mix matches in requests; ascending in dollars and in requests."""
 
     usd: FloatArray
     requests: FloatArray
@@ -143,7 +143,9 @@ class Mixes:
 
 
 def mixes(usd: FloatArray, requests: FloatArray, top: float) -> Mixes:
-    """Cheapest mixes of types that cost `usd` and serve `requests` each, up to the first that serves `top`."""
+    """Return the cheapest mixes of types that cost `usd` and serve `requests` each, up to the first that serves
+    `top`.
+    """
     types = len(usd)
     front = Mixes(np.zeros(1), np.zeros(1), np.zeros((1, types), dtype=np.int64))
     for i in np.argsort(usd / requests, kind="stable"):
@@ -165,10 +167,10 @@ def mixes(usd: FloatArray, requests: FloatArray, top: float) -> Mixes:
 
 
 def _thinned(of: Mixes, most: int) -> Mixes:
-    """At most about `most` points: each group of neighbours at its lowest price and highest capacity."""
+    """Return about `most` points: each group of neighbours at its lowest price and highest capacity."""
     size = -(-len(of.usd) // most)
     if size == 1:
         return of
-    first = np.concatenate(([0], np.arange(1, len(of.usd), size)))  # no instance stays no instance
+    first = np.concatenate(([0], np.arange(1, len(of.usd), size)))  # keeps the mix without instances
     last = np.append(first[1:], len(of.usd)) - 1
     return Mixes(of.usd[first], of.requests[last], of.numbers[last])

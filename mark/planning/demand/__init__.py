@@ -1,1 +1,1 @@
-"""The load that has to be served, and what is left of the SLO."""
+"""The load that has to be served, and the rest of the SLO's budget."""

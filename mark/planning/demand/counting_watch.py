@@ -1,4 +1,4 @@
-"""The listener that hears how far the counting of late shares is, which takes seconds a type the first time."""
+"""The listener for progress of counting late shares, which takes seconds a type the first time."""
 
 from __future__ import annotations
 

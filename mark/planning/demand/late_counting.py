@@ -1,12 +1,12 @@
-"""Counts late shares (`LateShares`) of an instance type with the kernel, by the service's own rules.
+"""The late shares (`LateShares`) of an instance type, counted with the kernel by the service's own rules.
 
 A formula of capacity promises 1,258 requests/s of an instance that keeps its promise at 3/s, because it knows the mean
 of a service time and not its tail. So fleets of 1 to 64 instances are simulated at loads from next to nothing to more
 than they can serve, with the routing, the batches and the admission of the service: one to two seconds a type. The
-answer depends on the arguments only, and is kept beside the compiled kernel, whose sources name the folder.
+answer depends on the arguments only, and is kept beside the compiled kernel, in the folder named after its sources.
 
-Near the promise a request counts as late as its service time makes it likely when its service begins, rather than as
-it was drawn. Both have the same expectation, and where few requests wait the second is nearly all chance.
+Near the promise a request counts with its probability of being late when its service begins, and not with the time that
+was drawn. Both have the same expectation, and if few requests wait the drawn one is nearly all chance.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from mark.kernel.stage import StageSimulation
 from mark.planning.demand.counting_watch import counting_watched
 
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
-# Instances of a fleet by which one type's capacity is compared with another's.
+# Size of the fleets by which the capacities of types are compared
 TYPICAL = 4
 LOADS = 32  # columns
-# Of a cell; and those that, counted plainly, are as exact as a cell near the promise is to be.
+# Requests counted for a cell; and for a cell near the promise, which must be as exact as with so many drawn times
 REQUESTS, CLOSE_REQUESTS = 20_000, 80_000
-_CLOSE = (0.4, 2.5)  # what is near, as multiples of the share that may be late
-_BLOCK = 500  # requests in which late ones are counted for the dispersion
-_LONG = 5  # blocks that are one, to see how long misses cluster
-_LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all with full ones
-_SETTLED = 5.0  # times RT_max after which a fleet has forgotten that it began empty
+_CLOSE = (0.4, 2.5)  # a cell is near the promise if its late share is between these multiples of the allowed one
+_BLOCK = 500  # block size in requests, by which late ones are counted for the dispersion
+_LONG = 5  # blocks that are joined to measure how long misses cluster
+_LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all workers with full batches
+_SETTLED = 5.0  # after this multiple of RT_max a fleet has forgotten that it began empty
 _ENVIRONMENTS = 1 << 16
-_VERSION = 3  # of this file's way of counting: changed, it invalidates what is kept
+_VERSION = 3  # version of the way of counting: a new one invalidates kept tables
 
 
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
-    """The table of one instance type under a service's promise; equal arguments, equal tables.
+    """Return the table of one instance type under a service's promise; equal arguments, equal tables.
 
-    `function` answers what is passed on to it, always warm and without a limit; None: nothing does.
+    `function` answers the requests that are passed on to it, always warm and without a limit; None: without a function.
     """
     warm_s = None if function is None else function.warm_s
     return _counted(_Question(candidate, service, warm_s))
 
 
 class _Question:
-    """What a table depends on; equal where all of that is."""
+    """The arguments that a table depends on; equal if all of these are."""
 
     def __init__(self, candidate: Candidate, service: ServiceConfig, function_s: float | None) -> None:
         self.candidate, self.service, self.function_s = candidate, service, function_s
@@ -85,7 +85,7 @@ class _Question:
 
     @property
     def always_warm(self) -> FunctionUse:
-        """The function, without cold starts and with more environments than a fleet of the table can ask for."""
+        """The function, without cold starts and with more environments than a fleet of the table can use."""
         assert self.function_s is not None, "only where there is one"
         offer = FunctionOffer(128, 0.0, 0.0, 1.0, _ENVIRONMENTS, 1e9, math.inf, 1e9)
         return FunctionUse(offer, self.function_s, 0.0, "derived")
@@ -135,46 +135,46 @@ def _throughput_rps(candidate: Candidate) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Of one run: shares late and called, the variance of the late ones in blocks of requests over their mean.
+    """Result of a run: late and called shares, and the variance of the late requests in blocks over their mean.
 
-    `expected` is, by block, how many were expected to be late when their service began (`smoothed`); the share then is
-    their mean: of equal expectation as what was counted, with less chance in it.
+    `expected` is the number of requests by block that were expected to be late when their service began (`smoothed`);
+    the late share is then their mean: of the same expectation as the counted share, with less chance in it.
     """
 
     requests: int
     late: float
     calls: float
     dispersion: float
-    room_s: FloatArray  # of each settled request that an instance served, when its service began; else NaN
-    mean_s: Callable[[], FloatArray]  # mean time of its batch
+    room_s: FloatArray  # left when its service began, for each settled request that an instance served; else NaN
+    mean_s: Callable[[], FloatArray]  # mean time of each request's batch
     missed: FloatArray  # 1 for a request that was refused and got no answer in time
     sigma: float
     expected: FloatArray | None = None
 
     def smoothed(self) -> _Count:
-        """With each served request as late as its service time alone makes it likely."""
+        """Count each served request with the probability that its service time makes it late."""
         served = np.isfinite(self.room_s)
         chance = self.missed.copy()
         room_s = np.maximum(self.room_s[served], 1e-12)
         deviations = np.log(room_s / self.mean_s()[served]) / self.sigma + 0.5 * self.sigma
-        # Half of erfc is the normal law's tail; numpy has none.
+        # Half of erfc is the normal law's tail, which numpy lacks.
         tail = 0.5 * np.fromiter(map(math.erfc, (deviations / math.sqrt(2.0)).tolist()), np.float64, len(deviations))
         chance[served] = np.where(self.room_s[served] > 0.0, tail, 1.0)
         whole = len(chance) // _BLOCK * _BLOCK
         return replace(self, late=float(chance.mean()), expected=chance[:whole].reshape(-1, _BLOCK).sum(axis=1))
 
     def more_for(self, requests: int) -> int:
-        """The further requests that it takes to be as exact as a share counted plainly with `requests`."""
+        """Return the further requests needed to be as exact as a share counted plainly with `requests`."""
         assert self.expected is not None
         plain = self.dispersion * self.late / requests
-        # Over longer blocks too, because a full queue outlasts a block.
+        # Compare longer blocks too, because a full queue outlasts a block.
         long = self.expected[: len(self.expected) // _LONG * _LONG].reshape(-1, _LONG).sum(axis=1)
         of_long = float(long.var()) / _LONG if len(long) > 1 else 0.0
         own = max(float(self.expected.var()), of_long) / _BLOCK / self.requests
         return min(requests, math.ceil(self.requests * (own / plain - 1.0))) if plain > 0.0 else requests
 
     def with_more(self, more: _Count) -> _Count:
-        """Both runs together."""
+        """Return both runs together."""
         share = self.requests / (self.requests + more.requests)
 
         def of_both(one: float, other: float) -> float:
@@ -190,7 +190,7 @@ class _Count:
 
 
 def _count(question: _Question, instances: int, each_rps: float, requests: int, seed: tuple[int, int, int]) -> _Count:
-    """A fleet at a constant load per instance."""
+    """Simulate a fleet at a constant load per instance."""
     service, candidate = question.service, question.candidate
     rt_max_s = service.slo.rt_max_s
     draws = np.random.default_rng(seed)
@@ -212,14 +212,14 @@ def _count(question: _Question, instances: int, each_rps: float, requests: int, 
     stage.advance(arrivals_s, 0, np.inf)
     stage.finish()
     recording = stage.recording()
-    late = recording.finish_s - arrivals_s > rt_max_s + TOLERANCE_S  # what is refused is never answered
+    late = recording.finish_s - arrivals_s > rt_max_s + TOLERANCE_S  # refused requests are never answered
     refused = recording.slot < 0
     calls = refused & question.passes_on
     settled = arrivals_s > min(_SETTLED * rt_max_s, 0.2 * float(arrivals_s[-1]))
     start_s = recording.start_s
 
     def mean_s() -> FloatArray:
-        # Batches begin at different times: at an arrival, or at the end of the one before.
+        # Batches begin at different times: at an arrival, or at the end of the batch before.
         _, batch, sizes = np.unique(start_s, return_inverse=True, return_counts=True)
         return np.asarray(candidate.service_s[np.minimum(sizes, candidate.policy.n_batch)[batch]])[settled]
 
@@ -239,7 +239,7 @@ def _count(question: _Question, instances: int, each_rps: float, requests: int, 
 
 
 def _kept(key: str) -> FloatArray | None:
-    """A table that was counted before; None where there is none that can be read."""
+    """Return a table that was counted before; None if no readable one is kept."""
     if CACHE_DIR is None:
         return None
     with suppress(OSError, ValueError, EOFError):
@@ -250,7 +250,7 @@ def _kept(key: str) -> FloatArray | None:
 
 
 def _keep(key: str, found: FloatArray) -> None:
-    """A folder that cannot be written costs the time of counting again, no more."""
+    """Keep a table. If the folder cannot be written, it is counted again the next time."""
     if CACHE_DIR is None:
         return
     with suppress(OSError), tempfile.NamedTemporaryFile(dir=CACHE_DIR, suffix=".npy", delete=False) as file:
@@ -262,7 +262,7 @@ def _keep(key: str, found: FloatArray) -> None:
 def counted_types(
     candidates: Mapping[str, Candidate], service: ServiceConfig, function: FunctionUse | None
 ) -> dict[str, Candidate]:
-    """`counted` of each; `counting_watched` is told of those that were never counted before."""
+    """Apply `counted` to each; `counting_watched` is told of those that were never counted before."""
     warm_s = None if function is None else function.warm_s
     new = [name for name, c in candidates.items() if c.sigma > 0.0 and not _Question(c, service, warm_s).is_known]
     told = counting_watched.get() or (lambda done, of: None)
@@ -277,7 +277,7 @@ def counted_types(
 
 
 def counted(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:
-    """The candidate with its late shares and an honest capacity, where its service times scatter; else as it is."""
+    """Return the candidate with its late shares and an honest capacity if its service times scatter; else unchanged."""
     if candidate.sigma <= 0.0:
         return candidate
     shares = count_late_shares(candidate, service, function)

@@ -1,23 +1,23 @@
-"""What a late request costs: the least price with which a window keeps the promise at the stated confidence.
+"""The price of a late request: the least with which a window keeps the promise at the stated confidence.
 
-With price p a planner holds what p makes worth its dollars, and leaves r(p) of the requests late: less, the higher p
-is. r(p) is learned from what the prices of a grid *would have done*: each minute the fleet that each price asks for,
-one boot ahead, is worked out from the forecast, and once that minute is over the late requests of each are counted
-with the load that came. So r(p) has the forecast's errors in it. `Law` keeps the sums by hour; before there is an hour
-of them, what the forecast says of itself stands in.
+With price p a planner holds the capacity that is worth its dollars at p, and leaves r(p) of the requests late: less,
+the higher p is. r(p) is learned from what the prices of a grid *would have done*: each minute the fleet that each price
+asks for, one boot ahead, is worked out from the forecast, and once that minute is over the late requests of each fleet
+are counted with the load that came. So r(p) has the forecast's errors in it. `Law` keeps the sums by hour; until there
+is an hour of them, the forecast's own distribution stands in.
 
-The real fleet differs from the one-step choice. Where it holds more, because launches cost, `bias` is the late requests
-there were over those that the prices in use should have left, at most 1. Where more were late, because boots vary or a
-release is slow, the share e of the excess is taken to fall as the price rises above the mean price q it was seen at. Of
-the rest of a window, N requests in H hours, the late ones then have
+The real fleet differs from the one-step choice. If it holds more, because launches cost, `bias` is the ratio of late
+requests to those that the prices in use should have left, at most 1. If more were late, because boots vary or a release
+is slow, the excess share e is taken to fall as the price rises above the mean price q it was seen at. In the rest of a
+window, N requests in H hours, the late ones then have
 
     mean m(p) = (bias r(p) + e q / p) N          variance v(p) = H s(p)^2
 
 s(p) being the spread of the hours, the excess spread as much as its mean; the error of the counted shares, which is the
-same in all hours, comes on top. The price is the least one with m + z sqrt(v) within what is left of the budget of this
-window, 1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no
-licence for the evening. z is the normal quantile of the confidence. Where no price does, the window cannot be kept at
-that confidence, and the least of those that come nearest is taken: a budget that is gone buys nothing back.
+same in all hours, comes on top. The price is the least one with m + z sqrt(v) within the rest of this window's budget,
+1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no licence for
+the evening. z is the normal quantile of the confidence. If no price keeps within both, the window cannot be kept at
+that confidence, and the least of the prices that come nearest is taken: a budget that is spent cannot be bought back.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from mark.planning.demand.served_load import (
 )
 from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 
-# Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
-# Beyond 5 the rarest load that is believed is worth its instances, and a price only keeps for longer what was bought.
+# Multiples of usd_per_request / (1 - SL_min), the price at which misses cost as much as all instances. Beyond 5 the
+# rarest load that is believed is worth its instances, and a higher price only keeps instances for longer.
 GRID = np.geomspace(0.1, 5.0, 21)
-PRIOR_HOURS = 1.0  # for which the forecast's own word counts
-BIAS_HOURS = 1.0  # of a budget spent as promised that count for a bias of 1
+PRIOR_HOURS = 1.0  # the forecast's own distribution counts like this many observed hours
+BIAS_HOURS = 1.0  # hours of a budget spent as promised, which count for a bias of 1
 LEAST_BIAS = 0.2
-SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
+SPREAD_HOURS = 2.0  # the forecast's own spread counts like this many observed hours
 KEPT_HOURS = 24
-NEAR = 0.1  # deviations that are no difference
-_LEAST_RPS = 1.0 / STEP_S  # for less than a request a minute nothing need be held
-_MOST_COUNTS = 100_000  # numbers of instances that a price may ask for and that are compared
+NEAR = 0.1  # deviations that count as equal
+_LEAST_RPS = 1.0 / STEP_S  # a load below a request a minute needs no instance
+_MOST_COUNTS = 100_000  # numbers of instances that are compared for one price
 _CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Of one hour: requests, the late ones by price of the grid, and those of the prices that were in use.
+    """Counts of one hour: requests, late ones by price of the grid, and late ones of the prices in use.
 
     `places` is the sum over the requests of the place in the grid of the price in use.
     """
@@ -77,25 +77,27 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What the prices of the grid would have done. A planner's memory; `coming` are the choices not yet due.
+    """The late requests that the prices of the grid would have left. A planner's memory.
 
-    `coming` holds (when the minute begins, capacity by price, price in use), oldest first.
+    `coming` are the choices not yet due: (begin of the minute, capacity by price, price in use), oldest first.
     """
 
     hours: tuple[Hour, ...] = ()
     coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
 
     def due(self, now_s: float) -> tuple[FloatArray, int] | None:
-        """Capacity by price, and the price in use, of the minute that ended now; None where nothing was asked for."""
+        """Return capacity by price, and the price in use, of the minute that ended now; None without a choice for
+        it.
+        """
         asked = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
         return (np.array(asked[-1][1]), asked[-1][2]) if asked else None
 
     def since(self, now_s: float) -> Law:
-        """Without the choices of minutes that are over."""
+        """Return the law without the choices of minutes that are over."""
         return replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
 
     def counted(self, now_s: float, load_rps: float, late: FloatArray, used: int) -> Law:
-        """With the minute that ended now: the late requests of each price (prices,), and which one was in use."""
+        """Count the minute that ended now: the late requests of each price (prices,), and the price that was in use."""
         number = math.floor((now_s - STEP_S) / HOUR_S)
         last = self.hours[-1] if self.hours and self.hours[-1].number == number else None
         before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0, 0.0)
@@ -110,13 +112,13 @@ class Law:
         return replace(self, hours=(*earlier, hour)[-KEPT_HOURS:])
 
     def asked(self, at_s: float, capacity_rps: FloatArray, used: int) -> Law:
-        """With what each price asks for in the minute that begins at `at_s`; asked again, the last counts."""
+        """Add the capacity that each price asks for in the minute that begins at `at_s`; a later call replaces it."""
         kept = tuple(one for one in self.coming if one[0] < at_s - 0.5 * STEP_S)
         return replace(self, coming=(*kept, (at_s, tuple(capacity_rps.tolist()), used)))
 
 
 class PromisePrice:
-    """Prices a late request, for what may be bought: `offers`, by index of `resolved`."""
+    """The price of a late request, given the `offers` that may be bought, by index of `resolved`."""
 
     def __init__(self, resolved: ResolvedService, offers: Sequence[int]) -> None:
         self._slo = resolved.slo
@@ -135,7 +137,7 @@ class PromisePrice:
             self._capped_rps = capped_rps(resolved)
 
     def seen(self, law: Law, now_s: float, load_rps: float | None, windows_rps: FloatArray) -> Law:
-        """The law with the minute that ended now, in which `load_rps` came, by windows of 5 s; None: unknown."""
+        """Return the law with the minute that ended now and its load `load_rps`, by windows of 5 s; None: unknown."""
         due, law = law.due(now_s), law.since(now_s)
         if due is None or load_rps is None or not math.isfinite(load_rps):
             return law
@@ -147,9 +149,9 @@ class PromisePrice:
     def usd_per_miss(
         self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
     ) -> tuple[MissPrice, Law]:
-        """What a late request costs now, its call not included; and the law with what each price asks for.
+        """Return the price of a late request now, without its call; and the law with the capacity of each price.
 
-        `saved` is of `forecast`, which begins now; `first`: a first fleet is there at once.
+        `saved` is of `forecast`, which begins now; `first`: a first fleet is there immediately.
         """
         lead = 0 if first else min(self._boot_steps, saved.steps - 1)
         prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
@@ -159,31 +161,33 @@ class PromisePrice:
         return MissPrice(float(prices_usd[place]), confidence), law
 
     def asked_rps(self, forecast: Forecast) -> tuple[int, FloatArray]:
-        """One boot ahead: in how many steps that is, and the capacity that each price asks for then: (prices,)."""
+        """Return the number of steps of a boot, and the capacity that each price asks for after it: (prices,)."""
         lead = min(self._boot_steps, forecast.steps - 1)
         return lead, self._choices(served_load(forecast, self.lateness, lead + 1), lead)[1]
 
     def late_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
-        """What capacity leaves late beyond what functions may take. Arguments broadcast."""
+        """Return the requests/s that capacity leaves late beyond the functions' limit. Arguments broadcast."""
         return np.maximum(0.0, self.lateness.late_rps(load_rps, capacity_rps) - self._capped_rps)
 
     def called_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
-        """What capacity leaves to functions. Arguments broadcast."""
+        """Return the requests/s that capacity leaves to functions. Arguments broadcast."""
         if self.lateness.shares is not None:
             return np.asarray(load_rps * self.lateness.shares.calls_at(load_rps, capacity_rps / self.lateness.unit_rps))
         left_rps = self.lateness.late_rps(load_rps, capacity_rps)
         return np.minimum(left_rps, self._capped_rps) if self._capped_rps > 0.0 else left_rps
 
     def window(self, answered: Answered, law: Law, forecast: Forecast, capacity_rps: FloatArray) -> WindowLaw:
-        """Late requests by price, for a forecast that begins now; `capacity_rps` as `asked_rps` or more."""
+        """Return the law of late requests by price, for a forecast that begins now; `capacity_rps` at least
+        `asked_rps`.
+        """
         lead = min(self._boot_steps, forecast.steps - 1)
         coming_rps = float(forecast.mean_at(0.5)[:HORIZON].mean())
         return self._window(answered, law, self._foreseen(forecast, lead, capacity_rps), coming_rps)
 
     def _choices(self, saved: ServedLoad, lead: int) -> tuple[FloatArray, FloatArray, float]:
-        """By price of the grid: dollars a miss, and the capacity asked for; and the load that comes on average."""
+        """Return dollars a miss and the requested capacity by price of the grid, and the average load to come."""
         load_rps = float(np.diff(saved.load).mean())
-        # An instance that is never full costs more a request: else no price would be worth one to a small load.
+        # An instance that is never full costs more a request: otherwise no price would buy one for a small load.
         idle = max(1.0, self._unit_rps / load_rps) if load_rps >= _LEAST_RPS else 1.0
         prices_usd = self.prices_usd * idle
         return prices_usd, self._asked(saved, lead, prices_usd), load_rps
@@ -195,9 +199,9 @@ class PromisePrice:
         return Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
 
     def _asked(self, saved: ServedLoad, step: int, prices_usd: FloatArray) -> FloatArray:
-        """The capacity that each price asks for in a step, in whole instances: (prices,)."""
+        """Return the capacity that each price asks for in a step, in whole instances: (prices,)."""
         levels = np.arange(len(saved.served)) * saved.spacing_rps
-        # A forecast whose highest paths explode has loads of 1e15 requests/s: then every k-th number is looked at.
+        # The highest paths of a forecast may reach 1e15 requests/s, so only every k-th number is compared there.
         stride = max(1.0, math.ceil(levels[-1] / self._unit_rps / _MOST_COUNTS)) * self._unit_rps
         capacity_rps = np.arange(0.0, levels[-1] + stride, stride)
 
@@ -215,7 +219,9 @@ class PromisePrice:
         return np.asarray(capacity_rps[best])
 
     def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> tuple[int, float]:
-        """The least price of the grid that keeps the promise, by its place; and how likely it keeps this window."""
+        """Return the place in the grid of the least price that keeps the promise, and how likely it keeps this
+        window.
+        """
         rest = self._window(answered, law, foreseen, coming_rps)
         window_hours = self._slo.window_s / HOUR_S
         hours = window_hours - answered.window_s / HOUR_S
@@ -225,7 +231,7 @@ class PromisePrice:
             rest.deviations(left, hours),
         )
         z = NormalDist().inv_cdf(self._slo.confidence)
-        # Where no price reaches the confidence, the least of those that come nearest.
+        # If no price reaches the confidence, take the least of those that come nearest.
         keeps = fresh >= min(z, float(fresh.max()) - NEAR)
         if this.max() > 0.0:
             keeps &= this >= min(z, float(this.max()) - NEAR)
@@ -233,7 +239,7 @@ class PromisePrice:
         return place, probability(float(this[place]))
 
     def _window(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> WindowLaw:
-        """The law of late requests by what was seen and, before an hour of it, by what is foreseen."""
+        """Return the law of late requests by the observed hours and, before an hour of them, by the forecast."""
         rate_rps = coming_rps
         if answered.seen_s > 0.0:
             rate_rps = (answered.requests + HOUR_S * coming_rps) / (answered.seen_s + HOUR_S)
@@ -243,7 +249,7 @@ class PromisePrice:
         prior = PRIOR_HOURS * hourly
         by_forecast = foreseen.late_rps / max(foreseen.load_rps, 1e-9)
         share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)
-        # A higher price asks for no less; what differs is rounding.
+        # A higher price asks for no less; differences are rounding.
         share = np.minimum.accumulate(share)
         used, pseudo = sum(hour.used for hour in law.hours), BIAS_HOURS * self._allowed * hourly
         bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), 1.0)
@@ -251,7 +257,7 @@ class PromisePrice:
         seen_at = sum(hour.places for hour in law.hours) / max(float(requests.sum()), 1e-9)
         more = excess * np.interp(seen_at, np.arange(len(GRID)), GRID) / GRID * hourly
         off = late - share * requests[:, None]
-        # Errors of the forecast last for about two boots.
+        # A forecast's errors last for about two boots.
         alike = min(2.0 * self._boot_steps, HOUR_S / STEP_S)
         errors = foreseen.variance * (HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps) ** 2 * alike * STEP_S / HOUR_S
         variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)
@@ -262,9 +268,9 @@ class PromisePrice:
 
 @dataclass(frozen=True, slots=True)
 class WindowLaw:
-    """Of an hour: requests that come, and by price the late ones among them, in mean and variance.
+    """The law of an hour: its requests, and by price mean and variance of the late ones among them.
 
-    `error` is that of the counted shares in the same unit, the same in all hours.
+    `error` is the error of the counted shares in the same unit, the same in all hours.
     """
 
     requests: float
@@ -273,11 +279,11 @@ class WindowLaw:
     error: float
 
     def deviations(self, left: float, hours: float) -> FloatArray:
-        """By how many standard deviations the late requests of `hours` stay below what is `left` of the budget."""
+        """Return by how many standard deviations the late requests of `hours` stay below the budget's rest `left`."""
         return np.asarray((left - self.late * hours) / self._spread(hours))
 
     def most_late(self, deviations: float, hours: float) -> FloatArray:
-        """The late requests of `hours` that `deviations` standard deviations above the mean are: (prices,)."""
+        """Return the late requests of `hours` at `deviations` standard deviations above the mean: (prices,)."""
         return np.asarray(self.late * hours + deviations * self._spread(hours))
 
     def _spread(self, hours: float) -> FloatArray:
@@ -286,14 +292,14 @@ class WindowLaw:
 
 @dataclass(frozen=True, slots=True)
 class MissPrice:
-    """Dollars per late request; and the probability with which the window is kept with it, by what was seen."""
+    """Dollars per late request, and the probability with which the window is kept at that price."""
 
     usd: float
     confidence: float
 
 
 def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
-    """Say so where no price of a miss reaches the confidence that the service asks for."""
+    """Return a note if no price of a miss reaches the confidence that the service asks for."""
     if confidence >= slo.confidence - SAME_CONFIDENCE:
         return ()
     return (
@@ -303,7 +309,7 @@ def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """By the forecast, one boot ahead: requests/s that come, those left late by price, and the variance of these."""
+    """The forecast one boot ahead: requests/s that come, those left late by price, and the variance of these."""
 
     load_rps: float
     late_rps: FloatArray  # (prices,)
@@ -311,7 +317,7 @@ class Foreseen:
 
 
 def call_usd(resolved: ResolvedService) -> float:
-    """Dollars of what is passed on to a function; 0 where nothing is."""
+    """Return the dollars of a call that is passed on to a function; 0 without such calls."""
     function = resolved.function
     if function is None or not (resolved.functions_in_time or resolved.service.late == "function"):
         return 0.0
@@ -319,12 +325,12 @@ def call_usd(resolved: ResolvedService) -> float:
 
 
 def learns_price(resolved: ResolvedService, lateness: Lateness) -> bool:
-    """Can a request be late, or find neither room nor a function? Else what overflows costs a call, and no more."""
+    """Can a request be late, or find neither room nor a function? Otherwise an overflow costs a call, and no more."""
     return lateness.shares is not None or not math.isinf(capped_rps(resolved))
 
 
 def overflow_price(resolved: ResolvedService, usd_per_miss: float) -> OverflowPrice:
-    """The price of what capacity has no room for, where nothing was counted."""
+    """Return the price of requests that capacity has no room for, if late shares were not counted."""
     if not resolved.functions_in_time:
         return OverflowPrice(usd_per_miss + call_usd(resolved))
     usd, capped = call_usd(resolved), capped_rps(resolved)
@@ -334,12 +340,12 @@ def overflow_price(resolved: ResolvedService, usd_per_miss: float) -> OverflowPr
 def at_price(
     resolved: ResolvedService, lateness: Lateness, saved: ServedLoad, usd_per_miss: float
 ) -> tuple[OverflowPrice, ServedLoad]:
-    """The price of what is not served, and what is served when calls count as parts of a miss."""
+    """Return the price of unserved requests, and the served load when calls count as parts of a miss."""
     if lateness.shares is not None:
         return OverflowPrice(usd_per_miss), saved.less_calls(call_usd(resolved) / usd_per_miss)
     return overflow_price(resolved, usd_per_miss), saved
 
 
 def probability(deviations: float) -> float:
-    """The probability to stay below a normal mean plus `deviations` standard deviations."""
+    """Return the probability of staying below a normal mean plus `deviations` standard deviations."""
     return NormalDist().cdf(min(max(deviations, -_CERTAIN), _CERTAIN))

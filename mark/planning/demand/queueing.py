@@ -1,19 +1,19 @@
-"""M/D/c: how long requests wait where c servers take a constant time each, and what rate keeps the wait short.
+"""M/D/c: how long requests wait for c servers with a constant service time, and which rates keep the wait short.
 
 Arrivals are Poisson, at rate lambda; a service takes D; a = lambda D is the offered load, rho = a / c. The mean wait is
 Crommelin's (1932), the law of the wait Franx's (2001, "A simple solution for the M/D/c waiting time distribution"). The
-queue L seen every D seconds follows L' = max(L - c, 0) + Poisson(a) - what Crommelin starts from - and has the
+queue L seen every D seconds follows L' = max(L - c, 0) + Poisson(a) - Crommelin's starting point - and has the
 generating function
 
     L(z) = (c - a) (z - 1) / (z^c - exp(a (z - 1))) prod over k = 1..c-1 of (z - z_k) / (1 - z_k),
 
 with z_k the roots of z^c = exp(a (z - 1)) inside the unit circle: z_k = -W(-rho exp(-rho + 2 pi i k / c)) / rho, W
-being Lambert's function, so nothing has to be searched for. The one real root tau > 1 is the pole that is nearest:
-beyond some services the queue is geometric, P(L > j) ~ tau^-j, and what differs from that dies out so quickly that a
-short Fourier transform has it, however close to saturation.
+being Lambert's function, so no search is needed. The one real root tau > 1 is the pole that is nearest: beyond some
+services the queue is geometric, P(L > j) ~ tau^-j, and the difference dies out so quickly that a short Fourier
+transform covers it, however close to saturation.
 
-All is scalar: seconds, requests/s, shares from 0 to 1. Every function raises BadInput for a number of servers below
-one, a service time or a share out of range, and a negative or infinite rate or wait.
+All values are scalar: seconds, requests/s, shares from 0 to 1. Every function raises BadInput for a number of servers
+below one, a service time or a share out of range, and a negative or infinite rate or wait.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from numpy.typing import NDArray
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 
-_MOST_TERMS = 1_000  # of Crommelin's series; where more count, the wait is long and the roots are exact enough
-_HALVINGS = 48  # a rate is found to 4e-15 of saturation
+_MOST_TERMS = 1_000  # of Crommelin's series; beyond it, the wait is long and the roots are exact enough
+_HALVINGS = 48  # rates are exact to 4e-15 of saturation
 _NODES = tuple(0.5 * (side + 1.0 - k) for k, side in enumerate(np.polynomial.legendre.leggauss(48)))  # of 0 to 1
 
 
 def mean_wait_s(arrivals_rps: float, service_s: float, servers: int) -> float:
-    """The mean time that a request waits before its service; infinite from saturation on.
+    """Return the mean time that a request waits before its service; infinite from saturation on.
 
-    Crommelin's series, W / D = sum over i >= 1 of P(X_i >= ic) - P(X_i > ic) / rho with X_i ~ Poisson(ia), while it
-    converges quickly: it is exact to many digits where waits are rare. Near saturation, from the roots z_k,
+    Crommelin's series, W / D = sum over i >= 1 of P(X_i >= ic) - P(X_i > ic) / rho with X_i ~ Poisson(ia), is used
+    while it converges quickly: it is exact to many digits where waits are rare. Near saturation, from the roots z_k,
     E[L] = a / (2 (c - a)) - a / 2 - (c - 1) / 2 + sum of 1 / (1 - z_k), and W = E[L] / lambda.
     """
     _check(servers, service_s, rate=arrivals_rps)
@@ -46,14 +46,14 @@ def mean_wait_s(arrivals_rps: float, service_s: float, servers: int) -> float:
 
 
 def share_waiting_at_most(wait_s: float, arrivals_rps: float, service_s: float, servers: int) -> float:
-    """P(wait <= `wait_s`): the share of requests whose service begins so soon; 0 from saturation on."""
+    """Return P(wait <= `wait_s`): the share of requests whose service begins so soon; 0 from saturation on."""
     _check(servers, service_s, rate=arrivals_rps, wait=wait_s)
     return _share_waiting_at_most(wait_s / service_s, arrivals_rps * service_s / servers, servers)
 
 
 @lru_cache(maxsize=1024)
 def rate_of_mean_wait(wait_s: float, service_s: float, servers: int) -> float:
-    """sup { lambda : mean wait <= `wait_s` } in requests/s; 0 where no wait is allowed."""
+    """Return sup { lambda : mean wait <= `wait_s` } in requests/s; 0 if no wait is allowed."""
     _check(servers, service_s, wait=wait_s)
     if wait_s == 0.0:
         return 0.0
@@ -63,7 +63,7 @@ def rate_of_mean_wait(wait_s: float, service_s: float, servers: int) -> float:
 
 @lru_cache(maxsize=1024)
 def rate_of_wait_within(wait_s: float, share: float, service_s: float, servers: int) -> float:
-    """sup { lambda : P(wait <= `wait_s`) >= `share` } in requests/s; `share` lies between 0 and 1."""
+    """Return sup { lambda : P(wait <= `wait_s`) >= `share` } in requests/s; `share` lies between 0 and 1."""
     _check(servers, service_s, wait=wait_s)
     if not 0.0 < share < 1.0:
         raise BadInput("must lie between 0 and 1", "share", share)
@@ -72,7 +72,7 @@ def rate_of_wait_within(wait_s: float, share: float, service_s: float, servers: 
 
 
 def _highest_load(kept: Callable[[float], bool]) -> float:
-    """The highest load of [0, 1) at which something is kept that is kept at every lower one."""
+    """Return the highest load of [0, 1) at which `kept` holds, given that it holds at every lower load."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -81,7 +81,7 @@ def _highest_load(kept: Callable[[float], bool]) -> float:
 
 
 def _mean_wait(load: float, servers: int) -> float:
-    """In services."""
+    """Return the mean wait in services."""
     if load <= 0.0:
         return 0.0
     if load >= 1.0:
@@ -98,8 +98,10 @@ def _mean_wait(load: float, servers: int) -> float:
 
 
 def _share_waiting_at_most(services: float, load: float, servers: int) -> float:
-    """Franx: with t = kD - u, 0 < u <= D, the requests queued u before an arrival and those that came since must fit
-    into the kc starts of the k services that end at t.
+    """Return the share of requests that wait at most so many services.
+
+    Franx: with t = kD - u, 0 < u <= D, the requests queued u before an arrival and those that came since must fit into
+    the kc starts of the k services that end at t.
     """
     if load <= 0.0:
         return 1.0
@@ -115,7 +117,7 @@ def _share_waiting_at_most(services: float, load: float, servers: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _QueueLaw:
-    """P(L > j) = scale exp(-decay j), plus `rest` of the first j."""
+    """P(L > j) = scale exp(-decay j), plus `rest[j]` for the first j."""
 
     scale: float
     decay: float
@@ -129,7 +131,7 @@ class _QueueLaw:
 
 @lru_cache(maxsize=64)
 def _queue_law(load: float, servers: int) -> _QueueLaw:
-    """The generating function without its pole at tau, as the coefficients that a Fourier transform finds.
+    """Return the law of the queue from the generating function without its pole at tau, by a Fourier transform.
 
     The next poles lie at least 1 + sqrt(2 pi / c) from 0, so that the coefficients end after some 15 sqrt(c).
     """
@@ -147,20 +149,20 @@ def _queue_law(load: float, servers: int) -> _QueueLaw:
     z = np.concatenate([[1.0], z])
     rest = np.fft.fft(whole - residue / (z - 1.0 - above)).real / points
     decay = math.log1p(above)
-    # A share -residue tau^-(j+1) at every j: beyond j they add up to the first of them over tau - 1.
+    # The share at every j is -residue tau^-(j+1): the shares beyond j add up to the first of them over tau - 1.
     return _QueueLaw(-residue / (above * (1.0 + above)), decay, np.cumsum(rest[::-1])[::-1] - rest)
 
 
 def _inner_roots(load: float, servers: int) -> NDArray[np.complex128]:
-    """The roots of z^c = exp(a (z - 1)) inside the unit circle, z = 1 left out; shape (c - 1,)."""
+    """Return the roots of z^c = exp(a (z - 1)) inside the unit circle, without z = 1; shape (c - 1,)."""
     turns = np.exp(2j * np.pi * np.arange(1, servers) / servers)
     return -_lambert(-load * math.exp(-load) * turns) / load
 
 
 def _lambert(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """The principal branch of Lambert's function, w exp(w) = z, for |z| <= 1/e.
+    """Return the principal branch of Lambert's function, w exp(w) = z, for |z| <= 1/e.
 
-    Halley's method, from the series about z = -1/e.
+    By Halley's method, from the series about z = -1/e.
     """
     p = np.sqrt(2.0 * (math.e * z + 1.0))
     w = np.asarray(p * (1.0 + p * (-1.0 / 3.0 + p * (11.0 / 72.0))) - 1.0, dtype=np.complex128)
@@ -174,19 +176,20 @@ def _lambert(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
 
 
 def _poisson(number: FloatArray, mean: FloatArray | float) -> FloatArray:
-    """P(X = `number`) with X ~ Poisson(`mean`)."""
+    """Return P(X = `number`) with X ~ Poisson(`mean`)."""
     log_factorial = np.array([math.lgamma(n + 1.0) for n in number.tolist()])
-    log_mean = np.log(np.maximum(mean, 1e-300))  # of a mean of 0 only X = 0 has a chance
+    log_mean = np.log(np.maximum(mean, 1e-300))  # with a mean of 0 only X = 0 has a chance
     return np.asarray(np.exp(number * log_mean - mean - log_factorial))
 
 
 def _delay(load: float, starts: FloatArray) -> FloatArray:
-    """The integral of y (1 - y / n)^(n - 1) exp(rho y) from 0 to n, for each n of `starts`.
+    """Return the integral of y (1 - y / n)^(n - 1) exp(rho y) from 0 to n, for each n of `starts`.
 
-    P(X >= n) - P(X > n) / rho is P(X = n) / n times as much for X ~ Poisson(rho n). No two like numbers are subtracted.
+    P(X >= n) - P(X > n) / rho is P(X = n) / n times as much for X ~ Poisson(rho n). No nearly equal numbers are
+    subtracted.
     """
     free = 1.0 - load
-    # Beyond `last` the integrand is below exp(-40) of what it was: ln(1 - u) <= -u - u^2 / 2.
+    # Beyond `last` the integrand has fallen below exp(-40) of its scale: ln(1 - u) <= -u - u^2 / 2.
     last = np.minimum(starts, starts * (np.sqrt(free * free + 80.0 / starts) - free))
     at, weight = _NODES
     y = last[:, None] * at
@@ -195,7 +198,9 @@ def _delay(load: float, starts: FloatArray) -> FloatArray:
 
 
 def _tau_less_one(load: float) -> float:
-    """x > 0 with ln(1 + x) = rho x, by Newton from 1 / rho^2 - 1, which lies above it: the steps only go down."""
+    """Return x > 0 with ln(1 + x) = rho x, by Newton from 1 / rho^2 - 1, which lies above it: the steps only go
+    down.
+    """
     x = (1.0 - load) * (1.0 + load) / load**2
     for _ in range(100):
         step = (math.log1p(x) - load * x) / (1.0 / (1.0 + x) - load)

@@ -1,8 +1,8 @@
-"""What capacity serves of the load that is believed: by level of capacity and number of steps, in expectation.
+"""The load that capacity serves: by level of capacity and number of steps, in expectation over the believed load.
 
-In step t capacity x serves E[S(D_t, x)]: D_t is drawn from the forecast's quantiles and the unrest within a step, and
-S is what bouncers serve in time (`Lateness`): by the counted shares of a type whose service times scatter, else by a
-queueing formula (`overflow_rps`).
+In step t capacity x serves E[S(D_t, x)]: D_t is drawn from the forecast's quantiles and the unrest within a step, and S
+is the load that bouncers serve in time (`Lateness`): by the counted shares of a type whose service times scatter, else
+by a queueing formula (`overflow_rps`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.kernel.compiled import compiled
 
-HORIZON = 40  # steps: what lies beyond hardly changes whether to launch, keep or swap, at launch costs of minutes
+HORIZON = 40  # steps: later ones hardly change whether to launch, keep or swap, at launch costs of minutes
 # The load within a step, as three equally good points of a normal (Gauss-Hermite): deviations and weights.
 _WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
 _SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
 _ALL = np.ones(1)
-# Of the load that is believed: ten rates, 0.05, 0.15, ..., but four for its highest tenth, where budgets of misses lie.
+# Quantiles of the believed load: ten rates, 0.05, 0.15, ..., but four for the highest tenth, where budgets of misses
+# lie.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
 _LEVELS, _LIKELY = (_EDGES[1:] + _EDGES[:-1]) / 2.0, np.diff(_EDGES)
-_EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
+_EXPECTED_MAX_OF_12 = 1.63  # standard deviations of the highest of the twelve 5 s windows of a minute above their mean
 _WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are worked out; linear between
-_NEARLY_NONE = 1e-4  # a share of late requests that is not worth an instance
-_FAR = 40.0  # an exponent beyond which exp() is lost in rounding
+_NEARLY_NONE = 1e-4  # share of late requests that justifies no instance
+_FAR = 40.0  # exponents beyond this are lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
 class ServedLoad:
     """Requests/s-steps that capacity x would serve in the first e steps: `served[k, e]` at x = k x `spacing_rps`.
 
-    `called[k, e]` is what goes to functions meanwhile, where it was counted; else None.
+    `called[k, e]` is the part that goes to functions, if that was counted; else None.
     """
 
     served: FloatArray  # (levels + 1, steps + 1)
@@ -52,13 +53,13 @@ class ServedLoad:
         return int(self.served.shape[1]) - 1
 
     def between(self, low_rps: FloatArray, high_rps: FloatArray) -> FloatArray:
-        """Served by the capacity from `low_rps` to `high_rps`, by number of steps: (K, steps + 1)."""
+        """Return the load served by the capacity from `low_rps` to `high_rps`, by number of steps: (K, steps + 1)."""
         return self.at(high_rps) - self.at(low_rps)
 
     def less_calls(self, calls_per_miss: float) -> ServedLoad:
-        """With a call counted as so much of a miss: what is served is worth less where it took calls.
+        """Return the served load with each call counted as a part of a miss.
 
-        More capacity serves no less: what is too much of it can be let go.
+        It does not fall with capacity, because surplus capacity can be released.
         """
         if self.called is None:
             return self
@@ -66,14 +67,14 @@ class ServedLoad:
         return ServedLoad(served, self.spacing_rps, self.load, self.called)
 
     def passed_on_rps(self, capacity_rps: float) -> float:
-        """Requests/s that a capacity leaves to functions in the first step."""
+        """Return the requests/s that a capacity leaves to functions in the first step."""
         if self.called is None:
             return float(self.served[-1, 1] - self.at(np.array(capacity_rps))[1])
         levels = np.arange(len(self.called)) * self.spacing_rps
         return float(np.interp(capacity_rps, levels, self.called[:, 1]))
 
     def at(self, rate_rps: FloatArray) -> FloatArray:
-        """Served by the capacity from zero up to `rate_rps`: (..., steps + 1)."""
+        """Return the load served by the capacity from zero up to `rate_rps`: (..., steps + 1)."""
         place = np.minimum(rate_rps / self.spacing_rps, len(self.served) - 1.000001)
         low = place.astype(np.int64)
         weight = (place - low)[..., None]
@@ -82,10 +83,10 @@ class ServedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """What a capacity leaves late, or to functions, of a load.
+    """The requests of a load that a capacity leaves late, or to functions.
 
-    Where the service times of the reference type scatter, capacity x is x / `unit_rps` of its instances, and `shares`
-    were counted for these; else `shares` is None, and a request is late that waits longer than `patience_s`.
+    If the service times of the reference type scatter, capacity x is x / `unit_rps` of its instances, and `shares` were
+    counted for these; else `shares` is None, and a request is late if it waits longer than `patience_s`.
     """
 
     patience_s: float
@@ -93,18 +94,20 @@ class Lateness:
     unit_rps: float = 1.0
 
     def late_rps(self, load_rps: FloatArray | float, capacity_rps: FloatArray | float) -> FloatArray:
-        """Requests/s of a load that are late, or passed on where nothing was counted. Arguments broadcast."""
+        """Return the requests/s of a load that are late, or passed on if nothing was counted. Arguments broadcast."""
         if self.shares is None:
             return overflow_rps(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64), self.patience_s)
         return load_rps * self.shares.late_at(load_rps, np.asarray(capacity_rps, np.float64) / self.unit_rps)
 
     def holds_rps(self, capacity_rps: float, share: float) -> float:
-        """The load of which a capacity leaves at most `share` late; the capacity itself where nothing was counted."""
+        """Return the load of which a capacity leaves at most `share` late; the capacity itself if nothing was
+        counted.
+        """
         return capacity_rps if self.shares is None else self.shares.carries_rps(capacity_rps / self.unit_rps, share)
 
 
 def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
-    """Of fleets of `offers`, by index; the reference type is `cheapest_lasting`."""
+    """Return the lateness of fleets of `offers`, by index; the reference type is `cheapest_lasting`."""
     patience_s = longest_wait_s(resolved, offers)
     if not offers:
         return Lateness(patience_s)
@@ -116,15 +119,17 @@ def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
 
 
 def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:
-    """Of `offers`, by index, the cheapest per request/s among those that are not taken back, where there are any."""
+    """Return the cheapest of `offers` per request/s, by index, among those that are never taken back, if there
+    are any.
+    """
     lasting = [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
     return min(lasting, key=lambda i: (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps, i))
 
 
 def longest_wait_s(resolved: ResolvedService, offers: Sequence[int]) -> float:
-    """How long a request may wait for its service to begin on any of the `offers`, by index: in seconds.
+    """Return how long a request may wait for its service to begin on any of the `offers`, by index: in seconds.
 
-    RT_max less the overhead and the largest batch of the slowest; a hundredth of RT_max at least.
+    That is RT_max less the overhead and the largest batch of the slowest; at least a hundredth of RT_max.
     """
     rt_max_s = resolved.slo.rt_max_s
     candidates = [resolved.candidates[i] for i in offers]
@@ -133,12 +138,12 @@ def longest_wait_s(resolved: ResolvedService, offers: Sequence[int]) -> float:
 
 
 def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
-    """Requests/s that bouncers turn away: reflected Brownian motion between an empty fleet and a full one.
+    """Return the requests/s that bouncers turn away: reflected Brownian motion between an empty fleet and a full one.
 
     Work comes as Poisson requests of known size (variance = load) and leaves at the capacity; a request is admitted
-    while the work before it takes at most `patience_s` (RT_max less its own service). The motion is turned back at
-    the upper end b = capacity x patience at rate (C - L) / (exp(2 (C - L) b / L) - 1) (Harrison 1985, section 5.6).
-    The kernel confirms it: docs/designs/2026-11-28-how-mark-plans.md. Arguments broadcast; at most all of the load
+    while the work before it takes at most `patience_s` (RT_max less its own service). The motion is turned back at the
+    upper end b = capacity x patience at rate (C - L) / (exp(2 (C - L) b / L) - 1) (Harrison 1985, section 5.6). The
+    kernel confirms it: docs/designs/2026-11-28-how-mark-plans.md. Arguments broadcast; at most all of the load
     overflows.
     """
     load, capacity = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64))
@@ -150,12 +155,13 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
 
 
 def overflow_slope(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
-    """How much of one more request/s overflows: d/d load of `overflow_rps`, made convex in the load. From 0 to 1.
+    """Return how much of one more request/s overflows: d/d load of `overflow_rps`, made convex in the load. From 0 to
+    1.
 
-    With l = load / capacity, b = capacity x patience_s and y = 2 b (1 / l - 1), the motion's formula is
-    capacity x l / (2 b) x y / (exp(y) - 1). It rises more steeply than the lesser one of a server without any queue,
-    l^2 / (1 + l), which takes over from it where b is small; there the largest convex function below both leads from
-    one to the other on their common tangent. So the slope never falls as the load grows. Arguments broadcast.
+    With l = load / capacity, b = capacity x patience_s and y = 2 b (1 / l - 1), the motion's formula is capacity x l /
+    (2 b) x y / (exp(y) - 1). It rises more steeply than the smaller formula of a server without any queue, l^2 / (1 +
+    l), which takes over from it where b is small; there the largest convex function below both leads from one to the
+    other on their common tangent. So the slope never falls as the load grows. Arguments broadcast.
     """
     load, capacity = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64))
     found = np.empty(load.shape)
@@ -164,7 +170,9 @@ def overflow_slope(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: f
 
 
 def capacity_for(load_rps: float, share: float, patience_s: float) -> float:
-    """Requests/s of capacity at which bouncers turn away that share of a load above zero, by `overflow_rps`."""
+    """Return the capacity in requests/s at which bouncers turn away that share of a load above zero, by
+    `overflow_rps`.
+    """
     return float(_capacity_for(load_rps, share, patience_s))
 
 
@@ -183,7 +191,9 @@ def _capacity_for(load: float, share: float, patience_s: float) -> float:
 
 
 def load_for(capacity_rps: float, share: float, patience_s: float) -> float:
-    """Requests/s of which a capacity above zero turns away that share, above zero, by `overflow_rps`."""
+    """Return the load in requests/s of which a capacity above zero turns away that share, above zero, by
+    `overflow_rps`.
+    """
     return float(_load_for(capacity_rps, share, patience_s))
 
 
@@ -218,7 +228,7 @@ def _overflow_rps(load: float, capacity: float, patience_s: float) -> float:
     if times_load > _FAR * load:
         return 0.0
     turned_away = spare / math.expm1(times_load / load) if times_load > -_FAR * load else -spare
-    # For a capacity that holds few requests the motion is too coarse: a server without any queue serves C L / (C + L).
+    # If a capacity holds few requests the motion is too coarse: a server without any queue serves C L / (C + L).
     too_much = turned_away * (capacity + load) > load * load
     return load * load / (capacity + load) if too_much else turned_away
 
@@ -230,7 +240,7 @@ def _slope_of_all(load: FloatArray, capacity: FloatArray, patience_s: float, fou
         if capacity[i] <= 0.0:
             found[i] = 1.0
             continue
-        if capacity[i] * patience_s != holds:  # nearly always all are of one capacity
+        if capacity[i] * patience_s != holds:  # nearly always all capacities are equal
             holds = capacity[i] * patience_s
             tangent = _tangent_slope(holds)
         if load[i] <= 0.0:
@@ -243,7 +253,9 @@ def _slope_of_all(load: FloatArray, capacity: FloatArray, patience_s: float, fou
 
 @compiled
 def _motion_slope(load: float, holds: float) -> float:
-    """Of the reflected motion's formula, for a capacity of 1 with room for `holds` requests; 1 where it is above."""
+    """Return the slope of the reflected motion's formula, for a capacity of 1 with room for `holds` requests; at most
+    1.
+    """
     y = 2.0 * holds * (1.0 / load - 1.0)
     if y > _FAR:
         return 0.0
@@ -260,17 +272,17 @@ def _motion_slope(load: float, holds: float) -> float:
 
 @compiled
 def _tangent_slope(holds: float) -> float:
-    """Of the line that touches both formulas from below, for a capacity of 1 with room for `holds` requests.
+    """Return the slope of the line that touches both formulas from below, for a capacity of 1 with room for `holds`.
 
-    A tangent of slope m lies m x - f(x) below the origin, x being where f has that slope: of the server without a queue
-    that is (1 - sqrt(1 - m))^2. Where the motion's is as deep, both have it.
+    A tangent of slope m lies m x - f(x) below the origin, x being where f has that slope: for the server without a
+    queue that is (1 - sqrt(1 - m))^2. At the slope where the motion's tangent is as deep, both share it.
     """
     if holds > _FAR / 4.0:
-        return 1.0  # they meet beyond 22,000 times the capacity
+        return 1.0  # because they meet beyond 22,000 times the capacity
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        # The motion's slope is still below 1 at no more than its highest load.
+        # Bracket the load at which the motion's slope reaches `middle`.
         below, above = 0.0, 2.0
         while _motion_slope(above, holds) < middle:
             below, above = above, 2.0 * above
@@ -304,7 +316,7 @@ def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience
 
 
 def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatArray]:
-    """Rates that stand for the believed load: (steps, points) in requests/s, and the weight of each point, (points,).
+    """Return rates that stand for the believed load: (steps, points) in requests/s, and the points' weights, (points,).
 
     The points are the forecast's quantiles, with the unrest within a step around each.
     """
@@ -314,29 +326,30 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
     weight = (place - low)[:, None]
     mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
-    # Beyond the highest level as an exponential goes on from the median: bursts go further than a normal distribution.
-    # Of days of three traces, minutes above the p95 lie 0.3 to 2.5 of its distance from the median beyond it on
-    # average (benchmarks/planner/miss_price.py beyond); of an exponential 0.43, of a normal distribution 0.24.
+    # Beyond the highest level the load goes on as an exponential from the median, because bursts go further than a
+    # normal distribution. On days of three traces, minutes above the p95 lie 0.3 to 2.5 of its distance from the median
+    # beyond it on average (benchmarks/planner/miss_price.py beyond); for an exponential 0.43, for a normal distribution
+    # 0.24.
     beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * forecast.levels[-1]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
-    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of, at each rate by the peak that goes with
-    # it: a burst of seconds hides in the minutes that have one. Below a request in 5 s they show nothing, because a
-    # single one is a peak of many times the mean.
+    # The unrest that 5 s peaks show beyond Poisson arrivals, which the formulas cover, at each rate by its own peak,
+    # because a burst of seconds hides in the minutes that have one. Below a request in 5 s peaks show nothing, because
+    # a single request is a peak of many times the mean.
     peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
     told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2
     usual = np.maximum(told, 1.0 / 5.0)
     deviation = np.sqrt(np.maximum(0.0, unrest - told / 5.0)) / usual * mean
-    # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
+    # (steps, points, 3), or (steps, points, 1) if the unrest within a step is not known
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
     return demand.reshape(mean.shape[1], -1), np.outer(_LIKELY, shares).ravel()
 
 
 def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
-    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which formulas know of.
+    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which the formulas cover.
 
-    The mean alone where the windows say nothing.
+    The mean alone if the windows show no unrest.
     """
     known = windows_rps[np.isfinite(windows_rps)]
     variance = float(known.var(ddof=1)) if len(known) > 1 else 0.0
@@ -348,13 +361,13 @@ def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
 
 
 def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) -> ServedLoad:
-    """What capacity would serve, expected over what is believed of the load (`believed_demand`)."""
+    """Return the load that capacity would serve, expected over the believed load (`believed_demand`)."""
     steps = min(steps, forecast.steps)
     demand, weights = believed_demand(forecast, steps)
     if lateness.shares is not None:
         return _served_by_count(demand, weights, lateness.shares, lateness.unit_rps)
     highest = float(demand.max())
-    # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
+    # Capacity beyond the load still helps while queues overflow: up to an exponent of 8, or a quarter more.
     top_rps = max(1.25 * highest, highest + 4.0 / lateness.patience_s)
     spacing_rps = max(top_rps, 1e-9) / _GRID
     served = np.empty((_GRID + 1, steps + 1))
@@ -363,8 +376,8 @@ def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) ->
 
 
 def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares, unit_rps: float) -> ServedLoad:
-    """By whole instances of the reference type, as far as more of them help; a level is several where they are many."""
-    # Down to where queues add next to nothing to the misses that are late by themselves.
+    """Count by whole instances of the reference type, as far as more help; a level is several if there are many."""
+    # Count up to the fleet where queues add next to nothing to the requests that are late by their service times alone.
     enough = shares.least_late + _NEARLY_NONE
     most = shares.least_instances(float(demand.max()), enough) or 1
     each = max(1, math.ceil((most + 1) / _GRID))
@@ -387,12 +400,12 @@ def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares
 
 
 def _sums(demand: FloatArray, weights: FloatArray) -> FloatArray:
-    """Requests/s-steps that are expected in the first e steps: (steps + 1,)."""
+    """Return the requests/s-steps that are expected in the first e steps: (steps + 1,)."""
     return np.concatenate([[0.0], np.cumsum(demand @ weights)])
 
 
 def _rows_of(shares: LateShares, table: FloatArray, instances: FloatArray) -> FloatArray:
-    """The table's row of each number of instances, between two rows: (N, U)."""
+    """Return the table's row of each number of instances, interpolated between two rows: (N, U)."""
     there = np.minimum(instances, float(shares.instances[-1]))
     row = np.minimum(np.searchsorted(shares.instances, there, side="right") - 1, len(shares.instances) - 2)
     logs = np.log(shares.instances)

@@ -1,7 +1,7 @@
-"""The budget of misses: what was answered in a window of the promise, and what a request without room costs.
+"""The budget of misses: the answers in a window of the promise, and the price of a request without room.
 
-A service may answer 1 - SL_min of the requests of a window late. What each costs the planner is decided by
-`mark.planning.demand.promise_price`; this file counts, and prices what overflows at that.
+A service may answer 1 - SL_min of the requests of a window late. `mark.planning.demand.promise_price` decides how much
+each costs the planner; this file counts, and prices overflow at that.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S, HOUR_S, STEP_S
 
-WINDOW_S = DAY_S  # for which counts are kept at least: a day has its quiet hours and its busy ones
-# A miss costs so much of the instances' dollars a request over 1 - SL_min, where nothing says what it costs.
+WINDOW_S = DAY_S  # Counts are kept for at least this long, because a day has its quiet hours and its busy ones.
+# Price of a miss if nothing else says it: this share of the instances' dollars per request over 1 - SL_min
 NEUTRAL = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Of the last day: `seen_s` of it was seen, with `requests` requests, `late` of them late or refused.
+    """Counts of the last day: `seen_s` of it was observed, with `requests` requests, `late` of them late or refused.
 
-    `window_s` of the promise's window lie behind, with `window_requests` and `window_late`.
+    `window_s` of the promise's window have passed, with `window_requests` and `window_late`.
     """
 
     seen_s: float = 0.0
@@ -37,7 +37,9 @@ class Answered:
     window_late: int = 0
 
     def burnt(self, slo: Slo) -> float:
-        """Share of the window's budget that is spent, if the rest of the window brings as many requests: above 0."""
+        """Return the spent share of the window's budget, if the rest of the window brings requests at the same rate;
+        may exceed 1.
+        """
         if self.window_requests == 0:
             return 0.0
         passed = min(1.0, self.window_s / slo.window_s)
@@ -46,10 +48,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was answered by hour since `began_s`, from counts that only grow: a memory of the controller.
+    """Answers by hour since `began_s`, from counts that only grow: a memory of the controller.
 
-    `requests` and `late` are the counts as last seen; `hours` are (number of the hour, requests, late), oldest first,
-    for as long as the last day and the window of the promise reach back.
+    `requests` and `late` are the last counts; `hours` are (number of the hour, requests, late), oldest first, for as
+    long as the last day and the window of the promise reach back.
     """
 
     began_s: float
@@ -58,7 +60,7 @@ class Window:
     hours: tuple[tuple[int, int, int], ...] = ()
 
     def seen(self, now_s: float, requests: int, late: int, window_s: float = WINDOW_S) -> Window:
-        """With what was counted by now. A count that fell has begun anew."""
+        """Return the window with the counts of now. A count that fell has restarted from zero."""
         anew = requests < self.requests or late < self.late
         more, later = (requests, late) if anew else (requests - self.requests, late - self.late)
         this = self._hour(now_s)
@@ -68,7 +70,9 @@ class Window:
         return Window(self.began_s, requests, late, hours)
 
     def answered(self, now_s: float, window_s: float = WINDOW_S) -> Answered:
-        """Windows of the promise follow each other from `began_s` on."""
+        """Return the answers of the last day and of the promise's window; windows follow each other from
+        `began_s` on.
+        """
         seen_s = max(0.0, now_s - self.began_s)
         this = self._hour(now_s)
         day = [row for row in self.hours if row[0] > this - WINDOW_S / HOUR_S]
@@ -88,7 +92,9 @@ class Window:
 
 
 def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
-    """Dollars per miss while the budget is spent as planned, `offers` being what may be bought; zero without any."""
+    """Return the dollars per miss while the budget is spent as planned, given the `offers` for sale; zero without
+    any.
+    """
     usd_per_request = min(
         (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps for i in _lasting(resolved, offers)),
         default=0.0,
@@ -97,14 +103,16 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
 
 
 def _lasting(resolved: ResolvedService, offers: tuple[int, ...]) -> tuple[int, ...]:
-    """What can be held, where there is any: spot and credits may be gone, and the promise stays."""
+    """Return the offers that can be held, if there are any: spot and credits may go, and the promise stays."""
     lasting = tuple(i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE))
     return lasting or offers
 
 
 def shed_usd(resolved: ResolvedService, miss_usd: float) -> float:
-    """Dollars per request that capacity has no room for: the function's call, and a miss where that is late or there
-    is none."""
+    """Return the dollars per request that capacity has no room for.
+
+    That is the function's call if it is in time; without a function a miss, and with a late function both.
+    """
     function = resolved.function
     if resolved.functions_in_time:
         assert function is not None
@@ -116,10 +124,10 @@ def shed_usd(resolved: ResolvedService, miss_usd: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OverflowPrice:
-    """Dollars per shed request that a plan is made for.
+    """Dollars per shed request, as a plan counts them.
 
-    Functions that answer in time take `capped_rps` at most, for the money that they may cost; what is shed beyond is
-    refused, and each of these costs `refused_usd`, which is no less.
+    Functions that answer in time take at most `capped_rps`, which their budget allows; requests shed beyond that are
+    refused, and each of these costs `refused_usd`, at least as much.
     """
 
     usd: float
@@ -127,7 +135,9 @@ class OverflowPrice:
     refused_usd: float = 0.0
 
     def priced(self, usd: FloatArray | float, steps: float = 1.0) -> FloatArray:
-        """Dollars of overflow at `usd` each over `steps` steps, with what functions may not take at its own price."""
+        """Return the dollars of overflow at `usd` each over `steps` steps, with calls beyond the cap at their own
+        price.
+        """
         if math.isinf(self.capped_rps):
             return np.asarray(usd)
         within_usd = self.capped_rps * STEP_S * steps * self.usd
@@ -135,7 +145,7 @@ class OverflowPrice:
 
 
 def capped_rps(resolved: ResolvedService) -> float:
-    """Calls/s that functions may get for their money; infinite without a limit, 0 without functions in time."""
+    """Return the calls/s that the functions' budget allows; infinite without a limit, 0 without functions in time."""
     if not resolved.functions_in_time:
         return 0.0
     assert resolved.function is not None

@@ -1,4 +1,6 @@
-"""What service times alone allow: the share in time of a request that never waits, and which changes raise it."""
+"""The promise that service times alone allow: the share in time of requests that never wait, and changes that
+raise it.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,24 @@ from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.profiling.policy import candidate, late_alone
 
-# The share of the late requests allowed that service times alone may use: the others are left for waiting.
+# Service times alone may use this share of the allowed late requests: the others are left for waiting.
 ROOM = 0.75
-_TYPES = 2  # that are named
-_TOLD = 1e-4  # shares are told to a hundredth of a per cent
+_TYPES = 2  # number of types that are named
+_TOLD = 1e-4  # shares are given to a hundredth of a per cent
 
 Sold = Mapping[str, tuple[float, Profile]]  # by instance type: dollars an hour, and the model on it
 
 
 def share_alone(profile: Profile, slo: Slo, batching: str) -> float | None:
-    """The share in time of requests that never wait; None where the mean alone is too long."""
+    """Return the share in time of requests that never wait; None if the mean alone is too long."""
     found = candidate(profile, slo, batching)
     return 1.0 - late_alone(found, slo.rt_max_s) if isinstance(found, Candidate) else None
 
 
 def fewest_requests(slo: Slo, share_late: float) -> float:
-    """Requests in a window with which chance alone breaks the promise no more often than its confidence allows.
+    """Return the requests in a window with which chance breaks the promise no more often than its confidence allows.
 
-    `share_late` of them are late, each on its own; infinite where that is as much as may be.
+    `share_late` of them are late, independently; infinite if that uses up the allowed share.
     """
     spare = 1.0 - slo.attainment - share_late
     if spare <= 0.0:
@@ -41,7 +43,7 @@ def fewest_requests(slo: Slo, share_late: float) -> float:
 def tail_helps(
     service: ServiceConfig, own: Sold, others: Sold, function: FunctionUse | None
 ) -> tuple[PromiseHelp, ...]:
-    """Changes with which some type can keep a promise that none can; dollars are of one instance.
+    """Return changes with which some type can keep a promise that no type keeps now; dollars are of one instance.
 
     `own` may be bought, `others` may not, and `function` would answer in time.
     """
@@ -71,11 +73,11 @@ def tail_helps(
 
 
 def _least_s(profile: Profile, slo: Slo, batching: str) -> float:
-    """The least RT_max, in whole milliseconds, with which requests that never wait leave room; infinite without one."""
+    """Return the least RT_max, in whole milliseconds, at which requests that never wait leave room; else infinite."""
     late = ROOM * (1.0 - slo.attainment)
     deviations = NormalDist().inv_cdf(1.0 - late)
     sigma, least_s = 0.0, slo.rt_max_s
-    for _ in range(len(profile.rows) + 2):  # a longer RT_max has larger batches, whose times may scatter more
+    for _ in range(len(profile.rows) + 2):  # a longer RT_max allows larger batches, whose times may scatter more
         room_s = profile.latency_s(1) * max(1.0, math.exp(deviations * sigma - 0.5 * sigma * sigma))
         least_s = max(least_s, math.ceil((profile.overhead_s + room_s) * 1e3 - 1e-6) / 1e3)
         if least_s >= LONGEST_RT_MAX_S:

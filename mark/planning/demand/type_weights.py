@@ -1,13 +1,13 @@
 """The capacity of an instance of each type beside the others, at the load that comes.
 
 To the program a fleet's capacity is one number, and its late shares are those of the reference type (`Lateness`). But
-an instance carries the more within the promise, the more of its kind there are, and at next to no load one of any type
-is enough. So at load L an instance of type i has the capacity
+an instance carries more within the promise the more of its kind there are, and at next to no load one of any type is
+enough. So at load L an instance of type i has the capacity
 
     C_ref n_ref(L) / n_i(L)
 
-n_i(L) being how many of type i alone carry L within the promise, by its own table: at least one, and between the rows
-of the table linear in the logarithms.
+n_i(L) being the number of instances of type i alone that carry L within the promise, by its own table: at least one,
+and between the rows of the table linear in the logarithms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mark.domain.profile import Candidate
 
 
 class TypeWeights:
-    """Capacities of `candidates` in units of the reference's, by load; `late_share` is what may be late."""
+    """Capacities of `candidates` in units of the reference's, by load; `late_share` is the share that may be late."""
 
     def __init__(self, reference: Candidate, candidates: Sequence[Candidate], late_share: float) -> None:
         self._unit_rps = reference.capacity_rps
@@ -34,7 +34,7 @@ class TypeWeights:
             self._types = [_carried(each, late_share) for each in shares]
 
     def at(self, load_rps: float) -> FloatArray:
-        """Requests/s of an instance of each candidate: (candidates,). As usual where nothing was counted."""
+        """Return the requests/s of an instance of each candidate: (candidates,). As usual if nothing was counted."""
         if not self._known or load_rps <= 0.0:
             return self._usual_rps
         needed = np.array([_needed(load_rps, *each) for each in self._types])
@@ -42,7 +42,9 @@ class TypeWeights:
 
 
 def _carried(shares: LateShares | None, late_share: float) -> tuple[FloatArray, FloatArray]:
-    """Logarithms of what fleets carry, ascending, and of their sizes; the load of the first column at least."""
+    """Return logarithms of the loads that fleets carry, ascending and at least the first column's, and of their
+    sizes.
+    """
     assert shares is not None
     least_rps = float(shares.load_rps[0])
     carried = [max(shares.carries_rps(float(n), late_share), least_rps) for n in shares.instances]
@@ -50,6 +52,6 @@ def _carried(shares: LateShares | None, late_share: float) -> tuple[FloatArray, 
 
 
 def _needed(load_rps: float, carried: FloatArray, sizes: FloatArray) -> float:
-    """How many instances carry a load; beyond the largest fleet in proportion."""
+    """Return the number of instances that carry a load; beyond the largest fleet in proportion."""
     log_load = float(np.log(load_rps))
     return float(np.exp(np.interp(log_load, carried, sizes) + max(0.0, log_load - carried[-1])))

@@ -1,6 +1,6 @@
-"""Answers files: CSV, a row a query, with the correctness and the score of each candidate's answer to that query.
+"""Answers files: CSV with one row per query: the correctness and the score of each candidate's answer to that query.
 
-The answers of one query stand in one row, because candidates mostly fail on the same queries.
+One row holds all answers to a query, because candidates mostly fail on the same queries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_ROWS = 100_000
 class Answers:
     """Answers of all candidates to sample queries; both arrays have the shape (queries, candidates).
 
-    `correct` is 0 to 1. `scores` are any numbers, NaN where the file has none.
+    `correct` is 0 to 1. `scores` are any numbers, or NaN where the file gives no score.
     """
 
     candidates: tuple[str, ...]
@@ -37,10 +37,10 @@ class Answers:
 
 
 def load_answers(file: str, candidates: Sequence[str], settings: SelectionSettings) -> Answers:
-    """Read `NAME.correct` and, where there is one, `NAME.score` of each candidate.
+    """Read `NAME.correct` and, where the file has it, `NAME.score` of each candidate.
 
-    A cascade needs the scores of all candidates but the last, and a vote needs answers that are right or wrong.
-    Raises BadInput for other columns, a missing one, a value out of range, and no row.
+    A cascade needs the scores of all candidates but the last, and a vote needs answers that are right or wrong. Raises
+    BadInput for an unknown or missing column, a value out of range, and a file without rows.
     """
     correct = [f"{name}.correct" for name in candidates]
     scores = [f"{name}.score" for name in candidates]

@@ -27,10 +27,10 @@ def coarse_plan(
     *,
     by: str,
 ) -> tuple[StageChoice, ...]:
-    """Units enough for the sample's rate: `by` "mean" or "peak", the highest in windows of one RT_max.
+    """Return enough units for the sample's rate: `by` "mean" or "peak", the highest rate in windows of one RT_max.
 
-    A unit has one replica of each stage, each on its fastest hardware, and the largest batch (of powers of two) with
-    which the longest path of a whole batch keeps within RT_max. Raises Infeasible where not even a batch of one does.
+    A unit has one replica of each stage, each on its fastest hardware, and the largest batch (a power of two) with
+    which the longest path of a full batch keeps within RT_max. Raises Infeasible if even a batch of one takes longer.
     """
     fastest = [min(offered, key=lambda option: option.service_s[1]) for offered in options]
     largest = min(option.largest_batch for option in fastest)
@@ -50,25 +50,25 @@ def coarse_plan(
 
 @dataclass(frozen=True, slots=True)
 class CoarseTuner:
-    """All stages in the same proportion, so that together they can do the mean rate of the last half minute.
+    """A tuner that scales all stages alike, so that they can serve the mean rate of the last half minute.
 
     It stands for "the scaling algorithm introduced in AutoScale", which InferLine's section 6 takes for its baseline
-    and does not print: it sees a load only once the load is there, and keeps what nothing needs for two minutes more,
-    as AutoScale (ACM TOCS 30(4), 2012) does by default.
+    and does not print. It reacts to a load only after the load has come, and keeps replicas for two minutes after they
+    were last needed, as AutoScale (ACM TOCS 30(4), 2012) does by default.
     """
 
     planned: Replicas
-    queries_per_s: float  # that the planned replicas can do
+    queries_per_s: float  # the highest rate of the planned replicas
     recent_s: float = 30.0
     held_s: float = 120.0
 
     @classmethod
     def of(cls, sample: QuerySample, choices: Choices) -> CoarseTuner:
-        """For a configuration planned on this sample."""
+        """Return the tuner of a configuration that was planned on this sample."""
         return cls(tuple(choice.replicas for choice in choices), _most_queries_per_s(sample, choices))
 
     def begin(self) -> tuple[tuple[float, float], ...]:
-        """Rates (queries/s) that count, each with when it was seen (s)."""
+        """Return the rates (queries/s) that still count, each with the time it was seen (s)."""
         return ()
 
     def step(
@@ -82,7 +82,7 @@ class CoarseTuner:
 
 
 def _most_queries_per_s(sample: QuerySample, choices: Choices) -> float:
-    """That the slowest stage can do in full batches."""
+    """Return the highest rate of queries that the slowest stage serves in full batches."""
     return min(
         choice.workers * choice.batch / float(choice.option.service_s[choice.batch]) / float(calls)
         for choice, calls in zip(choices, sample.calls.mean(axis=0), strict=True)
@@ -95,6 +95,6 @@ def _queries_per_s(sample: QuerySample, slo: Slo, by: str) -> float:
     if by == "mean":
         return len(arrivals_s) / max(float(np.ptp(arrivals_s)), slo.rt_max_s)
     if by == "peak":
-        window_s = slo.rt_max_s - TOLERANCE_S  # two that are one RT_max apart are never in one
+        window_s = slo.rt_max_s - TOLERANCE_S  # two arrivals one RT_max apart never share a window
         return float(most_within(arrivals_s, np.array([window_s]))[0]) / slo.rt_max_s
     raise BadInput('must be "mean" or "peak"', "by", by)

@@ -1,17 +1,18 @@
-"""How each stage of a fleet that follows its load counts on its function, by what the known load would cost so.
+"""How each stage of a fleet that follows its load uses its function, decided by the cost of an hour of the known load.
 
-A function has one of three roles. It *stands by*: replicas are as many as without it, and it answers what these do not
-begin in time. It *bridges*: replicas are for the mean rate only (`mark.planning.graphs.horizon_tuner`), and bursts, and
-what comes until one more is active, are the function's. Or it is *alone*: the stage has no replica while so few queries
-come that one would cost more than their calls. The first keeps promises when the load outgrows all forecasts and costs
-next to nothing until then; the others save replicas and pay calls.
+A function has one of three roles. It *stands by*: the stage has as many replicas as without it, and the function
+answers the calls that these do not begin in time. It *bridges*: the stage has replicas for the mean rate only
+(`mark.planning.graphs.horizon_tuner`), and the function answers bursts and growth until another replica is active. Or
+it is *alone*: the stage has 0 replicas while so few queries come that one would cost more than their calls. The first
+role keeps promises when the load outgrows all forecasts and costs next to nothing until then; the others save replicas
+and pay for calls.
 
 No role is right for every stage: a call may cost more than the replica that would have been idle, and where RT_max is
-short against full batches calls leave for functions that replicas would have answered. So each is judged by an
-hour: the known load, and once in it a growth without notice, by what the tuner's margin is for, that lasts until more
-replicas serve. Both are simulated query by query, with the replicas of before. Functions are cold when the load grows,
-and warm in the second half of each. How often loads grow is not known: so that half of a growth has to keep the
-promise by itself.
+short against full batches, functions get calls that replicas would have answered. So each role is judged by an hour:
+the known load, and one growth in it that comes without notice, as large as the tuner's margin is for, and lasts until
+more replicas serve. Both are simulated query by query, with the replicas from before the growth. Functions are cold
+when the load grows, and warm in the second half. How often loads grow is not known, so that half of a growth has to
+keep the promise by itself.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from mark.planning.graphs.horizon_tuner import HorizonTuner
 from mark.planning.graphs.tuned_run import run_tuned
 from mark.planning.graphs.warm_start import led_in
 
-# Of a bill: what functions that stand by may add, and what another role has to save
+# Share of a bill: functions that stand by may add this much, and any other role has to save this much.
 WORTH = 0.01
-# In which there is one growth
+# The hour that is judged has one growth.
 _WITHIN_S = HOUR_S
-# Of the misses that the promise allows; the growth is a guess, and others are for what comes worse.
+# Share of the misses that the promise allows. The growth is a guess, and the other half is for larger ones.
 _LATE_SHARE = 0.5
-# A tuner has run for so long when it says what the known load needs; all that it goes by is younger.
+# The tuner runs this long before its replicas for the known load are read; everything it remembers is younger.
 _LEAD_S = 600.0
-# That are simulated of a growth, unless the known load has more
+# Limit of the simulated queries of a growth, unless the known load has more
 _MOST_QUERIES = 200_000
 
 
 class FunctionRole(IntEnum):
-    """Of a stage's function; the later, the fewer replicas."""
+    """Role of a stage's function. A later role has fewer replicas."""
 
     NONE = 0
     STANDBY = 1
@@ -59,7 +60,7 @@ Roles = tuple[FunctionRole, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bridging:
-    """What each stage uses its function for, and the fleet that follows so."""
+    """The role of each stage's function, and the fleet with these roles."""
 
     roles: Roles
     functions: tuple[FunctionUse | None, ...]  # None: no role
@@ -68,7 +69,7 @@ class Bridging:
 
     @property
     def alone(self) -> tuple[bool, ...]:
-        """Of each stage: may it be without a replica?"""
+        """For each stage, whether it may be without replicas."""
         return tuple(role is FunctionRole.ALONE for role in self.roles)
 
 
@@ -83,12 +84,12 @@ def bridging(
     may_be_alone: bool = False,
     seed: int = 0,
 ) -> Bridging:
-    """The roles of the functions; NONE of stages that are better off without.
+    """Return the roles of the functions; NONE for stages that are better off without one.
 
-    `tuner` follows with replicas alone, and `functions` are those in time. The bill of such an hour is
-    at most `WORTH` above that of replicas alone. No more of its queries are late than half of what the promise allows,
-    and in the second half of the growth no more than it allows; or than are late by replicas alone. `may_be_alone`: may
-    stages be without any replica? `known` has to span some time.
+    `tuner` follows the load with replicas alone, and `functions` are the functions that answer in time. The bill of an
+    hour is at most `WORTH` above the bill of replicas alone. At most half as many queries are late as the promise
+    allows, and in the second half of the growth at most as many as it allows; or as many as with replicas alone, if
+    that is more. `may_be_alone`: may a stage be without replicas? `known` has to span some time.
     """
     return _Search(pipeline, known, choices, tuner, slo, tuple(functions), may_be_alone, seed).run()
 
@@ -101,7 +102,7 @@ class _Load:
     end_s: float
 
     def grown(self, times: float, lasting_s: float) -> _Load:
-        """Closer together by a factor, from the beginning and again until they have lasted as long."""
+        """Return the queries `times` as fast, repeated from the beginning until they last `lasting_s`."""
         arrivals_s, calls = self.queries.arrivals_s, self.queries.calls
         most = max(1, _MOST_QUERIES // len(arrivals_s))
         rounds = min(most, math.ceil(lasting_s * times / self.end_s))
@@ -115,7 +116,7 @@ class _Load:
 class _Tried:
     usd_per_hour: float
     late: float  # share of the queries
-    late_grown: float  # of those in the second half of a growth, when what can be warm is
+    late_grown: float  # share of the queries in the second half of a growth, when functions are warm
 
 
 class _Search:
@@ -232,7 +233,7 @@ def _with_role(roles: Roles, stage: int, role: FunctionRole) -> Roles:
 
 
 def _alone_below(replica_usd_per_hour: float, use: FunctionUse | None, calls_per_query: float) -> float:
-    """The mean rate (queries/s) below which the calls of the function cost less than one replica."""
+    """Return the mean rate (queries/s) below which calls of the function cost less than one replica."""
     if use is None:
         return 0.0
     usd = calls_per_query * use.usd_per_request * HOUR_S

@@ -1,4 +1,4 @@
-"""Every combination of what the stages may have, the cheapest first."""
+"""Every combination of one choice per stage, the cheapest first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mark.planning.graphs.estimate import Choices, StageChoice, least_usd_per_ho
 
 
 def by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
-    """In order of its options' dollars, made as it is asked for; the `needs` of each stage ascend in them."""
+    """Yield the combinations by the dollars of their options, lazily. The `needs` of each stage ascend in dollars."""
 
     def at(places: Sequence[int]) -> Choices:
         return tuple(of[n] for of, n in zip(needs, places, strict=True))

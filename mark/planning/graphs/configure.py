@@ -1,22 +1,23 @@
-"""Which hardware, largest batch and number of replicas each stage of a pipeline gets: the least dollars for a promise.
+"""The cheapest hardware, largest batch and number of replicas of each stage with which a pipeline keeps its promise.
 
 InferLine's planner (SoCC '20, Algorithm 2; `inferline` here) makes single moves from one beginning. That leaves dollars
 where two stages would have to move together, and it trusts one sample. Here:
 
-1. of each stage alone, what each option and batch needs so that the stage itself keeps the promise with all others at
-   their fastest: its *own need* (`mark.planning.graphs.stage_minimum`). What is dominated in dollars and in time goes;
+1. each stage gets its *own need* for each option and batch: the replicas with which the stage keeps the promise while
+all others are at their fastest (`mark.planning.graphs.stage_minimum`). Needs that are dominated in dollars and in time
+are left out;
 2. combinations are tried in order of the sum of their own needs, which hardly any bill is below, until that sum is
-   above the best bill found. Where stages share instances that sum is by prices of resources, as workers take them, and
-   the bill by whole instances (`mark.planning.graphs.packing`). Each grows by the replica that removes most misses per
-   dollar until the promise is kept, and then sheds what it can do without;
-3. pairs of moves from the best (`mark.planning.graphs.neighbours`): another option at one stage, one replica less
-   here and some more there;
-4. all that by the recorded sample. The best few then grow until new traffic would keep the promise with some
-   confidence, by resamples (`mark.planning.graphs.slo_test`), and moves go on from the best of these.
+above the best bill found. Where stages share instances that sum is by prices of resources, as workers take them, and
+the bill by whole instances (`mark.planning.graphs.packing`). Each combination grows by the replica that removes most
+misses per dollar until the promise is kept, and then sheds the replicas that it does not need;
+3. pairs of moves are tried from the best (`mark.planning.graphs.neighbours`): another option at one stage, or one
+replica less here and some more there;
+4. all this uses the recorded sample. The best few then grow until new traffic would keep the promise with some
+confidence, by resamples (`mark.planning.graphs.slo_test`), and moves go on from the best of these.
 
-Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work after the own needs, and
-what is best by then is the answer. A first one is found in any case: where the work ends before there is one, all
-stages grow by the same factor.
+Only the resamples are random, and no clock is read: `most_calls` bounds the work after the own needs, and the best
+configuration found within it is the answer. If the work ends before the search has found any, all stages grow by the
+same factor to find one.
 """
 
 from __future__ import annotations
@@ -38,29 +39,30 @@ from mark.planning.graphs.stage_slack import SamplePaths
 
 # A second or two on one core (benchmarks/planner/pipelines.py)
 MOST_CALLS = 40_000_000
-# Of combinations whose own needs are below the best bill only this many in a row may disappoint.
+# Stop after this number of successive combinations whose own needs cost less than the best bill, but whose bills do
+# not.
 _PATIENCE = 32
-# Of the price of the dearest replica: what a step of growth costs at each stage
+# Dollars of a step of growth at each stage, as a share of the price of the dearest replica
 _STEP = 0.25
-# Combinations among which one is looked for that is fast enough, where there is no time for a search
+# Number of combinations searched for a fast one, if there is too little time for the full search
 _EARLY = 1_000
-# The best by the sample, from which those are made that keep the promise for new traffic
+# Number of the best by the sample that grow until they keep the promise for new traffic
 _KEPT = 6
-# Times what comes (when most does) that a stage can do, from which on more of it alone does not help
+# A stage that can serve this multiple of its peak rate does not help by growing alone.
 _AMPLE = 2.0
-# That are looked at: where instances are shared the sum of own needs may be far below any bill
+# Limit, because with shared instances the sum of own needs may be far below any bill
 _MOST_COMBINATIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What each stage gets, in the order of the pipeline."""
+    """The choice of each stage, in the order of the pipeline."""
 
     choices: Choices
     miss_share: float  # of the sample's queries
-    miss_limit: float  # what that of new traffic stays below, with the confidence asked for
+    miss_limit: float  # the miss share of new traffic stays below this with the given confidence
     calls_simulated: int
-    complete: bool  # the search ended by itself, not for its bounds on work
+    complete: bool  # the search ended by itself, not at its bound on work
 
     @property
     def usd_per_hour(self) -> float:
@@ -80,16 +82,15 @@ def configure(
     lasting_calls_per_s: Sequence[float] | None = None,
     start: Choices | None = None,
 ) -> Configuration:
-    """The cheapest configuration found; `options[s]` are the hardware that stage s may run on.
+    """Return the cheapest configuration found; `options[s]` are the hardware that stage s may run on.
 
-    Where `start` keeps the promise, what is found is no dearer.
-
-    New traffic keeps the promise with this `confidence`, by that many `resamples`; 0 trusts the sample. Few queries (of
-    99 % with 99 % confidence less than 600) cannot show that: their `miss_limit` is above what the promise allows.
+    If `start` keeps the promise, the result costs no more than it. New traffic keeps the promise with this
+    `confidence`, by `resamples` resamples; with 0 the sample is trusted. Few queries (fewer than 600 for 99 % with 99 %
+    confidence) cannot show that: their `miss_limit` is above the share that the promise allows.
 
     A sample that is short against RT_max hides a queue that grows all the time: with `lasting_calls_per_s` each stage
-    can do as many, for as long as they come, whatever its queue is by the end of the sample. Raises Infeasible where no
-    configuration was found that keeps the promise, and says which came closest; BadInput for a stage without options.
+    can serve that rate for as long as it lasts, whatever its queue is at the end of the sample. Raises Infeasible if no
+    configuration was found that keeps the promise, and names the closest; BadInput for a stage without options.
     """
     for stage, offered in zip(pipeline.names, options, strict=True):
         if not offered:
@@ -116,16 +117,16 @@ class _Search:
         self._pipeline, self._options, self._judge = pipeline, options, judge
         self._most_calls, self._start = most_calls, start
         self._paths = SamplePaths(pipeline, sample, slo)
-        # In windows of RT_max
+        # Peak rates in windows of RT_max
         self._most_calls_per_s = [
             most_calls_within(sample, stage, slo.rt_max_s) / slo.rt_max_s for stage in range(len(options))
         ]
         own = own_needs(pipeline, sample, options, slo, lasting_calls_per_s)
         self._needs, self._needs_simulated = own.of_stage, own.calls_simulated
         self._best: Choices | None = None
-        self._found: list[Choices] = []  # each better than the one before
+        self._found: list[Choices] = []  # each cheaper than the one before
         self._closest: tuple[float, Choices] | None = None
-        self._cut_off = False  # combinations were left that might have been cheaper
+        self._cut_off = False  # some combinations that might have been cheaper were not tried
 
     def run(self) -> Configuration:
         judge, most = self._judge, self._most_calls
@@ -142,7 +143,7 @@ class _Search:
             if self._best is None:
                 self._first(best_first[0])
         if self._start is not None and usd_per_hour(self._start) < self._best_usd() and judge.kept(self._start):
-            self._best = self._start  # the search ended before it
+            self._best = self._start  # the search ended before it tried the start
         if self._best is None:
             raise Infeasible(self._why())
         self._best = self._filled(self._best)
@@ -155,7 +156,7 @@ class _Search:
             self._better(self._shed(self._best))
 
     def _first(self, choices: Choices) -> None:
-        """An answer in any case: everything larger by the same factor, in a few steps, and without a search."""
+        """Keep an answer in any case: grow all stages by the same factor, in a few steps and without a search."""
         low, high = 1.0, 1.0
         while not self._judge.kept(_times(choices, high)):
             if all(self._headroom(s, _times(choices, high)) > _AMPLE for s in range(len(choices))):
@@ -173,22 +174,24 @@ class _Search:
         if self._start is not None:
             self._try(self._start, 0.0)
         self._combine()
-        if self._best is None:  # those that come first are slow, too
+        if self._best is None:  # the combinations that come first are too slow
             self._try(self._fastest_needs())
         if self._best is not None:
             self._improve()
 
     def _fast_needs(self) -> Choices:
-        """The first that are fast enough together, if there are some early on."""
+        """Return the first combination that is fast enough, or the fastest one if none of the early ones is."""
         early = itertools.islice(by_cost(self._needs), _EARLY)
         return next((choices for choices in early if self._paths.fast_enough(choices)), self._fastest_needs())
 
     def _fastest_needs(self) -> Choices:
-        """Where even a batch of the largest size takes least."""
+        """Return the combination in which each stage has the option whose largest batch takes least."""
         return tuple(min(of, key=lambda choice: float(choice.option.service_s[choice.batch])) for of in self._needs)
 
     def _by_resamples(self, found: Sequence[Choices]) -> None:
-        """What the sample allows grows until new traffic would, too; and the search goes on below that."""
+        """Grow the configurations that keep the promise on the sample until new traffic keeps it, and go on searching
+        below.
+        """
         for choices in found:
             self._try(choices, 0.0)
         if self._best is not None:
@@ -197,7 +200,7 @@ class _Search:
             self._improve()
 
     def _combine(self) -> None:
-        """Own needs of all stages together, grown, in order of dollars, while any may be below the best."""
+        """Try combinations of own needs in order of dollars, while their least bill is below the best bill."""
         disappointing = 0
         for number, choices in enumerate(by_cost(self._needs)):
             if number == _MOST_COMBINATIONS:
@@ -209,14 +212,15 @@ class _Search:
                 disappointing = 0 if self._try(choices) else disappointing + 1
 
     def _try(self, choices: Choices, step: float = _STEP) -> bool:
-        """Is what it grows to better than the best?"""
+        """Grow the choices. Is the result cheaper than the best?"""
         grown = self._grown(choices, step)
         return grown is not None and self._better(self._shed(grown))
 
     def _grown(self, choices: Choices, step: float) -> Choices | None:
-        """More replicas where they remove most misses per dollar, until the promise is kept; None: not below the best.
+        """Add replicas where they remove most misses per dollar until the promise is kept; None if that costs too much.
 
-        A few cheap ones at a time, so that a step costs about as much at every stage; `_shed` takes back too many.
+        Each step adds a few cheap replicas, so that it costs about as much at every stage; `_shed` takes back surplus
+        ones. None: the result would not be cheaper than the best.
         """
         step_usd = step * max(choice.option.usd_per_hour for choice in choices)
         judge = self._judge
@@ -236,7 +240,7 @@ class _Search:
                 return None
             best = min(tried)
             if best[0] >= 0.0:
-                # Nothing helps alone where two stages are swamped: the one that lags most gets it, if one does.
+                # If two stages are swamped, neither helps alone: grow the stage that lags most, if one lags.
                 best = min(tried, key=lambda one: self._headroom(one[2], choices))
                 if self._headroom(best[2], choices) > _AMPLE:
                     return None
@@ -244,12 +248,12 @@ class _Search:
         return choices
 
     def _headroom(self, stage: int, choices: Choices) -> float:
-        """Calls/s that the stage can do for each that come when most do."""
+        """Return the calls/s that the stage can serve, as a multiple of its peak rate."""
         most_per_s = self._most_calls_per_s[stage]
         return choices[stage].calls_per_s / most_per_s if most_per_s > 0.0 else math.inf
 
     def _shed(self, choices: Choices) -> Choices:
-        """Without replicas that are not needed: of the dearest stage first, many at a time and then fewer."""
+        """Remove replicas that are not needed, from the dearest stage first: many at a time, then fewer."""
         for stage in sorted(range(len(choices)), key=lambda stage: (-choices[stage].option.usd_per_hour, stage)):
             step = 1 << max(0, choices[stage].replicas.bit_length() - 2)
             while step:
@@ -260,7 +264,9 @@ class _Search:
         return choices
 
     def _filled(self, choices: Choices) -> Choices:
-        """With workers in the room that bought instances have left, the busiest stage first, if no more is missed."""
+        """Fill instances that are already paid for with workers, the busiest stage first, if no more queries are
+        missed.
+        """
         filled = choices
         for stage in sorted(range(len(choices)), key=lambda stage: (self._headroom(stage, choices), stage)):
             filled = with_free(filled, stage)
@@ -271,7 +277,7 @@ class _Search:
     # -- moves from the best -------------------------------------------------------------------------------------------
 
     def _improve(self) -> None:
-        """Moves of one and of two stages, from the best, until none is cheaper."""
+        """Move one or two stages of the best configuration, until no move is cheaper."""
         improved = True
         while improved:
             assert self._best is not None
@@ -280,7 +286,7 @@ class _Search:
                 for moved in neighbours(self._best, self._needs, self._options)
             )
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- known results -------------------------------------------------------------------------------------------------
 
     def _better(self, choices: Choices) -> bool:
         if usd_per_hour(choices) < self._best_usd() - 1e-12:

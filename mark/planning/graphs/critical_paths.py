@@ -1,4 +1,4 @@
-"""What the stages of a query take one after the other: at least, where nothing waits, and as simulated."""
+"""The time that the stages of a query take one after the other: the least, if nothing waits, and as simulated."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from mark.domain.pipeline import Pipeline
 
 
 def longest_path_s(pipeline: Pipeline, service_s: Sequence[float]) -> float:
-    """Of a query that visits every stage, each for `service_s`: the critical path (InferLine, section 4.3)."""
+    """Return the latency of a query that visits each stage for `service_s` (critical path; InferLine, section 4.3)."""
     return float(pattern_path_s(pipeline, np.ones((1, len(service_s)), dtype=np.int64), service_s)[0])
 
 
 def pattern_path_s(pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequence[float]) -> NDArray[np.float64]:
-    """The least latency of queries that call stages so, shape (patterns,); `calls` is (patterns, stages).
+    """Return the least latency of queries by their calls of each stage, shape (patterns,); `calls` is (patterns,
+    stages).
 
-    A query may go on earlier than all its predecessors answer only where a join says so: by the first answer, or a time
-    after it. What joins wait for depends on all of the times, so this is the rule of the kernel for a query alone.
+    A query may go on before all its predecessors answer only where a join says so: at the first answer, or a time after
+    it. How long joins wait depends on all the times, so this is the rule of the kernel for a query alone.
     """
     _, end_s = _times_s(pipeline, calls, service_s)
     return _latest_s(pipeline, end_s)
@@ -28,12 +29,12 @@ def pattern_path_s(pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequ
 def call_windows_s(
     pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequence[float], rt_max_s: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When calls of a query that is answered within `rt_max_s` are made and answered, as the others leave time for it.
+    """Return the earliest call and the latest answer of each stage in a query that is answered within `rt_max_s`.
 
-    Both are (patterns, stages), in seconds from the query's arrival: no call is made before the first, and none that
-    the query needs is answered after the second. `service_s` is the least that a call of each stage may take. The
+    Both are (patterns, stages), in seconds from the query's arrival: no call is made before the first, and no answer
+    that the query needs comes after the second. `service_s` is the least time that a call of each stage may take. The
     second is infinite where the query could be in time without an answer of the stage, because a join goes on without
-    it or because it is not called; and where the query cannot be in time at all.
+    it or because the stage is not called; and where the query cannot be in time at all.
     """
     ready_s, end_s = _times_s(pipeline, calls, service_s)
     in_time = _latest_s(pipeline, end_s) <= rt_max_s
@@ -42,8 +43,9 @@ def call_windows_s(
         called = np.flatnonzero((calls[:, stage] > 0) & in_time)
         never_s = np.full(len(called), np.inf)
         needed = called[_end_with_s(pipeline, calls[called], service_s, stage, never_s) > rt_max_s]
-        # An answer that comes later by some time makes the query later by that at most. So an answer comes too late by
-        # as much as the query does, or more: this goes down to the latest time that will do, or stops above it.
+        # An answer that comes later by some time delays the query by at most that time, so an answer is too late by at
+        # least as much as the query is. Each round goes down to the latest time that is early enough, or stops above
+        # it.
         answer_s = np.full(len(needed), rt_max_s)
         for _ in range(2 + len(service_s)):
             late_s = _end_with_s(pipeline, calls[needed], service_s, stage, answer_s) - rt_max_s
@@ -59,7 +61,7 @@ def _end_with_s(
     stage: int,
     answer_s: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """When queries end whose calls of `stage` are answered at `answer_s`, (patterns,), and all others at once."""
+    """Return the end of queries whose calls of `stage` are answered at `answer_s`, (patterns,), if nothing waits."""
     _, end_s = _times_s(pipeline, calls, service_s, (stage, answer_s))
     return _latest_s(pipeline, end_s)
 
@@ -70,9 +72,9 @@ def _times_s(
     service_s: Sequence[float],
     answered: tuple[int, NDArray[np.float64]] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When each stage can be called, and when it is done with the query; both (patterns, stages).
+    """Return the time when each stage can be called, and when it is done with the query; both (patterns, stages).
 
-    `answered` is a stage and when its calls are, (patterns,), whatever it takes.
+    `answered` is a stage and the times of its answers, (patterns,), which replace its service time.
     """
     ready_s, end_s = np.zeros(calls.shape), np.zeros(calls.shape)
     for stage, before in enumerate(pipeline.predecessors):
@@ -100,16 +102,17 @@ def _latest_s(pipeline: Pipeline, end_s: NDArray[np.float64]) -> NDArray[np.floa
 def critical_path_s(
     pipeline: Pipeline, ready_s: NDArray[np.float64], answer_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What each stage adds to each query's latency along its critical path, shape (queries, stages).
+    """Return the time that each stage adds to each query's latency along its critical path, shape (queries, stages).
 
-    Given are, of the same shape, when a stage could be called and when it was done with the query. The path is followed
-    from the last answer back to the arrival, at each stage to the answer that it went on with; time that a join waited
-    beyond that is the stage's own. So a query's row sums to its latency, and stages beside the path have 0.
+    `ready_s` and `answer_s`, of the same shape, are when a stage could be called and when it was done with the query.
+    The path is followed from the last answer back to the arrival, at each stage to the answer that it went on with;
+    time that a join waited beyond that is the stage's own. So a query's row sums to its latency, and stages beside the
+    path have 0.
     """
     queries = np.arange(len(ready_s))
     path_s = np.zeros(ready_s.shape)
     last = np.array(pipeline.last)
-    here = last[answer_s[:, last].argmax(axis=1)]  # the stage of the path that each query is followed to
+    here = last[answer_s[:, last].argmax(axis=1)]  # the stage that each query's path has been followed back to
     until_s = answer_s[queries, here]
     for stage in reversed(range(len(pipeline.stages))):
         followed = np.flatnonzero(here == stage)
@@ -117,7 +120,7 @@ def critical_path_s(
         since_s = ready_s[followed, stage]
         if len(before):
             answers = answer_s[np.ix_(followed, before)]
-            # What a join did not wait for comes later; the tolerance is for sums in another order.
+            # Answers that a join did not wait for come later; the tolerance is for sums in another order.
             answers = np.where(answers <= since_s[:, None] + 1e-9, answers, -np.inf)
             here[followed] = before[answers.argmax(axis=1)]
             since_s = answers.max(axis=1)

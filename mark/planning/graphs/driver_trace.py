@@ -1,10 +1,10 @@
 """A driver under test: which stages its queries visit, how often, and which of them wait for which.
 
-InferLine (SoCC '20, section 4.1) runs the driver on sample queries and takes the union of their traces. What waits for
-what is found by trial: a query is run once as it is, and once for each stage with the answers of that stage held back
-as long as anything else can go on. What is called all the same does not wait for the stage. So it does not matter how
-the driver waits (futures, gather, task groups, queues), nor how quick a model is: no clock is read, and models run one
-at a time in the order of the calls.
+InferLine (SoCC '20, section 4.1) runs the driver on sample queries and takes the union of their traces. The order of
+stages is found by trial: a query is run once as it is, and once for each stage with the answers of that stage held back
+as long as anything else can go on. Calls that are made nevertheless do not wait for that stage. So it does not matter
+how the driver waits (futures, gather, task groups, queues), nor how quick a model is: no clock is read, and models run
+one at a time in the order of the calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mark.planning.graphs.idle_loop import IdleLoop
 from mark.planning.graphs.queries import SampleQuery
 from mark.planning.graphs.stage_order import ancestors, check_order, reduced
 
-# A driver that goes on beyond these is taken for one that never ends.
+# A driver that exceeds one of these limits counts as one that never ends.
 MOST_CALLS = 10_000
 MOST_VIRTUAL_S = 86_400.0
 
@@ -36,16 +36,16 @@ Answer = Callable[[Any], Any]  # from an item to the model's result
 
 @dataclass(frozen=True)
 class PipelineTrace:
-    """What a sample of queries shows of a driver; `pipeline` has the models' names of the stages for their models."""
+    """The pipeline that a sample of queries shows of a driver. Each stage's model has the stage's name."""
 
     pipeline: Pipeline
     lineage: Lineage  # columns in the order of the pipeline's stages
-    repeated: Mapping[str, int]  # stages that are called again for their own answer, and the first line that shows it
-    items: Mapping[str, Sequence[Any]]  # of each stage the first that it was called with, as many as were to be kept
+    repeated: Mapping[str, int]  # called again for their own answer, with the first line that shows it
+    items: Mapping[str, Sequence[Any]]  # by stage, the first items that it was called with
 
     @property
     def unvisited(self) -> tuple[str, ...]:
-        """Stages that no query called."""
+        """Stages without a call by any query."""
         return tuple(name for name, share in zip(self.lineage.stages, self.lineage.shares, strict=True) if not share)
 
 
@@ -58,11 +58,13 @@ def trace(
     *,
     most_items: int = 0,
 ) -> PipelineTrace:
-    """Run the driver on every query, with a function for the model of each stage; keep `most_items` items of each.
+    """Run the driver on every query, with a function for the model of each stage; keep `most_items` items of each
+    stage.
 
-    `file` is what messages call the file of the queries. A stage's model is asked once for equal items of a query,
+    `file` is the name of the queries' file in messages. A stage's model is asked once for equal items of a query,
     whatever the number of trials, so that it need not answer the same each time. Raises BadInput for a driver that
-    raises, calls a name that is no stage, waits for what is no model, or whose order no graph says.
+    raises, calls a name that is not a stage, waits for something other than a model, or calls stages in an order that
+    is not a graph's.
     """
     edges: dict[tuple[str, str], int] = {}
     repeated: dict[str, int] = {}
@@ -96,13 +98,13 @@ class _Observed:
     calls: Counter[str]
     edges: list[tuple[str, str]]
     repeated: list[str]
-    items: list[tuple[str, Any]]  # stages and what they were called with
+    items: list[tuple[str, Any]]  # stages and the items of their calls
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     calls: Counter[str]
-    early: Counter[str]  # of them those before an answer that was held back had to be given
+    early: Counter[str]  # the calls made before an answer that was held back had to be given
     items: list[tuple[str, Any]]
 
 
@@ -133,7 +135,9 @@ class _Trials:
     def _check_reasons(
         self, calls: Counter[str], stages: list[str], edges: list[tuple[str, str]], repeated: list[str]
     ) -> None:
-        """A stage is called once those that it waits for have answered, or it waits for any one of several."""
+        """Check that each stage is called once all that it waits for have answered; raise BadInput if any of several
+        will do.
+        """
         above = ancestors(edges)
         for name in stages:
             needed = above.get(name, set()).union([name] if name in repeated else [])
@@ -146,7 +150,7 @@ class _Trials:
                 raise BadInput(what, self._where)
 
     def _trial(self, calls: Counter[str], held: Collection[str]) -> _Run:
-        """A run that holds these back. Raises BadInput where it calls something else than the first one."""
+        """Run with the answers of these stages held back. Raises BadInput if the calls differ from the first run's."""
         run = self._run(held)
         if run.calls == calls:
             return run
@@ -194,12 +198,15 @@ class _Trials:
                 left.cancel()
             self._until_idle()
         stages = [call.stage for call in made]
-        # As they were when they were sent, where that can be told.
+        # The items as they were when they were sent, if they could be pickled
         items = [call.item if call.packed is None else pickle.loads(call.packed) for call in made]
         return _Run(Counter(stages), Counter(stages[:early]), list(zip(stages, items, strict=True)))
 
     def _until_idle(self) -> None:
-        """Raises BadInput where something calls `sys.exit`, which a loop lets through, and would end us as if done."""
+        """Run until idle.
+
+        Raises BadInput for `sys.exit`, which a loop lets through and which would end our process as if it had finished.
+        """
         try:
             self._loop.run_until_idle()
         except SystemExit as error:
@@ -215,10 +222,11 @@ class _Trials:
             call.future.set_exception(error)
 
     def _answer(self, call: _Call) -> Any:
-        """Of equal items the first one's answer; a copy, because a model may use its memory again, and so may drivers.
+        """Return the first answer to an equal item; a copy, because a model may use its memory again, and so may
+        drivers.
 
-        What cannot be copied is neither kept nor protected. An error is kept, too: a model that fails now and then must
-        not look like a driver that changes its mind.
+        Items and answers that cannot be copied are neither kept nor protected. An error is kept, too: a model that
+        fails now and then must not look like a driver that changes its mind.
         """
         if call.packed is None:
             return self._answers[call.stage](call.item)
@@ -252,7 +260,7 @@ class _Endless(BaseException):
 
 
 class _Models:
-    """What the driver is given: it notes each call, and its answer is given when nothing else can go on."""
+    """The models as the driver sees them: each call is noted, and answered when nothing else can go on."""
 
     def __init__(self, loop: IdleLoop, stages: Collection[str], made: list[_Call], where: str) -> None:
         self._loop, self._stages, self._made, self._where = loop, stages, made, where
@@ -266,8 +274,8 @@ class _Models:
             raise BadInput("the driver calls a name that is no stage", self._where, name, known=self._stages)
 
         def call(item: Any) -> asyncio.Future[Any]:
-            # A driver that tries again whatever is raised is stopped by an answer that never comes, and one that does
-            # not even wait for answers by what `except Exception` lets through.
+            # A driver that retries after every error is stopped by an answer that never comes. One that does not even
+            # wait for answers is stopped by an exception that `except Exception` lets through.
             self._asked += 1
             if self._asked > 2 * MOST_CALLS:
                 self.endless = True
@@ -286,7 +294,7 @@ class _Models:
         return call
 
     def close(self) -> None:
-        """The query is answered: what is called from now on does not count."""
+        """End the query: later calls do not count."""
         self._closed = True
         for call in self._made:
             call.future.cancel()
@@ -295,7 +303,7 @@ class _Models:
 @contextmanager
 def _loop() -> Iterator[IdleLoop]:
     loop = IdleLoop()
-    # An answer that is not waited for may be an error: that is the driver's decision.
+    # An answer that the driver does not wait for may be an error: that is the driver's decision.
     loop.set_exception_handler(lambda *_: None)
     try:
         yield loop
@@ -315,7 +323,7 @@ def _said(error: BaseException) -> str:
 
 
 def _differences(before: Counter[str], after: Counter[str]) -> str:
-    """`a 2 times instead of once, b not at all`."""
+    """Return the differences in words: `a 2 times instead of once, b not at all`."""
     times = {0: "not at all", 1: "once"}
     said = []
     for name in sorted(before.keys() | after.keys()):

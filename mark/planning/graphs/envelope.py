@@ -1,6 +1,6 @@
-"""Traffic envelopes: the most queries that came within any window of each length (InferLine, SoCC '20, section 5).
+"""The most queries in any window of each length: traffic envelopes (InferLine, SoCC '20, section 5).
 
-Short windows show bursts, long ones the rate. So one comparison of two envelopes tells a change of either.
+Short windows show bursts, long ones the rate. So comparing two envelopes shows a change of either.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ LONGEST_S = 60.0
 
 
 def envelope_windows_s(shortest_s: float, longest_s: float = LONGEST_S) -> FloatArray:
-    """Lengths of windows (s): the shortest, twice that, and so on up to the longest.
+    """Return lengths of windows (s): the shortest, twice that, and so on up to the longest.
 
-    InferLine's shortest is the sum of service times on the critical path. Raises BadInput for one that is not above
-    zero, or longer than the longest.
+    InferLine's shortest is the sum of service times on the critical path. Raises BadInput unless the shortest is above
+    zero and at most the longest.
     """
     if not 0.0 < shortest_s <= longest_s:
         raise BadInput(f"must be above zero and {longest_s:g} at most", "shortest_s", shortest_s)
@@ -28,11 +28,10 @@ def envelope_windows_s(shortest_s: float, longest_s: float = LONGEST_S) -> Float
 
 
 def most_within(arrivals_s: FloatArray, windows_s: FloatArray, first: int = 0) -> IntArray:
-    """The most arrivals within a window of each length, shape (windows,); `arrivals_s` ascend.
+    """Return the most arrivals within a window of each length, shape (windows,); `arrivals_s` ascend.
 
-    Windows are half open, and the busiest one of a length ends with an arrival. Those that end with arrival number
-    `first` or a later one are looked at, whatever came before is counted where it lies within them; 0 where there are
-    none.
+    Windows are half open, and the busiest window of a length ends with an arrival. Only windows that end with arrival
+    number `first` or a later one are compared; earlier arrivals count if they lie within them. 0 without such windows.
     """
     ends_s = arrivals_s[first:]
     if not len(ends_s):
@@ -48,17 +47,19 @@ def most_within(arrivals_s: FloatArray, windows_s: FloatArray, first: int = 0) -
 class RecentEnvelope:
     """The envelope of windows that ended within the last `recent_s`, step by step along a stream of arrivals.
 
-    InferLine compares "the current workload" and does not say since when; without a limit one burst would count for
-    ever. What a step finds counts until `recent_s` after it, so steps should be short against that.
+    InferLine compares "the current workload" without saying since when; without a limit one burst would count forever.
+    The counts of a step count until `recent_s` after it, so steps should be short against that.
     """
 
     windows_s: FloatArray
     recent_s: float = LONGEST_S
     seen: int = 0  # arrivals
-    steps: tuple[tuple[float, IntArray], ...] = ()  # when each was made, and what ended since the one before
+    steps: tuple[tuple[float, IntArray], ...] = ()  # time of each step, and the envelope since the one before
 
     def advanced(self, arrivals_s: FloatArray, now_s: float) -> RecentEnvelope:
-        """With all arrivals until now, ascending: those of the step before and what came since."""
+        """Return the envelope at `now_s`. `arrivals_s` are all arrivals until now, ascending, with those of earlier
+        steps.
+        """
         first = max(self.seen, int(np.searchsorted(arrivals_s, now_s - self.recent_s, side="right")))
         newest = most_within(arrivals_s, self.windows_s, first)
         kept = tuple(step for step in self.steps if step[0] > now_s - self.recent_s)

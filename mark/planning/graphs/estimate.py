@@ -1,8 +1,8 @@
 """The estimator of InferLine (SoCC '20, section 4.2): each query of a sample, simulated through a configured pipeline.
 
 The workers of a stage's replicas pull batches from one central queue, the earliest deadline first; a batch of b takes
-what the profile says (its mean and, where there is one, its spread), and nothing else takes time. What two honest
-readings might take differently: docs/semantics.md, 17.
+the profile's time (its mean and, where the profile has one, its spread), and nothing else takes time. Points that the
+paper leaves open: docs/semantics.md, 17.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mark.planning.graphs.packing import Placement, packed_usd_per_hour
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Of what stages did, as far as the estimator keeps it: more than a search of an hour's sample looks back on.
+# Memory for outcomes of stages: more than a search over an hour's sample looks back on
 MEMORY_BYTES = 256 << 20
 
 
@@ -33,12 +33,13 @@ MEMORY_BYTES = 256 << 20
 class StageOption:
     """A model on one kind of hardware; `service_s[b]` is the time of a batch of b, shape (largest batch + 1,).
 
-    A replica is what is bought at once: a share of a machine that serves one batch at a time, or a whole instance with
+    A replica is the unit that is bought: a share of a machine that serves one batch at a time, or a whole instance with
     `workers` processes, each of which pulls a batch from the stage's queue when it is free. With a `placement` it is
     one worker on an instance that it shares: whole instances are bought, and its own price is a lower bound of what it
-    adds to a bill. Index 0 of the times is unused. Two options are the same only if they are one object. Raises
-    BadInput for a table without a batch of one, times that are not above zero and finite, a negative price, no worker,
-    and several with a placement.
+    adds to a bill. Index 0 of the times is unused. Two options are the same only if they are one object.
+
+    Raises BadInput for a table without a batch of one, times that are not above zero and finite, a negative price, no
+    worker, and several workers with a placement.
     """
 
     hardware: str
@@ -67,16 +68,16 @@ class StageOption:
         return len(self.service_s) - 1
 
     def calls_per_s(self, batch: int) -> float:
-        """Of one replica that is always busy, in its best batch up to this size."""
+        """Return the rate of one replica that is always busy, in its best batch up to this size."""
         return self.workers * float((np.arange(1, batch + 1) / self.service_s[1 : batch + 1]).max())
 
 
 @dataclass(frozen=True, slots=True)
 class StageChoice:
-    """How a stage is configured: on which hardware, with batches of up to `batch`, with how many replicas.
+    """The configuration of a stage: its hardware, the largest `batch` and the number of replicas.
 
-    `beside` are more replicas that pull from the same queue, on other hardware: in the room that instances have which
-    are bought for other stages. Raises BadInput for a batch that the option has no time for, and for no replica.
+    `beside` are more replicas that pull from the same queue on other hardware, in the free room of instances that are
+    bought for other stages. Raises BadInput for a batch without a time in the option, and for less than one replica.
     """
 
     option: StageOption
@@ -94,7 +95,7 @@ class StageChoice:
 
     @property
     def usd_per_hour(self) -> float:
-        """By the options' prices: of replicas with a placement a lower bound of what they add to a bill."""
+        """Dollars by the options' prices; for replicas with a placement a lower bound of their part of a bill."""
         return sum(replicas * option.usd_per_hour for option, replicas in self.parts)
 
     @property
@@ -104,12 +105,12 @@ class StageChoice:
 
     @property
     def workers(self) -> int:
-        """Of all replicas together: batches that the stage serves at a time."""
+        """Batches that all replicas together serve at a time."""
         return sum(replicas * option.workers for option, replicas in self.parts)
 
     @property
     def calls_per_s(self) -> float:
-        """Of all replicas together, if they are always busy."""
+        """Rate of all replicas together, if they are always busy."""
         return sum(
             replicas * option.calls_per_s(min(self.batch, option.largest_batch)) for option, replicas in self.parts
         )
@@ -120,12 +121,12 @@ Choices = tuple[StageChoice, ...]
 
 
 def least_usd_per_hour(choices: Choices) -> float:
-    """By the prices of the options: what is bought costs no less, and just that where nothing is shared."""
+    """Return the dollars by the options' prices: a lower bound of the bill, and equal to it if nothing is shared."""
     return sum(choice.usd_per_hour for choice in choices)
 
 
 def usd_per_hour(choices: Choices) -> float:
-    """Of what is bought for them all."""
+    """Return the dollars per hour of all that the choices buy."""
     parts = [part for choice in choices for part in choice.parts]
     placed = [(option.placement, replicas) for option, replicas in parts if option.placement is not None]
     if not placed:
@@ -135,17 +136,17 @@ def usd_per_hour(choices: Choices) -> float:
 
 
 def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
-    """The choices with this one for that stage."""
+    """Return the choices with this one for that stage."""
     return (*choices[:stage], choice, *choices[stage + 1 :])
 
 
 def with_more(choices: Choices, stage: int, replicas: int) -> Choices:
-    """That many `replicas` more for the stage; below zero: fewer."""
+    """Return the choices with `replicas` more for the stage; below zero: fewer."""
     return with_choice(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
 
 
 def with_one_less(choices: Choices, stage: int) -> Choices | None:
-    """One replica less for that stage, of its first hardware or of what is beside it; None: it has one only."""
+    """Remove one replica of that stage, from its first hardware or else from `beside`; None if it is the only one."""
     choice = choices[stage]
     if choice.replicas > 1:
         return with_more(choices, stage, -1)
@@ -161,7 +162,7 @@ def with_one_less(choices: Choices, stage: int) -> Choices | None:
 class QuerySample:
     """N queries: when they arrive (s), and how often each calls each stage (0: it does not visit it).
 
-    Raises BadInput for no query, and for shapes other than (N,) and (N, stages).
+    Raises BadInput without queries, and for shapes other than (N,) and (N, stages).
     """
 
     arrivals_s: Floats  # (N,), in any order
@@ -176,7 +177,7 @@ class QuerySample:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageEstimate:
-    """What the calls of one stage meet; means are NaN where there was none."""
+    """Waits, batches and drops of one stage's calls; means are NaN without calls."""
 
     stage: str
     calls: int  # started
@@ -188,26 +189,28 @@ class StageEstimate:
 
     @property
     def batch(self) -> float:
-        """Mean size."""
+        """Mean size of a batch."""
         started = int(self.batches.sum())
         return self.calls / started if started else math.nan
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Estimate:
-    """Query by query, in the order of the sample."""
+    """The simulated latency of each query, in the order of the sample."""
 
     latency_s: Floats  # (N,) infinite: never answered
-    dropped_at: Ints  # (N,) of those never answered, the stage that was the first to drop a call; else -1
+    dropped_at: Ints  # (N,) for an unanswered query the first stage that dropped a call; else -1
     stages: tuple[StageEstimate, ...]
     usd_per_hour: float
 
     def miss_share(self, slo_s: float) -> float:
-        """Of all queries those not answered within the SLO."""
+        """Return the share of the queries that are not answered within the SLO."""
         return float(np.count_nonzero(self.latency_s > slo_s + TOLERANCE_S) / len(self.latency_s))
 
     def quantile_s(self, share: float) -> float:
-        """The lowest latency that at least `share` of all queries do not exceed; infinite: too many are dropped."""
+        """Return the lowest latency that at least `share` of the queries do not exceed; infinite if too many are
+        dropped.
+        """
         rank = max(1, math.ceil(share * len(self.latency_s) - 1e-9))
         return float(np.partition(self.latency_s, rank - 1)[rank - 1])
 
@@ -215,13 +218,13 @@ class Estimate:
 class PipelineEstimator:
     """Estimates of one pipeline under one sample; choices are in the order of its stages.
 
-    What a stage does depends on its own choice and on those of the stages before it. So each outcome is remembered by
-    them, and a search that changes one stage simulates that one and those behind it. `early_drop` drops calls that
-    cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is of the times of batches
-    where options have a spread. Answers do not depend on what was
-    asked before; `calls_simulated` says how much work was done for them.
+    A stage's outcome depends on its own choice and on the choices of the stages before it, and is remembered under
+    these. So a search that changes one stage simulates only that stage and the stages behind it. `early_drop` drops
+    calls that cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is of the times
+    of batches where options have a spread. Estimates do not depend on earlier ones; `calls_simulated` counts the work
+    done for them.
 
-    Raises BadInput for a sample with other stages, an SLO that is not above zero, or early drop without one.
+    Raises BadInput for a sample with other stages, an SLO that is not above zero, or early drop without an SLO.
     """
 
     def __init__(
@@ -246,14 +249,14 @@ class PipelineEstimator:
         self._queries = PipelineQueries.of(sample.arrivals_s, sample.calls, deadline_s)
         self._predecessors = pipeline.predecessors
         self._joins = [stage.join for stage in pipeline.stages]
-        self._upstream: list[tuple[int, ...]] = []  # of each stage: those that it depends on, itself included
+        self._upstream: list[tuple[int, ...]] = []  # by stage, the stages that it depends on, itself included
         for stage, before in enumerate(self._predecessors):
             self._upstream.append(tuple(sorted({stage, *(s for p in before for s in self._upstream[p])})))
         self._memory: OrderedDict[tuple[int, tuple[StageChoice, ...]], StageOutcome] = OrderedDict()
         self._most_remembered = max(0, memory_bytes // (2 * self._queries.arrival_s.nbytes))
 
     def estimate(self, choices: Sequence[StageChoice]) -> Estimate:
-        """Of all queries. Raises BadInput unless there is one choice for each stage."""
+        """Estimate all queries. Raises BadInput unless there is one choice for each stage."""
         simulated = self._simulate(choices, None)
         outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
         as_given = self._queries.as_given
@@ -271,9 +274,10 @@ class PipelineEstimator:
         )
 
     def path_s(self, choices: Sequence[StageChoice]) -> Floats:
-        """What each stage adds to each query's latency along its critical path, shape (N, stages), as in the sample.
+        """Return the time each stage adds to each query's latency along its critical path, shape (N, stages).
 
-        Queries that are never answered have NaN. Raises BadInput unless there is one choice for each stage.
+        Rows are in the order of the sample, with NaN for queries that are never answered. Raises BadInput unless there
+        is one choice for each stage.
         """
         simulated = self._simulate(choices, None)
         outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
@@ -289,7 +293,7 @@ class PipelineEstimator:
     def feasible(self, choices: Sequence[StageChoice], attainment: float) -> bool:
         """Are at least `attainment` of the queries answered within the SLO?
 
-        Stops as soon as too many have missed it for sure. Raises BadInput without an SLO, for an attainment outside of
+        Stops as soon as too many have certainly missed it. Raises BadInput without an SLO, for an attainment outside of
         0 to 1, and unless there is one choice for each stage.
         """
         if self._slo_s is None:
@@ -300,7 +304,7 @@ class PipelineEstimator:
         return self._simulate(choices, most_missed).missed <= most_missed
 
     def miss_share(self, choices: Sequence[StageChoice]) -> float:
-        """Of all queries those not answered within the SLO; `estimate` says more, and takes longer for it.
+        """Return the share of the queries that are not answered within the SLO; faster than `estimate`.
 
         Raises BadInput without an SLO, and unless there is one choice for each stage.
         """
@@ -334,7 +338,7 @@ class PipelineEstimator:
                 outcome = simulated.outcome(stage)
                 self.calls_simulated += outcome.started + outcome.dropped
                 if complete and self._most_remembered:
-                    # copies: else a row would keep those of all stages in memory
+                    # Copies, because a row would keep the memory of all stages
                     self._memory[key] = replace(
                         outcome, ready_s=outcome.ready_s.copy(), answer_s=outcome.answer_s.copy()
                     )
@@ -366,7 +370,7 @@ def estimate(
     slo_s: float | None = None,
     early_drop: bool = False,
 ) -> Estimate:
-    """One estimate. Raises BadInput as `PipelineEstimator` does, which is for more than one.
+    """Make one estimate; for more than one use `PipelineEstimator`. Raises BadInput as that does.
 
     >>> from mark.domain.pipeline import PipelineStage
     >>> pipeline = Pipeline((PipelineStage("detect", "yolo"), PipelineStage("plates", "ocr", after=("detect",))))

@@ -1,6 +1,6 @@
-"""A pipeline's configuration for one load, explained: what it costs, where the time goes, and what else it could cost.
+"""A pipeline's configuration for one load, explained: its cost, its use of time, and the cost of other choices.
 
-What is planned is fixed: it keeps the promise under the load of the sample, and follows no other.
+The configuration is fixed: it keeps the promise under the load of the sample, and does not follow another load.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mark.planning.graphs.packing import Pack
 from mark.planning.graphs.slo_test import CONFIDENCE, keeps_up, miss_limits
 
 RESAMPLES = 20
-# Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.
+# Bound of each of three searches: some 15 s of one core. The price of 10 ms means nothing if two searches are cut off.
 MOST_CALLS = 200_000_000
-# Of the traffic: beyond it the answer would say more about the sample than about the plan.
+# Limit of the headroom: beyond it the answer would say more about the sample than about the plan.
 MOST_HEADROOM = 4.0
 _SLOWEST = 0.01
 
@@ -47,7 +47,7 @@ class SingleMovesPlan:
     """InferLine's plan: on the sample alone, by single moves."""
 
     choices: Choices
-    miss_limit: float  # what the miss share of new traffic stays below, with the plan's confidence
+    miss_limit: float  # the miss share of new traffic stays below this with the plan's confidence
 
     @property
     def usd_per_hour(self) -> float:
@@ -56,26 +56,26 @@ class SingleMovesPlan:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PipelinePlan:
-    """A configuration with what explains it; tuples and arrays are in the order of the stages."""
+    """A configuration with its explanation; tuples and arrays are in the order of the stages."""
 
     pipeline: Pipeline
     slo: Slo
     sample: QuerySample
     found: Configuration
     seen: Estimate  # of the sample
-    path_s: Floats  # (S,) mean of what a stage adds to a query's latency; sums to the mean latency
+    path_s: Floats  # (S,) mean time that a stage adds to a query's latency; sums to the mean latency
     slow_path_s: Floats  # (S,) the same of the slowest 1 % of the queries
-    one_less: tuple[float | None, ...]  # the miss limit with one replica less; 1: it would not keep up for long
+    one_less: tuple[float | None, ...]  # miss limit with one replica less; 1: it would not keep up for long
     headroom: float  # the largest multiple of this traffic that keeps the promise, MOST_HEADROOM at most
     one_more: tuple[float, ...]  # the same with one replica more
     other_slos: tuple[SloPrice, ...]  # a shorter RT_max (where there is one) and a longer one
-    inferline: SingleMovesPlan | None  # None: it finds none
-    separate_usd_per_hour: float | None  # with an instance for one stage each; None: not possible, or not asked for
-    complete: bool  # all searches, those of other promises and of separate instances as well, ended by themselves
+    inferline: SingleMovesPlan | None  # None: it finds no plan
+    separate_usd_per_hour: float | None  # with an instance for each stage alone; None: not possible, or not requested
+    complete: bool  # all searches ended by themselves, also for other promises and for separate instances
 
     @property
     def packs(self) -> tuple[Pack, ...]:
-        """What to buy."""
+        """The instances to buy."""
         return bought(self.found.choices)
 
     @property
@@ -85,7 +85,7 @@ class PipelinePlan:
 
     @property
     def bottleneck(self) -> int:
-        """The stage of which one replica more makes room for most traffic; of equals the busiest, then the first."""
+        """The stage where one replica more makes room for most traffic; among equals the busiest, then the first."""
         return max(range(len(self.one_more)), key=lambda s: (self.one_more[s], self.seen.stages[s].utilisation, -s))
 
 
@@ -101,11 +101,12 @@ def plan_pipeline(
     progress: Callable[[float], None] | None = None,
     shared: Sequence[Sequence[StageOption]] | None = None,
 ) -> PipelinePlan:
-    """The cheapest configuration found, and what explains it; `options[s]` are the hardware that stage s may run on.
+    """Return the cheapest configuration found with its explanation; `options[s]` are the hardware that stage s may run
+    on.
 
-    `shared` are the same options by the worker, where stages may share instances; then InferLine's plan and the one
-    with separate instances stand beside what is found. The sample is `duration_s` of a load that lasts, so each stage
-    can do the mean of its calls for ever. `most_calls` bounds each of the searches. Raises Infeasible where no
+    `shared` are the same options by the worker, where stages may share instances; then InferLine's plan and the plan
+    with separate instances stand beside the result. The sample is `duration_s` of a load that lasts, so each stage can
+    serve its mean rate of calls forever. `most_calls` bounds each of the searches. Raises Infeasible if no
     configuration was found that keeps the promise, and BadInput as `configure` does.
     """
     planner = _Planner(pipeline, sample, slo, (sample.calls.sum(axis=0) / duration_s).tolist(), seed, most_calls)
@@ -115,7 +116,7 @@ def plan_pipeline(
     start = None if shared is None or separate is None else _by_the_worker(separate.choices, shared)
     found = planner.configured(offered, start=start)
     tell(0.3)
-    # Where instances are shared a search sees less of what there is: it begins with what is known.
+    # A search over shared instances covers less of its space, so it begins with the configuration that is known.
     begin = None if shared is None else found.choices
     shorter = None
     if slo.rt_max_s > SHIFT_S:
@@ -153,7 +154,7 @@ def plan_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """What the searches of one plan have in common, and what is asked of their results."""
+    """The common settings of one plan's searches, and questions about their results."""
 
     pipeline: Pipeline
     sample: QuerySample
@@ -165,7 +166,7 @@ class _Planner:
     def configured(
         self, options: Sequence[Sequence[StageOption]], shift_s: float = 0.0, start: Choices | None = None
     ) -> Configuration:
-        """For an RT_max that is so much longer."""
+        """Configure for an RT_max that is longer by `shift_s`."""
         return configure(
             self.pipeline, self.sample, options, Slo(self.slo.rt_max_s + shift_s, self.slo.attainment),
             resamples=RESAMPLES, confidence=CONFIDENCE, seed=self.seed, most_calls=self.most_calls,
@@ -173,27 +174,30 @@ class _Planner:
         )  # fmt: skip
 
     def cheaper(self, found: Configuration, shorter: Configuration | None) -> Configuration:
-        """What keeps a shorter promise keeps this one: the search is no proof, and may have found less there."""
+        """Return the plan of the shorter promise if it is cheaper, because it keeps this promise too.
+
+        The search is heuristic, and may have found a dearer plan for the longer promise.
+        """
         if shorter is None or shorter.usd_per_hour >= found.usd_per_hour:
             return found
         return replace(shorter, miss_limit=self.limits([shorter.choices])[0])
 
     def limits(self, configurations: Sequence[Choices]) -> list[float]:
-        """Of each what the miss share of new traffic stays below."""
+        """Return for each configuration the limit that the miss share of new traffic stays below."""
         return miss_limits(
             self.pipeline, self.sample, configurations, self.slo,
             resamples=RESAMPLES, confidence=CONFIDENCE, seed=self.seed,
         )  # fmt: skip
 
     def one_less(self, choices: Choices) -> tuple[float | None, ...]:
-        """By stage the limit with one replica less; None: it has one only, 1: it would not keep up for long."""
+        """Return by stage the limit with one replica less; None: it has only one, 1: it would not keep up for long."""
         less = [with_one_less(choices, stage) for stage in range(len(choices))]
         lasting = [one for one in less if one is not None and keeps_up(one, self.lasting_calls_per_s)]
         limits = dict(zip(lasting, self.limits(lasting), strict=True))
         return tuple(None if one is None else limits.get(one, 1.0) for one in less)
 
     def headroom(self, choices: Choices) -> float:
-        """How many times as fast the sample may come, to one percent, so that it keeps the promise itself."""
+        """Return how many times as fast the sample may come, to one percent, and still keep the promise itself."""
 
         def kept(times: float) -> bool:
             if not keeps_up(choices, [times * calls for calls in self.lasting_calls_per_s]):
@@ -212,7 +216,10 @@ class _Planner:
 def _other_slos(
     slo: Slo, found: Configuration, shorter: Configuration | None, longer: Configuration | None
 ) -> tuple[SloPrice, ...]:
-    """A longer promise costs no more than this one, which keeps it; of less than `SHIFT_S` there is no shorter one."""
+    """Return the prices of a longer promise, and of a shorter one if RT_max is above `SHIFT_S`.
+
+    A longer promise costs at most as much as this one, whose plan keeps it too.
+    """
     longer_usd = min(found.usd_per_hour, math.inf if longer is None else longer.usd_per_hour)
     prices = [SloPrice(slo.rt_max_s + SHIFT_S, longer_usd)]
     if slo.rt_max_s > SHIFT_S:
@@ -228,7 +235,7 @@ def _if_any(planned: Callable[[], _Planned]) -> _Planned | None:
 
 
 def _by_the_worker(choices: Choices, shared: Sequence[Sequence[StageOption]]) -> Choices:
-    """The same workers on the same types."""
+    """Return the same workers on the same types, as options by the worker."""
     return tuple(
         StageChoice(option, choice.batch, choice.replicas * choice.option.workers // option.workers)
         for choice, options in zip(choices, shared, strict=True)

@@ -1,4 +1,4 @@
-"""What the choices of a pipeline buy: instances by what is on them, and each stage's part of their dollars."""
+"""The instances that the choices of a pipeline buy, and each stage's part of their dollars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mark.planning.graphs.packing import Pack, packs
 
 
 def bought(choices: Choices) -> tuple[Pack, ...]:
-    """All instances; what has a stage to itself in the order of the stages, then what stages share."""
+    """Return all instances: first those of one stage, in the order of the stages, then those that stages share."""
     stages = range(len(choices))
     parts = [(stage, option, replicas) for stage in stages for option, replicas in choices[stage].parts]
     alone = [
@@ -31,9 +31,10 @@ def bought(choices: Choices) -> tuple[Pack, ...]:
 
 
 def usd_by_stage(choices: Choices) -> tuple[float, ...]:
-    """Dollars per hour that sum to the bill: shared instances in proportion to what workers take, at resources' prices.
+    """Split the bill (dollars per hour) among the stages; of shared instances by the price of the resources workers
+    take.
 
-    What nothing takes is paid by those that are there.
+    Room that no worker takes is paid by the stages on the instance.
     """
     usd = [0.0] * len(choices)
     prices = [{option.hardware: option.usd_per_hour for option, _ in choice.parts} for choice in choices]

@@ -1,6 +1,6 @@
-"""Where the stages of a graph stand in a drawing, in layers, and the lines on which answers go from one to the next.
+"""Positions of a graph's stages in a drawing, in layers, and the lines from each stage to the next.
 
-Pages draw it, each with its own boxes: the report of a plan, and the controller's.
+Two pages draw it, each with its own boxes: the report of a plan, and the controller's.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from mark.domain.pipeline import Pipeline
 
-# Between layers and between boxes of one, from left to right and from top to bottom.
+# Gaps between layers and between boxes of a layer, for drawings from left to right and from top to bottom
 _GAPS = {False: (64, 22), True: (40, 12)}
 BEND = 12
 PADDING = 10
-END_WIDTH, END_HEIGHT = 70, 30  # of "query" and "answer"
+END_WIDTH, END_HEIGHT = 70, 30  # of the boxes "query" and "answer"
 _SWEEPS = 4
 
 Corner = tuple[float, float]
@@ -26,7 +26,7 @@ class GraphLayout:
 
     width: float
     height: float
-    query: Corner  # of ends, which are END_WIDTH x END_HEIGHT
+    query: Corner  # of the ends, which are END_WIDTH x END_HEIGHT
     answer: Corner
     boxes: tuple[Corner, ...]  # of the stages, in order
     lines: tuple[str, ...]  # each the `d` of an SVG path
@@ -34,24 +34,24 @@ class GraphLayout:
 
 @dataclass(slots=True)
 class _Node:
-    """A box, or a bend of a line that passes its layer."""
+    """A box, or the point where a line passes a layer."""
 
     layer: int
     box: int | None = None  # the stage's position
     before: list[_Node] = field(default_factory=list)
     after: list[_Node] = field(default_factory=list)
-    middle: float = 0.0  # within its layer
+    middle: float = 0.0  # of the node, within its layer
 
 
 def graph_layout(pipeline: Pipeline, box_width: float, box_height: float, *, down: bool = False) -> GraphLayout:
-    """Layers from left to right, or from top to bottom (`down`), of boxes of this size in pixels.
+    """Lay out boxes of this size (pixels) in layers from left to right, or from top to bottom (`down`).
 
-    A stage stands one layer behind the last of those that it waits for. Lines that pass a layer have a place of their
-    own in it, so that none runs behind a box; the order within a layer follows the mean of the neighbours' (Sugiyama,
-    Tagawa and Toda 1981, section 4).
+    A stage stands one layer behind the last of the stages that it waits for. A line that passes a layer has its own
+    place in it, so that it does not run behind a box. The order within a layer follows the mean of the neighbours'
+    order (Sugiyama, Tagawa and Toda 1981, section 4).
     """
     layers = _layers(pipeline.predecessors)
-    # Along the layers, and within one.
+    # Sizes along the layers, and within a layer
     deep, broad = (box_height, box_width) if down else (box_width, box_height)
     end = END_HEIGHT if down else END_WIDTH
     gap, beside = _GAPS[down]
@@ -94,7 +94,7 @@ def graph_layout(pipeline: Pipeline, box_width: float, box_height: float, *, dow
 
 
 def _layers(predecessors: Sequence[Sequence[int]]) -> list[list[_Node]]:
-    """The nodes by layer, linked; in the order of the stages, bends behind them."""
+    """Return the linked nodes by layer: the stages in their order, then the bends."""
     depth: list[int] = []
     for before in predecessors:
         depth.append(1 + max((depth[other] for other in before), default=-1))
@@ -111,7 +111,7 @@ def _layers(predecessors: Sequence[Sequence[int]]) -> list[list[_Node]]:
                 _link(last, bend)
                 last = bend
             _link(last, node)
-    # The answer waits for these, so that their lines pass all layers behind them.
+    # The answer waits for the last stages, so their lines pass all layers behind them.
     for node in of_stage:
         last = node
         if not last.after:
@@ -129,7 +129,7 @@ def _link(source: _Node, target: _Node) -> None:
 
 
 def _place(layers: Sequence[list[_Node]], broad: float, gap: float) -> float:
-    """Orders each layer and says where each node's middle is. Returns the breadth of the whole."""
+    """Order each layer and set each node's middle. Returns the breadth of the drawing."""
     for sweep in range(_SWEEPS):
         onward = sweep % 2 == 0
         order = range(1, len(layers)) if onward else range(len(layers) - 2, -1, -1)

@@ -1,4 +1,4 @@
-"""Which stages of a pipeline to buy together: of all ways to group them the one whose instances cost least."""
+"""The stages of a pipeline that are bought together: the grouping whose instances cost least."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from mark.domain.errors import Infeasible
 from mark.planning.graphs.group_split import SharedSplit
 from mark.planning.graphs.stage_group import shared_types
 
-# What grouping has to save: an instance more or less is bought for all of a group.
+# A grouping must save this share, because each further instance is bought for the whole group.
 WORTH = 0.03
 
 
 def chosen_groups(alone: SharedSplit) -> list[tuple[int, ...]]:
-    """Places of the stages that are bought together; none where that saves less than 3 % of stages by themselves.
+    """Return the groups of stages that are bought together; empty if that saves less than 3 % of stages by themselves.
 
-    `alone` has no groups. Dollars are those by which RT_max is split among stages and groups (`SharedSplit`). Stages
-    with functions stay by themselves. Raises Infeasible where there is no split at all.
+    A group holds places of stages. `alone` is the split without groups. Dollars are those by which RT_max is split
+    among stages and groups (`SharedSplit`). Stages with functions stay by themselves. Raises Infeasible if the stages
+    by themselves have no split.
     """
     best: list[tuple[int, ...]] = []
     least = math.inf
@@ -45,7 +46,7 @@ def _fits(alone: SharedSplit, group: Sequence[int]) -> bool:
 
 
 def _partitions(places: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
-    """All ways to group them; first each by itself."""
+    """Yield all ways to group the places; the first way has each by itself."""
     if not places:
         yield []
         return

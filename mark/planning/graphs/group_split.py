@@ -1,12 +1,12 @@
-"""What of RT_max each stage is planned with where some are bought together.
+"""The part of RT_max that each stage is planned with, where some stages are bought together.
 
-What a group costs is no sum over its stages: whole instances hold workers of all of them. So several splits are made by
-costs that are sums: that of stages by themselves, and one for each instance type that a group may be on. Of these each
-stage costs what it would if instances could be divided, one of a group the part of the type that its workers take, at
-the prices of its resources. The split counts with which whole instances of all stages and groups cost least, in the
-mean of several loads around the planned one, since fleets follow the load. Each has as much capacity as it takes to
-miss no more than it may (`mark.planning.demand.served_load`): of a long part some can be waited for. Of equal ones
-that counts which would be cheapest if instances could be divided.
+The cost of a group is not a sum over its stages: whole instances hold workers of all of them. So several splits are
+made with costs that are sums: the cost of stages by themselves, and one sum for each instance type that a group may be
+on. In these, each stage costs as much as if instances could be divided; a stage of a group costs the part of the type
+that its workers take, at the prices of its resources. The chosen split is the one whose whole instances of all stages
+and groups cost least, in the mean of several loads around the planned one, because fleets follow the load. Each split
+has as much capacity as it takes to miss no more than allowed (`mark.planning.demand.served_load`): in a long part, some
+calls can wait. Among equal splits the cheapest one if instances could be divided is chosen.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from mark.planning.graphs.stage_group import (
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
 
-# Times the load that is planned on
+# Multiples of the planned load
 _LOADS = (0.5, 1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedSplit:
-    """What is to be split: `stages` have all of RT_max, `costs` are those of them by themselves or said parts.
+    """The problem: `stages` have all of RT_max, `costs` are costs of each stage by itself, or its fixed seconds.
 
-    `groups` are the places of those that are bought together; `rps` is the load in queries/s.
+    `groups` are the places of the stages that are bought together; `rps` is the load in queries/s.
     """
 
     pipeline: Pipeline
@@ -55,7 +55,7 @@ class SharedSplit:
     rps: float
 
     def found(self) -> list[float]:
-        """Seconds of each stage, as `split_latency` has them. Raises Infeasible where there is no split."""
+        """Return the seconds of each stage, as `split_latency` does. Raises Infeasible without a split."""
         best: list[float] | None = None
         least = (math.inf, math.inf)
         reason: Infeasible | None = None
@@ -65,7 +65,7 @@ class SharedSplit:
             except Infeasible as error:
                 reason = reason or error
                 continue
-            # Of equal ones that with room for more: the cheaper one if instances could be divided.
+            # Among equal splits prefer room for more load: the cheapest one if instances could be divided.
             usd = round(self.usd_per_hour(parts_s), 9), self._divided_usd(parts_s)
             if best is None or usd < least:
                 best, least = parts_s, usd
@@ -75,7 +75,7 @@ class SharedSplit:
         return best
 
     def usd_per_hour(self, parts_s: Sequence[float]) -> float:
-        """Of this split, in the mean of several loads."""
+        """Return the $/h of this split, in the mean of several loads."""
         loads_rps = [load * self.rps for load in _LOADS]
         together = {at for group in self.groups for at in group}
         usd = sum(self._alone(at, seconds, loads_rps) for at, seconds in enumerate(parts_s) if at not in together)
@@ -85,7 +85,7 @@ class SharedSplit:
         return usd / len(loads_rps)
 
     def _divided_usd(self, parts_s: Sequence[float]) -> float:
-        """$/h of this split as if all instances could be divided."""
+        """Return the $/h of this split as if all instances could be divided."""
         together = {at for group in self.groups for at in group}
         usd = sum(self._divided(at)(seconds) for at, seconds in enumerate(parts_s) if at not in together)
         for group in self.groups:
@@ -93,7 +93,7 @@ class SharedSplit:
         return usd
 
     def _alone(self, at: int, seconds: float, loads_rps: Sequence[float]) -> float:
-        """Sum over loads of $/h of a stage by itself: whole instances of one offer, or functions alone."""
+        """Return the $/h of a stage by itself, summed over the loads: instances of one offer, or functions alone."""
         stage, able = self.stages[at], _within(self.stages[at], seconds)
         total = 0.0
         for rps in loads_rps:
@@ -104,7 +104,7 @@ class SharedSplit:
         return total
 
     def _function_usd(self, at: int, seconds: float) -> float:
-        """$/h where functions are in time for all calls, else infinite."""
+        """Return the $/h of functions if they answer all calls in time, else infinite."""
         stage, resolved = self.stages[at], self.stages[at].resolved
         if not resolved.service.functions:
             return math.inf
@@ -129,7 +129,7 @@ class SharedSplit:
                 yield costs
 
     def _divided(self, at: int) -> StageCost:
-        """Of a stage by itself, as if instances could be divided."""
+        """Return the cost of a stage by itself, as if instances could be divided."""
         stage = self.stages[at]
 
         def usd_per_hour(seconds: float) -> float:
@@ -141,7 +141,7 @@ class SharedSplit:
         return usd_per_hour
 
     def _by_workers(self, at: int, instances: Sequence[str]) -> StageCost:
-        """Of a stage of a group: what its workers take of the cheapest of these types."""
+        """Return the cost of a stage of a group: the part of the cheapest of these types that its workers take."""
         stage, usd_per_vcpu_hour = self.stages[at], usd_per_vcpu_hour_of(self.stages)
 
         def usd_per_hour(seconds: float) -> float:
@@ -157,7 +157,7 @@ class SharedSplit:
 
 
 def _within(stage: GroupedStage, seconds: float) -> list[tuple[Offer, Candidate]]:
-    """Of a stage's offers those that are fast enough for this part of RT_max, with the batches that are."""
+    """Return the offers that are fast enough for this part of RT_max, with the batches that are."""
     resolved = stage.resolved
     slo = Slo(seconds, resolved.slo.attainment)
     by_type: dict[str, Candidate | str] = {}
@@ -172,7 +172,7 @@ def _within(stage: GroupedStage, seconds: float) -> list[tuple[Offer, Candidate]
 
 
 def _at_part(stage: GroupedStage, seconds: float) -> GroupedStage:
-    """The stage with this part of RT_max, and what is fast enough for it."""
+    """Return the stage with this part of RT_max and only the offers that are fast enough for it."""
     able = _within(stage, seconds)
     resolved = replace(
         stage.resolved,

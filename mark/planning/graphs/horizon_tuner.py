@@ -1,17 +1,18 @@
-"""A tuner for replicas that take a minute or three to become active: it keeps ready what may come by then.
+"""A tuner for replicas that take a minute or three to become active: it prepares for the load at that time.
 
-InferLine's tuner (SoCC '20, section 5) asks for what the load of now needs, which is right where a replica serves 5 s
-later. An instance of a cloud takes 60 to 180 s. So this one
+InferLine's tuner (SoCC '20, section 5) asks for the replicas that the present load needs, which is right where a
+replica serves 5 s later. An instance of a cloud takes 60 to 180 s. So this tuner
 
-- knows the load by its envelope, as a level of the planned pipeline (`mark.planning.graphs.load_levels`): bursts and
-rate at once;
-- forecasts it at the activation horizon as a random walk: it stays as it is, and may grow without notice by a margin of
-  its mean rate that widens with the root of time. A trend fitted to the last minutes and continued was tried, and
-  bought nothing but replicas after a spike had begun: what comes without notice is borne by what stands already;
-- lets a replica go once nothing has needed it for as long as it would take to have it back, a minute at least: by then
-  keeping it has cost as much as asking for it again would;
-- gives a stage with a function what the mean rate needs, and no margin: bursts, and what comes until a replica is
-  active, are the function's. Where its calls cost less than one replica would, it may be alone: the stage has none.
+- knows the load by its envelope, as a level of the planned pipeline (`mark.planning.graphs.load_levels`), which covers
+  bursts and rate;
+- forecasts it at the activation horizon as a random walk: the load stays as it is, and may grow without notice by a
+  margin of its mean rate that widens with the root of time. A trend fitted to the last minutes was tried, and only
+  bought replicas after a spike had begun: growth without notice is borne by the replicas that are already there;
+- removes a replica once it was not needed for as long as a new one would take, a minute at least: by then keeping it
+  has cost as much as asking for it again;
+- gives a stage with a function the replicas for the mean rate, without a margin: the function answers bursts, and
+  growth until a replica is active. Where its calls cost less than one replica would, the function may be alone, without
+  a replica.
 """
 
 from __future__ import annotations
@@ -28,39 +29,39 @@ from mark.planning.graphs.tuner import Replicas
 
 RECENT_S = 30.0  # the envelope is of windows that ended since then
 HELD_S = 60.0
-# Of the mean rate, by the root of a second: what may come without notice, 22 % at 5 s and 95 % at 90 s
+# Growth without notice as a share of the mean rate, per root of a second: 22 % at 5 s and 95 % at 90 s
 MARGIN = 0.1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HorizonState:
-    """What the tuner remembers from one step to the next."""
+    """The tuner's memory from one step to the next."""
 
     envelope: RecentEnvelope
-    # While they count: when they were wanted (s), for which mean rate, and for which that may come (queries/s)
+    # The rates that still count: the time they were seen (s), the mean rate, and the rate that may come (queries/s)
     rates: tuple[tuple[float, float, float], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HorizonTuner:
-    """Replicas for the load at the activation horizon: see the module.
+    """A tuner that asks for the replicas for the load at the activation horizon: see the module.
 
-    `bridged` says of each stage whether its function bridges, `alone_below` below which mean rate (queries/s) that is
-    alone, without a replica.
+    `bridged` says for each stage whether its function bridges. `alone_below` is the mean rate (queries/s) below which
+    its function is alone, without a replica.
     """
 
     levels: LoadLevels
     activation_s: float
     margin: float = MARGIN
     bridged: tuple[bool, ...] = ()  # empty: none does
-    alone_below: tuple[float, ...] = ()  # 0: never; empty: none is
+    alone_below: tuple[float, ...] = ()  # 0: never; empty: never, for all stages
 
     def begin(self) -> HorizonState:
         return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())
 
     def step(self, state: HorizonState, arrivals_s: FloatArray, now_s: float) -> tuple[Replicas, HorizonState]:
         envelope = state.envelope.advanced(arrivals_s, now_s)
-        # The level has the bursts in it; what may come on top is of the rate, or bursts would count twice.
+        # The level contains the bursts. The margin is of the mean rate, because otherwise bursts would count twice.
         mean_rate = (len(arrivals_s) - int(np.searchsorted(arrivals_s, now_s - RECENT_S))) / RECENT_S
         unforeseen = self.margin * math.sqrt(self.activation_s) * mean_rate
         rate = self.levels.rate_of(envelope.counts) + unforeseen

@@ -1,4 +1,4 @@
-"""An event loop for code under test: it runs until nothing is ready, and its clock stands still meanwhile."""
+"""An event loop for code under test: it runs until nothing is ready, and its clock stands still."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-# A loop that has been busy for this many rounds asks again and again whether something has come (`sleep(0)`).
+# A loop that has been busy for this many rounds is polling (`sleep(0)`).
 _BUSY_ROUNDS = 10_000
 
 
 class IdleLoop(asyncio.SelectorEventLoop):
-    """Runs callbacks until none is ready; no timer runs out unless `advance` says so.
+    """A loop that runs all ready callbacks; timers run out only by `advance`.
 
-    Nothing depends on the wall clock: time is virtual, and what the code gives to a thread is done at once, before it
-    goes on. What waits for the network waits for ever.
+    Nothing depends on the wall clock: time is virtual, and work given to a thread is done immediately, before the code
+    goes on. Code that waits for the network waits forever.
     """
 
     def __init__(self) -> None:
@@ -24,16 +24,16 @@ class IdleLoop(asyncio.SelectorEventLoop):
         super().__init__(_NeverReady(self._idle))
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was made."""
         return self._now_s
 
     def run_until_idle(self) -> None:
-        """Everything that is ready, and what that makes ready."""
+        """Run all callbacks that are ready, and those that become ready by that."""
         self._next_timer_s = None
         self.run_forever()
 
     def advance(self) -> bool:
-        """To the next timer, as of the last `run_until_idle`; False where there is none."""
+        """Move the clock to the next timer, as of the last `run_until_idle`; False without a timer."""
         if self._next_timer_s is None:
             return False
         self._now_s += self._next_timer_s
@@ -53,7 +53,7 @@ class IdleLoop(asyncio.SelectorEventLoop):
 
 
 class _NeverReady(selectors.SelectSelector):
-    """Reports nothing; `idle` is called where the loop would sleep, with how long at most."""
+    """A selector that reports nothing. It calls `idle` with the timeout where the loop would sleep."""
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
         super().__init__()

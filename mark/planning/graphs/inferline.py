@@ -1,11 +1,11 @@
 """InferLine's planner as printed (SoCC '20, section 4.3), with its listing's slips mended: a reference beside ours.
 
 Algorithm 1 begins with the fastest hardware, batches of one and one replica a stage, and gives the stage of least
-throughput one more until the promise is kept. Algorithm 2 then takes, again and again, the cheapest of what single
-moves lead to and the promise allows: twice the batch, one replica less, or the next cheaper hardware. What is printed
-cannot be run as it is: line 6 of Algorithm 1 has its sign the wrong way, `best.cost` of no best is undefined, and a
-larger batch costs the same, so "less than the best" would never take it. Here moves are compared with the pipeline as
-it is, and a larger batch is taken where nothing cheaper is feasible.
+throughput one more until the promise is kept. Algorithm 2 then repeatedly takes the cheapest single move that keeps the
+promise: twice the batch, one replica less, or the next cheaper hardware. The printed listing cannot be run: line 6 of
+Algorithm 1 has its sign the wrong way, `best.cost` of no best is undefined, and a larger batch costs the same, so "less
+than the best" would never take it. Here moves are compared with the pipeline as it is, and a larger batch is taken
+where nothing cheaper is feasible.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mark.planning.graphs.estimate import (
 def inferline_plan(
     pipeline: Pipeline, sample: QuerySample, options: Sequence[Sequence[StageOption]], slo: Slo
 ) -> tuple[Choices, int]:
-    """A choice for each stage, and the calls simulated for it; `options[s]` are the hardware for stage s.
+    """Return a choice for each stage, and the calls simulated for it; `options[s]` are the hardware for stage s.
 
-    Raises Infeasible where the longest path takes more than RT_max on the fastest hardware, or too many queries do.
+    Raises Infeasible if the longest path takes more than RT_max on the fastest hardware, or too many queries do.
     """
     return _Planner(pipeline, sample, options, slo).plan()
 
@@ -64,20 +64,20 @@ class _Planner:
                 return choices, self._estimator.calls_simulated
 
     def _initial(self) -> Choices:
-        """Algorithm 1."""
+        """Return the choices of Algorithm 1."""
         fastest = [min(options, key=lambda option: option.service_s[1]) for options in self._options]
         path_s = longest_path_s(self._pipeline, [option.service_s[1] for option in fastest])
         if path_s > self._slo.rt_max_s + TOLERANCE_S:
             told = f"the longest path takes {path_s * 1e3:.0f} ms on the fastest hardware"
             raise Infeasible(f"{told}, RT_max is {self._slo.rt_max_s * 1e3:g} ms")
-        # A join that goes on with the first answer is quick only for queries that visit what is quick.
+        # A join that goes on with the first answer is quick only for queries that visit a quick stage.
         alone_s = pattern_path_s(self._pipeline, self._sample.calls, [float(option.service_s[1]) for option in fastest])
         late = float(np.mean(alone_s > self._slo.rt_max_s + TOLERANCE_S))
         if late > 1.0 - self._slo.attainment + 1e-9:
             raise Infeasible(f"{100.0 * late:.2f} % of the queries are late on the fastest hardware, if nothing waits")
         choices = tuple(StageChoice(option, 1, 1) for option in fastest)
-        # One more at a time, as printed; whether that is enough is asked after 1, 2, 4, 8, ... and then in between,
-        # or a burst of thousands would never end.
+        # One more at a time, as printed. Feasibility is checked after 1, 2, 4, 8, ... steps and then in between,
+        # because checking each step would take forever for a burst of thousands.
         steps = [choices]
         while not self._feasible(steps[-1]):
             for _ in range(len(steps)):
@@ -89,7 +89,7 @@ class _Planner:
         return with_more(choices, stage, 1)
 
     def _moves(self, choices: Choices) -> Iterator[Choices]:
-        """Algorithm 2's actions, on each stage."""
+        """Yield the results of Algorithm 2's actions on each stage."""
         for stage, choice in enumerate(choices):
             for moved in (_twice_the_batch(choice), _one_replica_less(choice)):
                 if moved is not None:
@@ -98,7 +98,7 @@ class _Planner:
                 yield cheaper
 
     def _downgraded(self, choices: Choices, stage: int) -> Choices | None:
-        """The next cheaper hardware, initialised and minimised anew with all other stages as they are."""
+        """Return the choices with the next cheaper hardware, initialised and minimised while other stages stay."""
         here = choices[stage]
         below = [option for option in self._options[stage] if option.usd_per_hour < here.option.usd_per_hour]
         if not below:
@@ -110,7 +110,7 @@ class _Planner:
         new = with_choice(choices, stage, StageChoice(option, 1, most))
         if self._feasible(new):
             return self._minimised(self._with_fewest(new, stage), stage)
-        # Initialised beyond what it costs now, it may still end below with a larger batch.
+        # If the initial replicas cost more than the present ones, a larger batch may still end below.
         batch = 2
         while batch <= option.largest_batch:
             if self._feasible(tried := with_choice(new, stage, StageChoice(option, batch, most))):
@@ -119,7 +119,7 @@ class _Planner:
         return None
 
     def _affordable(self, choices: Choices, stage: int, option: StageOption) -> int:
-        """The most replicas that leave the pipeline cheaper than it is; more than there are calls help nothing."""
+        """Return the most replicas that leave the pipeline cheaper than it is, at most one for each call."""
         calls = int(self._sample.calls[:, stage].sum())
         if not option.usd_per_hour:
             return max(1, calls)
@@ -129,7 +129,7 @@ class _Planner:
         return min(most, max(1, calls))
 
     def _with_fewest(self, choices: Choices, stage: int) -> Choices:
-        """Of a stage as many replicas as are needed, where those that it has are enough."""
+        """Return the choices with the fewest replicas of a stage, given that the present ones are enough."""
 
         def less(replicas: int) -> Choices:
             return with_choice(choices, stage, replace(choices[stage], replicas=replicas))
@@ -137,7 +137,7 @@ class _Planner:
         return less(_first(lambda replicas: self._feasible(less(replicas)), 1, choices[stage].replicas))
 
     def _minimised(self, choices: Choices, stage: int) -> Choices:
-        """Algorithm 2 on one stage, without other hardware."""
+        """Run Algorithm 2 on one stage, without other hardware."""
         while True:
             less = _one_replica_less(choices[stage])
             if less is not None and self._feasible(new := with_choice(choices, stage, less)):
@@ -158,7 +158,7 @@ class _Planner:
 
 
 def _first(enough: Callable[[int], bool], low: int, high: int) -> int:
-    """The least from `low` on that is enough, as `high` is."""
+    """Return the least value from `low` on that is enough, given that `high` is."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle + 1, high)

@@ -1,8 +1,8 @@
-"""What of RT_max each stage of a pipeline is planned with, so that all of them together cost least.
+"""The part of RT_max that each stage of a pipeline is planned with, so that all together cost least.
 
 A stage with more time buys cheaper: larger batches, slower types, functions. Time is split in units of RT_max / 40:
-each stage begins with the least that it can do with; then the unit goes where it saves most, and in the end units move
-between stages as long as that saves.
+each stage begins with its least time; then each unit goes where it saves most; finally units move between stages as
+long as that saves.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def split_latency(
     rt_max_s: float,
     units: int = UNITS,
 ) -> list[float]:
-    """Seconds of each stage; on no path that a query takes (`patterns`, calls by stage) more than RT_max together.
+    """Return the seconds of each stage; no path that a query takes (`patterns`, calls by stage) exceeds RT_max.
 
-    In place of a cost may stand the seconds that a stage has. What no stage saves anything by is handed out as well,
-    in proportion: it takes in bursts. Raises Infeasible where there is no split, and says what each stage needs.
+    A number in place of a cost fixes the stage's seconds. Time that saves no stage anything is handed out in
+    proportion, because it takes in bursts. Raises Infeasible without a split, and says how much each stage needs.
     """
     return _Split(pipeline, patterns, costs, rt_max_s, units).found()
 
@@ -51,12 +51,12 @@ class _Split:
         self._pipeline, self._units, self._unit_s = pipeline, units, rt_max_s / units
         self._visited = (patterns > 0).astype(np.int64)
         self._least_s = [_least_s(cost, rt_max_s) if callable(cost) else cost for cost in costs]
-        # In whole units where there is room for that: the very least leaves no call any time to wait.
+        # Whole units where there is room for them: the very least time leaves calls no time to wait.
         whole_s = [s if s == math.inf else math.ceil(s / self._unit_s - 1e-6) * self._unit_s for s in self._least_s]
         rounded_s = [s if callable(cost) else cost for s, cost in zip(whole_s, costs, strict=True)]
         if self._in_time(rounded_s):
             self._least_s = rounded_s
-        # Time that is not used costs nothing, so that none costs more than less of it.
+        # Unused time costs nothing, so more time never costs more than less.
         by_time = (
             [cost(min(least_s + n * self._unit_s, rt_max_s)) for n in range(units + 1)]
             if callable(cost)
@@ -81,7 +81,7 @@ class _Split:
             time_s * self._spare(stage, units) if self._fixed_s[stage] is None else time_s
             for stage, time_s in enumerate(times_s)
         ]
-        # A join that goes on without some of its stages may wait for those once they take longer.
+        # A join that goes on without some of its stages may wait for them once they take longer.
         return grown_s if self._in_time(grown_s) else times_s
 
     def _times_s(self, units: Sequence[int]) -> list[float]:
@@ -96,7 +96,7 @@ class _Split:
         return bool(longest_s <= (self._units + 1e-6) * self._unit_s)
 
     def _raised(self, units: list[int]) -> list[int]:
-        """More units where each saves most, as long as any saves."""
+        """Give each stage more units where they save most, as long as any saves."""
         while True:
             best, saved = None, 0.0
             for stage, n in enumerate(units):
@@ -112,7 +112,7 @@ class _Split:
             units = best
 
     def _moved(self, units: list[int]) -> list[int] | None:
-        """The pair of stages between which time moves with the largest saving; None: nothing saves."""
+        """Move time between the pair of stages where it saves most; None if no move saves."""
         best, saved = None, 1e-9
         for giver, has in enumerate(units):
             for less in range(has):
@@ -134,12 +134,12 @@ class _Split:
         return best
 
     def _spare(self, stage: int, units: Sequence[int]) -> float:
-        """By what a stage's part may grow, when all on the longest path through it grow by as much."""
+        """Return the factor by which a stage's part may grow if all on the longest path through it grow by as much."""
         through = self._visited[self._visited[:, stage] > 0]
         if not len(through):
             return 1.0
         times_s = self._times_s(units)
-        # With a time that no other path reaches the longest path is one through the stage, unless none waits for it.
+        # With a time that no other path reaches, the longest path leads through the stage, unless no join waits for it.
         far_s = sum(times_s) + self._units * self._unit_s
         times_s[stage] += far_s
         longest_s = float(pattern_path_s(self._pipeline, through, times_s).max()) - far_s
@@ -147,7 +147,7 @@ class _Split:
 
 
 def _least_s(cost: StageCost, rt_max_s: float) -> float:
-    """The least time that is enough; infinite where all of RT_max is not."""
+    """Return the least time that is enough; infinite if all of RT_max is not."""
     if cost(rt_max_s) == math.inf:
         return math.inf
     low, high = 0.0, 1.0

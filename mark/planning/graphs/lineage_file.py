@@ -1,4 +1,4 @@
-"""Lineage files: CSV, a row for each pattern of calls, `queries` and one column for each stage."""
+"""Lineage files: CSV with a row for each pattern of calls, and the columns `queries` and one for each stage."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
 from mark.selection.settings import SPLIT
 
-# Of calls of a stage by one query, as in a trace; and of queries: far beyond any sample, whole as any kind of number.
+# Limits of a stage's calls by one query, as in a trace, and of queries: far beyond any sample, and exact in any type.
 MOST_CALLS = 10_000
 _MOST = 10**15
 
 
 def lineage_csv(lineage: Lineage) -> str:
-    """The text of the file that `load_lineage` reads."""
+    """Return the text of the file that `load_lineage` reads."""
     text = StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([QUERIES, *lineage.stages])
@@ -31,9 +31,9 @@ def lineage_csv(lineage: Lineage) -> str:
 
 
 def load_lineage(file: str, names: Sequence[str] | None = None) -> Lineage:
-    """The joint law of calls in a file; stages in the order of its columns, or of `names`, which are all of them.
+    """Read the joint law of calls; stages in the order of the file's columns, or of `names`, which are all of them.
 
-    Raises BadInput for no stage, no row, a cell that is no count, a pattern that stands there twice, or other stages.
+    Raises BadInput for no stage, no row, a cell that is not a count, a repeated pattern, or other stages.
     """
     path = Path(file)
     header = [cell.strip() for cell in next(csv.reader([read_text(path).partition("\n")[0]]), [])]
@@ -60,10 +60,10 @@ def load_lineage(file: str, names: Sequence[str] | None = None) -> Lineage:
 
 
 def calls_per_query(pipeline: PipelineConfig) -> list[float] | None:
-    """Of each stage, in the mean, as the file says it: by its lineage, else by shares; None where a driver decides.
+    """Return the mean calls of each stage by the file's lineage, else by shares; None if a driver decides.
 
-    Without a lineage each candidate of a selection counts as called by every query, but those of a fixed split.
-    Raises BadInput for a lineage that cannot be used.
+    Without a lineage each candidate of a selection counts as called by every query, except for a fixed split. Raises
+    BadInput for a lineage that cannot be used.
     """
     if pipeline.lineage_file is None:
         return None if pipeline.driver else _shares(pipeline)
@@ -73,7 +73,7 @@ def calls_per_query(pipeline: PipelineConfig) -> list[float] | None:
 
 
 def called_by_all(pipeline: PipelineConfig) -> list[bool]:
-    """Of each stage, as the file says it: does every query call it, all equally often? False where a driver decides.
+    """Return for each stage whether the file says that all queries call it equally often; False if a driver decides.
 
     Raises BadInput for a lineage that cannot be used.
     """
@@ -84,9 +84,9 @@ def called_by_all(pipeline: PipelineConfig) -> list[bool]:
 
 
 def _shares(pipeline: PipelineConfig) -> list[float]:
-    """Which share of the queries calls each stage, at most."""
+    """Return the largest share of the queries that may call each stage."""
     selection = pipeline.selection
-    # A champion's guard may switch candidates off, and then the others have their queries.
+    # A champion's guard may switch candidates off, and the others get their queries.
     if selection is None or selection.policy != SPLIT or selection.champion is not None:
         return [stage.share for stage in pipeline.stages]
     even = 1.0 / len(pipeline.stages)

@@ -1,7 +1,7 @@
-"""What a planned pipeline needs at other loads: replicas, and the traffic that they bear, from little to a lot.
+"""The replicas that a planned pipeline needs at other loads, and the traffic that they bear, from little to a lot.
 
 Hardware and batches stay as planned. InferLine's tuner (SoCC '20, section 5) scales every stage in proportion to the
-rate, with the slack of the plan. Bursts grow slower than rates, whole replicas leave slack of their own, and the stages
+rate, with the slack of the plan. Bursts grow slower than rates, whole replicas have slack of their own, and the stages
 share one promise: here each level is simulated instead.
 """
 
@@ -24,36 +24,40 @@ from mark.planning.graphs.estimate import Choices, PipelineEstimator, QuerySampl
 RATIO = 1.06
 # The lowest and the highest level, in multiples of the sample's mean rate
 LOWEST, HIGHEST = 0.2, 4.0
-# Rates within a sample are taken as constant for so long
+# The rate within a sample is taken as constant over this time.
 EVEN_S = 30.0
-# Share of the misses that the promise allows which steady load may use; the others are for when it changes.
+# Steady load may use this share of the misses that the promise allows; the other misses are for changes of the load.
 CALM_SHARE = 0.2
-# Enough queries to see 0.1 % of them
+# Enough queries to measure a miss share of 0.1 %
 MOST_QUERIES = 50_000
-# Times the replicas that keep up, and as many more: no query waits
+# This multiple of the replicas that keep up, plus this number, leaves no query waiting.
 _MANY = 100
-# Replicas that a level may need beyond those of the one below
+# limit of the replicas that a level needs beyond the level below
 _MOST_STEPS = 400
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoadLevels:
-    """L levels of load, each with what S stages need for it and the envelope by which it is known."""
+    """L levels of load, each with the replicas of S stages and the envelope that identifies it."""
 
     rates: FloatArray  # (L,) queries/s, ascending
-    replicas: IntArray  # (L, S), none fewer than at the level below
+    replicas: IntArray  # (L, S), never fewer than at the level below
     windows_s: FloatArray  # (W,)
     counts: IntArray  # (L, W) the most queries within a window of each length
 
     def rate_of(self, counts: IntArray) -> float:
-        """Of the lowest level that has as many queries in every window; beyond the highest in proportion to it."""
+        """Return the rate of the lowest level whose counts suffice in every window; beyond the highest in
+        proportion.
+        """
         enough = (self.counts >= counts).all(axis=1)
         if enough.any():
             return float(self.rates[enough.argmax()])
         return float(self.rates[-1] * (counts / self.counts[-1]).max())
 
     def replicas_at(self, rate: float) -> IntArray:
-        """Of each stage for the lowest level not below this rate, shape (S,); beyond the highest in proportion."""
+        """Return the replicas for the lowest level not below this rate, shape (S,); beyond the highest in
+        proportion.
+        """
         level = int(np.searchsorted(self.rates, rate * (1.0 - 1e-9)))
         if level < len(self.rates):
             return np.asarray(self.replicas[level], dtype=np.int64)
@@ -61,11 +65,11 @@ class LoadLevels:
 
 
 def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo) -> LoadLevels:
-    """For a configuration planned on this sample, each level with a fifth of the misses that the promise allows.
+    """Return the levels of a configuration that was planned on this sample, each with a fifth of the allowed misses.
 
-    Of those that replicas can avoid, that is: what is late although nothing waits may all be late. A level has the
-    sample's queries, evened to one rate and that many times closer together. Raises BadInput for a sample of less than
-    two queries, Infeasible where no number of replicas keeps the promise.
+    That is a fifth of the misses that replicas can avoid: queries that are late even if nothing waits may all be late.
+    A level has the sample's queries, evened to one rate and compressed to the level's rate. Raises BadInput for a
+    sample of less than two queries, Infeasible if no number of replicas keeps the promise.
     """
     even, rate = _even(sample)
     calls_per_query = even.calls.mean(axis=0)
@@ -89,14 +93,14 @@ def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: 
 
 
 def _lasting(arrivals_s: FloatArray, rate: float, longest_s: float) -> FloatArray:
-    """Arrivals at this rate, again and again where they are shorter than the longest window: it would miss some."""
+    """Return arrivals at this rate, repeated if they are shorter than the longest window, which would miss some."""
     span_s = len(arrivals_s) / rate
     times = 1 if span_s >= longest_s else math.ceil(longest_s / span_s) + 1
     return np.concatenate([arrivals_s + span_s * n for n in range(times)])
 
 
 def _even(sample: QuerySample) -> tuple[QuerySample, float]:
-    """The sample at one query a second, whatever its rate was from one half minute to the next, and its mean rate."""
+    """Return the sample at an even rate of one query a second over its half minutes, and its mean rate."""
     order = np.argsort(sample.arrivals_s, kind="stable")
     arrivals_s, calls = sample.arrivals_s[order], sample.calls[order]
     long_s = float(np.ptp(arrivals_s))
@@ -113,7 +117,7 @@ def _even(sample: QuerySample) -> tuple[QuerySample, float]:
 def _late_without_waiting(
     pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo, calls_per_s: FloatArray
 ) -> float:
-    """The share of the queries whose own times are beyond RT_max, by luck or by what they call."""
+    """Return the share of the queries that are late even if none waits, by chance or by the stages that they call."""
     many = [
         _MANY * calls / choice.option.calls_per_s(1) + _MANY for choice, calls in zip(choices, calls_per_s, strict=True)
     ]
@@ -122,7 +126,7 @@ def _late_without_waiting(
 
 
 def _enough(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo, calls_per_s: FloatArray) -> Choices:
-    """The replicas that remove most misses per dollar, one after the other, until the promise is kept."""
+    """Add the replica that removes most misses per dollar, one after the other, until the promise is kept."""
     for stage, choice in enumerate(choices):
         lasting = math.ceil(calls_per_s[stage] / choice.option.calls_per_s(choice.batch) - 1e-9)
         choices = with_more(choices, stage, max(0, lasting - choice.replicas))

@@ -1,4 +1,4 @@
-"""Moves from one configuration to others like it: less of something, another option, room that is paid for already."""
+"""Moves from one configuration to similar ones: fewer replicas, another option, or room that is paid for already."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mark.planning.graphs.estimate import Choices, StageChoice, StageOption, usd
 def neighbours(
     best: Choices, needs: Sequence[Sequence[StageChoice]], options: Sequence[Sequence[StageOption]]
 ) -> Iterator[Choices]:
-    """Moves of one and of two stages: to what a stage may have instead (`needs`), and into room that is left."""
-    for stage in range(len(best)):  # one less here, and what that costs elsewhere
+    """Yield moves of one and of two stages: to other choices (`needs`), and into free room."""
+    for stage in range(len(best)):  # one less here, if other stages pay less for it
         if (less := with_less(best, stage)) is not None:
             yield less
     for stage, choice in enumerate(best):  # another option or batch
@@ -26,7 +26,7 @@ def neighbours(
             for second in range(len(best)):
                 if second != stage and (less := with_less(with_choice(best, stage, other), second)) is not None:
                     yield less
-    for stage, choice in enumerate(best):  # into the room that instances of other stages have left
+    for stage, choice in enumerate(best):  # into the free room of other stages' instances
         for option in options[stage]:
             known = {one.placement.host for one, _ in choice.parts if one.placement is not None}
             if option.placement is None or option.placement.host in known:
@@ -37,7 +37,7 @@ def neighbours(
 
 
 def with_free(choices: Choices, stage: int) -> Choices:
-    """With as many replicas more as cost nothing, since instances that are bought anyway have room for them."""
+    """Add the replicas that cost nothing, because instances that are bought anyway have room for them."""
     if choices[stage].option.placement is None:
         return choices
     usd = usd_per_hour(choices)
@@ -47,7 +47,7 @@ def with_free(choices: Choices, stage: int) -> Choices:
 
 
 def with_free_beside(choices: Choices, stage: int, option: StageOption) -> Choices | None:
-    """With as many replicas of another option beside as cost nothing; None: there is no room for one."""
+    """Add the replicas of another option that cost nothing beside the present ones; None without room."""
     usd, found, count = usd_per_hour(choices), None, 1
     choice = choices[stage]
     while usd_per_hour(more := with_choice(choices, stage, _with_beside(choice, option, count))) <= usd:
@@ -60,7 +60,7 @@ def _with_beside(choice: StageChoice, option: StageOption, count: int) -> StageC
 
 
 def with_less(choices: Choices, stage: int) -> Choices | None:
-    """With the fewest replicas less that cost less; None: there are none."""
+    """Remove the fewest replicas with which the choices cost less; None if no number does."""
     usd = usd_per_hour(choices)
     placed = choices[stage].option.placement is not None
     for less in range(1, choices[stage].replicas if placed else min(2, choices[stage].replicas)):

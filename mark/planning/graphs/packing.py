@@ -1,7 +1,7 @@
-"""Instances with workers of several stages on them: what a GPU instance's processors do beside its GPU costs nothing.
+"""Instances with workers of several stages: the processors beside a GPU instance's GPU are paid for already.
 
-Every worker takes fixed shares of the vCPUs and GPUs of its instance, as a pod's requests do: the times of its profile
-are taken to hold whatever stands beside it. Whole instances are bought.
+Every worker takes fixed shares of the vCPUs and GPUs of its instance, as a pod's requests do. The times of its profile
+are assumed to hold whatever runs beside it. Whole instances are bought.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mark.domain.errors import BadInput
 from mark.domain.offer import Offer
 from mark.domain.profile import Profile
 
-# That a worker takes beside its GPU: it feeds the GPU, and answers.
+# vCPUs that a worker takes beside its GPU, to feed the GPU and to answer
 VCPUS_OF_GPU_WORKER = 1.0
 _EXACT = 1e-9
-# Of stages on one host that are tried: all of up to four stages
+# Number of orders of the stages on one host that are tried: all orders of up to four stages
 _ORDERS = 24
 
 
@@ -35,7 +35,9 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What one worker of a stage takes of an instance. Raises BadInput for more than there is, and for nothing."""
+    """The share of an instance that one worker of a stage takes. Raises BadInput for more than it has, and for
+    nothing.
+    """
 
     host: Host
     vcpus: float
@@ -56,15 +58,16 @@ class Pack:
     instance: str
     count: int
     workers: tuple[int, ...]
-    usd_per_hour: float  # of all of them
+    usd_per_hour: float  # of all these instances
 
 
 def packs(placed: Sequence[tuple[Placement, int]]) -> tuple[Pack, ...]:
-    """Instances for the workers of each stage; stages on different types are packed by themselves.
+    """Return instances for the workers of each stage; stages on different types are packed separately.
 
-    Each instance is filled with those that take most of its GPUs first, then of its vCPUs, until nothing fits (first
-    fit decreasing, all instances of one kind at once). Where the sum of what they take says that fewer might do, other
-    orders of the stages are tried: `tests/planning/graphs/test_packing.py` has every way to pack small cases beside it.
+    Each instance is filled first with the workers that take most of its GPUs, then of its vCPUs, until nothing fits
+    (first fit decreasing, all instances of one kind together). If the sum of the shares says that fewer instances might
+    do, other orders of the stages are tried. `tests/planning/graphs/test_packing.py` compares small cases with every
+    way to pack them.
     """
     found = []
     for host in dict.fromkeys(placement.host for placement, _ in placed):
@@ -76,7 +79,7 @@ def packs(placed: Sequence[tuple[Placement, int]]) -> tuple[Pack, ...]:
 
 
 def packed_usd_per_hour(placed: Sequence[tuple[Placement, int]]) -> float:
-    """Dollars of the instances that hold the workers of each stage, as `packs` puts them there."""
+    """Return the dollars of the instances that `packs` buys."""
     by_host: dict[Host, list[tuple[float, float, int]]] = {}
     for placement, count in placed:
         by_host.setdefault(placement.host, []).append((placement.vcpus, placement.gpus, count))
@@ -87,10 +90,10 @@ def packed_usd_per_hour(placed: Sequence[tuple[Placement, int]]) -> float:
 
 
 def resource_usd_per_hour(host: Host, usd_per_vcpu_hour: float) -> tuple[float, float]:
-    """Of a vCPU and of a GPU of a host, so that all of them are its price.
+    """Return the prices of a vCPU and of a GPU of a host, so that all of them together cost the host's price.
 
-    A vCPU costs what it costs elsewhere and the GPU the rest (InferLine, SoCC '20, section 6), as far as that leaves a
-    rest. Any such prices make the sum of what workers take a lower bound of whole instances that hold them.
+    A vCPU costs as much as elsewhere and the GPU the rest (InferLine, SoCC '20, section 6), if that leaves a rest. With
+    any such prices the sum over workers is a lower bound of the price of whole instances that hold them.
     """
     if not host.gpus:
         return host.usd_per_hour / host.vcpus, 0.0
@@ -99,9 +102,10 @@ def resource_usd_per_hour(host: Host, usd_per_vcpu_hour: float) -> tuple[float, 
 
 
 def placement_of(offer: Offer, profile: Profile, without_gpu: bool) -> Placement:
-    """What one of the profile's `workers`, which together keep an instance of this offer busy, takes of it.
+    """Return the share of an instance of this offer that one of the profile's `workers` takes, which together keep it
+    busy.
 
-    Of the vCPUs it takes as large a part as of the memory, at least, so that memory is never sold twice.
+    Its share of the vCPUs is at least its share of the memory, so that memory is never sold twice.
     """
     host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
     part, gpus = 1.0 / profile.workers, 0.0
@@ -115,14 +119,14 @@ def placement_of(offer: Offer, profile: Profile, without_gpu: bool) -> Placement
 
 
 def placed_usd_per_hour(placement: Placement, usd_per_vcpu_hour: float) -> float:
-    """Of what a worker takes, at the prices of its instance's resources (`resource_usd_per_hour`)."""
+    """Return the price of one worker's share, at the prices of its instance's resources (`resource_usd_per_hour`)."""
     of_vcpu, of_gpu = resource_usd_per_hour(placement.host, usd_per_vcpu_hour)
     return placement.vcpus * of_vcpu + placement.gpus * of_gpu
 
 
 @lru_cache(maxsize=65536)
 def _filled(host: Host, workers: tuple[tuple[float, float, int], ...]) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Patterns of workers and how many instances have each, for `workers` as (vcpus, gpus, how many)."""
+    """Return the patterns of workers and how many instances have each, for `workers` as (vcpus, gpus, number)."""
     there = [s for s, (_, _, count) in enumerate(workers) if count]
     decreasing = sorted(there, key=lambda s: (-workers[s][1], -workers[s][0], s))
     at_least = max(

@@ -24,54 +24,54 @@ from mark.planning.graphs.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """What to begin with, what changes its replicas (None: nothing does), and the functions that stages use."""
+    """The first choices, the tuner of their replicas (None: they stay fixed), and the functions that stages use."""
 
     choices: Choices
     tuner: Tuner | None
-    functions: tuple[FunctionUse | None, ...] = ()  # by stage; empty: none has one
-    alone: tuple[bool, ...] = ()  # of each stage: may it be without a replica? Empty: none may
+    functions: tuple[FunctionUse | None, ...] = ()  # by stage; empty: without functions
+    alone: tuple[bool, ...] = ()  # for each stage: may it have no replica? Empty: never
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoadWindow:
-    """The queries of a window, all of them and those that are simulated for a plan: its first ones, of many."""
+    """The queries of a window: all, and the first ones, which are simulated for a plan if there are many."""
 
     whole: QuerySample
     sample: QuerySample
-    sample_s: float  # how long that is
+    sample_s: float  # the length of the sample
 
     @property
     def calls_per_s(self) -> list[float]:
-        """Of each stage in the mean of the sample."""
+        """Mean rate of calls of each stage in the sample."""
         found: list[float] = (self.sample.calls.sum(axis=0) / self.sample_s).tolist()
         return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PipelinePlanningContext:
-    """What a policy may know; `options[s]` are the instances that stage s may have for itself."""
+    """A policy's input; `options[s]` are the instances that stage s may have for itself."""
 
     pipeline: Pipeline
     slo: Slo
     options: Sequence[Sequence[StageOption]]
-    shared: Sequence[Sequence[StageOption]] | None  # the same by the worker, where stages may share instances
-    known: LoadWindow  # when the part begins
+    shared: Sequence[Sequence[StageOption]] | None  # the same options by the worker, where stages may share instances
+    known: LoadWindow  # before the part begins
     busiest: LoadWindow  # of the part
-    boot_s: Mapping[str, float]  # by instance type, in the mean
+    boot_s: Mapping[str, float]  # mean, by instance type
     seed: int = 0
-    functions: Sequence[FunctionUse | None] = ()  # of each stage, of those in time; empty: none has one
+    functions: Sequence[FunctionUse | None] = ()  # by stage, its function if that is in time; empty: without functions
     may_be_alone: bool = False  # may a stage have its function and no instance?
 
     def activation_s(self, choices: Choices) -> float:
-        """Of the slowest to boot: a query waits for all of its stages."""
+        """Return the boot time of the slowest instance type: a query waits for all of its stages."""
         return max(self.boot_s[option.hardware] for choice in choices for option, _ in choice.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinePolicy:
-    """`plan` raises Infeasible where it finds nothing that keeps the promise, and BadInput.
+    """A policy. `plan` raises Infeasible if it finds no plan that keeps the promise, and BadInput.
 
-    None: each stage is bought by a controller, as a service is.
+    Without `plan` each stage is bought by a controller, as a service is.
     """
 
     plan: Callable[[PipelinePlanningContext], PolicyPlan] | None
@@ -86,7 +86,7 @@ def _tuned(context: PipelinePlanningContext) -> PolicyPlan:
         lasting_calls_per_s=known.calls_per_s,
     ).choices  # fmt: skip
     if not np.ptp(known.whole.arrivals_s) > 0.0:
-        return PolicyPlan(choices, None)  # all at once is no rate that others could be compared with
+        return PolicyPlan(choices, None)  # because rates need a time span
     levels = load_levels(pipeline, known.whole, choices, slo)
     tuner = HorizonTuner(levels, context.activation_s(choices))
     if not any(context.functions):
@@ -129,25 +129,26 @@ def _fixed(context: PipelinePlanningContext) -> PolicyPlan:
     return PolicyPlan(plan.found.choices, None)
 
 
-# In the order of lists.
+# In the order in which lists show them.
 PIPELINE_POLICIES: Mapping[str, PipelinePolicy] = {
     # Each stage by the controller that buys for services, within its part of RT_max; the default.
     "mark": PipelinePolicy(None),
-    # Our planner of pipelines, one stage an instance, and our tuner at the horizon of a boot, with functions.
+    # Our planner of pipelines, with an instance for each stage alone, and our tuner at the horizon of a boot, with
+    # functions.
     "tuned": PipelinePolicy(_tuned, uses_functions=True),
     # InferLine's planner and tuner as printed, which ours have to beat.
     "inferline": PipelinePolicy(_inferline),
-    # The pipeline as one black box, enough of it for the mean rate of the last half minute: what autoscalers do.
+    # The pipeline as one black box, enough of it for the mean rate of the last half minute, as autoscalers do.
     "coarse-mean": PipelinePolicy(_coarse_mean),
-    # The same black box for the highest peak, all the time: what the careful do.
+    # The same black box for the highest peak, all the time, as careful operators do.
     "coarse-peak": PipelinePolicy(_coarse_peak, foresees=True),
-    # What `mark plan` says, all the time: whether it pays to follow.
+    # The plan of `mark plan`, all the time: shows whether following the load pays.
     "fixed": PipelinePolicy(_fixed, foresees=True),
 }
 
 
 def pipeline_policy(name: str) -> PipelinePolicy:
-    """Raises BadInput for a name that is none."""
+    """Return the policy. Raises BadInput for an unknown name."""
     if name not in PIPELINE_POLICIES:
         known = ", ".join(PIPELINE_POLICIES)
         raise BadInput(f"unknown of a pipeline (known: {known})", "policy", name, known=PIPELINE_POLICIES)

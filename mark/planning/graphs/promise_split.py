@@ -1,4 +1,4 @@
-"""What the promise of a whole pipeline costs for a load, with RT_max split anew over its stages as is cheapest.
+"""The cost of a whole pipeline's promise for a load, with RT_max split over its stages as is cheapest.
 
 Each stage's cost falls in steps with its time (mark/planning/promise_cost.py), so that a split is a step of each: with
 x[s, l] = 1 where stage s has step l, of t[s, l] seconds and c[s, l] dollars an hour, and e[k, s] the end of stage s for
@@ -7,8 +7,8 @@ queries of pattern k,
     minimise  sum c[s, l] x[s, l]   where   sum over l of x[s, l] = 1,
     e[k, s] >= e[k, p] + sum over l of t[s, l] x[s, l]   for each predecessor p of s,   and   e[k, s] <= RT_max;
 
-a stage that the pattern does not visit takes no time. So it is where all joins wait for all; others ask for no linear
-program, and are split by mark/planning/graphs/latency_split.py.
+a stage that the pattern does not visit takes no time. This holds if all joins wait for all their stages; pipelines with
+other joins are split by mark/planning/graphs/latency_split.py.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from mark.planning.graphs.latency_split import split_latency
 from mark.planning.promise_cost import EPSILON_S, PromiseSteps
 from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
-_MOST_NODES = 2000  # of the solver's search, after which the best that was found is the estimate
-_MS = 1e3  # seconds would be close to the solver's tolerance
+_MOST_NODES = 2000  # search nodes; after these the best split found is the estimate
+_MS = 1e3  # because seconds would be close to the solver's tolerance
 
 
 def split_usd_per_hour(
     pipeline: Pipeline, patterns: NDArray[np.int64], steps: Sequence[PromiseSteps], rt_max_s: float
 ) -> float:
-    """$/h of the cheapest split with no path of `patterns` (calls by stage) longer than RT_max; infinite without one.
+    """Return the $/h of the cheapest split with no path of `patterns` (calls by stage) longer than RT_max.
 
-    `steps` are of each stage at its own load.
+    Infinite without a split. `steps` are of each stage at its own load.
     """
     visits = _longest(pipeline, patterns > 0)
     in_time = [
@@ -59,7 +59,9 @@ def split_estimate(
     rt_max_s: float,
     queries_per_s: float | None,
 ) -> PromiseEstimate:
-    """Of RT_max, and of `SHIFT_S` less and more, for a load of `queries_per_s`, which `steps` are of."""
+    """Estimate for RT_max, and for `SHIFT_S` less and more, at a load of `queries_per_s`, which `steps` are made
+    for.
+    """
     return promise_estimate(
         queries_per_s, rt_max_s, SHIFT_S, lambda within_s: split_usd_per_hour(pipeline, patterns, steps, within_s)
     )
@@ -68,7 +70,7 @@ def split_estimate(
 def _program(
     pipeline: Pipeline, visits: NDArray[np.int64], steps: Sequence[PromiseSteps], counts: Sequence[int], rt_max_s: float
 ) -> float:
-    first = np.concatenate([[0], np.cumsum(counts)])  # of each stage's x; the ends stand behind all of them
+    first = np.concatenate([[0], np.cumsum(counts)])  # index of each stage's first x; the ends stand behind all x
     size = int(first[-1]) + visits.size
     times_ms = [_MS * np.array(of.seconds[:n]) for of, n in zip(steps, counts, strict=True)]
     rows = [Constraint(range(first[s], first[s + 1]), [1.0] * n, 1.0, 1.0) for s, n in enumerate(counts)]
@@ -89,7 +91,9 @@ def _program(
 
 
 def _longest(pipeline: Pipeline, visits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Which sets of visited stages can be the slowest: where every join waits for all, none that is part of another."""
+    """Return the sets of visited stages that can be slowest: subsets of another are left out if all joins wait
+    for all.
+    """
     left = np.unique(visits, axis=0)
     if not all(pipeline.awaits_all):
         return left.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Sample queries of a pipeline: JSON Lines, a query a line."""
+"""Sample queries of a pipeline: JSON Lines with one query per line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from mark.domain.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class SampleQuery:
-    """A query as written, and the line on which it stands (from 1)."""
+    """A query as written, and its line in the file (from 1)."""
 
     line: int
     text: str
 
     def value(self) -> Any:
-        """What a driver is given: made anew at each call, since drivers may change it."""
+        """Return the query as a driver gets it: parsed at each call, because drivers may change it."""
         return json.loads(self.text)
 
 
 def read_queries(file: str) -> list[SampleQuery]:
-    """The queries of a file, blank lines left out. Raises BadInput for a line that is no JSON, and for no query."""
+    """Read the queries of a file without blank lines. Raises BadInput for a line that is not JSON, and without a
+    query.
+    """
     found = []
-    # Not splitlines: JSON's texts may hold what Unicode takes for the end of a line.
+    # Not splitlines: JSON's texts may hold characters that Unicode takes for the end of a line.
     for line, text in enumerate(read_text(Path(file)).split("\n"), 1):
         if not text.strip():
             continue

@@ -1,4 +1,4 @@
-"""Other traffic of the same kind: block bootstrap of a sample's arrivals with what their queries call."""
+"""Other traffic of the same kind: block bootstrap of a sample's arrivals with the calls of their queries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mark.planning.graphs.estimate import QuerySample
 
 
 def resampled(sample: QuerySample, rng: np.random.Generator, *, block: int | None = None) -> QuerySample:
-    """As many queries, drawn as blocks of successive ones, each with the gap before it and what it calls.
+    """Draw as many queries, as blocks of successive ones, each with the gap before it and its calls.
 
-    Blocks keep bursts and what correlates between neighbours (circular block bootstrap of Politis and Romano, 1992);
-    `block` queries long, the square root of their number unless given. Raises BadInput for a block of none.
+    Blocks keep bursts and correlations between neighbours (circular block bootstrap of Politis and Romano, 1992). A
+    block has `block` queries, the square root of their number by default. Raises BadInput for a block without a query.
     """
     queries = len(sample.arrivals_s)
     block = max(1, round(math.sqrt(queries))) if block is None else block
@@ -22,27 +22,27 @@ def resampled(sample: QuerySample, rng: np.random.Generator, *, block: int | Non
         raise BadInput("has one query at least", "block", block)
     order = np.argsort(sample.arrivals_s, kind="stable")
     gaps_s = np.diff(sample.arrivals_s[order], prepend=sample.arrivals_s[order[0]])
-    gaps_s[0] = gaps_s[1:].mean() if queries > 1 else 0.0  # the first comes after a gap, too, where it is not first
+    gaps_s[0] = gaps_s[1:].mean() if queries > 1 else 0.0  # the first query needs a gap too, if drawn behind others
     starts = rng.integers(queries, size=-(-queries // block))
     drawn = ((starts[:, None] + np.arange(block)) % queries).ravel()[:queries]
     return QuerySample(np.cumsum(gaps_s[drawn]), sample.calls[order[drawn]])
 
 
 def new_traffic(sample: QuerySample, rng: np.random.Generator) -> QuerySample:
-    """A resample of a resample: as far from the sample as new traffic is.
+    """Return a resample of a resample: as far from the sample as new traffic is.
 
-    The sample differs from the law behind it, and new traffic from that law as much once more. Misses rise steeply
+    The sample differs from the law behind it, and new traffic differs from that law as much again. Misses rise steeply
     where a stage is nearly full, so that the second step has to be simulated and cannot be added as a variance.
     """
     return resampled(resampled(sample, rng), rng)
 
 
 def miss_limit(miss_shares: list[float], confidence: float) -> float:
-    """What the miss share of as much new traffic stays below with this confidence, by those of K `new_traffic`.
+    """Return the limit that the miss share of as much new traffic stays below, by the shares of K `new_traffic`.
 
-    A one-sided prediction limit, mean + t(K - 1) x deviation x sqrt(2 + 1/K), and the greatest of the shares at least.
-    It has the variance of the second step once more, since searches pick what the resamples flatter, and shares are
-    skewed. Of one value alone it is that value.
+    A one-sided prediction limit, mean + t(K - 1) x deviation x sqrt(2 + 1/K), and at least the greatest of the shares.
+    It has the variance of the second step once more, because searches pick the choices that resamples flatter, and
+    shares are skewed. The limit of a single share is that share.
     """
     n = len(miss_shares)
     if n < 2:
@@ -52,7 +52,9 @@ def miss_limit(miss_shares: list[float], confidence: float) -> float:
 
 
 def _students_t(degrees: int, share: float) -> float:
-    """The quantile of Student's t: by halving the angle atan(t / sqrt(degrees)), of which its law is a finite sum."""
+    """Return the quantile of Student's t by halving the angle atan(t / sqrt(degrees)): its law is a finite sum of
+    that.
+    """
     if share >= 1.0:
         return math.inf
     if share < 0.5:
@@ -72,8 +74,9 @@ def _students_t(degrees: int, share: float) -> float:
 
 
 def least_limit(queries: int, confidence: float) -> float:
-    """The share of late queries, of as many new ones, that a sample of `queries` without a late one cannot exclude.
+    """Return the share of late queries that a sample of `queries` without a late one cannot exclude for as many new
+    ones.
 
-    Of 2 x N queries that are all alike, the k + 1 that are late are all among the new half in one of 2^(k + 1) cases.
+    If k + 1 of 2 x N exchangeable queries are late, all of them are in the new half in one of 2^(k + 1) cases.
     """
     return min(1.0, (math.ceil(-math.log2(1.0 - confidence)) - 1) / queries) if confidence < 1.0 else 1.0

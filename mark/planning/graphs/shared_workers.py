@@ -1,6 +1,6 @@
 """Workers of each stage on an instance that stages share: a fixed number by its type, as a pod has containers.
 
-A server knows it of its own instance by the pipeline's file, as does whatever buys that. Nothing here is compiled.
+A server finds the numbers for its own instance in the pipeline's file, and so does the buyer. No code here is compiled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _EXACT = 1e-9
 def workers_together(
     placements: Sequence[Placement], alone: Sequence[Candidate], calls: Sequence[float]
 ) -> tuple[int, ...] | None:
-    """Workers of each stage: `alone` are the stages on such an instance by themselves, `calls` those of a query.
+    """Return the workers of each stage; None if one of each does not fit.
 
-    None where there is no room for one of each.
+    `alone` are the stages on such an instance by themselves, `calls` the calls of a query.
     """
     worker_rps = [
         one.capacity_rps / one.workers / each if each > 0.0 else math.inf
@@ -29,12 +29,12 @@ def workers_together(
 
 
 def workers_on_one(placements: Sequence[Placement], worker_rps: Sequence[float]) -> tuple[int, ...] | None:
-    """Workers of each stage on one instance, so that the queries/s of all of them are as many as possible.
+    """Return the workers of each stage on one instance that give the most queries/s.
 
-    `worker_rps` (queries/s) is what one worker of each stage can do, infinite where no query calls it; `placements`
-    what it takes. None where there is no room for one of each. The stage that can do the fewest has one more as long as
-    there is room; what is left then is for the others, in the same way. That is the best: for a rate all stages need at
-    least ceil(rate / worker_rps) workers, and these are what the steps on the way to it give.
+    `worker_rps` (queries/s) is the rate of one worker of each stage, infinite if no query calls it; `placements` are
+    the workers' shares. None if one of each does not fit. The stage with the lowest rate gets one more as long as there
+    is room; then the others get the rest in the same way. That is the best: for a rate all stages need at least
+    ceil(rate / worker_rps) workers, and the steps on the way to it give exactly these.
     """
     host = placements[0].host
     vcpus = host.vcpus + _EXACT - sum(one.vcpus for one in placements)

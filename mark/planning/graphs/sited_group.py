@@ -1,4 +1,4 @@
-"""Stages that a site's controller buys together: what it plans with, by the pipeline's file alone."""
+"""Stages that a site's controller buys together: its planning input, by the pipeline's file alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mark.profiling.version_profiles import service_profiles
 
 @dataclass(frozen=True, slots=True)
 class GroupCalls:
-    """What queries call of stages that are bought together, in the order of the service's stages."""
+    """The calls that queries make of stages that are bought together, in the order of the service's stages."""
 
     places: tuple[int, ...]  # in the pipeline
-    lead: int  # of these
-    calls: tuple[float, ...]  # of a query, in the mean
+    lead: int  # index of the lead among these
+    calls: tuple[float, ...]  # mean calls of a query
 
     @classmethod
     def of(cls, config: PipelineConfig, service: ServiceConfig) -> GroupCalls:
-        """Raises BadInput where no file says how often a query calls each stage."""
+        """Count the calls. Raises BadInput if no file says how often a query calls each stage."""
         calls = calls_per_query(config)
         if calls is None:
             what = "takes a file that says how often a query calls each stage: [service] lineage"
@@ -36,13 +36,16 @@ class GroupCalls:
 
     @property
     def per_lead(self) -> tuple[float, ...]:
-        """Calls of each stage for one of the lead."""
+        """Calls of each stage for each call of the lead."""
         lead = self.calls[self.lead]
         return tuple(calls / lead if lead > 0.0 else 1.0 for calls in self.calls)
 
 
 def sited_group(config: PipelineConfig, service: ServiceConfig, catalog: Catalog) -> StageGroup:
-    """The stages of `service`, one of what the file's stages are bought as. Raises BadInput, Infeasible."""
+    """Return the stages of `service`, which is one of the services that the file's stages are bought as.
+
+    Raises BadInput, Infeasible.
+    """
     known = GroupCalls.of(config, service)
     alone = {one.stage: one for one in config.stage_services()}
     stages = [

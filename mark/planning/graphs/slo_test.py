@@ -12,14 +12,15 @@ from mark.domain.slo import Slo
 from mark.planning.graphs.estimate import MEMORY_BYTES, Choices, PipelineEstimator, QuerySample
 from mark.planning.graphs.resample import least_limit, miss_limit, new_traffic
 
-# That new traffic keeps the promise
+# Confidence that new traffic keeps the promise
 CONFIDENCE = 0.99
-# Resamples that may settle that new traffic would miss too much: at once where it would miss that many times too much
+# After the first number of resamples a configuration is rejected if their mean exceeds the allowed share, or its miss
+# limit exceeds the second multiple of that.
 _FEW, _HOPELESS = 4, 2.0
 
 
 def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
-    """Can each stage do its `calls_per_s`, in batches of its best size, for as long as they come?"""
+    """Can each stage serve its `calls_per_s`, in batches of its best size, for as long as they come?"""
     return all(choice.calls_per_s >= calls * (1.0 - 1e-9) for choice, calls in zip(choices, calls_per_s, strict=True))
 
 
@@ -33,9 +34,9 @@ def miss_limits(
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> list[float]:
-    """Of each configuration the miss share that new traffic stays below with this confidence.
+    """Return for each configuration the limit that the miss share of new traffic stays below with this confidence.
 
-    By the resamples that a search uses with the same seed; 0 trusts the sample.
+    Uses the resamples of a search with the same seed; with 0 resamples the sample is trusted.
     """
     estimators = _resamples(pipeline, sample, slo, resamples, seed)
     estimators = estimators or [PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)]
@@ -47,10 +48,10 @@ def miss_limits(
 
 
 class PromiseJudge:
-    """Judges the configurations of a search, remembers what it found, and bounds what is simulated for them.
+    """The judge of a search's configurations. It remembers its judgements and bounds the calls simulated for them.
 
-    It trusts the sample, as if new traffic were just so, until it is told to ask the resamples as well. What keeps the
-    promise can do `lasting_calls_per_s` at each stage, too.
+    It trusts the sample, as if new traffic were the same, until `ask_resamples`. A configuration that keeps the promise
+    can also serve `lasting_calls_per_s` at each stage.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class PromiseJudge:
     ) -> None:
         self._slo, self._confidence, self._lasting_calls_per_s = slo, confidence, lasting_calls_per_s
         self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
-        # Lazily used: most configurations fail the sample itself.
+        # Used lazily: most configurations fail the sample itself.
         self._others = _resamples(pipeline, sample, slo, resamples, seed)
         self._least_limit = least_limit(len(sample.arrivals_s), confidence)
         self._trusting = True
-        self._most_now = math.inf  # calls that may be simulated
+        self._most_now = math.inf  # limit of the simulated calls
         self._kept: dict[Choices, bool] = {}
         self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
 
@@ -83,12 +84,12 @@ class PromiseJudge:
         return sum(one.calls_simulated for one in (self._estimator, *self._others))
 
     def ask_resamples(self) -> None:
-        """From now on."""
+        """Ask the resamples from now on."""
         self._trusting = False
         self._kept.clear()
 
     def within(self, most_calls: int, search: Callable[[], None]) -> bool:
-        """Did the search end before that many calls were simulated, of all so far?"""
+        """Run the search. Did it end before `most_calls` calls were simulated, counted from the beginning?"""
         self._most_now = most_calls
         try:
             search()
@@ -99,7 +100,7 @@ class PromiseJudge:
         return True
 
     def kept(self, choices: Choices) -> bool:
-        """By the sample, and once that is not trusted any more, by resamples with confidence."""
+        """Do the choices keep the promise by the sample and, after `ask_resamples`, by resamples with confidence?"""
         if choices not in self._kept:
             self._kept[choices] = (
                 keeps_up(choices, self._lasting_calls_per_s)
@@ -109,7 +110,7 @@ class PromiseJudge:
         return self._kept[choices]
 
     def limit(self, choices: Choices) -> float:
-        """What new traffic misses at most; of hopeless choices by the first few resamples."""
+        """Return the highest miss share of new traffic; for hopeless choices by the first few resamples only."""
         shares: list[float] = []
         allowed = 1.0 - self._slo.attainment
         for estimator in self._others or [self._estimator]:
@@ -121,13 +122,15 @@ class PromiseJudge:
         return miss_limit(shares, self._confidence)
 
     def strictest(self, choices: Choices) -> PipelineEstimator:
-        """By which sample misses are counted: the recorded one where it misses too many, else the worst resample."""
+        """Return the sample by which misses are counted: the recorded one if it misses too many, else the worst
+        resample.
+        """
         if self._trusting or not self._by_the_sample(choices):
             return self._estimator
         return max(self._others, key=lambda one: self._misses.get((one, choices), -1.0))
 
     def missed(self, estimator: PipelineEstimator, choices: Choices) -> float:
-        """The share of the estimator's queries that are late."""
+        """Return the share of the estimator's queries that are late."""
         key = estimator, choices
         if key not in self._misses:
             self._misses[key] = estimator.miss_share(choices)
@@ -135,7 +138,7 @@ class PromiseJudge:
         return self._misses[key]
 
     def shares(self, choices: Choices) -> tuple[float, float]:
-        """What of the sample misses, and what of new traffic does at most (the same where the sample is trusted)."""
+        """Return the miss share of the sample, and the limit for new traffic (the same if the sample is trusted)."""
         share = self._estimator.miss_share(choices)
         return share, max(self.limit(choices), self._least_limit) if self._others else share
 
@@ -155,7 +158,7 @@ class _OutOfWork(Exception):
 
 def _resamples(pipeline: Pipeline, sample: QuerySample, slo: Slo, resamples: int, seed: int) -> list[PipelineEstimator]:
     rng = np.random.default_rng(seed)
-    memory_bytes = 2 * MEMORY_BYTES // max(1, resamples)  # less, and what was known is simulated again
+    memory_bytes = 2 * MEMORY_BYTES // max(1, resamples)  # with less memory, known outcomes would be simulated again
     return [
         PipelineEstimator(
             pipeline, new_traffic(sample, rng), slo_s=slo.rt_max_s, memory_bytes=memory_bytes, seed=1 + number

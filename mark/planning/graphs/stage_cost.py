@@ -1,9 +1,10 @@
-"""What a stage costs by the time that it has: in each hour the instances that bear what comes in its minutes.
+"""The cost of a stage by its time: for each hour the instances that serve the load of its minutes.
 
-As the planner of a stage does (mark/planning/policies/expected_cost.py): bouncers turn away what does not fit while it
-waits, by a queueing formula. Where its function is in time that is called, and an instance more is held only if it is
-cheaper; else no more may be turned away than the promise allows. So a stage without time for its function pays for
-what its surges need all the time, and so does one whose calls have no time to wait.
+It counts as the planner of a stage does (mark/planning/policies/expected_cost.py): bouncers turn away requests that do
+not fit while they wait, by a queueing formula. If the stage's function is in time it gets these calls, and an instance
+more is held only if it is cheaper; otherwise the share turned away is at most the share that the promise allows. So a
+stage without time for its function pays all the time for the capacity that its surges need, and so does a stage whose
+calls cannot wait.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from mark.planning.graphs.latency_split import StageCost
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
 
-_SHORTEST_WAIT = 0.01  # of what the stage has, as a plan takes it
-_MOST = 4_000_000  # instances: as many as nothing needs
+_SHORTEST_WAIT = 0.01  # share of the stage's time, as a plan takes it
+_MOST = 4_000_000  # instances: more than any load needs
 
 
 def stage_cost(stage: ResolvedService, loads_rps: FloatArray) -> StageCost:
-    """$/h of a stage by the seconds that it has, in the mean of the hours; infinite where they are too few.
+    """Return the mean $/h of a stage over the hours as a function of its seconds; infinite where these are too few.
 
-    `loads_rps` (hours, minutes) are calls/s. Throughout an hour there are as many instances of one type.
+    `loads_rps` (hours, minutes) are calls/s. Throughout an hour the number of instances of one type stays the same.
     """
     service = stage.service
     prices = {offer.instance: math.inf for offer in stage.offers}
@@ -49,7 +50,7 @@ def stage_cost(stage: ResolvedService, loads_rps: FloatArray) -> StageCost:
             usd = HOUR_S * call_usd * loads_rps.mean(axis=1)
         known = {instance: candidate(profile, slo, service.batching) for instance, profile in profiles.items()}
         usable = {instance: found for instance, found in known.items() if isinstance(found, Candidate)}
-        # As a plan takes it: on the slowest of all types.
+        # As a plan takes it: the wait on the slowest of all types
         slack_s = min((seconds - one.overhead_s - float(one.service_s[-1]) for one in usable.values()), default=0.0)
         wait_s = max(slack_s, _SHORTEST_WAIT * seconds)
         for instance, found in usable.items():
@@ -61,7 +62,7 @@ def stage_cost(stage: ResolvedService, loads_rps: FloatArray) -> StageCost:
 
 
 class _Fleets:
-    """Of one type, by the hour: instances that serve throughout it, and what they turn away."""
+    """Instances of one type that serve throughout each hour, and the calls they turn away."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class _Fleets:
         self._late_rps = share * loads_rps.mean(axis=1)
 
     def cheapest_usd(self, least: int) -> FloatArray:
-        """$ of each hour with the best number of instances, `least` at least."""
+        """Return the $ of each hour with the best number of instances, at least `least`."""
         high = np.full(len(self._loads_rps), max(1, least))
         while not (enough := self._enough(high)).all() and high.max() < _MOST:
             high = np.where(enough, high, 2 * high)
@@ -94,7 +95,7 @@ class _Fleets:
         return np.asarray(overflow_rps(self._loads_rps, capacity_rps, self._wait_s).mean(axis=1))
 
     def _enough(self, count: IntArray) -> BoolArray:
-        """Would one more cost more than the calls of functions that it saves, or is no more late than may be?"""
+        """Would one more cost more than the function calls it saves, or are at most as many late as allowed?"""
         over_rps = self._over_rps(count)
         if math.isinf(self._call_usd):
             return np.asarray(over_rps <= self._late_rps)

@@ -23,11 +23,11 @@ from mark.planning.resolve import choose_function
 def functions_in_time(
     pipeline: Pipeline, stages: Sequence[ResolvedService], least_s: Sequence[float]
 ) -> tuple[tuple[FunctionUse | None, ...], dict[str, str]]:
-    """Of each stage the function with the cheapest call of those in time, or None; and why stages have none.
+    """Return for each stage the function with the cheapest call of those in time, or None; and the reasons for None.
 
-    `stages[s]` is stage s as a service of its own, with the pipeline's RT_max. In time is what a query through all
-    stages has left where each other one takes `least_s`, the least that a call of it may take. The reasons are by
-    stage, of those that name functions. Raises BadInput for a size that the catalogue lacks.
+    `stages[s]` is stage s as a service of its own, with the pipeline's RT_max. A function is in time if it fits the
+    time that a query through all stages has left when each other stage takes `least_s`, the least time of its calls.
+    The reasons are given for the stages that name functions. Raises BadInput for a size that the catalogue lacks.
     """
     found: list[FunctionUse | None] = [None] * len(stages)
     why: dict[str, str] = {}
@@ -35,7 +35,7 @@ def functions_in_time(
         if not stage.service.functions:
             continue
         left_s = _left_s(pipeline, at, least_s, stage.slo.rt_max_s)
-        # An RT_max is above zero: nothing is in time within so little.
+        # An RT_max must be above zero: no function is in time within so little.
         within = replace(stage.service, slo=Slo(max(left_s + TOLERANCE_S, TOLERANCE_S), stage.slo.attainment))
         use, passed_over = choose_function(within, stage.catalog, stage.profiles)
         if use is None:
@@ -53,13 +53,13 @@ def functions_in_time(
 def stage_functions(
     pipeline: Pipeline, choices: Choices, functions: Sequence[FunctionUse | None], alone: Sequence[bool] = ()
 ) -> dict[int, StageFunction]:
-    """By stage, of those that have one.
+    """Return the functions of the stages that have one, by stage.
 
-    What comes behind a stage takes at least: a single call on a replica where there is no function, and else the
-    function's time or a full batch, whichever is longer. So a call that goes to the function at its last moment can
-    do the same at all stages behind that have one. Where the function is `alone`, calls go there at once unless a
-    replica is free. Raises BadInput unless there is one choice and one function, or None, for each stage, and for one
-    that is alone without a function.
+    A stage behind takes at least the time of a single call on a replica, or with a function the function's time or a
+    full batch, whichever is longer. So a call that goes to the function at its last moment can do the same at all later
+    stages that have one. If the function is `alone`, calls go there immediately unless a replica is free. Raises
+    BadInput unless there is one choice and one function, or None, for each stage, and for a stage that is alone without
+    a function.
     """
     if not len(pipeline.stages) == len(choices) == len(functions):
         raise BadInput(f"one for each of {len(pipeline.stages)} stages", "functions", len(functions))
@@ -81,7 +81,9 @@ def stage_functions(
 
 
 def _left_s(pipeline: Pipeline, stage: int, least_s: Sequence[float], rt_max_s: float) -> float:
-    """The longest that a call of the stage may take of a query through all stages; not above zero: no time at all."""
+    """Return the longest time that a call of the stage may take in a query through all stages; no time if not above
+    zero.
+    """
     others_s = [*least_s[:stage], 0.0, *least_s[stage + 1 :]]
     whole_s = longest_path_s(pipeline, others_s)
     if whole_s > rt_max_s:

@@ -1,12 +1,13 @@
-"""Stages that are bought together: one service to what plans and buys, with workers of each stage on every instance.
+"""Stages that are bought together: for the planner one service, with workers of each stage on every instance.
 
 An instance of a type has a fixed number of workers of each stage (`mark.planning.graphs.shared_workers`). The service's
-requests are the calls of one of its stages, the lead, or the queries themselves. With each come calls of the others, in
-fixed proportions in the mean, so an instance can do as many queries as the stage of which it can do the fewest.
+requests are the calls of one of its stages, the lead, or the queries themselves. Each comes with calls of the others,
+in fixed proportions on average, so an instance serves as many queries as its slowest stage.
 
-Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small one is
-quick and may wait for little. So what an instance of each type serves in time is worked out by stages, by the planners'
-own formula (`mark.planning.demand.served_load`), and it has the capacity by which planners find that it serves as much.
+Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small stage is
+quick and may wait for little. So the rate that an instance of each type serves in time is worked out by stages, by the
+planners' own formula (`mark.planning.demand.served_load`), and the instance gets the capacity with which planners find
+that rate.
 """
 
 from __future__ import annotations
@@ -26,29 +27,31 @@ from mark.planning.graphs.packing import Placement, placed_usd_per_hour, placeme
 from mark.planning.graphs.shared_workers import workers_together
 
 _EXACT = 1e-9
-_LEAST_WAIT = 0.01  # of its part of RT_max, that a stage's calls may wait (`longest_wait_s`)
+_LEAST_WAIT = 0.01  # share of the stage's part of RT_max that its calls may always wait (`longest_wait_s`)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupedStage:
-    """A stage as the service that it would be by itself, with its part of RT_max."""
+    """A stage as a service of its own, with its part of RT_max."""
 
     resolved: ResolvedService
-    calls: float  # of a query, in the mean
-    without_gpu: bool = False  # its workers take none of an instance's GPUs
+    calls: float  # mean calls of a query
+    without_gpu: bool = False  # its workers use no GPU of an instance
 
     @property
     def late_share(self) -> float:
-        """Of its calls, that may be missed."""
+        """Share of its calls that may be missed."""
         return 1.0 - self.resolved.slo.attainment
 
     def wait_s(self, on: Candidate, part_s: float | None = None) -> float:
-        """How long its calls may wait for their service to begin there, with its part of RT_max or another one."""
+        """Return how long its calls may wait for their service to begin there, with its part of RT_max or another
+        one.
+        """
         part_s = self.resolved.slo.rt_max_s if part_s is None else part_s
         return max(part_s - on.overhead_s - float(on.service_s[-1]), _LEAST_WAIT * part_s)
 
     def instances(self, on: Candidate, queries_rps: float, part_s: float | None = None) -> float:
-        """How many of these, as if they could be divided, so that of this load it misses no more than it may."""
+        """Return how many of these miss no more of this load than allowed, as if they could be divided."""
         load_rps = queries_rps * self.calls
         if load_rps <= 0.0:
             return 0.0
@@ -57,11 +60,11 @@ class GroupedStage:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageGroup:
-    """Stages as one service, whose offers all of them can be on; rates of `resolved` are of the lead's calls."""
+    """Stages as one service with the offers that suit all of them; rates of `resolved` are of the lead's calls."""
 
     resolved: ResolvedService
-    stages: tuple[ResolvedService, ...]  # with the same offers, and of each the workers that an instance has
-    dollar_shares: tuple[tuple[float, ...], ...]  # of an instance of each offer: what a stage's workers take of it
+    stages: tuple[ResolvedService, ...]  # with the same offers, each with the stage's own workers on an instance
+    dollar_shares: tuple[tuple[float, ...], ...]  # by offer, each stage's part of an instance's dollars
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,26 +74,27 @@ class _Shared:
     offer: Offer
     placements: tuple[Placement, ...]
     candidates: tuple[Candidate, ...]
-    queries_rps: float  # that all of its workers are busy with
+    queries_rps: float  # the rate that keeps its busiest workers busy
     bears_rps: float  # queries/s of which one instance serves enough in time
-    limited_by: int  # the stage that bears the fewest
+    limited_by: int  # the stage with the lowest rate
 
 
 def lead_of(calls: Sequence[float], by_all: Sequence[bool]) -> int:
-    """Which stage of a group tells its load: the first one that every query calls alike, else the most called one.
+    """Return the stage of a group that tells its load: the first that every query calls alike, else the most called
+    one.
 
-    What queries come to it by chance is Poisson, as planners take requests to be; the calls of all stages come in
-    bunches. And what another stage of the group refuses is missing at as few as possible.
+    Requests that come to it by chance are Poisson, as planners assume; the calls of all stages come in bunches. And the
+    calls that another stage of the group refuses are missing at as few stages as possible.
     """
     alike = [at for at, by_every in enumerate(by_all) if by_every]
     return alike[0] if alike else max(range(len(calls)), key=lambda at: (calls[at], -at))
 
 
 def stage_group(service: ServiceConfig, stages: Sequence[GroupedStage], lead: int | None) -> StageGroup:
-    """The stages as this service, whose RT_max is no shorter than the part of any of them.
+    """Return the stages as this service, whose RT_max is at least the longest of their parts.
 
-    Its requests are the calls of the stage at `lead`; None: they are queries. Raises Infeasible where there is no
-    instance type that has room for all of them and is fast enough for each.
+    Its requests are the calls of the stage at `lead`; None: they are queries. Raises Infeasible if no instance type has
+    room for all stages and is fast enough for each.
     """
     shared = list(_shared(stages))
     skipped = dict(_skipped(stages, {one.offer.instance for one in shared}))
@@ -126,20 +130,20 @@ def stage_group(service: ServiceConfig, stages: Sequence[GroupedStage], lead: in
 
 
 def shared_types(stages: Sequence[GroupedStage]) -> list[str]:
-    """Instance types with room for all of the stages, that each may have."""
+    """Return the instance types that suit each of the stages and have room for all."""
     return list(dict.fromkeys(one.offer.instance for one in _shared(stages)))
 
 
 def usd_per_vcpu_hour_of(stages: Sequence[GroupedStage]) -> float:
-    """Of the cheapest processor: what is dearer about an instance with GPUs is theirs."""
+    """Return the vCPU price of the cheapest processor. The higher price of GPU instances is that of their GPUs."""
     offers = [offer for stage in stages for offer in stage.resolved.offers]
     return min((offer.usd_per_hour / offer.vcpu for offer in offers if offer.vcpu and not offer.gpus), default=0.0)
 
 
 def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> float:
-    """$/h of the cheapest instances of one offer on which no stage misses more of these queries than it may.
+    """Return the $/h of the cheapest instances of one offer on which no stage misses more of these queries than it may.
 
-    Infinite where no offer is for all stages.
+    Infinite if no offer suits all stages.
     """
     return min(
         (max(1, math.ceil(needs - _EXACT)) * usd for needs, usd in _needs(stages, queries_rps)), default=math.inf
@@ -147,12 +151,12 @@ def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> f
 
 
 def divided_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> float:
-    """The same as if instances could be divided."""
+    """Return the same $/h as if instances could be divided."""
     return min((needs * usd for needs, usd in _needs(stages, queries_rps)), default=math.inf)
 
 
 def _needs(stages: Sequence[GroupedStage], queries_rps: float) -> Iterator[tuple[float, float]]:
-    """Of each offer how many, as if they could be divided, and $/h of one."""
+    """Yield for each offer the number of instances, as if they could be divided, and the $/h of one."""
     for one in _shared(stages):
         needs = max(stage.instances(on, queries_rps) for stage, on in zip(stages, one.candidates, strict=True))
         yield needs, one.offer.usd_per_hour
@@ -176,7 +180,7 @@ def _shared(stages: Sequence[GroupedStage]) -> Iterator[_Shared]:
         if workers is None:
             continue
         candidates = tuple(_with_workers(one, n) for one, n in zip(alone, workers, strict=True))
-        # Where no query calls any, as if each called all.
+        # If queries never call these stages, count as if each query called all.
         calls = [stage.calls for stage in stages] if any(stage.calls for stage in stages) else [1.0] * len(stages)
         bears = [
             load_for(on.capacity_rps, stage.late_share, stage.wait_s(on)) / each if each > 0.0 else math.inf
@@ -200,9 +204,10 @@ def _with_workers(alone: Candidate, workers: int) -> Candidate:
 def _patience_s(
     service: ServiceConfig, stages: Sequence[GroupedStage], shared: Sequence[_Shared], calls: float
 ) -> float:
-    """How long requests may wait, to a planner: so that it finds what the best offer bears; `calls` are a query's.
+    """Return how long requests may wait for a planner, so that it finds the rate of the best offer; `calls` are a
+    query's.
 
-    That is the one that is cheapest for it. Longer than RT_max they never may, and it finds less.
+    The best offer is the cheapest for its rate. Requests wait at most RT_max in reality, where the planner finds less.
     """
     best = min(shared, key=lambda one: one.offer.usd_per_hour / one.bears_rps)
     late_share = stages[best.limited_by].late_share
@@ -221,7 +226,9 @@ def _patience_s(
 def _as_one(
     service: ServiceConfig, stages: Sequence[GroupedStage], shared: _Shared, calls: float, patience_s: float
 ) -> Candidate:
-    """All stages on one instance as one model; a query is `calls` requests to it, which may wait `patience_s`."""
+    """Return all stages on one instance as one model; a query is `calls` requests to it, which may wait
+    `patience_s`.
+    """
     takes_s = max(service.slo.rt_max_s - patience_s, _LEAST_WAIT * service.slo.rt_max_s)
     rows = [row for one in shared.candidates for row in one.profile.rows if row.batch <= one.policy.n_batch]
     row = ProfileRow(
@@ -242,7 +249,7 @@ def _as_one(
 
 
 def _dollar_shares(shared: _Shared, usd_per_vcpu_hour: float) -> tuple[float, ...]:
-    """At resources' prices; a GPU's worth is what it costs beyond the vCPUs beside it."""
+    """Return each stage's part of the dollars at the resources' prices; a GPU costs the price beyond its vCPUs."""
     takes = [
         one.workers * placed_usd_per_hour(placement, usd_per_vcpu_hour)
         for one, placement in zip(shared.candidates, shared.placements, strict=True)
@@ -253,7 +260,7 @@ def _dollar_shares(shared: _Shared, usd_per_vcpu_hour: float) -> tuple[float, ..
 
 
 def _skipped(stages: Sequence[GroupedStage], shared: set[str]) -> Iterator[tuple[str, str]]:
-    """Instance types that are not for all stages, and why."""
+    """Yield the instance types that do not suit all stages, and why."""
     types = [{offer.instance for offer in stage.resolved.offers} for stage in stages]
     for stage in stages:
         for offer in stage.resolved.offers:

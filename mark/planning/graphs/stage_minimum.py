@@ -1,4 +1,4 @@
-"""What each stage of a pipeline needs so that it keeps the promise by itself, all others at their fastest."""
+"""The replicas that each stage of a pipeline needs to keep the promise by itself, with all others at their fastest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Z999 = 3.090232306167813
 
 @dataclass(frozen=True, slots=True)
 class OwnNeeds:
-    """Of each stage, in the order of the pipeline, what is not dominated, the cheapest first.
+    """For each stage, in the order of the pipeline, the choices that are not dominated, the cheapest first.
 
     The replicas of a choice are its own need: the least with which the stage alone keeps the promise.
     """
@@ -38,9 +38,9 @@ def own_needs(
     slo: Slo,
     lasting_calls_per_s: Sequence[float],
 ) -> OwnNeeds:
-    """Of each option and batch that a stage may have; each stage can do `lasting_calls_per_s` whatever the sample is.
+    """Return the own needs of each option and batch; each stage can always serve `lasting_calls_per_s`.
 
-    Raises Infeasible for a stage that can keep the promise on nothing, and says what it has and takes.
+    Raises Infeasible for a stage that can keep the promise on no option, and says how much time it has and takes.
     """
     paths = SamplePaths(pipeline, sample, slo)
     least_s = [min(float(option.service_s[1]) for option in offered) for offered in options]
@@ -62,7 +62,7 @@ def own_needs(
 
 
 def most_calls_within(sample: QuerySample, stage: int, window_s: float) -> int:
-    """Of a stage, in the window of this length, its ends included, that has most of them."""
+    """Return the most calls of a stage in any window of this length, its ends included."""
     order = np.argsort(sample.arrivals_s, kind="stable")
     called_s = np.repeat(sample.arrivals_s[order], sample.calls[order, stage])
     return int(most_within(called_s, np.array([window_s + TOLERANCE_S]))[0])
@@ -89,12 +89,14 @@ class _StageAlone:
         self.calls_simulated = 0
 
     def cheapest(self) -> StageChoice:
-        """For a stage that no query visits."""
+        """Return the choice for a stage that no query visits."""
         cheapest = min(self._options, key=lambda option: option.usd_per_hour)
         return StageChoice(cheapest, 1, self._lasting(cheapest, 1))
 
     def needs(self, slack_s: float) -> list[StageChoice]:
-        """What keeps the promise within the time that others leave. Raises Infeasible where nothing does."""
+        """Return the choices that keep the promise within the others' remaining time. Raises Infeasible if there are
+        none.
+        """
         short = f"{self._name} has {slack_s * 1e3:.0f} of {self._slo.rt_max_s * 1e3:g} ms, the others at their fastest"
         if slack_s <= 0.0:
             raise Infeasible(short)
@@ -107,9 +109,10 @@ class _StageAlone:
         return _ascending(_undominated(needs))
 
     def few_needs(self, slack_s: float) -> list[StageChoice]:
-        """Where the promise does not hang on the stage: few queries visit it, or a join goes on without its answer.
+        """Return needs where the promise does not depend on the stage: few queries visit it, or joins go on without it.
 
-        Then it may be as slow and as scarce as it likes. What would be enough is tried as well: joins gain by answers.
+        Then it may be as slow and as small as it likes. Choices that would keep the promise are included as well,
+        because joins gain by answers.
         """
         enough = self._enough(slack_s) if slack_s > 0.0 else []
         least = [
@@ -120,11 +123,13 @@ class _StageAlone:
         return _ascending(list(dict.fromkeys([*_undominated(least), *_undominated(enough)])))
 
     def _enough(self, slack_s: float) -> list[StageChoice]:
-        """Of each option and batch the least replicas with which the stage alone keeps the promise, if any number."""
+        """Return for each option and batch the least replicas with which the stage alone keeps the promise, if any
+        number does.
+        """
         alone = PipelineEstimator(
             Pipeline((PipelineStage(self._name, self._name),)), self._sample, slo_s=slack_s, memory_bytes=0
         )
-        # All calls but those of queries that may miss have to be done by then.
+        # All calls, except for queries that may miss, have to be done by then.
         calls = np.sort(self._sample.calls[:, 0])
         in_time = int(calls[: len(calls) - self._late_allowed].sum())
         until_s = float(np.ptp(self._sample.arrivals_s)) + slack_s
@@ -140,12 +145,12 @@ class _StageAlone:
         return found
 
     def _least(self, alone: PipelineEstimator, choice: StageChoice) -> StageChoice | None:
-        """The least replicas, from those of the choice on, with which the stage alone keeps the promise."""
+        """Return the least replicas, from the choice's own up, with which the stage alone keeps the promise."""
 
         def kept(replicas: int) -> bool:
             return alone.feasible((replace(choice, replicas=replicas),), self._slo.attainment)
 
-        # With this many no call ever waits for a worker, or hardly ever, so more change nothing.
+        # With this many no call waits for a worker, or hardly ever, so more change nothing.
         most = max(choice.replicas, -(-most_calls_within(self._sample, 0, _slowest_s(choice)) // choice.option.workers))
         low, high = choice.replicas - 1, choice.replicas
         while not kept(high):
@@ -158,27 +163,28 @@ class _StageAlone:
         return replace(choice, replicas=high)
 
     def _lasting(self, option: StageOption, batch: int) -> int:
-        """The least replicas that keep up for as long as the load lasts."""
+        """Return the least replicas that keep up for as long as the load lasts."""
         return max(1, math.ceil(self._lasting_calls_per_s / option.calls_per_s(batch) - 1e-9))
 
 
 def _slowest_s(choice: StageChoice) -> float:
-    """Of a batch up to the largest; where times have a spread, of all but some in a thousand."""
+    """Return the longest time of a batch up to the largest; if times have a spread, of all but one in a thousand."""
     mean_s = float(choice.option.service_s[1 : choice.batch + 1].max())
     return mean_s * math.exp(_Z999 * choice.option.sigma - choice.option.sigma**2 / 2.0)
 
 
 def _batches(option: StageOption) -> list[int]:
-    """Powers of two, and the largest that there is a time for."""
+    """Return powers of two, and the largest batch that has a time."""
     powers = [1 << n for n in range(option.largest_batch.bit_length())]
     return powers if powers[-1] == option.largest_batch else [*powers, option.largest_batch]
 
 
 def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:
-    """Those that no other is better than in dollars, time of a call alone and time of its largest batch.
+    """Return the choices that no other beats in dollars, time of a call alone and time of its largest batch.
 
-    In dollars by one replica at least: that many more the better one may need beside other stages. Of those that are
-    free and equally good, the first stays. On another type that is shared it may be free beside another stage.
+    Better in dollars means cheaper by at least one replica, because the better one may need one more beside other
+    stages. Among equally good free choices the first stays. Choices on different shared types are not compared, because
+    one may be free beside another stage.
     """
 
     def better(one: StageChoice, other: StageChoice) -> bool:

@@ -1,4 +1,4 @@
-"""What a stage may run on: whole instances on demand, or workers on instances that it shares with other stages."""
+"""The options of a stage: whole instances on demand, or workers on instances that it shares with other stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mark.profiling.policy import sigma_of
 
 @dataclass(frozen=True, slots=True)
 class InstanceOption:
-    """An offer as an option of a stage, and the profile that its times are from."""
+    """An offer as an option of a stage, and the profile with its times."""
 
     offer: Offer
     profile: Profile
@@ -26,16 +26,17 @@ class InstanceOption:
 
     @property
     def basis(self) -> Basis:
-        """The weakest of the rows that its times are from."""
+        """The weakest basis of the profile's rows."""
         return weakest(row.basis for row in self.profile.rows)
 
 
 def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
-    """Of a stage resolved as a service: its instance types on demand, the cheapest zone of each; in order of names.
+    """Return the options of a stage resolved as a service: its on-demand types, each in its cheapest zone, by name.
 
     Batches are those of the profile, up to the largest that takes no longer than RT_max. The mean of a batch's time has
-    what a request takes beside the model (`overhead_ms`) once more, during which the worker takes no other: more than
-    it really costs a machine that does both at once. Its spread is the widest that `p99_ms` says of the sizes in use.
+    the time of a request beside the model (`overhead_ms`) once more, during which the worker takes no other batch: more
+    than it really costs a machine that does both at the same time. Its spread is the widest of `p99_ms` over the sizes
+    in use.
     """
     cheapest: dict[str, Offer] = {}
     for offer in sorted(resolved.offers, key=lambda offer: (offer.usd_per_hour, offer.name)):
@@ -52,11 +53,11 @@ def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
 def shared_options(
     offered: Sequence[Sequence[InstanceOption]], without_gpu: Sequence[bool]
 ) -> list[list[InstanceOption]]:
-    """Options of each stage by the worker, in place of whole instances: its instances may have other stages' workers.
+    """Return the options of each stage by the worker instead of whole instances, which may have other stages' workers.
 
-    An instance that `workers` of a stage keep busy has their share of its vCPUs for each; where it has GPUs, and the
-    stage is not `without_gpu`, of its GPUs, and of the vCPUs one a worker at most. `placement_of` has more of it. Types
-    whose vCPUs the catalogue does not say are left as they are.
+    If `workers` of a stage keep an instance busy, each takes its share of the vCPUs; on an instance with GPUs, unless
+    the stage is `without_gpu`, its share of the GPUs, and at most one vCPU. `placement_of` has the details. Types whose
+    vCPUs the catalogue does not say are left as they are.
     """
     processors = [
         one.offer.usd_per_hour / one.offer.vcpu
@@ -72,11 +73,11 @@ def shared_options(
 
 
 def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]) -> tuple[ResolvedService, ...]:
-    """The stages with an offer's price by what all `workers` of the stage take of the instance, for a lower bound.
+    """Return the stages with offers priced by the share of an instance that their `workers` take, for a lower bound.
 
-    What stages that share an instance pay together for its hours is no more than its price, so that a bound of the sum
-    of their bills is one of the bill. Boots cost nothing here, because a worker of one stage may follow that of another
-    on an instance that runs; and burstables are always at full speed, because stages share their credits as well.
+    Stages that share an instance together pay no more for its hours than its price, so that a bound of the sum of their
+    bills is a bound of the bill. Boots cost nothing here, because a worker of one stage may follow that of another on a
+    running instance; and burstables are always at full speed, because stages share their credits as well.
     """
     offers = [offer for stage in stages for offer in stage.offers]
     usd_per_vcpu_hour = min((o.usd_per_hour / o.vcpu for o in offers if o.vcpu and not o.gpus), default=0.0)
@@ -89,7 +90,8 @@ def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]
             return offer
         placement = placement_of(offer, profile, on_processor)
         usd_per_hour = profile.workers * placed_usd_per_hour(placement, usd_per_vcpu_hour)
-        # Where memory has room for fewer than all workers, an instance with all of them still costs no more than it.
+        # If memory has room for fewer than all workers, an instance with all of them still costs no more than its
+        # price.
         return replace(offer, usd_per_hour=min(usd_per_hour, offer.usd_per_hour))
 
     return tuple(

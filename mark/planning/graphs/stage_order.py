@@ -1,4 +1,4 @@
-"""Which stages of a pipeline wait for which, from what single queries showed."""
+"""The order of a pipeline's stages: which wait for which, as single queries showed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from mark.domain.errors import BadInput
 
-Edges = Mapping[tuple[str, str], int]  # (stage, one that waits for it): the line of the first query that shows it
+Edges = Mapping[tuple[str, str], int]  # (stage, a stage that waits for it): the line of the first query that shows it
 _NONE = "no order of the stages suits all queries: "
 
 
 def check_order(edges: Edges, file: str) -> None:
-    """Raises BadInput where no order of the stages suits all queries, with two of them and the lines that say so."""
+    """Raise BadInput if no order of the stages suits all queries, with two of them and the lines that say so."""
     for (before, after), line in edges.items():
         if (other := edges.get((after, before))) is None:
             continue
@@ -27,7 +27,7 @@ def check_order(edges: Edges, file: str) -> None:
     try:
         TopologicalSorter(_predecessors(edges)).prepare()
     except CycleError as error:
-        circle = error.args[1]  # each one before the next
+        circle = error.args[1]  # each stage comes before the next
         said = [_waits(before, after, edges[before, after]) for before, after in pairwise(circle)]
         raise BadInput(_NONE + ", ".join(said), file) from None
 
@@ -37,10 +37,10 @@ def _waits(before: str, after: str, line: int) -> str:
 
 
 def reduced(edges: Iterable[tuple[str, str]], visited: Iterable[frozenset[str]]) -> set[tuple[str, str]]:
-    """The fewest edges from which the order within each visited set follows: its transitive reduction, all together.
+    """Return the fewest edges that give the order within each visited set: the union of their transitive reductions.
 
-    That of the whole graph would be too small: where some queries skip the middle of a -> b -> c, they show only by
-    a -> c that c waits for a. `edges` are without a circle.
+    The reduction of the whole graph would be too small: where some queries skip the middle of a -> b -> c, only a -> c
+    shows that c waits for a. `edges` are acyclic.
     """
     found = set(edges)
     kept: set[tuple[str, str]] = set()
@@ -52,7 +52,7 @@ def reduced(edges: Iterable[tuple[str, str]], visited: Iterable[frozenset[str]])
 
 
 def ancestors(edges: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """By stage of the edges all that it waits for, at once or through others. They are without a circle."""
+    """Return by stage all stages that it waits for, directly or through others. `edges` are acyclic."""
     before = _predecessors(edges)
     found: dict[str, set[str]] = {}
     for stage in TopologicalSorter(before).static_order():

@@ -1,4 +1,4 @@
-"""What to measure of a pipeline: the model of each stage, on the items that the stage really gets."""
+"""The measurements that a pipeline needs: the model of each stage, on the items that the stage really gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mark.models.results import call_with
 from mark.planning.graphs.trace_file import trace_file
 from mark.profiling.measure_server import Profiling
 
-# Of each stage: batches take them in turn. What a sample of a thousand says more is not worth its memory.
+# Items of each stage: batches take them in turn. A thousand would say little more, and cost memory.
 MOST_ITEMS = 256
 
 
@@ -29,12 +29,12 @@ class StageProfiling:
 def stage_profilings(
     config: PipelineConfig, queries: str | None, progress: Callable[[float], None] | None = None
 ) -> list[StageProfiling]:
-    """One for each model, in the order of the file's stages.
+    """Return one measurement for each model, in the order of the file's stages.
 
-    A driver is traced on the file `queries`, and a model measured on what its stages were called with there. Where
-    there is no driver, and of stages that no query visits, a model's own `warmup` or `inputs` have to do. Raises
-    BadInput for a driver without queries, queries without a driver, a model that is no code, and an item that cannot be
-    sent to a worker.
+    A driver is traced on the file `queries`, and a model is measured on the items of its stages' calls. Without a
+    driver, and for stages that no query visits, the model's own `warmup` or `inputs` have to do. Raises BadInput for a
+    driver without queries, queries without a driver, a model that is not code, and an item that cannot be sent to a
+    worker.
     """
     if config.driver is None and queries is not None:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""What stages have time for where no call waits for a worker, by the ways that the queries of a sample take."""
+"""The time left for each stage if no call waits for a worker, by the paths of a sample's queries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mark.planning.graphs.estimate import Choices, QuerySample
 
 
 class SamplePaths:
-    """Which stages the queries of a sample visit together, and within what they are to be answered.
+    """The stages that the queries of a sample visit together, and their time limit.
 
-    `late_allowed` is how many of them may be late.
+    `late_allowed` is the number of queries that may be late.
     """
 
     def __init__(self, pipeline: Pipeline, sample: QuerySample, slo: Slo) -> None:
@@ -26,7 +26,7 @@ class SamplePaths:
         self.late_allowed = math.floor((1.0 - slo.attainment) * len(sample.arrivals_s) + 1e-9)
 
     def visitors(self, stage: int) -> int:
-        """How many queries visit the stage."""
+        """Return how many queries visit the stage."""
         return int(self._queries[self._patterns[:, stage] > 0].sum())
 
     def fast_enough(self, choices: Choices) -> bool:
@@ -35,11 +35,12 @@ class SamplePaths:
         return int(self._queries[path_s > self._slo.rt_max_s + TOLERANCE_S].sum()) <= self.late_allowed
 
     def slack_s(self, stage: int, least_s: Sequence[float]) -> float:
-        """What is left for a stage that is visited where all others take their least time and nothing waits.
+        """Return the time left for a visited stage if all others take their least time and nothing waits.
 
-        RT_max without the rest of the longest path through the stage, of the queries that are quickest beside it.
+        It is RT_max without the rest of the longest path through the stage, for the queries that are quickest beside
+        it.
         """
-        longest_s = sum(least_s) + self._slo.rt_max_s  # a time that no other path reaches makes it the longest
+        longest_s = sum(least_s) + self._slo.rt_max_s  # longer than any other path
         times_s = [longest_s if at == stage else time_s for at, time_s in enumerate(least_s)]
         visits = self._patterns[:, stage] > 0
         rest_s = float(pattern_path_s(self._pipeline, self._patterns[visits], times_s).min()) - longest_s

@@ -1,4 +1,4 @@
-"""A pipeline file and a file of queries: load driver and models, and trace."""
+"""Tracing from a pipeline file and a file of queries: load driver and models, and trace."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def trace_file(
 ) -> PipelineTrace:
     """Run the pipeline's driver with its own models on the queries of a file (JSON Lines).
 
-    `most_items` items of each stage are kept. Models are loaded here, each reference once, and asked for one item at
-    a time. Raises BadInput for a pipeline without a driver, for what cannot be loaded, and as `trace` does.
+    `most_items` items of each stage are kept. Models are loaded here, each reference once, and get one item at a time.
+    Raises BadInput for a pipeline without a driver, for code that cannot be loaded, and as `trace` does.
     """
     sample = read_queries(queries)
     driver = open_driver(config)
@@ -38,7 +38,7 @@ def trace_file(
 
 
 def open_driver(config: PipelineConfig) -> PipelineDriver:
-    """The driver that the file names. Raises BadInput, also where its promise is not the file's."""
+    """Load the driver that the file names. Raises BadInput, also if its promise is not the file's."""
     if config.driver is None:
         raise BadInput("has no driver to trace: its sections [stage.NAME] say the graph", config.source)
     where = f"{config.source} [service]"

@@ -1,4 +1,4 @@
-"""A pipeline whose replicas a tuner changes: every query simulated, dollars counted by seconds."""
+"""A pipeline whose replicas a tuner changes: every query is simulated, and dollars are counted by seconds."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ class TunedRun:
     end_s: float
     arrivals_s: FloatArray  # (N,)
     latency_s: FloatArray  # (N,)
-    step_s: FloatArray  # (T,) when each step was made
-    paid: IntArray  # (T, S) replicas from the step on: those that serve and those that are being activated
+    step_s: FloatArray  # (T,) time of each step
+    paid: IntArray  # (T, S) replicas from the step on, serving or being activated
     active: IntArray  # (T, S) replicas that serve from the step on
     usd: float  # of replicas from `begin_s` to `end_s`
-    usd_per_hour: FloatArray  # (T,) of the replicas that are paid for
+    usd_per_hour: FloatArray  # (T,) of the paid replicas
     stage_usd: FloatArray  # (S,) sums to `usd`
-    paid_s: FloatArray  # (S,) seconds for which replicas are paid, all together
-    calls: IntArray  # (S,) that replicas answered
-    wait_s: FloatArray  # (S,) of all of these together, from ready to start
-    busy_s: FloatArray  # (S,) of all workers together
-    by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: there were no functions
+    paid_s: FloatArray  # (S,) sum over replicas of their paid seconds
+    calls: IntArray  # (S,) answered by replicas
+    wait_s: FloatArray  # (S,) sum over these calls, from ready to start
+    busy_s: FloatArray  # (S,) sum over all workers
+    by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: without functions
     function_usd: float = 0.0
     stage_function_usd: tuple[float, ...] = ()  # sums to `function_usd`
 
     @property
     def total_usd(self) -> float:
-        """Of replicas and functions."""
+        """Dollars of replicas and functions."""
         return self.usd + self.function_usd
 
     def missed(self, slo_s: float) -> BoolArray:
-        """Of each query: was it answered too late? Shape (N,)."""
+        """Return for each query whether it was answered too late: shape (N,)."""
         return np.asarray(self.latency_s > slo_s + TOLERANCE_S)
 
     def miss_share(self, slo_s: float) -> float:
-        """Of all queries those not answered within the SLO; 0 where none came."""
+        """Return the share of the queries that are not answered within the SLO; 0 without queries."""
         return float(np.mean(self.missed(slo_s))) if len(self.arrivals_s) else 0.0
 
     def by_window(self, window_s: float, slo_s: float) -> tuple[FloatArray, FloatArray]:
-        """Queries/s that arrived in each window of that length from `begin_s` on, and the share of them that missed.
+        """Return the queries/s that arrived in each window of that length from `begin_s` on, and their miss share.
 
-        The share is NaN where none came.
+        The share is NaN in a window without queries.
         """
         windows = max(1, math.ceil((self.end_s - self.begin_s) / window_s - 1e-9))
         at = np.minimum(((self.arrivals_s - self.begin_s) / window_s).astype(np.int64), windows - 1)
@@ -89,17 +89,18 @@ def run_tuned(
     functions: Sequence[FunctionUse | None] | None = None,
     alone: Sequence[bool] = (),
 ) -> TunedRun:
-    """Serve the queries that arrive in [begin_s, end_s); the tuner sees those before, too. None: nothing changes.
+    """Serve the queries that arrive in [begin_s, end_s); the tuner also sees earlier ones. None: replicas stay fixed.
 
-    At `begin_s` the planned replicas are active. One that is asked for serves `activation_s` later and is paid from
-    when it was asked for. Of those that go, the last asked for is the first; it takes no further batch, and is paid for
-    as long as its largest batch takes. `seed` is of the times of batches where options have a spread. `functions` are
-    those of the stages, or None: they answer what no replica begins in time (`mark.planning.graphs.stage_functions`),
-    and bridge until one more is active. Stages whose function is `alone` have only the replicas that a tuner asks for:
-    what is late there, or finds no environment, is not answered unless there is one.
+    At `begin_s` the planned replicas are active. A requested replica serves `activation_s` later and is paid from its
+    request on. Replicas leave in reverse order of their requests; a leaving replica takes no further batch, and is paid
+    for as long as its largest batch takes. `seed` is of the times of batches where options have a spread. `functions`
+    are the functions of the stages, or None: they answer calls that no replica begins in time
+    (`mark.planning.graphs.stage_functions`), and bridge until another replica is active. Stages whose function is
+    `alone` have only the replicas that a tuner requests: a call that is late there, or finds no environment, is not
+    answered unless there is a replica.
 
     Raises BadInput where no query arrives, for a step that is not above zero, functions of other stages, and replicas
-    that share instances: what one more of them costs depends on the others.
+    that share instances, because the cost of one more depends on the others.
     """
     for name, choice in zip(pipeline.names, choices, strict=True):
         if choice.beside or choice.option.placement is not None:
@@ -124,7 +125,7 @@ def run_tuned(
     )
     fleets = [_StageFleet(simulated, stage, choice) for stage, choice in enumerate(choices)]
     for fleet, by_itself in zip(fleets, alone or [False] * len(fleets), strict=True):
-        # Where there is a tuner it says at once how many, and a replica that goes then is paid for a batch.
+        # A tuner immediately says how many replicas it wants; one that leaves then is paid for a batch.
         for _ in range(0 if by_itself and tuner is None else fleet.choice.replicas):
             fleet.ask(begin_s, -math.inf)
     state = None if tuner is None else tuner.begin()
@@ -178,12 +179,12 @@ def _carry_out(
 
 @dataclass(slots=True)
 class _StageFleet:
-    """The replicas of one stage, and what was paid for those that are gone."""
+    """The replicas of one stage, and the paid seconds of those that left."""
 
     simulated: PipelineSimulation
     stage: int
     choice: StageChoice
-    held: list[tuple[float, float, list[int]]] = field(default_factory=list)  # asked, ready, numbers of its workers
+    held: list[tuple[float, float, list[int]]] = field(default_factory=list)  # request, ready, numbers of its workers
     gone_s: float = 0.0
     asked: int = 0
 

@@ -1,6 +1,6 @@
 """The tuner of InferLine as printed (SoCC '20, section 5): how many replicas each stage gets while the load moves.
 
-Hardware and batches stay as planned. What the paper leaves open is said where it is decided.
+Hardware and batches stay as planned. Comments name the points that the paper leaves open.
 """
 
 from __future__ import annotations
@@ -16,51 +16,54 @@ from mark.planning.graphs.critical_paths import longest_path_s
 from mark.planning.graphs.envelope import RecentEnvelope, envelope_windows_s, most_within
 from mark.planning.graphs.estimate import Choices, QuerySample
 
-# The tuner scales down after three activations without a change, which the paper takes 5 s for.
+# The tuner scales down after three activations without a change; the paper assumes activations of 5 s.
 STABLE_ACTIVATIONS = 3.0
 STABLE_S = STABLE_ACTIVATIONS * 5.0
-SLACK_S, SLACK_WINDOW_S = 30.0, 5.0  # scaling down looks at the busiest 5 s of the last 30
+SLACK_S, SLACK_WINDOW_S = 30.0, 5.0  # scaling down uses the busiest 5 s of the last 30
 
 Replicas = tuple[int, ...]
 """Of each stage, in the order of the pipeline: those that serve and those that are being activated."""
 
 
 class Tuner(Protocol):
-    """Says how many replicas each stage should have. It reads no clock and keeps nothing but the state it returns."""
+    """The port of a tuner: how many replicas each stage should have. It reads no clock and keeps only the returned
+    state.
+    """
 
     def begin(self) -> Any:
-        """The state before the first step, with the replicas that were planned."""
+        """Return the state before the first step, with the planned replicas."""
 
     def step(self, state: Any, arrivals_s: FloatArray, now_s: float) -> tuple[Replicas, Any]:
-        """Replicas from now on, and the state of the next step.
+        """Return the replicas from now on, and the state of the next step.
 
-        `arrivals_s` are those of all queries until now, ascending, and what was asked for at the step before has been
-        carried out, as far as it is active by now.
+        `arrivals_s` are those of all queries until now, ascending. The request of the step before has been carried out,
+        as far as its replicas are active by now.
         """
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InferLineState:
-    """What the tuner remembers from one step to the next."""
+    """The tuner's memory from one step to the next."""
 
     envelope: RecentEnvelope
     replicas: Replicas
-    changed_s: float | None  # when they last changed; None: the first step is still to come
+    changed_s: float | None  # when the replicas last changed; None before the first step
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InferLineTuner:
-    """Scales up at once where the load outgrows its sample at any time scale, and down when that has been stable.
+    """A tuner that scales up immediately if the load outgrows its sample at any time scale, and down after a stable
+    time.
 
     Up: k = ceil(r s / (mu rho)), where r is the highest of the rates that exceed the sample's. Down, after `stable_s`
     without a change: the same with the highest rate of the last 30 s in windows of 5 s, and the least rho of all
-    stages. The paper does not say what is done where both apply; here nothing goes that scaling up would bring back.
+    stages. The paper does not say which wins if both apply; here no replica leaves that scaling up would bring back.
     """
 
     planned: Replicas
     calls_per_query: FloatArray  # (S,) s: InferLine's scale factors, with fan-out
     calls_per_s: FloatArray  # (S,) mu, of one replica
-    provisioning: FloatArray  # (S,) rho, the planned load of each stage as a share of what it can do
+    provisioning: FloatArray  # (S,) rho, the planned load of each stage as a share of its capacity
     windows_s: FloatArray  # (W,)
     sample_counts: IntArray  # (W,) the sample's envelope
     stable_s: float = STABLE_S
@@ -69,7 +72,7 @@ class InferLineTuner:
     def of(
         cls, pipeline: Pipeline, sample: QuerySample, choices: Choices, stable_s: float = STABLE_S
     ) -> InferLineTuner:
-        """For a configuration planned on this sample."""
+        """Return the tuner of a configuration that was planned on this sample."""
         arrivals_s = np.sort(sample.arrivals_s)
         windows_s = envelope_windows_s(
             longest_path_s(pipeline, [float(choice.option.service_s[choice.batch]) for choice in choices])
@@ -83,7 +86,7 @@ class InferLineTuner:
             calls_per_query,
             calls_per_s,
             # 2018 has k mu, the thesis mu "in its current configuration": the same. A short sample hides a queue that
-            # grows, so that more than all may be planned; that is no slack.
+            # grows, so that the planned load may exceed the capacity; hence the limit of 1.
             np.minimum(1.0, rate * calls_per_query / (np.array(planned) * calls_per_s)),
             windows_s,
             most_within(arrivals_s, windows_s),
@@ -106,7 +109,7 @@ class InferLineTuner:
         return replicas, replace(state, envelope=envelope, replicas=replicas, changed_s=changed_s)
 
     def _excess_rate(self, envelope: RecentEnvelope) -> float:
-        """The highest of the rates (queries/s) that exceed the sample's at their time scale; 0 where none does."""
+        """Return the highest of the rates (queries/s) that exceed the sample's at their time scale; 0 if none does."""
         counts = envelope.counts
         rates = np.where(counts > self.sample_counts, counts / self.windows_s, 0.0)
         return float(rates.max())
@@ -116,19 +119,19 @@ class InferLineTuner:
 
 
 def replicas_for(calls_per_s: FloatArray, each_calls_per_s: FloatArray) -> IntArray:
-    """Replicas that together do `calls_per_s`, of which one does `each_calls_per_s`; one at least, shape (S,)."""
+    """Return the replicas that together serve `calls_per_s`, one each `each_calls_per_s`; at least one, shape (S,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = np.where(calls_per_s > 0.0, calls_per_s / each_calls_per_s, 0.0)
     return np.maximum(1, np.ceil(exact - 1e-9)).astype(np.int64)
 
 
 def _busiest_rate(arrivals_s: FloatArray, now_s: float) -> float:
-    """Of windows of 5 s one after the other, the last of which ends now."""
+    """Return the highest rate in successive windows of 5 s, the last of which ends now."""
     edges_s = now_s - SLACK_WINDOW_S * np.arange(round(SLACK_S / SLACK_WINDOW_S), -1, -1)
     return float(np.diff(np.searchsorted(arrivals_s, edges_s, side="right")).max()) / SLACK_WINDOW_S
 
 
 def _least_positive(shares: FloatArray) -> float:
-    """A stage that the sample never calls has no slack to go by."""
+    """Return the least positive share, because the share of a stage that the sample never calls says nothing."""
     positive = shares[shares > 0.0]
     return float(positive.min()) if len(positive) else 1.0

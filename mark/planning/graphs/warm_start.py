@@ -1,4 +1,4 @@
-"""How a tuner begins: where it would be, had it run before; or later, once it has seen enough to go by."""
+"""The start of a tuner: as if it had run before, or later, once it has seen enough to go by."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mark.planning.graphs.tuner import Replicas, Tuner
 
 @dataclass(frozen=True, slots=True)
 class BegunTuner:
-    """A tuner that goes on from a state that it left."""
+    """A tuner that continues from a state that it left."""
 
     tuner: Tuner
     state: Any
@@ -31,7 +31,7 @@ class BegunTuner:
 
 @dataclass(frozen=True, slots=True)
 class WaitingTuner:
-    """What was planned until `until_s`; from then on what the tuner says, which sees all that came before."""
+    """The planned replicas until `until_s`, then the tuner's, which sees all arrivals from the beginning."""
 
     tuner: Tuner
     planned: Replicas
@@ -48,15 +48,15 @@ class WaitingTuner:
 def led_in(
     choices: Choices, tuner: Tuner, arrivals_s: FloatArray, from_s: float, begin_s: float, step_s: float = STEP_S
 ) -> tuple[Choices, Tuner]:
-    """The choices with the replicas that the tuner has at `begin_s`, had it run since `from_s`; and it from then on.
+    """Return the choices with the tuner's replicas at `begin_s`, had it run since `from_s`, and the tuner from then on.
 
-    `arrivals_s` ascend. Nothing is simulated: tuners see arrivals alone.
+    `arrivals_s` ascend. This runs without simulation, because tuners see arrivals alone.
     """
     state = tuner.begin()
     replicas: Replicas = tuple(choice.replicas for choice in choices)
     for step in range(math.ceil((begin_s - from_s) / step_s - 1e-9)):
         now_s = from_s + step * step_s
         replicas, state = tuner.step(state, arrivals_s[: np.searchsorted(arrivals_s, now_s)], now_s)
-    # A choice has one at least; where there should be none, the tuner says so at its next step.
+    # A choice has at least one replica; if there should be none, the tuner removes it at its next step.
     begun = tuple(replace(choice, replicas=max(1, count)) for choice, count in zip(choices, replicas, strict=True))
     return begun, BegunTuner(tuner, state)

@@ -1,7 +1,7 @@
-"""A pipeline whose instances each serve the whole file: what its controller plans with, by the file alone.
+"""A pipeline whose instances each serve the whole file: its controller's planning input, by the file alone.
 
-The requests are queries. A query calls each stage as often as the file's lineage says, else once; the workers of an
-instance are those that its server gives each stage (`mark.planning.graphs.shared_workers`).
+The requests are queries. A query calls each stage as often as the file's lineage says, else once; an instance has the
+workers that its server gives each stage (`mark.planning.graphs.shared_workers`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from mark.serving.conductor.graph import StageGraph, parts
 
 
 def whole_fleet(config: PipelineConfig, service: ServiceConfig, catalog: Catalog) -> StageGroup:
-    """The stages of `service`, the whole file as one, with the instance types that have room for all of them.
+    """Return the stages of `service`, the whole file as one, with the instance types that have room for all of them.
 
-    Raises BadInput where nothing says how often a query calls a stage, Infeasible where no instance type keeps the
-    promise.
+    Raises BadInput if nothing says how often a query calls a stage, Infeasible if no instance type keeps the promise.
     """
     calls = calls_per_query(config)
     if calls is None:
@@ -50,7 +49,9 @@ def whole_fleet(config: PipelineConfig, service: ServiceConfig, catalog: Catalog
 
 
 def stage_parts_s(config: PipelineConfig, single_s: Sequence[float]) -> list[float]:
-    """Each stage's part of RT_max: its own `slo_ms`, else as its server parts it, by the seconds of one item."""
+    """Return each stage's part of RT_max: its own `slo_ms`, else as its server splits it, by the seconds of one
+    item.
+    """
     graph = None if config.pipeline is None else StageGraph(config.pipeline)
     shares = parts(single_s, graph)
     return [
@@ -62,9 +63,9 @@ def stage_parts_s(config: PipelineConfig, single_s: Sequence[float]) -> list[flo
 def _single_s(
     services: Sequence[ServiceConfig], of_model: Sequence[Mapping[str, Profile]], catalog: Catalog
 ) -> list[float]:
-    """What one item takes in each stage, in the mean of the types that all may have and have a profile on; else 1.
+    """Return the mean time of one item in each stage over the types that all may have and have a profile on; else 1.
 
-    An instance parts RT_max by the times of its own type, of which there may be several.
+    An instance splits RT_max by the times of its own type; a fleet may have several types.
     """
     types = {offer.instance for offer in catalog.offers if all(service.wants(offer) for service in services)}
     found = [[profile_of(profiles, instance) for profiles in of_model] for instance in sorted(types)]

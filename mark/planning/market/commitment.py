@@ -1,7 +1,7 @@
 """How much commitment the use of an offer would have justified: a newsvendor on its duration curve.
 
 The k-th instance is used the share u_k of the time, when at least k run. On demand it costs u_k P an hour on average,
-committed c, whatever it does. u_k falls with k, so all are worth committing to as long as u_k > c / P.
+committed c, used or not. u_k falls with k, so commitments pay for all k with u_k > c / P.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mark.domain.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`count` instances of an offer are worth a commitment of that term; prices are of one instance."""
+    """The advice to commit to `count` instances of an offer for that term; prices are of one instance."""
 
     offer: str
     term: str
@@ -27,22 +27,24 @@ class Advice:
 
     @property
     def pays_above(self) -> float:
-        """The share of the time an instance must be used to be worth its commitment."""
+        """Return the share of the time above which an instance is worth its commitment."""
         return self.committed_usd_per_hour / self.usd_per_hour
 
     @property
     def saved_usd_per_hour(self) -> float:
-        """On average; that it may change the plans, since what is committed runs for nothing more, comes on top."""
+        """Return the average saving. Plans may change and save more, because committed instances run at no further
+        cost.
+        """
         return sum(self.used[: self.count]) * self.usd_per_hour - self.count * self.committed_usd_per_hour
 
 
 def advise(
     running: Mapping[str, FloatArray], usd_per_hour: Mapping[str, float], discounts: Mapping[str, float]
 ) -> tuple[Advice, ...]:
-    """Advice for every offer and term, in order of names and of `discounts`.
+    """Return advice for every offer and term, in order of names and of `discounts`.
 
-    `running`: instances by offer at evenly spaced times, (T,); `usd_per_hour`: its on-demand price, offers without one
-    are left out; `discounts`: share off that price, by term.
+    `running` are instances by offer at evenly spaced times, (T,); `usd_per_hour` are on-demand prices, and offers
+    without one are left out; `discounts` are shares off that price, by term.
     """
     found = []
     for offer in sorted(set(running) & set(usd_per_hour)):

@@ -1,4 +1,4 @@
-"""Offers that will do as well as a planned one, so that a cloud may choose among several pools in one launch."""
+"""Offers that serve as well as a planned one, so that a cloud may choose among several pools in one launch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from mark.domain.service import ResolvedService
 
-# Of the price of the planned offer. What is dearer is the planner's to weigh.
+# A share of the planned offer's price. Choosing dearer offers is left to the planner.
 DEARER = 0.05
 # EC2 takes 300 pools a call; from about ten on a deeper choice changes little.
 MOST = 10
 
 
 def near_equal(resolved: ResolvedService) -> Mapping[str, tuple[str, ...]]:
-    """For each offer the names of those in its market that hold at least its load for at most `DEARER` more.
+    """Return for each offer the names of those in its market that hold at least its load for at most `DEARER` more.
 
-    Ordered by price for the load that they hold; names end ties. `MOST` at most. Of burstables only the same type in
-    other zones: credits are not capacity.
+    At most `MOST` names, ordered by price for the load that they hold, then by name. Burstables get only the same type
+    in other zones, because credits are not capacity.
     """
     pairs = list(zip(resolved.offers, resolved.candidates, strict=True))
 

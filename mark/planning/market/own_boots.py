@@ -1,4 +1,4 @@
-"""How long own boots take, measured against the catalogue.
+"""The service's own boot times, measured against the catalogue.
 
 The catalogue's boot times are those of some model on some day. Each boot of the service itself says more: its time over
 the catalogue's mean is a ratio, and the mean of these ratios, in which the catalogue counts as `PRIOR` boots with the
@@ -15,8 +15,8 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.offer import Delay
 
 PRIOR = 20.0
-MOST = 100.0  # boots that count: older ones fade, so that a new image or model is learned
-LEAST_RATIO, MOST_RATIO = 0.2, 5.0  # an instance that was rebooted by its cloud shows no boot time
+MOST = 100.0  # boots that count: older ones fade, so that the law follows a new image or model
+LEAST_RATIO, MOST_RATIO = 0.2, 5.0  # limits, because an instance that its cloud rebooted shows no boot time
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class OwnBoots:
 
     @property
     def scale(self) -> float:
-        """Return what the catalogue's boot times are multiplied by."""
+        """Return the factor on the catalogue's boot times."""
         return (PRIOR + self.ratios) / (PRIOR + self.count)
 
     def seen(self, instances: Iterable[Instance], boots: Mapping[str, Delay], resumed: bool) -> OwnBoots:
-        """Return the memory with the boots that were over since, or with the resumes if `resumed`.
+        """Return the memory with the boots that ended since, or with the resumes if `resumed`.
 
-        `boots` are the catalogue's, by offer. Certain ones are not measured, and instances of the first fleet, which
-        were ready at once, have no boot time.
+        `boots` are the catalogue's, by offer. Certain boots are not measured, and instances of the first fleet, which
+        were ready immediately, have no boot time.
         """
         ready_s, count, ratios = self.ready_s, self.count, self.ratios
         for i in instances:

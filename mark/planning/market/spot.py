@@ -1,11 +1,11 @@
-"""Spot: what is believed about it, what it costs in expectation, how it is spread, and what stands by for it.
+"""Spot: the belief about its market, its expected cost, how it is spread, and the standbys for it.
 
 Everything here is pure. The controller keeps a `Belief` per offer and hands all of them to the planner, which buys at
 
     price + interruptions per hour x cost of one,                                                     (`SpotTerms`)
 
-and only what is believed to be there, spread over what is equally good. What was interrupted is replaced with spares,
-since boots take their chance, and bridged by standbys.
+and only offers that it believes to have capacity, spread over equally good ones. Interrupted instances are replaced
+with spares, because boot times vary, and bridged by standbys.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from mark.domain.plan import Plan, Target
 _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0
 
-LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes those it has
-# What was expected before counts as much as this many hours of watching: the catalogue has the mean of a month and a
-# region, and interruptions come in clusters.
+LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes its own
+# In the belief the catalogue counts as these hours of watching: it has the mean of a month and a region, and
+# interruptions come in clusters.
 PRIOR_H = 2.0
-HALF_LIFE_H = 6.0  # what was seen counts half after this many hours
-# A stopped standby's, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since 2020-12.
+HALF_LIFE_H = 6.0  # hours after which an observation counts half
+# Price of a stopped standby's disk, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since
+# 2020-12.
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
-USUAL_LOSS = 4  # instances that are taken at a time, where one has to be assumed
-NEAR = 0.05  # offers that differ by less in price and in capacity are as good as equal
-STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within this many hours
+USUAL_LOSS = 4  # instances that are lost together, where the number is not known
+NEAR = 0.05  # offers whose price and capacity differ by less count as equal
+STANDBY_PAYS_H = 24.0  # hours within which a standby must pay for being set up
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What was seen of one offer.
+    """Observations of one offer.
 
-    `held_h` are hours in which some of it was held, `losses` interruptions in units of all that was held then: a wave
-    that takes three of four counts 0.75. Instances of one offer fall together, so ten of them are one witness, not ten.
-    Both fade (`HALF_LIFE_H`) up to `at_s`. `refusals` are those in a row; before `until_s` it is not to be had.
-    `lost_s`: when some was interrupted last.
+    `held_h` are hours in which some instance of it was held, `losses` interruptions as a share of the instances held
+    then: a wave that takes three of four counts 0.75. Instances of one offer fall together, so ten of them are one
+    witness, not ten. Both fade (`HALF_LIFE_H`) up to `at_s`. `refusals` came in a row; before `until_s` the offer has
+    no capacity. `lost_s` is the time of the last interruption.
     """
 
     at_s: float = 0.0
@@ -58,32 +59,37 @@ class Belief:
     lost_s: float = -math.inf
 
     def rate_per_hour(self, prior_per_hour: float) -> float:
-        """Interruptions per hour: a gamma prior worth `PRIOR_H` of watching, Poisson observations."""
+        """Return the interruptions per hour: a gamma prior worth `PRIOR_H` of watching, Poisson observations."""
         return (PRIOR_H * prior_per_hour + self.losses) / (PRIOR_H + self.held_h)
 
     def watched(self, now_s: float, held: bool) -> Belief:
-        """Up to `now_s`; `held`: was some of it there since `at_s`?"""
+        """Return the belief at `now_s`; `held`: was some instance there since `at_s`?"""
         passed_h = max(0.0, now_s - self.at_s) / 3600.0
         fading = 0.5 ** (passed_h / HALF_LIFE_H)
         held_h = self.held_h * fading + (passed_h if held else 0.0)
         return replace(self, at_s=max(now_s, self.at_s), held_h=held_h, losses=self.losses * fading)
 
     def interrupted(self, now_s: float, share: float) -> Belief:
-        """`share` of what was held got a notice; the market has just taken it, so it sells none for a while."""
+        """Count notices for a `share` of the held instances; the market has just taken them, so it sells none for a
+        while.
+        """
         return replace(self, losses=self.losses + share, until_s=max(self.until_s, now_s + OFFER.first_s), lost_s=now_s)
 
     def refused(self, now_s: float) -> Belief:
-        """A launch got less than it asked for."""
+        """Count a launch that got less than it asked for."""
         refusals = min(self.refusals + 1, 32)
         return replace(self, refusals=refusals, until_s=now_s + OFFER.pause_s(refusals))
 
     def not_ahead(self, now_s: float) -> Belief:
-        """As another process kept it: by a clock that was ahead, it would be put off for as much longer."""
+        """Return the belief without times after `now_s`, which another process with a fast clock may have stored.
+
+        Otherwise the offer would be put off for as much longer.
+        """
         until_s = OFFER.not_ahead(self.until_s, now_s)
         return replace(self, at_s=min(self.at_s, now_s), until_s=until_s, lost_s=min(self.lost_s, now_s))
 
     def sold(self) -> Belief:
-        """A launch got all that it asked for."""
+        """Count a launch that got all that it asked for."""
         return replace(self, refusals=0, until_s=-math.inf)
 
 
@@ -91,7 +97,7 @@ UNKNOWN = Belief()
 
 
 def _mean(beliefs: Sequence[Belief]) -> Belief:
-    """What those that were held went through, on average."""
+    """Return the average observations of the offers that were held."""
     held = [b for b in beliefs if b.held_h > 0.0]
     if not held:
         return UNKNOWN
@@ -99,7 +105,7 @@ def _mean(beliefs: Sequence[Belief]) -> Belief:
 
 
 def beyond_s(delay: Delay, free_s: float) -> float:
-    """E[(delay - free)+], seconds by which a lognormal delay is expected to exceed `free_s` (Black-Scholes)."""
+    """Return E[(delay - free)+], seconds by which a lognormal delay is expected to exceed `free_s` (Black-Scholes)."""
     if free_s <= 0.0 or delay.sigma == 0.0:
         return max(0.0, delay.mean_s - free_s)
     above = math.log(delay.mean_s / free_s) / delay.sigma + delay.sigma / 2.0
@@ -107,17 +113,17 @@ def beyond_s(delay: Delay, free_s: float) -> float:
 
 
 def boot_usd(offer: Offer) -> float:
-    """What is paid for an instance before it serves."""
+    """Return the dollars paid for an instance before it serves."""
     return offer.usd_per_s * max(0.0, offer.boot.mean_s - UNBILLED_PENDING_S)
 
 
 @lru_cache(maxsize=1024)
 def replacing(need: int, boot: Delay, usd_per_s: float, missing_usd_per_s: float) -> tuple[int, float]:
-    """How many more to launch than the `need` that were interrupted, and what replacing these costs, in dollars.
+    """Return how many instances to launch beyond the `need` interrupted ones, and the dollars of replacing these.
 
-    Boots take their chance, and the first `need` to be ready count: the others are ended then. Every second that one
-    of them comes later than the doomed one leaves costs `missing_usd_per_s`; `usd_per_s` is an instance's price. Two
-    more for one are enough, whatever a miss costs.
+    Boot times vary, and the first `need` to be ready count: the others are terminated then. Every second by which one
+    of these comes later than the doomed one leaves costs `missing_usd_per_s`; `usd_per_s` is an instance's price. Two
+    more for each are enough, whatever a miss costs.
     """
     ready_s = np.array([boot.at(_NORMAL.inv_cdf(u)) for u in _QUANTILES])
     missing_s = np.maximum(0.0, ready_s - INTERRUPTION_NOTICE_S + LEAVE_S)
@@ -135,7 +141,7 @@ def replacing(need: int, boot: Delay, usd_per_s: float, missing_usd_per_s: float
 
 
 def _order_statistics(first: int, count: int) -> FloatArray:
-    """Chance of each quantile for the first to the `first`-th of `count` draws: (first, quantiles).
+    """Return the chance of each quantile for the first to the `first`-th of `count` draws: (first, quantiles).
 
     The i-th of n uniform draws has the density n x (chance of i - 1 successes in n - 1 trials).
     """
@@ -147,9 +153,9 @@ def _order_statistics(first: int, count: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class SpotTerms:
-    """What offers are believed to cost and whether they can be had; arrays are (offers,), then (pools,)."""
+    """Believed prices and availability of offers; arrays are (offers,), then (pools,)."""
 
-    offer_usd_per_hour: FloatArray  # the chance of interruptions included
+    offer_usd_per_hour: FloatArray  # including the chance of interruptions
     interruptions_per_hour: FloatArray
     can_be_had: BoolArray
     usd_per_hour: FloatArray  # of the member that would be bought next
@@ -157,10 +163,10 @@ class SpotTerms:
 
 
 class Pools:
-    """Offers by pool: spot offers that are as good as equal (zones, and types that differ by less than `NEAR`) are one.
+    """Offers by pool: spot offers that count as equal (zones, and types that differ by less than `NEAR`) form one pool.
 
-    `usable_rps[i]` belongs to `offers[i]`. A pool is planned as its first member, the cheapest; which of its members
-    is bought is decided by `spread`.
+    `usable_rps[i]` belongs to `offers[i]`. A pool is planned as its first member, the cheapest; `spread` decides which
+    members are bought.
     """
 
     def __init__(self, offers: Sequence[Offer], usable_rps: Sequence[float]) -> None:
@@ -176,17 +182,18 @@ class Pools:
         self._instead = tuple(other or o for other, o in zip(same, self.offers, strict=True))
 
     def count(self, live: Mapping[str, int]) -> IntArray:
-        """Instances by pool, from instances by offer name."""
+        """Return instances by pool, from instances by offer name."""
         return np.array([sum(live.get(self.offers[i].name, 0) for i in m) for m in self.members], dtype=np.int64)
 
     def terms(self, beliefs: Mapping[str, Belief], now_s: float, usd_per_overflow: float) -> SpotTerms:
-        """One interruption costs its share of replacing what is lost with it, and the boot of what is bought on return.
+        """Price each offer with its interruptions, and tell which can be had.
 
-        Spot that is expected to be dearer than the same type on demand counts as not to be had. In a zone where two
-        spot types are put off no other is asked for: it is the zone that has none.
+        An interruption costs its share of replacing all that is lost with it, and the boot of the instance bought on
+        return. Spot that is expected to be dearer than the same type on demand counts as unavailable. In a zone where
+        two spot types are put off no other is requested, because the zone is short of capacity.
         """
         known = [beliefs.get(o.name, UNKNOWN) for o in self.offers]
-        # Waves pass over types and zones: what offers went through on average is the prior of each.
+        # Waves pass over types and zones, so the average over all offers is the prior of each.
         market = _mean([b for b, is_spot in zip(known, self._is_spot, strict=True) if is_spot])
         priors = [market.rate_per_hour(o.interruptions_per_hour) for o in self.offers]
         rate = np.array([b.rate_per_hour(prior) for b, prior in zip(known, priors, strict=True)])
@@ -202,7 +209,7 @@ class Pools:
         return SpotTerms(usd, rate, there, usd[best], there[best])
 
     def spares(self, need: IntArray, usd_per_overflow: float) -> IntArray:
-        """How many more than `need` to launch by pool, where that capacity is missing until they are ready."""
+        """Return how many more than `need` to launch by pool, if that capacity is missing until they are ready."""
         spares = np.zeros_like(need)
         for k in np.flatnonzero(need):
             i = self.first[k]
@@ -217,10 +224,10 @@ class Pools:
         return usd / USUAL_LOSS + boot_usd(self.offers[i])
 
     def spread(self, counts: IntArray, live: Mapping[str, int], terms: SpotTerms) -> dict[str, int]:
-        """Counts by pool as counts by offer name, so that no wave takes more than it must.
+        """Return counts by offer name for counts by pool, spread so that a wave takes as little as possible.
 
-        What runs stays. More goes, one by one, to the member with the fewest, of those that can be had and are as
-        cheap as the cheapest; less is taken from where there are most. Equal ones: in order of name.
+        Running instances stay. New ones go, one by one, to the member with the fewest, among the available members that
+        are as cheap as the cheapest; surplus ones are taken from the member with the most. Ties are broken by name.
         """
         usd = terms.offer_usd_per_hour
         result: dict[str, int] = {}
@@ -238,10 +245,10 @@ class Pools:
 
 
 def without_spares(plan: Plan, ready: Mapping[str, int], capacity_rps: Mapping[str, float]) -> Plan:
-    """The plan without the spares that are not needed any more, now that `ready` instances are ready, by offer.
+    """Return the plan without surplus spares, now that `ready` instances are ready, by offer.
 
-    Spares of an offer of which something wanted is not ready stay, for they may be ready first; others stay as far as
-    they make up for what is not ready elsewhere.
+    Spares of an offer that still has wanted instances booting stay, because they may be ready first; other spares stay
+    as far as they replace capacity that is not ready elsewhere.
     """
     coming = {t.offer: max(0, t.count - t.spare - ready.get(t.offer, 0)) for t in plan.targets}
     coming_rps = sum(count * capacity_rps[offer] for offer, count in coming.items())
@@ -256,10 +263,12 @@ def without_spares(plan: Plan, ready: Mapping[str, int], capacity_rps: Mapping[s
 
 
 def within(wanted: IntArray, live: IntArray, usd_per_hour: FloatArray, room: int, room_usd_per_hour: float) -> IntArray:
-    """`wanted` with no more launches, in the order of pools, than there is room for beside what lives."""
+    """Return `wanted` with launches, in the order of pools, cut to the room that the limits leave beside live
+    instances.
+    """
     counts = np.minimum(wanted, live)
     for i in np.flatnonzero(wanted > live):
-        # 1e-9: a budget of exactly ten instances must hold ten.
+        # 1e-9, because a budget of exactly ten instances must hold ten.
         by_price = math.floor(max(0.0, min(1e9, room_usd_per_hour / float(usd_per_hour[i]))) + 1e-9)
         launches = max(0, min(int(wanted[i] - live[i]), room, by_price))
         counts[i] += launches
@@ -278,20 +287,20 @@ def planned_standbys(
     *,
     first: bool,
 ) -> tuple[Target, ...]:
-    """Stopped burstables that pay for waiting.
+    """Return the stopped burstables that pay for waiting.
 
-    `burstables`: offer and capacity; `boot`: of what replaces spot; `at_risk`: by spot offer, the capacity of all its
-    instances and its interruptions per hour. A standby is resumed at the notice and serves while the replacement boots
-    on. So one saves, a wave,
+    `burstables`: offer and capacity; `boot`: of the instances that replace spot; `at_risk`: by spot offer, the capacity
+    of all its instances and its interruptions per hour. A standby is resumed at the notice and serves while the
+    replacement still boots. So in each wave a standby saves
 
         capacity x (boot beyond notice and resume) x (price of an overflow) - price x (boot - 20 s)
 
-    and costs its boot once and its disk by the hour. There are enough for everything that is at risk so often that they
-    pay: as the series show, a wave may take all zones at once. But AWS grants launch credits to a limited number of
-    starts a day, whatever their size, and setting up is one: so taken is the type of which one saves most, and no more
-    are set up than a day's waves leave credits for. Those that are `there`, by offer, stay as long as an hour on the
-    disk costs no more than setting them up again, for spot that was taken away may come back. The `first` fleet's are
-    set up for nothing, like all of it.
+    and costs its boot once and its disk by the hour. Standbys cover all capacity that is at risk often enough for them
+    to pay: as the series show, a wave may take all zones together. But AWS grants launch credits to a limited number of
+    starts a day, whatever their size, and setting up is one of these: so the type that saves most is taken, and no more
+    are set up than a day's waves leave credits for. Standbys that are `there`, by offer, stay as long as an hour on the
+    disk costs no more than setting them up again, because spot that was taken away may come back. Those of the `first`
+    fleet are set up free of charge, like all of it.
     """
 
     def saved_usd(burstable: tuple[Offer, float]) -> float:
@@ -322,7 +331,7 @@ def planned_standbys(
 
 
 def _pools(offers: Sequence[Offer], usable_rps: Sequence[float]) -> tuple[tuple[int, ...], ...]:
-    """Indices by pool, each cheapest first, pools in the order of their first member by name."""
+    """Return indices by pool, each cheapest first, pools in the order of their first member by name."""
     left = sorted(range(len(offers)), key=lambda i: (offers[i].usd_per_hour, offers[i].name))
     found = []
     while left:

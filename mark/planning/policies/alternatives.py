@@ -1,10 +1,10 @@
-"""What a decision was weighed against: the load that was believed, and what other fleets would cost.
+"""The alternatives of a decision: the believed load, and the cost of other fleets.
 
-A fleet is priced as `mark` prices it, whichever policy planned it. Instances are stacked, what runs at the bottom, then
-the cheapest request/s first; each serves what its place in the stack brings (`served_load`) and is kept as long as that
-pays, those that run for a minute at least, new ones from when they are ready. What is replaced leaves
-when its replacement is ready. What no instance serves overflows. All of it over the planner's horizon of some minutes,
-as dollars an hour.
+A fleet is priced as `mark` prices it, whichever policy planned it. Instances are stacked: running ones at the bottom,
+then the cheapest request/s first. Each serves the load at its place in the stack (`served_load`) and is kept as long as
+that pays: running ones at least for a minute, new ones from when they are ready. A replaced instance leaves when its
+replacement is ready. Load without an instance overflows. All this is over the planner's horizon of some minutes, as
+dollars an hour.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ class LoadBelief:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A fleet by offer and what it is expected to cost, averaged over the horizon.
+    """A fleet by offer and its expected cost, averaged over the horizon.
 
-    `capacity_rps` is of all its instances, `overflow_rps` what they leave over of the
-    load that is believed, the median weighed as the plan weighs it (`OverflowPrice`). Committed instances cost nothing
-    here.
+    `capacity_rps` is of all its instances; `overflow_rps` is the believed load that they leave over, the median weighed
+    as the plan weighs it (`OverflowPrice`). Committed instances cost nothing here.
     """
 
     label: str
@@ -73,7 +72,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A decision beside its alternatives, cheapest first. `overflow` says what overflow becomes and is priced as."""
+    """A decision beside its alternatives, cheapest first. `overflow` says how overflow ends and is priced."""
 
     belief: LoadBelief
     over_s: float
@@ -83,12 +82,12 @@ class Weighed:
 
     @property
     def saved_usd_per_hour(self) -> float | None:
-        """Expected saving against the best alternative; below zero where that looks cheaper."""
+        """Expected saving against the best alternative; below zero if that looks cheaper."""
         return self.alternatives[0].usd_per_hour - self.chosen.usd_per_hour if self.alternatives else None
 
     @property
     def saved_against_kept_usd_per_hour(self) -> float | None:
-        """The same against leaving the fleet as it is; None where that is what was chosen, or nothing runs."""
+        """Saving against leaving the fleet as it is; None if that was chosen, or no instance runs."""
         kept = next((one for one in self.alternatives if one.label == KEPT), None)
         return None if kept is None else kept.usd_per_hour - self.chosen.usd_per_hour
 
@@ -105,11 +104,11 @@ class Weighed:
 
 
 def weigh(plan: Plan, context: PlanningContext) -> Weighed | None:
-    """The plan and its alternatives, priced with the belief it was made from; None without a forecast or offers.
+    """Return the plan and its alternatives, priced with the belief it was made from; None without a forecast or offers.
 
-    Alternatives: the fleet as it is, one more and one fewer of what was chosen, one more of the cheapest request/s,
-    the best fleet of every single offer that can be had (of zones the cheapest), all of them within the service's
-    limits, and functions alone where they are in time.
+    Alternatives: the fleet as it is, one more and one fewer of each chosen offer, one more of the cheapest request/s,
+    the best fleet of every single available offer (in its cheapest zone), all of them within the service's limits, and
+    functions alone if they are in time.
     """
     if context.forecast is None or not context.resolved.offers:
         return None
@@ -117,7 +116,7 @@ def weigh(plan: Plan, context: PlanningContext) -> Weighed | None:
 
 
 class _Scales:
-    """Prices fleets in one situation. An offer is a place in `self._names`."""
+    """The prices of fleets in one situation. An offer is a place in `self._names`."""
 
     def __init__(self, context: PlanningContext, plan: Plan) -> None:
         assert context.forecast is not None
@@ -135,25 +134,25 @@ class _Scales:
         price, self._saved = at_price(resolved, lateness, served_load(self._forecast, lateness), usd_per_miss)
         self._lateness, self._allowed_late = lateness, 1.0 - resolved.slo.attainment
         self._overflow_price, self._usd_per_overflow = price, price.usd
-        # What a request may be worth to a fleet: a call, or, of those that functions may not take, a refusal.
+        # The worth of a request to a fleet: a call, or, beyond the functions' limit, a refusal.
         self._worths_usd = (price.usd,) if math.isinf(price.capped_rps) else (price.usd, price.refused_usd)
         self._steps = self._saved.steps
-        # Where nothing was counted the highest level serves (nearly) everything.
+        # If late shares were not counted the highest level serves (nearly) everything.
         counted = lateness.shares is not None
         self._most_served = float(self._saved.load[-1] if counted else self._saved.served[-1, -1])
-        # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
+        # A function call, or a miss as the planner prices it: neutrally for an interruption, by the budget for a fleet.
         pools = Pools(self._offers, list(self._usable_rps))
         terms = pools.terms(context.beliefs, context.now_s, shed_usd(resolved, neutral_usd(resolved, steady)))
         self._functions_in_time = resolved.functions_in_time
         self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
-        # How many burstables may be started is the planner's to know: they are no alternative.
+        # Only the planner knows how many burstables may be started, so they are left out.
         self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
         self._boot_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
         self._committed = [resolved.committed.get(name, 0) for name in self._names]
         self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         self._most = resolved.service.max_instances
-        self._most_usd_per_hour = resolved.service.max_usd_per_hour * (1.0 + 1e-9)  # rounding forbids nothing
+        self._most_usd_per_hour = resolved.service.max_usd_per_hour * (1.0 + 1e-9)  # so that rounding forbids no fleet
         self._first = context.first
         live = context.fleet.live()
         self._running = [live[name] for name in self._names]
@@ -175,7 +174,7 @@ class _Scales:
                     if change > 0 and not self._allowed(counts):
                         continue
                     found.setdefault(tuple(counts), self._priced(f"one {name} {word}", counts))
-        # Zones differ in price only: the cheapest that can be had of a type and market stands for all.
+        # Zones differ in price only: the cheapest available offer of a type and market stands for all.
         kinds = {(self._offers[i].instance, self._offers[i].market): i for i in reversed(self._order)}
         for i in sorted(i for i in kinds.values() if self._can_be_had[i]):
             for worth_usd in self._worths_usd:
@@ -192,7 +191,9 @@ class _Scales:
         )
 
     def _belief(self, plan: Plan) -> LoadBelief:
-        """Read where a launch of this plan would begin to serve; for a first fleet in the coming minute."""
+        """Return the belief for the time when a launch of this plan would begin to serve; for a first fleet, the coming
+        minute.
+        """
         launched = [
             int(self._boot_steps[i])
             for i, name in enumerate(self._names)
@@ -207,13 +208,15 @@ class _Scales:
         )
 
     def _priced(self, label: str, counts: list[int]) -> Alternative:
-        """A fleet over the horizon: what it has too much of is ended when what replaces it serves, or at once."""
+        """Price a fleet over the horizon: surplus instances leave when their replacement serves, or immediately without
+        one.
+        """
         leaving = [max(0, runs - n) for runs, n in zip(self._running, counts, strict=True)]
         replaces = any(n > runs for runs, n in zip(self._running, counts, strict=True))
         staying = [min(runs, n) for runs, n in zip(self._running, counts, strict=True)]
         new = [max(0, n - runs) for runs, n in zip(self._running, counts, strict=True)]
         best = self._totals(staying, leaving if replaces else [0] * len(counts), new)
-        # A plan may hold on to instances only until others replace them; it does not say which.
+        # A plan may hold instances only until others replace them, without saying which.
         while replaces:
             fewer = [
                 ([n - (j == i) for j, n in enumerate(staying)], [n + (j == i) for j, n in enumerate(leaving)])
@@ -240,7 +243,7 @@ class _Scales:
         )
 
     def _totals(self, staying: list[int], leaving: list[int], new: list[int]) -> tuple[float, float, float, float]:
-        """(all dollars, of instances, of launches, overflow in requests/s) over the horizon."""
+        """Return (all dollars, of instances, of launches, overflow in requests/s) over the horizon."""
         stack = [(i, _STAYS, k) for i in self._order for k in range(staying[i])]
         stack += [(i, _LEAVES, staying[i] + k) for i in self._order for k in range(leaving[i])]
         stack += [(i, _NEW, staying[i] + k) for i in self._order for k in range(new[i])]
@@ -258,11 +261,11 @@ class _Scales:
     def _stacked(
         self, stack: list[tuple[int, int, int]], worth_usd: float
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Running dollars, launch dollars and requests/s-steps served, by place in the stack, lowest first.
+        """Return running dollars, launch dollars and requests/s-steps served, by place in the stack, lowest first.
 
-        A place is (offer, `_STAYS` | `_LEAVES` | `_NEW`, number among its offer's); up to the committed number it is
-        free, and held as long as what it serves, at `worth_usd` a request, is worth more than it costs. Until all that
-        is new is ready, what leaves lies above what stays; then what is new does.
+        A place is (offer, `_STAYS` | `_LEAVES` | `_NEW`, number among its offer's). It is free up to the committed
+        number, and held as long as its requests, at `worth_usd` each, are worth more than it costs. Until all new
+        instances are ready, leaving ones lie above staying ones; then new ones do.
         """
         if not stack:
             return np.zeros(0), np.zeros(0), np.zeros(0)
@@ -281,7 +284,8 @@ class _Scales:
         usd_per_step = np.where(paid, self._usd_per_step[offer], 0.0)
         kept = steps - ready[:, None]
         worth = STEP_S * worth_usd * served - usd_per_step[:, None] * kept
-        # What runs stays for a minute at least, what leaves until it is replaced; what is new, not even once.
+        # Running instances stay at least for a minute, leaving ones until they are replaced; new ones may leave as soon
+        # as they are ready.
         least = np.where(kind == _NEW, ready, np.where(kind == _LEAVES, swapped, 1))[:, None]
         most = np.where(kind == _LEAVES, swapped, self._steps)[:, None]
         last = np.argmax(np.where((steps >= least) & (steps <= most), worth, -np.inf), axis=1)
@@ -289,7 +293,7 @@ class _Scales:
         return usd_per_step * (last - ready), launches_usd, served[np.arange(len(stack)), last]
 
     def _between(self, size_rps: FloatArray) -> FloatArray:
-        """Served by each of the instances on top of each other, by number of steps; those of size 0 take no place."""
+        """Return the load served by each instance of the stack, by number of steps; size 0 takes no place."""
         tops = np.cumsum(size_rps)
         return self._saved.between(tops - size_rps, tops)
 
@@ -297,7 +301,7 @@ class _Scales:
         return sum(counts) <= self._most and float(np.dot(counts, self._listed_usd_per_hour)) <= self._most_usd_per_hour
 
     def _best_of(self, i: int, worth_usd: float) -> list[int]:
-        """The best fleet of one offer alone, where a request is worth so much."""
+        """Return the best fleet of one offer alone, if a request is worth so much."""
         top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
         by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
         most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))

@@ -1,4 +1,4 @@
-"""`as-is`: the autoscaler the user runs today, from `[policy]` of the service file: a bill to check against theirs."""
+"""`as-is`: the user's present autoscaler, from `[policy]` of the service file: a bill to check against theirs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RAY_ONGOING = 2.0  # AutoscalingConfig: target_ongoing_requests
 
 
 def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
-    """The user's own policy; raises BadInput when the service file has none or it cannot be simulated."""
+    """Return the user's own policy; raises BadInput if the service file lacks it or it cannot be simulated."""
     own = resolved.service.as_is
     if own is None:
         where = resolved.service.source or resolved.service.name
@@ -59,7 +59,7 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
 
 
 def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> PodScaler:
-    """The user's HPA, KEDA, Knative or Ray Serve on their type. Raises BadInput."""
+    """Return the user's HPA, KEDA, Knative or Ray Serve on their type. Raises BadInput."""
     offer, able = offer_named(own.instance, resolved)
     settings = SETTINGS[own.kind]() if own.settings is None else own.settings
     rule: Rule
@@ -96,13 +96,13 @@ def _pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> 
     scaler = pod_scaler(own, resolved, evaluated)
     altered = without_functions(resolved, [offer_named(own.instance, resolved)])
     if altered.service.routing not in COUNTS_IN_FLIGHT:
-        # Requests in flight are what these scalers look at, and their own balancers, too.
+        # These scalers and their own balancers look at requests in flight.
         altered = replace(altered, service=replace(altered.service, routing=COUNTS_IN_FLIGHT[0]))
     return Policy(scaler, altered, bouncers=False, every_s=scaler.rule.every_s)
 
 
 def _endpoint(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
-    """SageMaker with the user's own type, target (requests per instance and minute), bounds and cool-downs."""
+    """Return SageMaker with the user's own type, target (requests per instance and minute), bounds and cool-downs."""
     instance = own.instance if own.instance.startswith("ml.") else f"ml.{own.instance}"
     policy = sagemaker_policy(resolved, instance, False, evaluated, AS_IS)
     tracker = policy.planner
@@ -123,7 +123,7 @@ def _endpoint(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Po
 
 
 def cpu(capacity_rps: float) -> Metric:
-    """Busy share of the instances in service; where it is not measured, what the load makes of them. It ends at one."""
+    """Return the busy share of the instances in service, at most one; if it is not measured, load over capacity."""
 
     def metric(context: PlanningContext, offer: str, in_service: int) -> float | None:
         if in_service == 0:

@@ -1,20 +1,20 @@
-"""Burstables that carry load as long as their CPU credits last; then they are drained, and may be started anew.
+"""Burstables that carry load as long as their CPU credits last; then they are drained, and new ones may be started.
 
 An instance at full use spends v credits a minute (one by each vCPU) and earns e; with c of them it lasts
 
     life(c) = c / (v - e)      minutes at full speed                                                            (1)
 
-so one that is started with L launch credits costs price + launch / life(L) a minute: its own price and its renewal.
+so an instance started with L launch credits costs price + launch / life(L) a minute: its own price and its renewal.
 Less use lets it last longer; full use is the safe reading. Launch credits are granted to `STARTS_PER_DAY` starts in any
-24 hours. They are paced by a bucket of `RESERVE` starts that fills again with the others of a day: after the starts
-t_1 < ... < t_n of the last 24 hours
+24 hours. They are paced by a bucket of `RESERVE` starts that fills again with the others of a day: after the starts t_1
+< ... < t_n of the last 24 hours
 
     left(t) = min(RESERVE, min_k RESERVE + (STARTS_PER_DAY - RESERVE) (t - t_k) / 24 h - (n - k + 1))          (2)
 
 may be made at t, never more than a day allows. So (STARTS_PER_DAY - RESERVE) life(L) / 24 h instances run all the time
-where that pays (2.3 t2.medium), and `RESERVE` more of them meet a surge after a time of little load.
+if that pays (2.3 t2.medium), and `RESERVE` more of them meet a surge after a time of little load.
 
-Where spot is sold burstables stand by only: it costs as little a request, and each start may bridge an interruption.
+Where spot is sold burstables stand by only: spot costs as little a request, and each start may bridge an interruption.
 Types that go on at a price without credits (unlimited mode) get none at the launch and carry nothing.
 """
 
@@ -36,12 +36,12 @@ from mark.planning.market.spot import boot_usd
 from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program
 
-RESERVE = 10  # starts: what a bucket holds
+RESERVE = 10  # starts in a full bucket
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A burstable of the last 24 hours: when it was started, and since when its balance shows `credits`."""
+    """A burstable of the last 24 hours: its launch, and the time since when its balance shows `credits`."""
 
     number: int
     launched_s: float
@@ -51,7 +51,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """One that carries load: the steps until it serves, and until its credits end at full use (fractions count)."""
+    """A burstable that carries load: the steps until it serves, and until its credits end at full use (with
+    fractions).
+    """
 
     number: int
     serves_in: float
@@ -59,21 +61,21 @@ class Lasting:
 
 
 def spent_per_minute(offer: Offer) -> float:
-    """Credits that an instance loses a minute at full use, beside what it earns; above zero."""
+    """Return the credits that an instance loses a minute at full use, net of those it earns; above zero."""
     assert offer.credits is not None
     return max(1e-9, offer.vcpu - offer.credits.credits_per_hour / 60.0)
 
 
 def life_s(offer: Offer) -> float:
-    """Seconds at full use that launch credits last, see (1)."""
+    """Return the seconds at full use that launch credits last, see (1)."""
     assert offer.credits is not None
     return 60.0 * offer.credits.launch_credits / spent_per_minute(offer)
 
 
 def carrier(resolved: ResolvedService) -> int | None:
-    """The burstable (place in the resolved service's offers) that may carry load beside steady ones, if any.
+    """Return the burstable (place in the resolved service's offers) that may carry load beside steady ones, if any.
 
-    As starts are counted and not sizes, it is the one of which a start saves most against the cheapest steady request.
+    Starts are counted and not sizes, so it is the one of which a start saves most against the cheapest steady request.
     """
     offers, candidates = resolved.offers, resolved.candidates
     steady = [i for i in buyable(resolved) if offers[i].market is not Market.BURSTABLE]
@@ -94,7 +96,7 @@ def carrier(resolved: ResolvedService) -> int | None:
 
 
 def starts_left(starts_s: Sequence[float], now_s: float) -> int:
-    """How many may be started now after those `starts_s` (ascending), see (2)."""
+    """Return how many may be started now after those `starts_s` (ascending), see (2)."""
     recent = [at_s for at_s in starts_s if at_s > now_s - DAY_S]
     left = float(RESERVE)
     for k, at_s in enumerate(recent):
@@ -104,7 +106,7 @@ def starts_left(starts_s: Sequence[float], now_s: float) -> int:
 
 
 def remember(memory: Sequence[Seen], fleet: Fleet, offer: Offer, now_s: float) -> tuple[Seen, ...]:
-    """The burstables of the last 24 hours, in order of their start. An unknown balance is that of a launch."""
+    """Return the burstables of the last 24 hours, in order of their start. An unknown balance counts as a launch's."""
     assert offer.credits is not None
     known = {one.number: one for one in memory if one.launched_s > now_s - DAY_S}
     for i in fleet.instances:
@@ -120,9 +122,9 @@ def remember(memory: Sequence[Seen], fleet: Fleet, offer: Offer, now_s: float) -
 
 
 def lasting(memory: Sequence[Seen], fleet: Fleet, offer: Offer, now_s: float) -> tuple[Lasting, ...]:
-    """Those whose credits last for a step at least, the longest first.
+    """Return the burstables whose credits last at least for a step, the longest first.
 
-    A balance is some minutes old (EC2 shows it every five): since it came up, full use counts.
+    A balance is some minutes old (EC2 shows it every five), so full use is assumed since then.
     """
     known = {one.number: one for one in memory}
     found = []
@@ -141,10 +143,10 @@ def lasting(memory: Sequence[Seen], fleet: Fleet, offer: Offer, now_s: float) ->
 
 
 def carried_rps(those: Sequence[Lasting], steps: int, capacity_rps: float) -> FloatArray:
-    """What they serve, in the steps in which they do so from beginning to end: (steps,).
+    """Return the load they serve, in the steps in which they do so from beginning to end: (steps,).
 
-    What boots counts as if it served: a program takes that away with all that boots. Without credits nothing is
-    counted, not even the baseline: by then they are drained.
+    Booting ones count as serving, because the program subtracts all booting instances. Without credits not even the
+    baseline counts, because they are drained then.
     """
     ends = np.array([one.ends_in for one in those])
     there = np.arange(1.0, steps + 1.0)[:, None] <= ends + 1e-9
@@ -152,7 +154,7 @@ def carried_rps(those: Sequence[Lasting], steps: int, capacity_rps: float) -> Fl
 
 
 def shifted(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
-    """Overflow (T, K + 1) beside capacity of `levels` (T,) that is there anyway. Convex as before."""
+    """Return overflow (T, K + 1) beside capacity of `levels` (T,) that is there anyway. Convex as before."""
     every = np.arange(overflow_usd.shape[1], dtype=np.float64)
     rows = [np.interp(every + more, every, row) for row, more in zip(overflow_usd, levels, strict=True)]
     return np.array(rows)
@@ -161,10 +163,10 @@ def shifted(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
 def worth_keeping(
     those: Sequence[Lasting], overflow_usd: FloatArray, levels: float, usd_per_step: float
 ) -> tuple[Lasting, ...]:
-    """Those that pay, each of `levels` levels of `overflow_usd` (T, K + 1), the longest at the bottom.
+    """Return the burstables that pay, each of `levels` levels of `overflow_usd` (T, K + 1), the longest at the bottom.
 
-    They stand below all other capacity, for they are the cheapest. One pays if over some number of steps from now on
-    it saves more overflow than it costs.
+    They stand below all other capacity, because they are the cheapest. One pays if over some number of steps from now
+    on it saves more overflow than it costs.
     """
     steps = len(overflow_usd)
     kept: list[Lasting] = []
@@ -173,34 +175,35 @@ def worth_keeping(
         more = carried_rps([one], steps, levels)
         saved = shifted(overflow_usd, below)[:, 0] - shifted(overflow_usd, below + more)[:, 0]
         if np.cumsum(saved - usd_per_step)[: max(1, math.floor(one.ends_in))].max() <= 0.0:
-            break  # the next one lasts no longer and saves no more
+            break  # because the next one lasts no longer and saves no more
         kept.append(one)
     return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What a planner does with its burstable, which is offer number `place` of its programs."""
+    """A planner's use of its burstable, which is offer number `place` of its programs."""
 
     offer: Offer
     place: int
 
     def look(self, fleet: Fleet, memory: Sequence[Seen], now_s: float) -> tuple[tuple[Seen, ...], tuple[Lasting, ...]]:
-        """What to remember, and which instances carry load."""
+        """Return the memory, and the instances that carry load."""
         memory = remember(memory, fleet, self.offer, now_s)
         return memory, lasting(memory, fleet, self.offer, now_s)
 
     def spent(self, fleet: Fleet, those: Sequence[Lasting]) -> tuple[int, ...]:
-        """Burstables of the fleet that carry nothing any more, by number."""
+        """Return the burstables of the fleet that no longer carry load, by number."""
         left = {one.number for one in those}
         return tuple(i.number for i in fleet.instances if i.offer == self.offer.name and i.number not in left)
 
     def revised(
         self, program: Program, those: Sequence[Lasting], memory: Sequence[Seen], now_s: float
     ) -> tuple[Program, int]:
-        """The program of all that is not decided by credits, and how many of `those` stay beside its plan.
+        """Return the program without the instances that credits decide, and how many of `those` stay beside its plan.
 
-        The burstable's column are new ones: they cost their renewal too, and there are as many as may be started.
+        The burstable's column counts new ones: they also cost their renewal, and their number is limited by the starts
+        left.
         """
         j, size_rps = self.place, float(program.capacity_rps[self.place])
         price_usd = float(program.usd_per_step[j])

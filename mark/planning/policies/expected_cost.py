@@ -1,17 +1,17 @@
 """`mark`: the fleet over the next minutes that costs the fewest expected dollars, launches and overflow included.
 
-In step t capacity x leaves E[D_t - S(D_t, x)] requests/s over, D_t being the load that is believed and S(D, x) what
-bouncers serve of it in time: a queueing formula (mark/planning/demand/served_load.py). With a price for each of them
-that is a convex function of x by step, and how many of which offer to hold in each step, launches at their price and a
-boot ahead, is a `Program` (mark/planning/solver/program.py), solved exactly where it is small and nearly so where not
-(`solve`). Only what it holds now and launches now is carried out; a minute later it is solved anew.
+In step t capacity x leaves E[D_t - S(D_t, x)] requests/s over, D_t being the believed load and S(D, x) the part that
+bouncers serve in time: a queueing formula (mark/planning/demand/served_load.py). With a price for each of these
+requests that is a convex function of x by step. The choice of instances of each offer in each step, launches at their
+price and a boot ahead, is a `Program` (mark/planning/solver/program.py), solved exactly if it is small and nearly
+exactly otherwise (`solve`). Only its holdings and launches of now are carried out; a minute later it is solved again.
 
 So load that comes with probability q is covered when q x (functions saved) exceeds the price, a newsvendor's choice
-with the launch as its set-up cost; and what runs is swapped for something cheaper where that pays for the launch. What
-is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
+with the launch as its set-up cost; and a running instance is swapped for a cheaper one if that pays for the launch. It
+stays until its replacement serves, because booting capacity counts only from when it is expected.
 
-Where functions cannot answer within RT_max, or there are none, what is left over is late or refused. Such a miss costs
-what keeps the promise at its confidence (mark/planning/demand/promise_price.py), and a function call where one is made.
+Without functions that answer within RT_max, the overflow is late or refused. Such a miss costs the price that keeps the
+promise at its confidence (mark/planning/demand/promise_price.py), and a function call if one is made.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
-_LIKELY = 0.9  # quantile of what the load may be
-TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
+_LIKELY = 0.9  # quantile of the likely load
+TIME_BUDGET_S = 2.0  # of an integer program, if one is asked for and the plan is not proven before
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCostMemory:
-    """What the policy remembers: its burstables, what the past would have cost and left late, and its own boots."""
+    """The policy's memory: its burstables, past costs and late requests, and its own boots."""
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
@@ -61,7 +61,7 @@ class ExpectedCostMemory:
 
 
 class ExpectedCostPolicy:
-    """Expected dollars behind the port `Planner`. Any other policy's memory is none to it.
+    """Expected dollars behind the port `Planner`. Another policy's memory is ignored.
 
     `how` its program is solved: see `solve`.
     """
@@ -80,7 +80,7 @@ class ExpectedCostPolicy:
         if carries is not None:
             chosen += (carries,)
         usable_rps = [resolved.candidates[i].capacity_rps for i in chosen]
-        # From here on an offer is a pool's first member.
+        # From here on an offer is the first member of a pool.
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
@@ -103,8 +103,8 @@ class ExpectedCostPolicy:
         if carries is not None:
             self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
         self._usd_per_overflow = shed_usd(resolved, neutral_usd(resolved, self._steady))
-        # Where functions answer in time, what a forecast did not foresee costs a call and no promise. Burstables that
-        # stay beside the plan are in none of the fleets that it compares.
+        # Compare with fixed fleets unless functions answer in time, where a forecast's error costs a call and no
+        # promise, or burstables stay beside the plan, which these fleets lack.
         compares = not resolved.functions_in_time and self._offers and self._burst is None
         self._fixed = self._fixed_fleets() if compares else None
         self._overflow = "function calls" if resolved.functions_in_time else "misses of the SLO"
@@ -159,7 +159,7 @@ class ExpectedCostPolicy:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
             if memory.past is not None and self._fixed.best(memory.past) is not None:
-                # What is held is not theirs: plans that found it running would be spared its launches.
+                # Held capacity is not part of the plans: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
                 own, _, _ = self._wanted(saved, usable_rps, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(
@@ -204,16 +204,17 @@ class ExpectedCostPolicy:
         return plan, memory
 
     def _usable_at(self, forecast: Forecast) -> FloatArray:
-        """Requests/s of an instance of each pool: (pools,). At the highest load that is likely, for all steps alike.
+        """Return the requests/s of an instance of each pool: (pools,). At the highest likely load, for all steps alike.
 
-        At a quiet minute's load one instance of any type would be enough, and a burst's would be bought by that.
+        At a quiet minute's load one instance of any type would suffice, and a burst would be planned with that
+        capacity.
         """
         if self._weights is None:
             return self._usable_rps
         return self._weights.at(float(forecast.peak_at(_LIKELY)[:HORIZON].max()))
 
     def _ready(self, fleet: Fleet) -> IntArray:
-        """What serves and will: (pools,)."""
+        """Return the instances that serve and go on serving: (pools,)."""
         serving = [i for i in fleet.instances if i.phase is Phase.READY and i.interruption_at_s is None]
         return self._pools.count(Counter(i.offer for i in serving if not i.standby))
 
@@ -253,14 +254,16 @@ class ExpectedCostPolicy:
         those: tuple[Lasting, ...],
         memory: ExpectedCostMemory,
     ) -> tuple[IntArray, int, str]:
-        """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
+        """Return the instances to hold now by pool, how many of the burstables `those` stay beside them, solver and
+        status.
+        """
         pool, program, law = self._program(saved, usable_rps, running, terms, context, price, memory)
         stay = 0
         if self._burst is not None:
             program, stay = self._burst.revised(program, those, memory.burstables, context.now_s)
         program = with_law(program, law)
         solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
-        # Columns of one pool together: those that are committed and those that are not.
+        # A pool has up to three columns: at its price, committed, and launched beyond its stopped instances.
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
         return counts, stay, f"{solution.solver}, {solution.status}"
 
@@ -274,12 +277,11 @@ class ExpectedCostPolicy:
         price: OverflowPrice,
         memory: ExpectedCostMemory,
     ) -> tuple[IntArray, Program, FloatArray]:
-        """What is to be decided, and the pool and the boot law (`there`) of each column.
+        """Return the pool of each column, the program, and the boot law (`there`) of each column.
 
-        First come all pools at their price, then those committed.
-
-        Of what has stopped instances to resume that price is for them and for what runs, which can be stopped and
-        resumed in its turn; what is launched beyond comes last.
+        First come all pools at their price, then the committed ones. For a pool with stopped instances to resume that
+        price is for resumes and for running instances, which can be stopped and resumed as well; its launches beyond
+        those come last.
         """
         service = self._resolved.service
         free = np.flatnonzero(self._committed)
@@ -330,7 +332,9 @@ class ExpectedCostPolicy:
     def _late_rps(
         self, context: PlanningContext, usable_rps: FloatArray, steps: int, memory: ExpectedCostMemory
     ) -> FloatArray:
-        """Capacity of what boots, times the probability that it does not serve by a step: (steps,)."""
+        """Return the capacity of booting instances, times the probability that it does not serve by a step:
+        (steps,).
+        """
         late_rps = np.zeros(steps)
         pools = self._pools
         pool_of = {pools.offers[i].name: k for k, members in enumerate(pools.members) for i in members}
@@ -346,7 +350,7 @@ class ExpectedCostPolicy:
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:
-        """Within the service's limits?"""
+        """Are the counts within the service's limits?"""
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         most_usd_per_hour = service.max_usd_per_hour * (1.0 + 1e-9)
@@ -359,10 +363,11 @@ class ExpectedCostPolicy:
         return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
 
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
-        """One instance, where nothing else answers in time and requests are to come: the cheapest, one that runs first.
+        """Return one instance, the cheapest and preferably a running one, if nothing else answers and requests are to
+        come.
 
-        A budget of misses is for what was not foreseen. To the program a load far below one instance is not worth it,
-        and every request would be late, or refused where there is no function.
+        A budget of misses is for the unforeseen. To the program a load far below one instance is not worth it, and
+        every request would be late, or refused without a function.
         """
         counts = np.zeros_like(running)
         if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:
@@ -380,7 +385,7 @@ class ExpectedCostPolicy:
     def _with_spares(
         self, counts: IntArray, running: IntArray, context: PlanningContext, load_rps: float
     ) -> tuple[IntArray, IntArray]:
-        """`counts` with spares for what was interrupted, as far as limits allow; and how many of them are spares."""
+        """Return `counts` with spares for interrupted instances, as far as limits allow; and the number of spares."""
         there = [i for i in context.fleet.instances if i.phase is not Phase.STOPPED]
         ready = self._ready(context.fleet)
         need = self._missing(counts, running, ready, context, load_rps)
@@ -401,7 +406,7 @@ class ExpectedCostPolicy:
     def _missing(
         self, counts: IntArray, running: IntArray, ready: IntArray, context: PlanningContext, load_rps: float
     ) -> IntArray:
-        """Of what is to come: how many are missing now because others were interrupted not long ago. (pools,)"""
+        """Return how many of the coming instances replace capacity lost to recent interruptions, by pool: (pools,)."""
         coming = np.maximum(0, counts - ready)
         lost_s = max((belief.lost_s for belief in context.beliefs.values()), default=-math.inf)
         boots_s = STEP_S * float(self._boot_steps[coming > 0].max(initial=0))
@@ -414,7 +419,7 @@ class ExpectedCostPolicy:
         )
         missing_rps = load_rps - bridging_rps - float(ready @ self._usable_rps)
         need = np.zeros_like(counts)
-        # What boots already will be there first.
+        # Instances that boot already will be there first.
         for i in sorted(np.flatnonzero(coming), key=lambda i: -float((running[i] - ready[i]) * self._usable_rps[i])):
             need[i] = min(int(coming[i]), math.ceil(max(0.0, missing_rps) / float(self._usable_rps[i])))
             missing_rps -= float(need[i] * self._usable_rps[i])
@@ -439,14 +444,14 @@ class ExpectedCostPolicy:
         )
 
     def _burst_rps(self, forecast: Forecast) -> float:
-        """The highest rate of seconds that is likely within the next two steps."""
+        """Return the highest likely rate of seconds within the next two steps."""
         return float(forecast.peak_at(_LIKELY)[:2].max())
 
     def _warm(self, overflow_rps: float) -> int:
-        """Environments for what is planned to overflow, since a cold start would be a miss.
+        """Return the environments for the planned overflow, because a cold start would be a miss.
 
-        Busy environments are Poisson with mean a = rate x time, where calls come as Poisson; a + 3 sqrt(a) + 1 are
-        nearly always enough (square-root staffing), and an idle one costs nothing but a ping when it is recycled.
+        Busy environments are Poisson with mean a = rate x time if calls come as Poisson; a + 3 sqrt(a) + 1 are nearly
+        always enough (square-root staffing), and an idle one costs nothing but a ping when it is recycled.
         """
         function = self._resolved.function
         if function is None or not self._resolved.functions_in_time:
@@ -478,7 +483,7 @@ class ExpectedCostPolicy:
             i = pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
-            # What the last of them serves on average, from when one that is launched now is ready.
+            # The load that the last of them serves on average, from when one that is launched now is ready.
             one_less = np.array([max(0.0, planned_rps - float(self._usable_rps[i]))])
             served = saved.between(one_less, np.array([planned_rps]))[0]
             ready = min(step, saved.steps - 1)
@@ -502,14 +507,14 @@ class ExpectedCostPolicy:
 
 
 def overflow_while_booting(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
-    """Overflow (T, K + 1) of a capacity of which `levels` (T,) do not serve yet.
+    """Return the overflow (T, K + 1) of a capacity of which `levels` (T,) do not serve yet.
 
-    A plan that gives up what boots is priced as if less than nothing served: convex, and no boot is cancelled for it.
+    A plan that gives up booting instances is priced as if less than nothing served: convex, and no boot is cancelled.
     """
     late = np.flatnonzero(levels > 0.0)
     if len(late) == 0:
         return overflow_usd
-    more = math.ceil(float(levels.max()))  # the last level must still be enough
+    more = math.ceil(float(levels.max()))  # the last level must still suffice
     result = np.pad(overflow_usd, ((0, 0), (0, more)), mode="edge")
     every = np.arange(result.shape[1], dtype=np.float64)
     for t in late:

@@ -1,4 +1,4 @@
-"""`fixed:c5.xlarge=10,p2.xlarge=2`: a fleet that a user runs today, with neither bouncers nor functions."""
+"""`fixed:c5.xlarge=10,p2.xlarge=2`: a user's present fleet, with neither bouncers nor functions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mark.planning.policies.target_tracking import NO_LIMIT_USD_PER_HOUR
 from mark.planning.resolve import profile_of
 from mark.profiling.policy import candidate, unbatched
 
-MOST = 10_000  # instances; more is a slip of the keyboard
+MOST = 10_000  # instances; more is a typing error
 _MARKETS = (Market.ON_DEMAND, Market.BURSTABLE, Market.SPOT, Market.SAGEMAKER)
 
 
 def fixed(name: str, resolved: ResolvedService) -> Policy:
-    """The policy `fixed:...`; raises BadInput for what cannot be read, bought or profiled."""
+    """Return the policy `fixed:...`; raises BadInput for a fleet that cannot be read, bought or profiled."""
     counts: dict[str, int] = {}
     for instance, count in counted(name.removeprefix("fixed:"), f"policy {name}").items():
         found = offer_named(instance, resolved)[0].name
@@ -38,9 +38,9 @@ def fixed(name: str, resolved: ResolvedService) -> Policy:
 def fixed_fleet(
     name: str, counts: Mapping[str, int], resolved: ResolvedService, reason: str, notes: tuple[str, ...] = ()
 ) -> Policy:
-    """A policy that holds `counts` (by offer, or by instance type), whatever limits and markets the service names.
+    """Return a policy that holds `counts` (by offer or instance type), whatever limits and markets the service names.
 
-    Raises BadInput for what the catalogue or the profiles do not have.
+    Raises BadInput for offers that the catalogue or the profiles lack.
     """
     pairs = [offer_named(offer, resolved) for offer in counts]
     targets = tuple(
@@ -52,9 +52,9 @@ def fixed_fleet(
 
 
 def fixed_for_peak(name: str, resolved: ResolvedService, evaluated: Load, notes: tuple[str, ...] = ()) -> Policy:
-    """The fixed fleet of one type with the smallest bill that has the capacity of the highest minute.
+    """Return the fixed fleet of one type with the smallest bill that has the capacity of the highest minute.
 
-    What `best-fixed` is before anything was simulated. Raises Infeasible where there is no instance to buy.
+    This is `best-fixed` before any simulation. Raises Infeasible without an instance to buy.
     """
     peak_rps = float(np.nan_to_num(evaluated.mean_rps).max(initial=0.0))
     offer, count = cheapest_fleet(resolved, peak_rps)
@@ -62,7 +62,7 @@ def fixed_for_peak(name: str, resolved: ResolvedService, evaluated: Load, notes:
 
 
 def counted(fleet: str, where: str) -> dict[str, int]:
-    """`INSTANCE=COUNT[,INSTANCE=COUNT...]` as counts by name; raises BadInput."""
+    """Parse `INSTANCE=COUNT[,INSTANCE=COUNT...]` to counts by name; raises BadInput."""
     counts: dict[str, int] = {}
     for part in fleet.split(","):
         instance, equals, count = (text.strip() for text in part.partition("="))
@@ -77,9 +77,9 @@ def counted(fleet: str, where: str) -> dict[str, int]:
 
 
 def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidate]:
-    """An offer of the catalogue by its name or instance type, and the model on it, able to keep the SLO or not.
+    """Return an offer of the catalogue by its name or instance type, and the model on it, even if it misses the SLO.
 
-    An instance type means on-demand where that is sold. Raises BadInput.
+    An instance type means on-demand if that is sold. Raises BadInput.
     """
     sold = [o for o in resolved.catalog.offers if wanted in (o.instance, o.name)]
     if not sold:
@@ -96,7 +96,7 @@ def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidat
 
 
 def without_functions(resolved: ResolvedService, pairs: list[tuple[Offer, Candidate]]) -> ResolvedService:
-    """The resolved service with just these offers, with no functions and no limits of ours."""
+    """Return the resolved service with just these offers, with no functions and no limits of ours."""
     return replace(
         resolved,
         service=replace(

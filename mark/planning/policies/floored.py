@@ -1,6 +1,6 @@
 """The user's own scaler with a floor: at least as many replicas as `mark` plans of their instance type.
 
-The floor is a number that they read from `mark`, which may be silent or old: an `Outage`. Then their scaler is alone.
+The scaler reads the floor from `mark`, which may be silent or old: an `Outage`. Then the scaler is alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mark.planning.policies.pod_scaler import PodScaler, Scaled
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From `begin_s` until `end_s` no new floor is shown; the last one is read for `kept_s` more."""
+    """No new floor is shown from `begin_s` until `end_s`; the last one is read for `kept_s` more."""
 
     begin_s: float
     end_s: float
@@ -29,7 +29,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Floored:
-    """What both remember, the floor that was planned last, and the one that was shown last."""
+    """The memory of both, the floor that was planned last, and the floor that was shown last."""
 
     scaler: Scaled
     planner: Any
@@ -39,7 +39,9 @@ class Floored:
 
 @dataclass
 class FlooredScaler:
-    """A `PodScaler` above what `planner` plans of its offer, once a minute, behind the port `Planner`."""
+    """A `PodScaler` with `planner`'s count of its offer as a floor, planned once a minute, behind the port
+    `Planner`.
+    """
 
     name: str
     scaler: PodScaler
@@ -65,7 +67,9 @@ class FlooredScaler:
 
 
 def floored(resolved: ResolvedService, evaluated: Load, outages: tuple[Outage, ...] = ()) -> Policy:
-    """The user's own scaler above the floor. Raises BadInput where it is none of Kubernetes, KEDA, Knative or Ray."""
+    """Return the user's own scaler above the floor. Raises BadInput unless it is of Kubernetes, KEDA, Knative or
+    Ray.
+    """
     own = as_is(resolved, evaluated)
     if not isinstance(own.planner, PodScaler):
         where = resolved.service.source or resolved.service.name

@@ -1,15 +1,15 @@
-"""The fixed fleet of hindsight: what a planner holds where following the load cost more than one fleet for all of it.
+"""The fixed fleet of hindsight: the capacity a planner holds if following the load cost more than one fixed fleet.
 
 Plans made on a forecast that cannot foresee bursts follow each of them: a boot too late, at the price of a launch, or
-far too large where anything seems possible. So every minute the cost of the last hours is worked out, of the plans
+far too large if anything seems possible. So every minute the cost of the last hours is worked out, of the plans
 themselves and of every fleet of up to `MOST_INSTANCES` of one offer, held throughout: instances, launches, and misses
-at what the budget of misses makes them cost. The past counts half every `HALF_LIFE_S`. While the cheapest of the fleets
-that kept the promise beats the plans by `MARGIN`, its capacity is the least that is held, and the most too, unless more
-than that is likely to come soon; and not where nothing near it is likely to come at all.
+at the price that the budget of misses gives them. The past counts half every `HALF_LIFE_S`. While the cheapest of the
+fleets that kept the promise beats the plans by `MARGIN`, its capacity is the minimum that is held, and also the maximum
+unless more is likely to be needed soon. It is not held if no load near it is likely to come at all.
 
 That is following the leader among those fleets and the planner, discounted because loads change (Cesa-Bianchi and
 Lugosi 2006, Prediction, Learning, and Games, sections 2.11 and 3.2). No larger fleets are compared: they have much to
-save by following the load, and half an hour says little of what they have yet to meet.
+save by following the load, and half an hour says little about their future.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from mark.planning.demand.served_load import Lateness, unrest_rps
 # the quiet time before: 5 to 13 % dearer, a point less in time), and with fleets that had not kept the promise.
 MOST_INSTANCES = 6
 HALF_LIFE_S = 3.0 * HOUR_S
-ENOUGH_S = 0.5 * HOUR_S  # less of the past says nothing
+ENOUGH_S = 0.5 * HOUR_S  # a shorter past says nothing
 MARGIN = 0.98
-# The load fits if the p90 of the next `_SOON` steps, a boot at least, is below `_FITS` of the capacity, for a
-# forecast's tails are wide, and its median below all of it; and the capacity will not be needed if every p90 is below
+# The load fits if the p90 of the next `_SOON` steps, a boot at least, is below `_FITS` of the capacity, because a
+# forecast's tails are wide, and its median below all of it. The capacity will not be needed if every p90 is below
 # `_IDLE` of it.
 _LIKELY, _SOON, _FITS, _IDLE = 0.9, 5, 1.25, 0.6
 
@@ -44,7 +44,7 @@ _NO_WINDOWS: FloatArray = np.empty(0)
 
 @dataclass(frozen=True, slots=True)
 class PastCosts:
-    """What the past would have cost, discounted; a planner's memory.
+    """Costs of the past, discounted; a planner's memory.
 
     `seen_s` of the past count, with `requests` requests. `planned_usd` is of the plans, `fixed_usd` and `fixed_late`
     (requests) of each of the `FixedFleets`. `plans` are the last plans, newest last: counts by offer of `offers`.
@@ -62,7 +62,7 @@ class PastCosts:
 
 @dataclass(frozen=True, slots=True)
 class FixedFleet:
-    """`count` of one offer, which is number `offer` of the planner's, with its capacity; both costs as `PastCosts`."""
+    """`count` of one offer, number `offer` of the planner's, with its capacity; both costs as in `PastCosts`."""
 
     offer: int
     count: int
@@ -74,9 +74,9 @@ class FixedFleet:
 class FixedFleets:
     """All fleets of one offer of up to `most` instances, `MOST_INSTANCES` at most, beside a planner's plans.
 
-    By offer of `offers`: `usable_rps` of an instance, `launch_usd`, `boot_steps`, `committed`, the instances that cost
-    nothing because they are paid for anyway, and `most`, none where it cannot be held for hours. A fleet keeps the
-    promise that leaves at most `late_share` of the requests late, by `lateness`.
+    By offer of `offers`: `usable_rps` of an instance, `launch_usd`, `boot_steps`, `committed` (instances that are paid
+    for anyway and so cost nothing), and `most`, 0 for an offer that cannot be held for hours. A fleet keeps the promise
+    if it leaves at most `late_share` of the requests late, by `lateness`.
     """
 
     def __init__(
@@ -111,12 +111,11 @@ class FixedFleets:
         usd_per_miss: float,
         windows_rps: FloatArray = _NO_WINDOWS,
     ) -> PastCosts:
-        """The past with the time since it was last seen, in which `load_rps` came, and with a new plan: `counts`.
+        """Add the time since the past was last seen, in which `load_rps` came, and a new plan: `counts`.
 
-        `windows_rps` are the rates of the last minute's 5 s windows, NaN where nothing was observed. By them a fleet
-        kept the promise or did not, because bursts of seconds hide in a minute's mean.
-
-        A minute in which nothing was observed (None) is left out; a plan that is made again within one is replaced.
+        `windows_rps` are the rates of the last minute's 5 s windows, NaN where nothing was observed. They decide
+        whether a fleet kept the promise, because bursts of seconds hide in a minute's mean. A minute without
+        observation (None) is left out; a plan that is made again within a minute is replaced.
         """
         plan = tuple(int(n) for n in counts)
         if past is None or not self.fit(past) or now_s < past.at_s:  # the clock was set back
@@ -129,7 +128,7 @@ class FixedFleets:
         if load_rps is None or not math.isfinite(load_rps):
             return replace(past, at_s=now_s, plans=plans)
         discount = math.pow(0.5, steps * STEP_S / HALF_LIFE_S)
-        steps = min(steps, 2.0)  # a controller that was away does not know what came
+        steps = min(steps, 2.0)  # a controller that was away does not know the load
         capacity_rps = np.append(self._capacity_rps, self._serving(past.plans) @ self._usable_rps)
         late = self._lateness.late_rps(load_rps, capacity_rps) * steps * STEP_S
         within_rps = unrest_rps(load_rps, windows_rps)
@@ -150,17 +149,17 @@ class FixedFleets:
         )
 
     def _serving(self, plans: Sequence[Sequence[int]]) -> IntArray:
-        """What served under the last of `plans`, by offer: the least that any plan of the last boot asked for."""
+        """Return the serving instances under the last of `plans`, by offer: the least of all plans of the last boot."""
         counts = np.array(plans, dtype=np.int64)
         first = np.maximum(0, len(counts) - 1 - self._boot_steps)
         return np.array([counts[first[i] :, i].min() for i in range(len(first))], dtype=np.int64)
 
     def fit(self, past: PastCosts) -> bool:
-        """Is it of these fleets? A service's offers and limits may change."""
+        """Is the past of these fleets? A service's offers and limits may change."""
         return past.offers == self._offers and len(past.fixed_usd) == len(self._count)
 
     def best(self, past: PastCosts) -> FixedFleet | None:
-        """The cheapest that kept the promise, where it beats the plans by `MARGIN`; None if none does."""
+        """Return the cheapest fleet that kept the promise, if it beats the plans by `MARGIN`; else None."""
         if past.seen_s < ENOUGH_S or not past.fixed_usd or not self.fit(past):
             return None
         kept = np.array(past.fixed_late) <= self._late_share * past.requests
@@ -186,11 +185,12 @@ class FixedFleets:
         forecast: Forecast,
         usd_per_step: FloatArray,
     ) -> IntArray:
-        """`counts` with at least the capacity of `fleet`, and with no more than it takes unless more is likely to come.
+        """Return `counts` with the capacity of `fleet` as a minimum, and as a maximum unless more is likely to be
+        needed.
 
-        As they are where nothing near it is likely. What runs anyway comes before what had to be launched, and the
-        dearer goes before the cheaper; but of the `ready` ones only what the others that are ready make up for, so that
-        what is swapped serves until its replacement does. Without what the market refuses it may be less.
+        Unchanged if no load near it is likely. Running instances are preferred to launches, and dearer ones leave
+        before cheaper ones; but `ready` ones leave only as far as other ready ones replace them, so that a swapped
+        instance serves until its replacement does. If the market refuses offers the capacity may be lower.
         """
         if float(forecast.mean_at(_LIKELY).max()) < _IDLE * fleet.capacity_rps:
             return counts

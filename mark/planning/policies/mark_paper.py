@@ -1,6 +1,6 @@
 """`mark-paper`: the greedy provisioning of the MArk paper (Zhang et al., section 4.3, Algorithm 1), as printed.
 
-One pick at a time: take the candidate whose cost per request over the unfulfilled steps [tau, e] is lowest,
+One pick at a time takes the candidate whose cost per request over the unfulfilled steps [tau, e] is lowest,
 
     cost_i = (O_i + (e - tau + 1) P_i) / N_i,    N_i = sum over t in [tau, e] of 60 s x min(C_i, F_t - planned capacity)
 
@@ -26,7 +26,7 @@ from mark.planning.policies.paper_system import Choices, PaperSystem, Provisione
 # Costs that differ by less than this share are equal: rounding must not decide between equal prices per request.
 TIE = 1e-9
 NO_DEMAND_RPS = 1e-9
-_BLOCK = 64  # repeated picks of one candidate that are evaluated in one array operation
+_BLOCK = 64  # limit of the repeated picks of one candidate that one array operation evaluates
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Picked:
 def greedy(choices: Choices, peak_rps: FloatArray, max_instances: int, max_usd_per_step: float) -> Picked:
     """Fill the demand of steps tau, tau + 1, ... (`peak_rps`, requests/s), cheapest request first.
 
-    Picks of the same candidate in a row are taken in blocks, each pick evaluated at its own planned capacity: the
-    result is that of one pick at a time.
+    Successive picks of the same candidate are taken in blocks, each pick evaluated at its own planned capacity: the
+    result is the same as with one pick at a time.
     """
     offers = len(choices.capacity_rps)
     counts = np.zeros(offers, dtype=np.int64)
     paid = np.full(offers, np.nan)
     left = choices.running.copy()
-    # Next to no demand is none: a price per request would overflow.
+    # Demand near zero counts as zero, because a price per request would overflow.
     peak_rps = np.where(peak_rps < NO_DEMAND_RPS, 0.0, peak_rps)
-    # Demand exceeds a capacity throughout [tau, t] just when floor[t] does.
+    # Demand exceeds a capacity throughout [tau, t] exactly if floor[t] does.
     floor = np.minimum.accumulate(peak_rps)
     largest_rps = float(choices.capacity_rps.max(initial=0.0))
     planned_rps, usd, instances = 0.0, 0.0, 0
@@ -65,7 +65,7 @@ def greedy(choices: Choices, peak_rps: FloatArray, max_instances: int, max_usd_p
         if left[pick] > 0:
             room = min(room, int(left[pick]))
         room = min(room, math.ceil((float(peak_rps[0]) - planned_rps) / each_rps))
-        # While every unfulfilled step can fill the largest candidate, all costs stay as they are.
+        # While every unfulfilled step can fill the largest candidate, all costs stay the same.
         lowest_rps = float(floor[np.count_nonzero(floor > planned_rps) - 1])
         sure = min(room, 1 + max(0, math.floor((lowest_rps - planned_rps - largest_rps) / each_rps)))
         times = sure
@@ -85,7 +85,7 @@ def greedy(choices: Choices, peak_rps: FloatArray, max_instances: int, max_usd_p
 
 
 def _fill(planned_rps: float, each_rps: float, times: int) -> FloatArray:
-    """Planned capacity after 0, 1, ..., `times` more; summed one by one, as a single pick at a time rounds."""
+    """Return planned capacity after 0, 1, ..., `times` more; summed one by one, to round as single picks do."""
     steps = np.full(times + 1, each_rps)
     steps[0] = planned_rps
     return np.cumsum(steps)
@@ -94,7 +94,7 @@ def _fill(planned_rps: float, each_rps: float, times: int) -> FloatArray:
 def _usd_per_request(
     planned_rps: FloatArray, choices: Choices, launch_usd: FloatArray, peak_rps: FloatArray, floor: FloatArray
 ) -> FloatArray:
-    """The cost of Algorithm 1 for every planned capacity (K,) and candidate (M,): shape (K, M)."""
+    """Return the cost of Algorithm 1 for every planned capacity (K,) and candidate (M,): shape (K, M)."""
     open_steps = floor > planned_rps[:, None]
     unfulfilled = np.where(open_steps, peak_rps - planned_rps[:, None], 0.0)
     served = STEP_S * np.minimum(unfulfilled[:, None, :], choices.capacity_rps[:, None]).sum(axis=2)

@@ -1,4 +1,4 @@
-"""How a policy is written on the command line, without importing any."""
+"""The notation of policies on the command line; this file imports no policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FIXED = "fixed:"  # the one name that carries its fleet: fixed:c5.xlarge=10,p2.x
 
 
 def split_policy(named: str, predictor: str | None) -> tuple[str, str | None]:
-    """`name[:predictor]`, or `fixed:...` whose colon is its own; `predictor` for a name that brings none."""
+    """Split `name[:predictor]`, or `fixed:...` with its own colon; `predictor` for a name without one."""
     if named.startswith(FIXED):
         return named, predictor
     name, _, other = named.partition(":")

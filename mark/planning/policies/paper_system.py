@@ -1,8 +1,8 @@
-"""What `mark-paper` and `mark-optimal` have in common: the MArk paper's system around its instance provisioning.
+"""The common part of `mark-paper` and `mark-optimal`: the MArk paper's system around its instance provisioning.
 
-Demand F is the median of the highest 5 s rate per step, from step tau on; P_i is the price of a minute, O_i that of a
-boot, none for an instance that runs. Destroyed is only what all plans of the cool-down left out. tau, the steps, O_i
-and the cool-down are `ControlSettings`.
+Demand F is the median of the highest 5 s rate per step, from step tau on; P_i is the price of a minute, O_i the price
+of a boot, which running instances do not pay. An instance is terminated only if all plans of the cool-down left it out.
+tau, the steps, O_i and the cool-down are `ControlSettings`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mark.planning.resolve import buyable, with_batching
 
 STANDBY_SHARE = 0.2  # "a few stopped burstable instances" (section 4.5): per spot instance
 
-Memory = tuple[Mapping[str, int], ...]  # what each of the last plans wanted, by offer; the newest last
+Memory = tuple[Mapping[str, int], ...]  # the counts of each of the last plans, by offer; the newest last
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What is chosen from; arrays of shape (offers,), in name order, which is the tie order."""
+    """The candidates; arrays of shape (offers,), in name order, which breaks ties."""
 
     capacity_rps: FloatArray  # of an instance
     usd_per_step: FloatArray  # P_i
@@ -43,7 +43,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """How many of each offer are wanted from the first step on, and the dollars of it in words, by offer."""
+    """The wanted instances of each offer from the first step on, and their dollars in words, by offer."""
 
     counts: IntArray
     reasons: tuple[str, ...]
@@ -52,7 +52,7 @@ class Provisioned:
 
 
 def cooled(wanted: Mapping[str, int], live: Mapping[str, int], memory: Memory) -> dict[str, int]:
-    """`wanted`, and of what lives also what any of the last plans wanted: nothing else is destroyed."""
+    """Return `wanted`, and live instances that any of the last plans wanted: all others are terminated."""
     return {
         offer: max(wanted.get(offer, 0), min(live.get(offer, 0), max(plan.get(offer, 0) for plan in (*memory, wanted))))
         for offer in sorted({*wanted, *live})
@@ -60,7 +60,7 @@ def cooled(wanted: Mapping[str, int], live: Mapping[str, int], memory: Memory) -
 
 
 def standbys(resolved: ResolvedService, spot_instances: int) -> tuple[Target, ...]:
-    """Stopped burstables that stand in for interrupted spot instances: of the cheapest type per request/s."""
+    """Return stopped burstables that stand in for interrupted spot instances: of the cheapest type per request/s."""
     count = math.ceil(STANDBY_SHARE * spot_instances)
     burstable = [i for i, offer in enumerate(resolved.offers) if offer.market is Market.BURSTABLE]
     if count == 0 or not burstable:
@@ -79,18 +79,19 @@ def standbys(resolved: ResolvedService, spot_instances: int) -> tuple[Target, ..
 
 
 def paper_admission(resolved: ResolvedService) -> ResolvedService:
-    """The paper's bouncers (4.1, 4.3): a request that would be late goes to a function at once; batches wait for W."""
+    """Return the paper's bouncers (4.1, 4.3): a request that would be late goes to a function; batches wait for W."""
     shedding = replace(resolved, service=replace(resolved.service, late="function"))
     return with_batching(shedding, "paper")
 
 
 def paper_capacities(candidates: Sequence[Candidate], slo: Slo, *, tail: bool = False) -> FloatArray:
-    """lambda_i in requests/s, (J,): the highest rate at which M/D/c's wait on one instance is at most RT_max - T_b.
+    """Return lambda_i in requests/s, (J,): the highest rate at which M/D/c's wait on one instance is at most RT_max -
+    T_b.
 
     The instance is the paper's black box: c workers, each of which takes D = T_N / N for a request when its batches are
-    full. A batch takes T_b = T_N and the service's overhead; where that is all of RT_max, or so nearly that less than a
-    thousandth of the throughput is left, the capacity is 0. The mean wait, as in the paper; `tail`: the wait of a share
-    SL_min of the requests.
+    full. A batch takes T_b = T_N and the service's overhead; if that takes all of RT_max, or leaves less than a
+    thousandth of the throughput, the capacity is 0. The mean wait, as in the paper; `tail`: the wait of a share SL_min
+    of the requests.
     """
     rates = []
     for each in candidates:
@@ -108,7 +109,7 @@ def paper_capacities(candidates: Sequence[Candidate], slo: Slo, *, tail: bool = 
 
 
 class PaperSystem(ABC):
-    """The paper's provisioning behind the port `Planner`; its memory are the plans of the cool-down."""
+    """The paper's provisioning behind the port `Planner`; its memory has the plans of the cool-down."""
 
     name: str
     needs_forecast = True
@@ -129,7 +130,9 @@ class PaperSystem(ABC):
 
     @abstractmethod
     def capacities(self, resolved: ResolvedService, offers: tuple[int, ...]) -> Mapping[int, float]:
-        """Requests/s that an instance of each offer, by its place, is planned to serve; 0: it cannot keep the SLO."""
+        """Return the requests/s that an instance of each offer, by its place, is planned to serve; 0: it misses the
+        SLO.
+        """
 
     @abstractmethod
     def provision(self, choices: Choices, peak_rps: FloatArray, first: bool) -> Provisioned:

@@ -1,7 +1,7 @@
 """The autoscalers of Kubernetes, KEDA, Knative and Ray Serve on one instance type, behind the port `Planner`.
 
-A replica is an instance. A scaler sees only what the real one is told: replicas that are ready and that boot, CPU, the
-request rate, and requests in flight, which are sampled every 5 s; its decisions are `mark.planning.policies.scalers`.
+A replica is an instance. A scaler sees only the input of the real one: ready and booting replicas, CPU, the request
+rate, and requests in flight, which are sampled every 5 s; its decisions are `mark.planning.policies.scalers`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ HPA_SYNC_S = 15.0  # kube-controller-manager's --horizontal-pod-autoscaler-sync-
 
 @dataclass(frozen=True, slots=True)
 class ScalerView:
-    """What a scaler is told. `wanted_by_others`: of cron and other triggers, which an HPA takes the highest of."""
+    """The input of a scaler. `wanted_by_others`: by cron and other triggers; an HPA takes the highest."""
 
     context: PlanningContext
     offer: str
     ready: int
     unready: int
-    target: int  # what it decided last
+    target: int  # its last decision
     wanted_by_others: int
 
     @property
@@ -55,15 +55,17 @@ class Rule(Protocol):
     def begin(self) -> Any: ...
 
     def first(self, rate_rps: float) -> int:
-        """How many replicas it holds at a steady rate."""
+        """Return how many replicas it holds at a steady rate."""
 
     def decide(self, seen: ScalerView, memory: Any) -> tuple[int | None, Any, str]:
-        """The count before minimum and maximum, None to change nothing; what to remember; the reason."""
+        """Return the count before minimum and maximum, or None to change nothing; the memory; the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What a `PodScaler` remembers: its rule's memory, its last count, and cron windows with when each may change."""
+    """The memory of a `PodScaler`: its rule's, its last count, and by cron window its state and when that may
+    change.
+    """
 
     rule: Any
     count: int
@@ -72,7 +74,7 @@ class Scaled:
 
 @dataclass
 class PodScaler:
-    """A rule on one type. `begins` is the time at which the evaluated part begins, where there are cron windows."""
+    """A rule on one type. `begins` is the time at which the evaluated part begins, if there are cron windows."""
 
     name: str
     offer: str
@@ -94,9 +96,9 @@ class PodScaler:
         return self.plan_above(context, memory, 0)
 
     def plan_above(self, context: PlanningContext, memory: Scaled, floor: int) -> tuple[Plan, Scaled]:
-        """Decide with one more trigger that wants `floor` replicas, and with no minimum below it."""
+        """Decide with one more trigger that wants `floor` replicas, and with `floor` as a minimum."""
         windows, scheduled = self._scheduled(context.now_s, memory.windows)
-        least = min(self.max_instances, max(self.min_instances, floor))  # the user's maximum binds a floor, too
+        least = min(self.max_instances, max(self.min_instances, floor))  # the user's maximum also limits a floor
         if context.first:
             rate_rps = first_minute_rps(context, self.first_rps)
             wish: int | None = max(scheduled, self.rule.first(rate_rps))
@@ -120,7 +122,7 @@ class PodScaler:
             return (), 0
         now = self.begins + timedelta(seconds=now_s)
         states = known or tuple(window.state_at(now) for window in self.windows)
-        # To look up the next change of every window in every round would be slow.
+        # Looking up the next change of every window in every round would be slow.
         states = tuple(
             state if now < state[1] else window.state_at(now)
             for state, window in zip(states, self.windows, strict=True)
@@ -131,7 +133,7 @@ class PodScaler:
 
 @dataclass
 class HpaRule:
-    """An HPA: on CPU (`cpu`, `target` a utilisation), on a request rate (`target` a pod's), or on triggers alone."""
+    """An HPA: on CPU (`cpu`, `target` a utilisation), on a request rate (`target` per pod), or on triggers alone."""
 
     settings: HpaSettings
     target: float | None
@@ -182,7 +184,7 @@ class KpaRule:
     target: float
     busy_s: float  # of one request on an idle instance
     capacity_rps: float
-    every_s: float = SAMPLE_S  # Knative ticks every 2 s; here nothing new is known in between
+    every_s: float = SAMPLE_S  # Knative ticks every 2 s; here nothing changes in between
 
     @property
     def per_pod(self) -> float:
@@ -220,7 +222,7 @@ class RayRule:
     target: float
     busy_s: float
     capacity_rps: float
-    every_s: float = SAMPLE_S  # Ray's loop turns every 0.1 s; here nothing new is known in between
+    every_s: float = SAMPLE_S  # Ray's loop turns every 0.1 s; here nothing changes in between
     scaled: Callable[..., tuple[int, Any]] = ray_scaled
 
     def begin(self) -> tuple[Samples, Leaning]:

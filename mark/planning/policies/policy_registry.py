@@ -1,4 +1,4 @@
-"""Policies by name: ours, and those of any package that registers an entry point in the group `mark.policies`.
+"""Policies by name: ours, and those of packages that register an entry point in the group `mark.policies`.
 
 An entry point names a `PolicyEntry`. Ours are the constants below, registered in pyproject.toml.
 """
@@ -39,8 +39,8 @@ class PolicyEntry:
     """A policy that can be named.
 
     `forecasts`: does its planner need a forecast? `live`: can a controller run it, without knowing the load to come?
-    Lists show policies by `place`, then by name. `predictors` forecast where none is named: the first
-    whose packages are installed.
+    Lists show policies by `place`, then by name. `predictors` forecast if no predictor is named: the first whose
+    packages are installed.
     """
 
     make: Make
@@ -55,7 +55,7 @@ def _expected_cost(how: str) -> Make:
 
 
 def paper_policy(system: type[PaperSystem]) -> Make:
-    """The MArk paper's system with its own admission, around one way to provision."""
+    """Return the MArk paper's system with its own admission, around one way to provision."""
 
     def make(_: str, resolved: ResolvedService, __: Load) -> Policy:
         admitted = paper_admission(resolved)
@@ -68,49 +68,49 @@ def _static(name: str, resolved: ResolvedService, evaluated: Load) -> Policy:
     return Policy(static(name, resolved, evaluated), resolved, bouncers=True)
 
 
-# In the order of lists.
+# In the order in which lists show them.
 
 # The least expected dollars over the forecast; the default.
 MARK = PolicyEntry(_expected_cost("auto"), forecasts=True, live=True, place=1)
-# The same by local search alone: shows what an integer program would add.
+# The same by local search alone: shows how much an integer program would add.
 GREEDY = PolicyEntry(_expected_cost("fast"), forecasts=True, live=True, place=2)
 # The same with the integer program wherever nothing faster proves the plan within 1 %.
 ILP = PolicyEntry(_expected_cost("ilp"), forecasts=True, live=True, place=3)
 # The paper's system, which ours has to beat: its greedy as printed, its admission, its LSTM.
 MARK_PAPER = PolicyEntry(paper_policy(MarkPaperPolicy), forecasts=True, live=True, place=4, predictors=("lstm", "auto"))
-# What the paper compared itself with: a managed endpoint, over-provisioned by two.
+# The paper's baseline: a managed endpoint, over-provisioned by two.
 TARGET_TRACKING = PolicyEntry(target_tracking, forecasts=False, place=6)
 # Target tracking with the best type and batching: the strongest managed baseline.
 TARGET_TRACKING_BEST = PolicyEntry(target_tracking, forecasts=False, place=7)
-# What a Kubernetes user has: utilisation, no forecast.
+# A Kubernetes user's autoscaler: utilisation, no forecast.
 REACTIVE = PolicyEntry(
     lambda _, resolved, evaluated: Policy(reactive(resolved, evaluated), resolved, bouncers=True),
     forecasts=False,
     place=8,
 )
-# What the careful do: enough for the highest minute, all day.
+# The choice of careful users: enough for the highest minute, all day.
 STATIC_PEAK = PolicyEntry(_static, forecasts=False, place=9)
-# The least one can rent: enough for the mean, functions take the rest.
+# The smallest rental: enough for the mean, functions take the rest.
 STATIC_MEAN = PolicyEntry(_static, forecasts=False, place=10)
-# The cheapest fleet that never changes: what ours has to beat. Simulations look for it (simulation/best_fixed.py).
+# The cheapest fleet that never changes, which ours has to beat. Simulations look for it (simulation/best_fixed.py).
 BEST_FIXED_FLEET = PolicyEntry(fixed_for_peak, forecasts=False, place=11)
-# Ours with perfect forecasts: what better forecasts could still save.
+# Ours with perfect forecasts: how much better forecasts could still save.
 ORACLE_ENTRY = PolicyEntry(_expected_cost("auto"), forecasts=True, place=12)
-# Any fleet written down.
+# A fleet written down by the user
 FIXED_FLEET = PolicyEntry(lambda name, resolved, _: fixed(name, resolved), forecasts=False, place=13)
-# What the user runs today, to be checked against the invoice.
+# The user's present policy, to be checked against the invoice.
 AS_IS = PolicyEntry(lambda _, resolved, evaluated: as_is(resolved, evaluated), forecasts=False, place=14)
 
 
 def policy_names(*, live: bool = False) -> tuple[str, ...]:
-    """What can be named, in the order of lists; `live`: only what a controller can run."""
+    """Return the names of policies, in the order of lists; `live`: only those that a controller can run."""
     found = {name: _entry(name) for name in plugins.names(GROUP)}
     ordered = sorted(found, key=lambda name: (found[name].place, name))
     return tuple(_shown(name) for name in ordered if found[name].live or not live)
 
 
 def policy_entry(name: str) -> PolicyEntry:
-    """Raises BadInput for a name that is none (naming the known), and for a policy that does not load."""
+    """Return the policy's entry. Raises BadInput for an unknown name (with the known), or one that does not load."""
     registered = _registered(name)
     if registered not in plugins.names(GROUP):
         raise BadInput(f"unknown (known: {', '.join(policy_names())})", "policy", name, known=policy_names())
@@ -118,7 +118,7 @@ def policy_entry(name: str) -> PolicyEntry:
 
 
 def make_policy(name: str, resolved: ResolvedService, evaluated: Load) -> Policy:
-    """The policy of that name with the resolved service it plans for.
+    """Return the policy of that name with the resolved service it plans for.
 
     `evaluated` is the expected load of the evaluated part. Raises BadInput for an unknown name, and BadInput or
     Infeasible for a policy that this service or catalogue cannot have.
@@ -127,10 +127,10 @@ def make_policy(name: str, resolved: ResolvedService, evaluated: Load) -> Policy
 
 
 def predictor_of(policy: str, named: str | None = None) -> tuple[str, str]:
-    """What forecasts for a policy, and a note where that is second best.
+    """Return the predictor of a policy, and a note if it is second best.
 
-    It is `named`, or else the first predictor that the policy brings whose packages are installed. Raises BadInput for
-    an unknown policy.
+    It is `named`, or else the policy's first predictor whose packages are installed. Raises BadInput for an unknown
+    policy.
     """
     if named is not None:
         return named, ""
@@ -159,7 +159,7 @@ def _entry(registered: str) -> PolicyEntry:
 
 
 def _registered(name: str) -> str:
-    """A name's entry point; `fixed` without a fleet is none."""
+    """Return a name's entry point; empty for `fixed` without a fleet."""
     if name.startswith(FIXED):
         return FIXED[:-1]
     return name if name != FIXED[:-1] else ""

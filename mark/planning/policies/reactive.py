@@ -1,7 +1,7 @@
 """`reactive`: Kubernetes' Horizontal Pod Autoscaler (v2 defaults) on the cheapest type, with bouncers and functions.
 
-desired = ceil(n x utilisation / target) unless the ratio lies within 10 % of one; out at once, at most doubling or four
-more per decision; in to the highest desired count of the last five minutes.
+desired = ceil(n x utilisation / target) unless the ratio lies within 10 % of one; out immediately, at most doubling or
+four more per decision; in to the highest desired count of the last five minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TARGET = 0.5
 TOLERANCE = 0.1
 STABILISATION_S = 300.0
 GROWTH = 2
-MORE = 4  # small fleets may grow by this many at once
+MORE = 4  # growth that small fleets may always make in one decision
 
 History = tuple[tuple[float, int], ...]  # (time, desired), oldest first, within the stabilisation window
 
@@ -29,8 +29,8 @@ History = tuple[tuple[float, int], ...]  # (time, desired), oldest first, within
 class PodAutoscaler:
     """A Horizontal Pod Autoscaler on one type, behind the port `Planner`.
 
-    Its utilisation is demand, overflow included, over capacity. The busy share would stop at one while functions take
-    the rest, and a batching worker is busy with small batches long before it is full.
+    Its utilisation is demand, with overflow, over capacity. The busy share would stop at one while functions take the
+    rest, and a batching worker is busy with small batches long before it is full.
     """
 
     name: str
@@ -63,7 +63,7 @@ class PodAutoscaler:
         wanted = self._within(min(wanted, max(GROWTH * current, current + MORE)))
         recent = ((at_s, n) for at_s, n in memory if at_s > context.now_s - STABILISATION_S)
         history = (*recent, (context.now_s, wanted))
-        # Scale in only to what was wanted most within the window; never out because of it.
+        # Scale in only to the highest count wanted within the window; never scale out because of it.
         count = wanted if wanted >= current else min(current, max(n for _, n in history))
         reason = f"utilisation {used:.2f} of {current} against a target of {self.target:.2f}"
         return self._plan(context, self._within(count), reason), history
@@ -76,7 +76,7 @@ class PodAutoscaler:
 
 
 def reactive(resolved: ResolvedService, evaluated: Load) -> PodAutoscaler:
-    """The autoscaler on the resolved service's cheapest type; raises Infeasible when there is none."""
+    """Return the autoscaler on the resolved service's cheapest type; raises Infeasible without a type."""
     i = cheapest(resolved)
     return PodAutoscaler(
         "reactive",

@@ -1,7 +1,7 @@
-"""How many replicas Kubernetes' HPA, Knative and Ray Serve want: their documented rules as functions of numbers.
+"""The replicas that Kubernetes' HPA, Knative and Ray Serve want: their documented rules as functions of numbers.
 
-What was measured and what was decided before go in; a count and what to remember come out. `mark.domain.scaler` names
-the documents and holds their defaults. KEDA has no rule of its own: it hands its metrics to an HPA.
+Measurements and earlier decisions go in; a count and a memory come out. `mark.domain.scaler` names the documents and
+holds their defaults. KEDA hands its metrics to an HPA.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from dataclasses import dataclass
 from mark.domain.scaler import HpaSettings, KpaSettings, RaySettings
 
 MOST_MORE, GROWTH = 4, 2  # HPA's default policies of scaling up: in 15 s by 4 pods or 100 %, whichever is more
-_ROUNDING = 1e-9  # Kubernetes counts in thousandths, so that n pods' worth of load never becomes n + 1
-_RAY_ROUNDING_S = 1e-6  # Ray forgives a delay that much
+_ROUNDING = 1e-9  # Kubernetes counts in thousandths, so that a load of n pods never becomes n + 1
+_RAY_ROUNDING_S = 1e-6  # Ray forgives a delay this much
 
 
 def hpa_by_value(total: float, per_pod: float, current: int, tolerance: float) -> int:
-    """HPA on a value averaged over all pods (type AverageValue), as KEDA's Prometheus trigger makes it."""
+    """Return HPA's count for a value averaged over all pods (type AverageValue), as KEDA's Prometheus trigger
+    makes it.
+    """
     if current > 0 and abs(total / (per_pod * current) - 1.0) <= tolerance:
         return current
     return math.ceil(total / per_pod - _ROUNDING)
 
 
 def hpa_by_utilisation(utilisation: float, target: float, ready: int, unready: int, tolerance: float) -> int:
-    """HPA on a resource: `utilisation` is the mean of the ready pods.
+    """Return HPA's count for a resource: `utilisation` is the mean of the ready pods.
 
-    Pods that are not ready are left out, but count as idle before anything is added. Where that turns the direction,
+    Pods that are not ready are left out, but count as idle before any pod is added. If that turns the direction,
     nothing changes.
     """
     ratio, current = utilisation / target, ready + unready
@@ -45,9 +47,10 @@ Wishes = tuple[tuple[float, int], ...]
 
 
 def hpa_scaled(now_s: float, wish: int, current: int, wishes: Wishes, settings: HpaSettings) -> tuple[int, Wishes]:
-    """What becomes of a wish: down only to the highest of the window, up only by HPA's default policies.
+    """Return the count after HPA's limits: down only to the highest wish of the window, up only by its default
+    policies.
 
-    To be called every 15 s, which is the period of these policies.
+    Must be called every 15 s, the period of these policies.
     """
     since_s = now_s - settings.stabilization_window_s
     wishes = (*((at_s, n) for at_s, n in wishes if at_s > since_s), (now_s, wish))
@@ -58,7 +61,7 @@ def hpa_scaled(now_s: float, wish: int, current: int, wishes: Wishes, settings: 
 
 @dataclass(frozen=True, slots=True)
 class Panic:
-    """Knative's memory: when traffic was last too much for the ready pods, and the most pods wanted since."""
+    """Knative's memory: when traffic last exceeded the ready pods, and the most pods wanted since."""
 
     since_s: float | None = None
     most: int = 0
@@ -67,9 +70,9 @@ class Panic:
 def kpa_scaled(
     now_s: float, stable: float, panic: float, target: float, ready: int, memory: Panic, settings: KpaSettings
 ) -> tuple[int, Panic]:
-    """Knative's decision: `stable` and `panic` are the metric of all pods, averaged over either window.
+    """Return Knative's decision: `stable` and `panic` are the metric of all pods, averaged over either window.
 
-    `target` is what one pod shall have, utilisation included.
+    `target` is the metric that one pod shall have, utilisation included.
     """
     serving = max(1, ready)
     most = math.ceil(settings.max_scale_up_rate * serving)
@@ -87,7 +90,7 @@ def kpa_scaled(
 
 @dataclass(frozen=True, slots=True)
 class Leaning:
-    """Ray's memory: since when it wants more (1) or fewer (-1) replicas than its target, without a break."""
+    """Ray's memory: since when it has wanted more (1) or fewer (-1) replicas than its target, without a break."""
 
     direction: int = 0
     since_s: float = math.inf
@@ -102,10 +105,10 @@ def ray_scaled(
     memory: Leaning,
     settings: RaySettings,
 ) -> tuple[int, Leaning]:
-    """Ray Serve's decision before `min_replicas` and `max_replicas`: `ongoing` requests wait or are served.
+    """Return Ray Serve's decision before `min_replicas` and `max_replicas`: `ongoing` requests wait or are served.
 
-    `target` is the count it decided last, `per_replica` its `target_ongoing_requests`. The order of the operations on
-    floats is Ray's, so that counts are equal at every rounding.
+    `target` is its last count, `per_replica` its `target_ongoing_requests`. The order of the operations on floats is
+    Ray's, so that counts are equal at every rounding.
     """
     if running == 0:
         if ongoing > 0:  # a cold start waits for no delay
@@ -118,7 +121,7 @@ def ray_scaled(
         more = desired - running
         wish = math.ceil(running + (settings.upscaling_factor if more > 0 else settings.downscaling_factor) * more)
         if math.ceil(desired) < running and wish == running:
-            wish -= 1  # otherwise a small factor would hold the last step back for ever
+            wish -= 1  # otherwise a small factor would hold the last step back forever
         wish = max(0, wish)
     direction = (wish > target) - (wish < target)
     if direction == 0:

@@ -1,4 +1,4 @@
-"""`static-peak` and `static-mean`: one type, enough of it for the highest minute or for the mean, all day."""
+"""`static-peak` and `static-mean`: one type, with capacity for the highest minute or for the mean, all day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mark.planning.planner import PlanningContext
 
 
 class Static:
-    """The same targets for ever."""
+    """The same targets at all times."""
 
     needs_forecast = False
     monitors_slo = False
@@ -35,18 +35,18 @@ class Static:
 
 
 def cheapest(resolved: ResolvedService) -> int:
-    """The offer with the lowest price per request/s: on-demand, or spot or burstable where that is all there is.
+    """Return the offer with the lowest price per request/s: on-demand, or spot or burstable if nothing else is sold.
 
-    Raises Infeasible when the resolved service offers no instance at all.
+    Raises Infeasible if the resolved service offers no instance at all.
     """
     usd_per_rps = [o.usd_per_hour / c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)]
     return min(_in_first_market(resolved), key=lambda i: (usd_per_rps[i], resolved.offers[i].name))
 
 
 def cheapest_fleet(resolved: ResolvedService, rate_rps: float) -> tuple[Offer, int]:
-    """The offer of which as many as carry `rate_rps`, at least one, cost least, and how many that are.
+    """Return the offer whose instances carry `rate_rps` at the least cost, and how many, at least one.
 
-    Markets as in `cheapest`. Raises Infeasible when the resolved service offers no instance at all.
+    Markets as in `cheapest`. Raises Infeasible if the resolved service offers no instance at all.
     """
     # 1e-9: a rate of exactly n instances must not become n + 1 by rounding.
     needed = [max(1, math.ceil(rate_rps / candidate.capacity_rps - 1e-9)) for candidate in resolved.candidates]
@@ -56,7 +56,7 @@ def cheapest_fleet(resolved: ResolvedService, rate_rps: float) -> tuple[Offer, i
 
 
 def _in_first_market(resolved: ResolvedService) -> list[int]:
-    """The offers on demand, or else on spot, or else the burstable ones."""
+    """Return the offers on demand, or else on spot, or else the burstable ones."""
     for market in (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE):
         if found := [i for i, offer in enumerate(resolved.offers) if offer.market is market]:
             return found
@@ -64,7 +64,7 @@ def _in_first_market(resolved: ResolvedService) -> list[int]:
 
 
 def static(name: str, resolved: ResolvedService, evaluated: Load) -> Static:
-    """`static-peak` or `static-mean` for the expected load of the evaluated part."""
+    """Return `static-peak` or `static-mean` for the expected load of the evaluated part."""
     rates = evaluated.mean_rps[np.isfinite(evaluated.mean_rps)]
     peak = name == "static-peak"
     rate_rps = float(rates.max() if peak else rates.mean()) if len(rates) else 0.0

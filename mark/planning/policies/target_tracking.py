@@ -2,7 +2,7 @@
 
 One-minute points of a metric per in-service instance drive two alarms: out after 3 points above the target, in after 15
 below 0.9 x target; then desired = ceil(n x metric / target), with a cool-down of 300 s after each. The SageMaker metric
-is requests per instance and minute, its target half of what one instance can serve (over-provision factor 2).
+is requests per instance and minute, its target half of the rate that one instance can serve (over-provision factor 2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOW_SHARE = 0.9
 COOL_DOWN_S = 300.0
 IN_SERVICE_S = 300.0  # SageMaker: from scaling out to in service
 OVER_PROVISION = 2.0
-NO_LIMIT = 10**6  # instances; a SageMaker endpoint is not bound by the service's limits
+NO_LIMIT = 10**6  # instances; the service's limits do not bind a SageMaker endpoint
 NO_LIMIT_USD_PER_HOUR = 1e9
 
 # The paper names no type; its bills fit these (docs/semantics.md, 14).
@@ -43,7 +43,7 @@ PAPER_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TrackerState:
-    """What the autoscaler remembers between its one-minute points."""
+    """The autoscaler's memory between its one-minute points."""
 
     desired: int
     points_above: int = 0
@@ -57,7 +57,7 @@ Metric = Callable[[PlanningContext, str, int], float | None]
 
 
 def requests_per_instance(context: PlanningContext, offer: str, in_service: int) -> float | None:
-    """SageMaker's metric: requests per instance in service and minute."""
+    """Return SageMaker's metric: requests per instance in service and minute."""
     if context.last_minute_rps is None or in_service == 0:
         return None
     return 60.0 * context.last_minute_rps / in_service
@@ -67,8 +67,8 @@ def requests_per_instance(context: PlanningContext, offer: str, in_service: int)
 class TargetTracker:
     """A target-tracking autoscaler on one type, behind the port `Planner`.
 
-    `first_rps` is the rate the first fleet is made for where neither a forecast nor an observation is at hand;
-    `target_rps` the rate that brings one instance to the target.
+    `first_rps` is the rate of the first fleet if there is neither a forecast nor an observation; `target_rps` is the
+    rate that brings one instance to the target.
     """
 
     name: str
@@ -104,14 +104,14 @@ class TargetTracker:
         return self._plan(context, state, f"{value:.4g} {self.unit} against a target of {self.target:.4g}"), state
 
     def _step(self, now_s: float, state: TrackerState, in_service: int, value: float) -> TrackerState:
-        """One point of the metric: count it, and scale where an alarm stands and its cool-down is over."""
+        """Count one point of the metric, and scale if an alarm stands and its cool-down is over."""
         state = replace(
             state,
             points_above=state.points_above + 1 if value > self.target else 0,
             points_below=state.points_below + 1 if value < LOW_SHARE * self.target else 0,
         )
         desired = self._within(_ceil(in_service * value / self.target))
-        # Pending instances are part of `desired`: an alarm that still stands does not launch them a second time.
+        # `desired` includes pending instances, so an alarm that still stands does not launch them a second time.
         if (
             state.points_above >= HIGH_POINTS
             and desired > state.desired
@@ -139,20 +139,20 @@ class TargetTracker:
 
 
 def first_minute_rps(context: PlanningContext, otherwise_rps: float) -> float:
-    """The rate the first fleet is made for: forecast for the first minute, else the last observed, else as given."""
+    """Return the rate of the first fleet: forecast for the first minute, else the last observed, else as given."""
     if context.forecast is not None:
         return float(context.forecast.mean_at(0.5)[0])
     return otherwise_rps if context.last_minute_rps is None else context.last_minute_rps
 
 
 def first_step_rps(evaluated: Load) -> float:
-    """The rate of the first step that is not missing; 0 for a load without any."""
+    """Return the rate of the first step that is not missing; 0 for a load without any."""
     known = evaluated.mean_rps[np.isfinite(evaluated.mean_rps)]
     return float(known[0]) if len(known) else 0.0
 
 
 def sagemaker_types(resolved: ResolvedService, *, batched: bool) -> tuple[tuple[Offer, Candidate], ...]:
-    """Every SageMaker type of the catalogue that can keep the SLO, cheapest per request/s first.
+    """Return every SageMaker type of the catalogue that can keep the SLO, cheapest per request/s first.
 
     Burstable types are left out: their capacity holds for minutes only, and SageMaker rows carry no credits.
     """
@@ -176,10 +176,10 @@ def sagemaker_policy(
     evaluated: Load | None = None,
     name: str = "target-tracking",
 ) -> Policy:
-    """An endpoint on one ml.* type: first in, first out, no bouncer, no functions, no limit on instances.
+    """Return an endpoint on one ml.* type: first in, first out, without bouncer, functions or a limit on instances.
 
-    A named type need not be able to keep the SLO. Raises BadInput when the catalogue does not sell it or the model has
-    no profile on it.
+    A named type need not be able to keep the SLO. Raises BadInput if the catalogue does not sell it or the model lacks
+    a profile on it.
     """
     offer = next((o for o in resolved.catalog.offers if o.market is Market.SAGEMAKER and o.instance == instance), None)
     profile = profile_of(resolved.profiles, instance)
@@ -223,16 +223,17 @@ def sagemaker_policy(
 
 
 def target_tracking(name: str, resolved: ResolvedService, evaluated: Load) -> Policy:
-    """`target-tracking`: the type the paper's bills point to, else the cheapest, unbatched; `-best`: batched, cheapest.
+    """Return `target-tracking`, on the type the paper's bills point to, else the cheapest, unbatched; or `-best`,
+    batched.
 
-    Raises BadInput when no SageMaker type of the catalogue can keep the SLO.
+    `-best` takes the cheapest type. Raises BadInput if no SageMaker type of the catalogue can keep the SLO.
     """
     best = name == "target-tracking-best"
     return sagemaker_policy(resolved, tracked_type(name, resolved), best, evaluated, name)
 
 
 def tracked_type(name: str, resolved: ResolvedService) -> str:
-    """The SageMaker type of `target-tracking` or `-best`. Raises BadInput where none can keep the SLO."""
+    """Return the SageMaker type of `target-tracking` or `-best`. Raises BadInput if none can keep the SLO."""
     best = name == "target-tracking-best"
     inferred = PAPER_TYPES.get(resolved.service.model)
     sold = {offer.instance for offer in resolved.catalog.offers if not offer.retired}

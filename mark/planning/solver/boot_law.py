@@ -9,7 +9,7 @@ A launch k steps ahead pays rent for these steps and loses the share 1 - there[k
 its service. `with_law` launches with the lead at which the sum of both is smallest, by step: early where misses are
 dear, late where they are cheap. Where the best lead has passed, a launch costs more by the difference. The rent and the
 loss of the best lead itself are not part of the price: with them `mark` launches too little and holds for too long, and
-pays more for fewer requests in time. A certain boot loses nothing, and its program stays as it is.
+pays more for fewer requests in time. A certain boot loses nothing, and its program stays unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SURE = 0.999  # a boot that is over with this probability counts as over
 
 def ready_by(boot: Delay, age_s: float) -> float:
     """Return the probability that a boot takes no longer than `age_s`."""
-    age_s += 1e-6 * STEP_S  # a boot of exactly n steps serves n steps later, whatever the rounding
+    age_s += 1e-6 * STEP_S  # so that a boot of exactly n steps serves n steps later despite rounding
     if age_s < boot.shortest_s:
         return 0.0
     if boot.sigma == 0.0:
@@ -60,8 +60,8 @@ def _there(boot: Delay, steps: int, scale: float) -> tuple[float, ...]:
 def absent(boot: Delay, expected_s: float, age_s: float, steps: int) -> FloatArray:
     """Return by step the probability that a boot of that age still goes on when the step begins: (steps,).
 
-    `expected_s` is the mean of this boot, and its spread relative to that is the one of `boot`. A boot that has
-    exceeded all that the law allows may end before the next step.
+    `expected_s` is the mean of this boot; its relative spread is that of `boot`. A boot that has exceeded the longest
+    time of the law may end before the next step.
     """
     absent = np.zeros(steps)
     absent[0] = 1.0
@@ -78,11 +78,11 @@ def absent(boot: Delay, expected_s: float, age_s: float, steps: int) -> FloatArr
 
 
 def with_law(program: Program, law: FloatArray) -> Program:
-    """Return the program with launches that are timed and priced by `law`, which is `there` of its offers.
+    """Return the program with launches that are timed and priced by `law`, the `there` of its offers.
 
     The program's `boot_steps` and `launch_usd` are those of the mean boot.
     """
-    leads = int((law < 1.0).sum(axis=1).max(initial=0)) + 1  # longer ones only cost more rent
+    leads = int((law < 1.0).sum(axis=1).max(initial=0)) + 1  # longer leads only cost more rent
     law = law[:, : min(leads, program.steps)]
     possible = law > 0.0
     if not (possible & (law < 1.0)).any():
@@ -100,7 +100,9 @@ def with_law(program: Program, law: FloatArray) -> Program:
 
 @compiled
 def _choose(law: FloatArray, worth: FloatArray, late_steps: FloatArray, lead_steps: IntArray) -> None:
-    """Fill the best possible leads (J, T), and what each costs more than the best of all leads, in steps of rent."""
+    """Fill the best possible leads (J, T), and how much more each costs than the best of all leads, in steps of
+    rent.
+    """
     leads = law.shape[1]
     for j in range(len(law)):
         for t in range(len(worth)):

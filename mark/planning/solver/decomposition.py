@@ -1,15 +1,15 @@
-"""How far a plan can be from the best one: a lower bound that knows that large instances are whole, and better plans.
+"""How far a plan can be from the best one: a lower bound that counts large instances whole, and better plans.
 
 The linear program takes half a GPU where the best plan must have one or none, and bounds a small fleet badly. Here the
-large offers are whole: what they cost over time is a dynamic program over their counts, exactly. The small ones may be
+large offers are whole: a dynamic program over their counts gives their cost over time, exactly. The small ones may be
 fractions of an instance, and their launches are priced instead of counted: with y[j, t] dollars for an instance that
 serves already in the step before, between 0 and its launch, an instance of j is rented in step t for
 
     rent[j, t] = usd_per_step[j] + y[j, t] - y[j, t+1]
 
-and whatever is launched costs at least its rents less what y says of those that ran before. Any y proves a bound; good
-ones come from the linear program, then from a mix of the schedules found so far (Dantzig and Wolfe's decomposition,
-smoothed as Wentges did). Where all offers are large the bound is the optimum.
+and a fleet costs at least its rents less the y of the instances that ran before. Any y proves a bound; good ones come
+from the linear program, then from a mix of the schedules found so far (Dantzig and Wolfe's decomposition, smoothed as
+Wentges did). If all offers are large the bound is the optimum.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mark.planning.solver.local_search import improve, tight
 from mark.planning.solver.program import ROUNDING, Program, price, violation
 
 STATES = 3_000  # combined counts of the large offers, at most
-ALONE = 30_000  # the same where all offers are large, so that one round is enough
-ROUNDS = 25  # schedules of the large offers that are tried
-_PATIENCE = 6  # rounds in a row that close less than a hundredth of the gap asked for
-_SMOOTHING = 0.9  # so much of the prices that proved most goes into the next
+ALONE = 30_000  # the same if all offers are large, so that one round is enough
+ROUNDS = 25  # limit of the schedules of the large offers that are tried
+_PATIENCE = 6  # rounds in a row that each close less than a hundredth of the gap asked for
+_SMOOTHING = 0.9  # weight of the prices with the best proof in the next prices
 
 
 def fluid_bound(program: Program) -> float:
-    """Dollars that no plan goes below: capacity by the request, of the cheapest offer, without launches."""
+    """Return dollars that no plan goes below: capacity by the request, of the cheapest offer, without launches."""
     usd = float((program.usd_per_step / program.capacity_rps)[program.most > 0].min(initial=np.inf))
     slopes = np.diff(program.overflow_usd, axis=1)
     return float(program.overflow_usd[:, 0].sum() + np.minimum(0.0, slopes + usd * program.spacing_rps).sum())
@@ -41,10 +41,10 @@ def fluid_bound(program: Program) -> float:
 def prove(
     program: Program, counts: IntArray, gap: float, rounds: int = ROUNDS, states: int = STATES, alone: int = ALONE
 ) -> tuple[IntArray, float]:
-    """The best plan (J, T) found, `counts` or a better one, and a lower bound; stops once they are within `gap`.
+    """Return the best plan (J, T) found, `counts` or a better one, and a lower bound; stop once they are within `gap`.
 
-    The limits bind the plan, not the bound, which is the lower for it. The work is counted, not timed: the same
-    arguments give the same answer.
+    The limits bind the plan, not the bound, which is lower for that. The work is counted, not timed: the same arguments
+    give the same answer.
     """
     best_usd, bound_usd = price(program, counts), fluid_bound(program)
 
@@ -103,7 +103,9 @@ def prove(
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """Of a small instance that serves already in the step before, (S, T), and of one request/s in a step, (T,)."""
+    """Prices of a small instance that serves already in the step before, (S, T), and of one request/s in a step,
+    (T,).
+    """
 
     launch: FloatArray
     capacity: FloatArray
@@ -113,21 +115,24 @@ class _Prices:
         return _Prices(keep * self.launch + take * other.launch, keep * self.capacity + take * other.capacity)
 
     def rent(self, program: Program, small: IntArray, scarce: BoolArray) -> tuple[FloatArray, float]:
-        """Dollars of small capacity by request/s and step, (T,), and what is to be added to any plan's price."""
+        """Return the dollars of small capacity by request/s and step, (T,), and the amount to add to any plan's
+        price.
+        """
         usd, size, most = program.usd_per_step[small], program.capacity_rps[small], program.most[small]
         launch = np.minimum(self.launch, program.launches_usd()[small])
         launch = np.concatenate([launch, np.zeros((len(small), 1))], axis=1)
-        for t in range(program.steps):  # A rent below zero would have no end.
+        for t in range(program.steps):  # a rent below zero would be taken without end
             np.minimum(launch[:, t + 1], launch[:, t] + usd, out=launch[:, t + 1])
         rent = usd[:, None] + launch[:, :-1] - launch[:, 1:]
-        # Of what there is little of, more is asked for than the others cost; it comes back once for each that there is.
+        # Scarce offers rent at up to their capacity's price; the surplus comes back once for each instance that can be
+        # had.
         extra = np.where(scarce[:, None], np.maximum(0.0, self.capacity * size[:, None] - rent), 0.0)
         fixed = -float(launch[:, 0] @ program.before[small]) - float(extra.sum(axis=1) @ most)
         return np.asarray(((rent + extra) / size[:, None]).min(axis=0)), fixed
 
 
 class _Mix:
-    """The linear program that mixes schedules of the large offers, with as many small instances as the mix needs."""
+    """The linear program that mixes schedules of the large offers, with the small instances that the mix needs."""
 
     def __init__(self, program: Program, large: IntArray, small: IntArray) -> None:
         self._program = program.only(large)
@@ -139,7 +144,7 @@ class _Mix:
         self._solver.addRow(1.0, 1.0, 0, np.empty(0, dtype=np.int32), np.empty(0))  # the shares of the mix
 
     def add(self, schedule: IntArray, small_rps: FloatArray) -> None:
-        """A schedule (L, T), and what the small ones serve beside it (T,)."""
+        """Add a schedule (L, T) and the requests/s that small instances serve beside it (T,)."""
         program, (offers, steps) = self._program, self._shape
         usd = price(program, schedule, small_rps)
         needs = np.flatnonzero(small_rps)

@@ -1,7 +1,7 @@
 """The cheapest counts over time of a few offers, exactly: a dynamic program over all their counts.
 
-A state is how many of each offer serve. From one step to the next each offer's count falls for nothing or rises for its
-launches, one offer after the other, so that a step costs a few operations per state.
+A state is the number of serving instances of each offer. From one step to the next each offer's count falls for nothing
+or rises for its launches, one offer after the other, so that a step costs a few operations per state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NEVER_USD = 1e9  # finite, because the kernel interpolates
 
 
 def fewest(program: Program, states: int) -> IntArray:
-    """The largest offers, in their order: as many as have at most `states` combined counts."""
+    """Return the largest offers, in their order: the longest list with at most `states` combined counts."""
     total, found = 1, []
     for j in np.argsort(-program.capacity_rps, kind="stable").tolist():
         total *= int(program.most[j]) + 1
@@ -31,10 +31,11 @@ def fewest(program: Program, states: int) -> IntArray:
 def cheapest(
     program: Program, offers: IntArray, rent_usd: FloatArray | None = None, limits: bool = False
 ) -> tuple[float, IntArray, FloatArray]:
-    """The cheapest plan with `offers` (L,), where other capacity may be rented at `rent_usd` (T,) per request/s.
+    """Return the cheapest plan with `offers` (L,), where other capacity may be rented at `rent_usd` (T,) per request/s.
 
-    Dollars, counts (L, T), and what is rented (T,). `limits`: what serves keeps the program's limits; what boots beside
-    it need not. Of equal plans that with fewer instances of the first offer in the first step, and so on.
+    Returns dollars, counts (L, T), and the rented capacity (T,). `limits`: serving instances keep the program's limits;
+    booting ones need not. Among equal plans, the one with fewer instances of the first offer in the first step is
+    returned, and so on.
     """
     steps, spacing = program.steps, program.spacing_rps
     left_usd = program.overflow_usd
@@ -64,7 +65,8 @@ def cheapest(
 
 
 def states_of(most: IntArray) -> tuple[IntArray, IntArray]:
-    """All counts from none to `most` (L,), in one row: (S, L); and how far apart those are that differ by one: (L,).
+    """Return all counts from none to `most` (L,), in one row: (S, L); and the distance of counts that differ by one:
+    (L,).
 
     The last offer's count moves fastest.
     """
@@ -77,14 +79,14 @@ def cover(
     demand_rps: FloatArray, capacity_rps: FloatArray, state_usd: FloatArray, states: IntArray, most: IntArray,
     stride: IntArray, launch_usd: FloatArray, before: IntArray,
 ) -> IntArray:  # fmt: skip
-    """The cheapest counts (L, T) whose capacity is at least the demand (T,) in each step, launches ready at once.
+    """Return the cheapest counts (L, T) whose capacity is at least the demand (T,) in each step, with instant launches.
 
-    `capacity_rps` and `state_usd` (S,) are those of `states`; a state that may not be costs infinity. Some state must
-    cover all. The values of the best ways on are kept at some steps only and found again from there: a day would fill
+    `capacity_rps` and `state_usd` (S,) are those of `states`; a forbidden state costs infinity. Some state must cover
+    all. The values of the best continuations are kept at some steps only and recomputed from there: a day would fill
     the memory.
     """
     steps, total = len(demand_rps), len(states)
-    # What a capacity covers is told by how many of the demands, in order, it reaches.
+    # A capacity is identified by the number of demands, in order, that it reaches.
     place = np.searchsorted(np.sort(demand_rps), capacity_rps, side="right").astype(np.float64)
     first = np.searchsorted(np.sort(demand_rps), demand_rps, side="right")
     short_usd = np.where(np.arange(steps + 1) < first[:, None], _NEVER_USD, 0.0)
@@ -117,8 +119,8 @@ def _go_back(
 ) -> None:  # fmt: skip
     """Fill `value` (T, states): dollars of serving with a state in a step, and the best from then on.
 
-    And `after` (states,), zeros first: the same from having a state before the first step. `place` (states,) is
-    capacity in levels of `left_usd`, `usd` what a state costs in a step. `launch_usd` (L, T).
+    Also fill `after` (states,), zeros first: the same for having a state before the first step. `place` (states,) is
+    capacity in levels of `left_usd`, `usd` the dollars of a state in a step. `launch_usd` (L, T).
     """
     steps, total = value.shape
     levels = left_usd.shape[1] - 1
@@ -134,7 +136,7 @@ def _go_back(
             block = shape[d] * one
             for begin in range(0, total, block):
                 for none in range(begin, begin + one):
-                    # Falling is free: the best of as many or fewer. Then of more, for their launches.
+                    # Reducing is free: take the best of as many or fewer. Then of more, at the price of their launches.
                     best = after[none]
                     for i in range(none + one, none + block, one):
                         best = min(best, after[i])
@@ -149,7 +151,7 @@ def _go_back(
 def _go_on(
     value: FloatArray, states: IntArray, before: IntArray, launch_usd: FloatArray, chosen: IntArray,
 ) -> None:  # fmt: skip
-    """Fill `chosen` (T,): the best state of each step, from the counts `before`; of equal ones the first."""
+    """Fill `chosen` (T,): the best state of each step, from the counts `before`; among equals the first."""
     steps, total = value.shape
     at = before
     for t in range(steps):

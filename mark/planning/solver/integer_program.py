@@ -20,16 +20,16 @@ from mark.domain.errors import BadInput
 from mark.planning.solver.program import Program, rises, violation
 
 SOLVERS = ("highs", "cbc")
-TOLERANCE = 1e-6  # of what a solver calls optimal, relative: a multiple of its tolerances
-_FLAT = 1e-12  # a level of overflow that saves no more than that, relative, is left out
+TOLERANCE = 1e-6  # relative error of a solver's optimum: a multiple of its tolerances
+_FLAT = 1e-12  # a level of overflow that saves no more than this, relative, is left out
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """The linear program's optimum: a lower bound, its plan in fractions, and what its rows are worth in dollars.
+    """The linear program's optimum: a lower bound, its plan in fractions, and the worth of its rows in dollars.
 
-    `counts` (J, T). `launch_price` (J, T): of one instance that serves already in the step before, from 0 to what a
-    launch costs. `capacity_price` (T,): of one request/s more in a step.
+    `counts` (J, T). `launch_price` (J, T): of one instance that serves already in the step before, from 0 to the price
+    of its launch. `capacity_price` (T,): of one request/s more in a step.
     """
 
     bound_usd: float
@@ -40,9 +40,9 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """What an integer program found: a plan that can be carried out, or None, and a proven lower bound.
+    """The result of an integer program: a plan that can be carried out, or None, and a proven lower bound.
 
-    `finished`: the time did not stop it.
+    `finished`: the time limit did not stop it.
     """
 
     counts: IntArray | None
@@ -71,10 +71,10 @@ def relax(program: Program, limits: bool) -> Relaxation:
 
 
 def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: float, solver: str) -> Integer:
-    """Solve the integer program to `gap`, relative, within the limits; the plan `start` (J, T) is where it begins.
+    """Solve the integer program to `gap`, relative, within the limits, beginning with the plan `start` (J, T).
 
     The time budget is in seconds of this machine, because neither solver counts anything steadier; HiGHS can exceed it
-    several times. Raises BadInput for a solver that is not to be had.
+    several times. Raises BadInput for a solver that is not available.
     """
     rows = rows_of(program, limits=True)
     found = solve_rows(rows, _values(program, start), gap, time_budget_s, solver)
@@ -86,7 +86,7 @@ def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a solver found for `Rows`: the columns' values, or None, and a proven lower bound; see `Integer`."""
+    """The result of a solver for `Rows`: the columns' values, or None, and a proven lower bound; see `Integer`."""
 
     values: FloatArray | None
     bound_usd: float
@@ -94,8 +94,8 @@ class Found:
 
 
 def solve_rows(rows: Rows, start: FloatArray, gap: float, time_budget_s: float, solver: str) -> Found:
-    """Solve `rows` in whole numbers, beginning with the columns' values `start`; the rest as `solve_integer`."""
-    import pulp  # 140 ms, which only a plan that nothing faster proves has to pay
+    """Solve `rows` in whole numbers, beginning with the columns' values `start`; otherwise like `solve_integer`."""
+    import pulp  # takes 140 ms, which only a plan without a faster proof has to pay
 
     problem, columns = rows.problem()
     if solver == "highs":
@@ -109,7 +109,7 @@ def solve_rows(rows: Rows, start: FloatArray, gap: float, time_budget_s: float, 
         _, status = engine.findSolutionValues(problem)
         bound = float(problem.solverModel.getInfo().mip_dual_bound)
     elif solver == "cbc":
-        # With its preprocessing the CBC that PuLP brings (2.10.3) calls some plans optimal that are not.
+        # With its preprocessing the CBC that PuLP brings (2.10.3) calls some plans optimal that are not optimal.
         engine = pulp.COIN_CMD(
             path=pulp.apis.coin_api.pulp_cbc_path,
             msg=False,
@@ -126,9 +126,9 @@ def solve_rows(rows: Rows, start: FloatArray, gap: float, time_budget_s: float, 
         with tempfile.TemporaryDirectory() as engine.tmpDir:
             try:
                 problem.solve(engine)
-            except pulp.PulpSolverError:  # CBC found no time to begin
+            except pulp.PulpSolverError:  # CBC had no time to begin
                 return Found(None, 0.0, False)
-        # At the time limit `status` says optimal; `sol_status` alone tells.
+        # At the time limit `status` says optimal; only `sol_status` tells the truth.
         status = problem.sol_status
         bound = float(problem.objective.value()) * (1.0 - gap) if status == pulp.LpSolutionOptimal else 0.0
     else:
@@ -140,7 +140,7 @@ def solve_rows(rows: Rows, start: FloatArray, gap: float, time_budget_s: float, 
 
 
 def quiet_highs() -> highspy.Highs:
-    """HiGHS, silent and on one thread, so that the same program always gets the same answer."""
+    """Return HiGHS, silent and on one thread, so that the same program always gets the same answer."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, setting in (("output_flag", False), ("threads", 1)):
         solver.setOptionValue(option, setting)
@@ -155,10 +155,11 @@ def _given(values: FloatArray) -> highspy.HighsSolution:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """least <= x <= most, lower <= A x <= upper, minimise cost x, in `usd` dollars; the first `integers` are whole.
+    """The problem: least <= x <= most, lower <= A x <= upper, minimise cost x, in `usd` dollars.
 
-    A is kept by row: row i has the `columns` and `values` from `starts[i]` to `starts[i + 1]`. The last column is 1:
-    its cost is what no plan changes; as a constant beside the objective it would not count in a solver's relative gap.
+    The first `integers` columns are whole. A is kept by row: row i has the `columns` and `values` from `starts[i]` to
+    `starts[i + 1]`. The last column is 1: its cost is the part that no plan changes; as a constant beside the objective
+    it would not count in a solver's relative gap.
     """
 
     cost: FloatArray
@@ -173,7 +174,7 @@ class Rows:
     usd: float
 
     def model(self) -> highspy.HighsLp:
-        """For HiGHS, without integers."""
+        """Return the problem for HiGHS, without integers."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.cost), len(self.lower)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.least, self.most
@@ -183,7 +184,7 @@ class Rows:
         return lp
 
     def problem(self) -> tuple[Any, list[Any]]:
-        """For PuLP: the problem and its variables."""
+        """Return the problem for PuLP, and its variables."""
         import pulp  # as in `solve_integer`
 
         problem = pulp.LpProblem("plan", pulp.LpMinimize)
@@ -222,7 +223,7 @@ def rows_of(program: Program, limits: bool) -> Rows:
         column_of.append(column.ravel())
         value_of.append(np.broadcast_to(value, row.shape).ravel())
 
-    # n_t - n_t-1 - s_t <= 0; what ran before stands on the right of the first.
+    # n_t - n_t-1 - s_t <= 0; the instances that ran before stand on the right of the first.
     put(n, n, 1.0)
     put(n[:, 1:], n[:, :-1], -1.0)
     put(n, s, -1.0)
@@ -268,7 +269,7 @@ def rows_of(program: Program, limits: bool) -> Rows:
 
 
 def _values(program: Program, counts: IntArray) -> FloatArray:
-    """The columns' values of a plan."""
+    """Return the columns' values of a plan."""
     slopes = np.diff(program.overflow_usd, axis=1)
     step, level = np.nonzero(slopes < -_FLAT * max(float(program.overflow_usd.max()), 1e-300))
     capacity_rps = (program.capacity_rps @ counts)[step]

@@ -1,11 +1,11 @@
-"""A good plan in a millisecond or two: instances are stacked, each gets its own schedule. No solver but for limits.
+"""A good plan in a millisecond or two: instances are stacked, and each gets its own schedule. A solver runs for limits
+only.
 
-With one offer only this is exact: as overflow is convex in capacity, the k-th instance may be decided alone, and its
-best schedule is a dynamic program over two states, on and off (`switch`). With several offers an instance's worth
-depends on what stands below it: `_stack` chooses by level of capacity as if what is below always ran, and `improve`
-lets one offer after the other answer exactly to all the others until none can do better. Where the offers have few
-combined counts, all of them are gone through instead. How far it is from the best plan, benchmarks/planner/planner.py
-measures.
+With one offer this is exact: as overflow is convex in capacity, the k-th instance may be decided alone, and its best
+schedule is a dynamic program over two states, on and off (`switch`). With several offers an instance's worth depends on
+the capacity below it: `_stack` chooses by level as if the capacity below always ran, and `improve` lets one offer after
+the other answer exactly to all the others until none can do better. If the offers have few combined counts, all of them
+are tried instead. benchmarks/planner/planner.py measures the distance from the best plan.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.integer_program import relax
 from mark.planning.solver.program import Program, held, price, rises, violation
 
-_BUNDLES = 32  # the most instances, or bundles of them, that are decided in one answer
+_BUNDLES = 32  # the most instances, or bundles of them, that one answer decides
 _ANSWERS = 12  # the most answers; nearly always two or three are enough
 _STATES = 300_000  # combined counts x steps that the dynamic program goes through as fast as the search
-_SPARSE = 50_000  # combined counts that may turn out to be so few when those that never pay are left out
+_SPARSE = 50_000  # combined counts that may become so few without instances that never pay
 _NEVER = -1e30
 _TINY = 1e-12
 
 
 def fast(program: Program) -> tuple[IntArray, bool]:
-    """A plan (J, T), without regard to the limits, and whether no plan is cheaper.
+    """Return a plan (J, T), regardless of the limits, and whether no plan is cheaper.
 
-    The best of a fleet that is stacked anew, of the same with all that runs until it has booted, and of what runs
-    going on; they differ in what offers begin to answer to.
+    The best of three beginnings that offers then answer to: a new stack; all running instances until a new one can
+    serve, then the stack; and all running instances going on.
     """
     if (best := _of_all(program, limits=False)) is not None:
         return best, True
@@ -43,7 +43,7 @@ def fast(program: Program) -> tuple[IntArray, bool]:
     if not program.first and program.running.any():
         going_on = np.repeat(np.minimum(program.running, program.most)[:, None], program.steps, axis=1)
         until = ~program.can_launch.any(axis=0)
-        # Offers that do not run and were of no use there are not asked again.
+        # Do not ask offers again that do not run and had no use there.
         some = np.flatnonzero(plans[0].any(axis=1) | (program.running > 0))
         plans += [_settle(program, counts, some) for counts in (np.where(until, going_on, stacked), going_on)]
     best = min(plans, key=lambda counts: price(program, counts))
@@ -51,9 +51,9 @@ def fast(program: Program) -> tuple[IntArray, bool]:
 
 
 def within_limits(program: Program) -> tuple[IntArray, bool]:
-    """A plan (J, T) within the limits, and whether no other is cheaper.
+    """Return a plan (J, T) within the limits, and whether no other is cheaper.
 
-    The linear program shares out what is scarce; its plan is rounded in a few ways, and what is left is filled up.
+    The linear program shares out scarce room; its plan is rounded in a few ways, and free room is filled up.
     """
     best = _of_all(program, limits=True)
     if best is not None and not violation(program, best):
@@ -64,19 +64,21 @@ def within_limits(program: Program) -> tuple[IntArray, bool]:
         counts = np.floor(fractions + share).astype(np.int64)
         if not violation(program, counts):
             plans.append(improve(program, counts, limits=True))
-    # Without launches, since rounded ones may stand in each other's way.
+    # Without launches, because rounded ones may stand in each other's way.
     counts = np.minimum.accumulate(np.minimum(counts, program.before[:, None]), axis=1)
     plans.append(improve(program, counts, limits=True))
     return min(plans, key=lambda counts: price(program, counts)), False
 
 
 def tight(program: Program, counts: IntArray) -> Program:
-    """The same program without instances that never pay, whatever else there is, but for those of the plan `counts`."""
+    """Return the program without instances that never pay, whatever the others, except for those of the plan
+    `counts`.
+    """
     return replace(program, most=np.minimum(program.most, np.maximum(_worth_having(program), counts.max(axis=1))))
 
 
 def improve(program: Program, counts: IntArray, limits: bool = False) -> IntArray:
-    """The plan (J, T) after offers answered to each other. It never costs more."""
+    """Return the plan (J, T) after offers have answered each other. It never costs more."""
     everything = np.arange(program.offers)
     counts = _settle(program, counts, everything, limits=limits)
     return _settle(program, counts, everything, around=True, limits=limits)
@@ -85,7 +87,7 @@ def improve(program: Program, counts: IntArray, limits: bool = False) -> IntArra
 def _settle(
     program: Program, counts: IntArray, asked: IntArray, around: bool = False, limits: bool = False
 ) -> IntArray:
-    """Let those of the offers `asked` answer, the one that saves most first, until none saves anything."""
+    """Let the offers `asked` answer, the one that saves most first, until none saves anything."""
     for _ in range(_ANSWERS):
         answer, could = _best_answer(program, counts, asked, around, limits)
         if answer is None:
@@ -93,22 +95,22 @@ def _settle(
         counts = answer
         if asked.size == 1:
             break
-        # The others have nothing to say, as a rule.
+        # As a rule, only these can answer better.
         asked = np.union1d(could, np.flatnonzero(counts.any(axis=1) | (program.running > 0)))
     return counts
 
 
 @compiled
 def switch(on_usd: FloatArray, launch_usd: FloatArray, count: int, runs: bool, on: BoolArray) -> float:
-    """What the best switching of `count` instances gains that gain `on_usd` (T,) in a step by being on.
+    """Return the gain of the best switching of `count` instances that gain `on_usd` (T,) in each step while on.
 
-    Going on costs `launch_usd` (T,) each, infinite where it is impossible; stopping is free; `runs`: were they on
-    before? With D what having been on is worth at the end of a step,
+    Switching on costs `launch_usd` (T,) each, infinite where it is impossible; stopping is free; `runs`: were they on
+    before? With D the worth of having been on at the end of a step,
 
         worth_t = on_t + D_t+1,    D_t = min(max(worth_t, 0), launch_t)
 
-    so that on stays on while worth_t > 0, and off goes on when worth_t > launch_t. `on_usd` becomes the worth, and `on`
-    (T,) is filled.
+    so that they stay on while worth_t > 0, and are switched on when worth_t > launch_t. `on_usd` becomes the worth, and
+    `on` (T,) is filled.
     """
     gain = later = 0.0
     for t in range(len(on_usd) - 1, -1, -1):
@@ -126,7 +128,7 @@ def switch(on_usd: FloatArray, launch_usd: FloatArray, count: int, runs: bool, o
 
 @compiled
 def _at(line: FloatArray, place: float) -> float:
-    """A line through points at 0, 1, 2, ...; constant beyond the last."""
+    """Return a line through points at 0, 1, 2, ... at a place; it is constant beyond the last point."""
     low = min(int(place), len(line) - 2)
     return float(line[low] + min(place - low, 1.0) * (line[low + 1] - line[low]))
 
@@ -136,7 +138,10 @@ def _on_level(
     overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: FloatArray, runs: bool,
     worth: FloatArray, on: BoolArray,
 ) -> float:  # fmt: skip
-    """What one instance of `size` levels gains on top of `level` levels, and when it is on; `worth` (T,) is scratch."""
+    """Return the gain of one instance of `size` levels on top of `level` levels, and fill when it is on.
+
+    `worth` (T,) is scratch.
+    """
     for t in range(len(worth)):
         worth[t] = overflow_usd[t, level] - _at(overflow_usd[t], level + size) - usd
     return switch(worth, launch_usd, 1, runs, on)
@@ -158,7 +163,8 @@ def _answer(
     before: int, floor: int, bundle: int, bundles: int, allowed: IntArray, worth: FloatArray, on: BoolArray,
     counts: IntArray,
 ) -> float:  # fmt: skip
-    """Fill `counts` (T,) with an offer's best ones from `floor` on, in bundles; dollars of them and of overflow.
+    """Fill `counts` (T,) with an offer's best counts from `floor` on, in bundles; return dollars of these and of
+    overflow.
 
     `others` (T,) and `size` are capacities in levels, `allowed` (T,) are the most; `worth` and `on` (T,) are scratch.
     """
@@ -166,7 +172,7 @@ def _answer(
     for t in range(len(others)):
         counts[t] = floor
         total_usd += _at(overflow_usd[t], others[t] + size * floor) + usd * floor
-    # What runs needs no launch, so that a bundle ends with it.
+    # Running instances need no launch, so a bundle ends with them.
     ends = max(1, int(np.rint((before - floor) / bundle))) if floor < before < floor + bundles * bundle else 0
     low = floor
     for k in range(1, bundles + 1):
@@ -188,7 +194,7 @@ def _answers(
     before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
     worth: FloatArray, on: BoolArray, counts: IntArray, total_usd: FloatArray,
 ) -> None:  # fmt: skip
-    """`_answer` of many offers: fill `counts` (J, T) and `total_usd` (J,)."""
+    """Do `_answer` for many offers: fill `counts` (J, T) and `total_usd` (J,)."""
     for j in range(len(size)):
         total_usd[j] = _answer(
             overflow_usd, others[j], size[j], usd[j], launch_usd[j], before[j], floor[j], bundle[j], bundles[j],
@@ -199,10 +205,11 @@ def _answers(
 def _best_answer(
     program: Program, counts: IntArray, asked: IntArray, around: bool, limits: bool
 ) -> tuple[IntArray | None, IntArray]:
-    """The plan in which that one of the offers `asked` has its best counts that saves most by it; None: none does.
+    """Return the plan after the best answer of those offers `asked` that saves most, or None; and all that save
+    something.
 
-    And all that would save something. First counts are from nothing upwards, in bundles where they are many; `around`:
-    one by one near those that are, where they were in bundles.
+    The counts go from nothing upwards, in bundles if there are many; with `around`, one by one near the present counts,
+    if those were in bundles.
     """
     before, size = program.before, program.capacity_rps
     capacity_rps = size @ counts
@@ -257,7 +264,7 @@ def _best_answer(
 
 
 def _of_all(program: Program, limits: bool) -> IntArray | None:
-    """The cheapest plan (J, T), None where the offers have too many combined counts to go through."""
+    """Return the cheapest plan (J, T); None if the offers have too many combined counts to try all."""
     if not program.offers:
         return np.zeros((0, program.steps), dtype=np.int64)
     if len(fewest(program, _SPARSE)) < program.offers:
@@ -268,9 +275,9 @@ def _of_all(program: Program, limits: bool) -> IntArray | None:
 
 
 def _stack(program: Program) -> IntArray:
-    """Counts (J, T): at every level of capacity the offer that gains most together with what comes above it.
+    """Return counts (J, T): at every level of capacity the offer that gains most together with the stack above it.
 
-    As if nothing ran yet: what runs may serve until the new ones do, or in their stead, as `improve` finds.
+    The stack is made as if no instance ran: `improve` finds that running ones may serve before or instead of new ones.
     """
     counts = np.zeros((program.offers, program.steps), dtype=np.int64)
     gain = _by_level(program, program.first)
@@ -287,10 +294,10 @@ def _pile(
 ) -> None:  # fmt: skip
     """Fill `counts` (J, T), zeros first. `gain` (J, K + 1) of one instance by level becomes that of the whole stack.
 
-    `best_gain` (K + 2,), zeros first, `worth` and `on` (T,) are scratch; of `left` (J,) what is used is taken.
+    `best_gain` (K + 2,), zeros first, `worth` and `on` (T,) are scratch; used instances are taken off `left` (J,).
     """
     offers, levels = gain.shape
-    # What a stack gains that begins with an offer on a level. Instances smaller than a level fill it.
+    # The gain of a stack that begins with an offer on a level. Instances smaller than a level fill it.
     for level in range(levels - 1, -1, -1):
         for j in range(offers):
             if gain[j, level] > 0.0:
@@ -309,7 +316,7 @@ def _pile(
                 best = j
         if best < 0:
             break
-        # Small ones fill the level: the next would be the same.
+        # Small instances fill the level, because the next one would be the same.
         count = min(left[best], max(1, math.ceil((level + 1 - at) / size[best] - _TINY)))
         _on_level(overflow_usd, level, size[best], usd[best], launch_usd[best], runs, worth, on)
         for t in range(len(on)):
@@ -319,23 +326,23 @@ def _pile(
 
 
 def _worth_having(program: Program) -> IntArray:
-    """More than that of an offer never pays, whatever else there is: (J,)."""
+    """Return the count of each offer above which more never pays, whatever the others: (J,)."""
     pays = _by_level(program, runs=True) > 0.0
-    # Less gains where more is below; this many fit below the first level at which one gains nothing.
+    # The gain falls with the level. So many instances fit below the first level without a gain.
     levels = np.where(pays.all(axis=1), program.levels, np.argmin(pays, axis=1))
     fit = np.ceil(levels * program.spacing_rps / program.capacity_rps - _TINY).astype(np.int64)
     return np.minimum(program.most, fit)
 
 
 def _by_level(program: Program, runs: bool) -> FloatArray:
-    """What one instance gains on each level of capacity: (J, K + 1)."""
+    """Return the gain of one instance on each level of capacity: (J, K + 1)."""
     gain = np.empty((program.offers, program.levels + 1))
     _on_each_level(*_numbers(program), runs, *_scratch(program), gain)
     return gain
 
 
 def _numbers(program: Program) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """The program as compiled functions want it, capacities in levels."""
+    """Return the program as compiled functions take it, capacities in levels."""
     size = program.capacity_rps / program.spacing_rps
     overflow_usd = np.ascontiguousarray(program.overflow_usd)
     return overflow_usd, size, program.usd_per_step, program.launches_usd()
@@ -346,7 +353,7 @@ def _scratch(program: Program) -> tuple[FloatArray, BoolArray]:
 
 
 def _allowed(program: Program, counts: IntArray) -> IntArray:
-    """The most of each offer that leave the limits to the others as they are, while they boot too: (J, T)."""
+    """Return the most of each offer that keep the limits beside the others, booting included: (J, T)."""
     within = held(program, counts)
     instances = program.max_instances - within.sum(axis=0)
     usd = program.max_usd_per_step - program.usd_per_step @ within

@@ -25,7 +25,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The columns' values, or None where none were found; a proven lower bound of the cost, if `optimal`."""
+    """The columns' values, or None without a solution; a proven lower bound of the cost, if `optimal`."""
 
     values: FloatArray | None
     bound: float
@@ -35,7 +35,7 @@ class Solved:
 def solve_mixed(
     cost: FloatArray, whole: BoolArray, most: FloatArray, rows: Sequence[Constraint], most_nodes: int | None = None
 ) -> Solved:
-    """Minimise `cost` x where 0 <= x <= `most`, the `whole` ones in whole numbers; None: no limit to the search."""
+    """Minimise `cost` x where 0 <= x <= `most`, the `whole` columns in whole numbers; no `most_nodes`: no limit."""
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(cost), len(rows)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), most

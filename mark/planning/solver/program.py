@@ -4,12 +4,13 @@ A plan is n[j, t], instances of offer j that serve in step t. It costs
 
     sum_jt usd_per_step[j] n[j, t] + sum_jt launch_usd[j] (n[j, t] - n[j, t-1])+ + sum_t overflow_t(sum_j C_j n[j, t])
 
-with n[j, -1] what runs, and overflow_t(x) what capacity x leaves to functions in step t, or too late, in expected
-dollars. What is launched now serves from step boot_steps[j] on, so before that n[j, .] cannot rise. A launch costs what
-its boot does; an instance is *held*, and counts against the limits, while it serves or boots.
+with n[j, -1] the running instances, and overflow_t(x) the expected dollars of requests that capacity x leaves to
+functions in step t, or too late. An instance launched now serves from step boot_steps[j] on, so before that n[j, .]
+cannot rise. A launch costs as much as its boot; an instance is *held*, and counts against the limits, while it serves
+or boots.
 
-Boots that are not certain have a price by step (mark/planning/solver/boot_law.py): what serves from step t on is
-launched lead_steps[j, t] steps before, and costs late_usd[j, t] more.
+Boots that are not certain have a price by step (mark/planning/solver/boot_law.py): an instance that serves from step t
+on is launched lead_steps[j, t] steps before, and costs late_usd[j, t] more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.kernel.compiled import compiled
 
-GAP = 0.01  # a plan is proven where its bound is closer than that, relative to its price
+GAP = 0.01  # a plan is proven if its bound is closer than this, relative to its price
 ROUNDING = 1e-9  # relative, of sums of dollars or requests/s
 
 
@@ -31,16 +32,17 @@ ROUNDING = 1e-9  # relative, of sums of dollars or requests/s
 class Program:
     """T steps, J offers, in an order that decides between equal costs.
 
-    `overflow_usd[t, k]`: expected dollars of what capacity k x `spacing_rps` leaves unserved in step t; linear between,
-    constant beyond the last level, convex and not increasing (`overflow_usd` makes it so). `most`: instances that can
-    be had, those that run among them. `first`: a first fleet, which is ready at once, its launch free. Raises BadInput.
+    `overflow_usd[t, k]`: expected dollars of requests that capacity k x `spacing_rps` leaves unserved in step t; linear
+    between, constant beyond the last level, convex and not increasing (`overflow_usd` makes it so). `most`: instances
+    that can be had, including running ones. `first`: a first fleet, which is ready immediately, its launch free. Raises
+    BadInput.
     """
 
     usd_per_step: FloatArray  # (J,)
     launch_usd: FloatArray  # (J,)
     capacity_rps: FloatArray  # (J,) above zero
     boot_steps: IntArray  # (J,)
-    running: IntArray  # (J,) that live: serving or booting already
+    running: IntArray  # (J,) live instances: serving or booting already
     most: IntArray  # (J,)
     overflow_usd: FloatArray  # (T, K + 1)
     spacing_rps: float
@@ -96,7 +98,7 @@ class Program:
 
     @property
     def before(self) -> IntArray:
-        """n[j, -1]: (J,). A first fleet is as if everything ran already."""
+        """n[j, -1]: (J,). A first fleet counts as if all instances ran already."""
         return np.minimum(self.most, self.useful()) if self.first else self.running
 
     @property
@@ -111,12 +113,12 @@ class Program:
         return np.broadcast_to(leads, (self.offers, self.steps))
 
     def launches_usd(self) -> FloatArray:
-        """Dollars of a launch by its first step: (J, T), infinite where it cannot serve by then."""
+        """Return the dollars of a launch by its first step: (J, T), infinite if it cannot serve by then."""
         usd = self.launch_usd[:, None] if self.late_usd is None else self.launch_usd[:, None] + self.late_usd
         return np.where(self.can_launch, usd, np.inf)
 
     def only(self, offers: IntArray) -> Program:
-        """The program with some of the offers."""
+        """Return the program with some of the offers."""
         return replace(
             self,
             usd_per_step=self.usd_per_step[offers],
@@ -130,11 +132,11 @@ class Program:
         )
 
     def useful(self) -> IntArray:
-        """How many instances of an offer reach the last level: (J,). More never pay."""
+        """Return how many instances of an offer reach the last level: (J,). More never pay."""
         return np.ceil(self.levels * self.spacing_rps / self.capacity_rps - ROUNDING).astype(np.int64)
 
     def overflow_at(self, capacity_rps: FloatArray) -> FloatArray:
-        """Expected dollars of overflow in each step, for capacities of shape (..., T)."""
+        """Return the expected dollars of overflow in each step, for capacities of shape (..., T)."""
         place = np.minimum(capacity_rps * (1.0 / self.spacing_rps), float(self.levels))
         low = np.minimum(place.astype(np.int64), self.levels - 1)
         place -= low
@@ -147,7 +149,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A plan that can be carried out, what it costs, and what none can cost less than.
+    """A plan that can be carried out, its price, and a lower bound of any plan's price.
 
     `solver` made the plan: "fast" (by local search), "dp" (by a dynamic program), "highs" or "cbc". `status`: "proven"
     (the bound is near enough), "feasible" (it is not), or "time-out" (it is not, and a time budget stopped the integer
@@ -167,14 +169,14 @@ class Solution:
 
 
 def wanted_now(program: Program, counts: IntArray) -> IntArray:
-    """What a plan (J, T) holds from now on: what serves in the first step, and what is launched at once: (J,)."""
+    """Return the instances that a plan (J, T) holds from now on: serving in the first step or launched now: (J,)."""
     return held(program, counts)[:, 0]
 
 
 def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0) -> float:
-    """Dollars of a plan (J, T), exactly; with `more_rps` of capacity (T,) that cost nothing.
+    """Return the dollars of a plan (J, T), exactly; with `more_rps` of capacity (T,) that cost nothing.
 
-    Whether it can be carried out, `violation` says.
+    `violation` says whether it can be carried out.
     """
     running = float(program.usd_per_step @ counts.sum(axis=1))
     return (
@@ -185,14 +187,14 @@ def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0
 
 
 def launching_usd(program: Program, counts: IntArray) -> float:
-    """Dollars of a plan's launches, from the first step on."""
+    """Return the dollars of a plan's launches, from the first step on."""
     up = rises(counts, program.before)
     usd = float(program.launch_usd @ up.sum(axis=1))
     return usd if program.late_usd is None else usd + float((program.late_usd * up).sum())
 
 
 def rises(counts: IntArray, before: IntArray) -> IntArray:
-    """By how many a plan (J, T) goes up in each step, from `before` (J,) on: (J, T)."""
+    """Return by how many instances a plan (J, T) rises in each step, from `before` (J,) on: (J, T)."""
     up = counts.copy()
     up[:, 0] -= before
     up[:, 1:] -= counts[:, :-1]
@@ -200,7 +202,7 @@ def rises(counts: IntArray, before: IntArray) -> IntArray:
 
 
 def held(program: Program, counts: IntArray) -> IntArray:
-    """Instances that serve or boot in each step: (J, T). A boot fills the `leads` before its first step."""
+    """Return the instances that serve or boot in each step: (J, T). A boot fills the `leads` before its first step."""
     up = rises(counts, program.before)
     within, leads = counts.copy(), program.leads
     for ahead in range(1, min(int(leads.max(initial=0)), program.steps - 1) + 1):
@@ -209,7 +211,7 @@ def held(program: Program, counts: IntArray) -> IntArray:
 
 
 def violation(program: Program, counts: IntArray) -> str:
-    """Why a plan (J, T) cannot be carried out; empty where it can."""
+    """Return why a plan (J, T) cannot be carried out; empty if it can."""
     if counts.shape != (program.offers, program.steps) or (counts < 0).any():
         return "counts must be one per offer and step, not negative"
     if (counts > program.most[:, None]).any():
@@ -225,16 +227,17 @@ def violation(program: Program, counts: IntArray) -> str:
 
 
 def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
-    """The program without the offers that are not needed, and the indices of those that are left.
+    """Return the program without the offers that are not needed, and the indices of the others.
 
-    An offer is not needed where another one, of which there is enough, stands in for it: no smaller, no dearer, no
-    later. With `scaled` several of them may (two of half the size), which is exact only without limits on instances.
-    What runs of such an offer may stay but is not launched again. The optimum is the same: whatever serves by the
-    dropped offer is replaced by the other one, and instances beyond the last level are worth nothing.
+    An offer is not needed if another, which is available in sufficient number, stands in for it: no smaller, no dearer,
+    no later. With `scaled` several instances of the other may (two of half the size), which is exact only without
+    limits on instances. Running instances of such an offer may stay but are not launched again. The optimum is the
+    same: the other offer can replace every instance of the dropped one, and instances beyond the last level are worth
+    nothing.
     """
     usd, launch, size, boot = program.usd_per_step, program.launch_usd, program.capacity_rps, program.boot_steps
     useful = program.useful()
-    copies = np.ceil(size / size[:, None] * (1.0 - ROUNDING))  # of i for one of j
+    copies = np.ceil(size / size[:, None] * (1.0 - ROUNDING))  # number of i for one of j
     rounded = 1.0 + 1e-12
     stands_in = (copies * usd[:, None] <= usd * rounded) & (copies * launch[:, None] <= launch * rounded)
     stands_in &= (boot[:, None] <= boot) & (program.most >= useful)[:, None] & (scaled | (copies <= 1.0))
@@ -242,7 +245,7 @@ def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
         late = program.late_usd
         stands_in &= (copies[:, :, None] * late[:, None] <= late * rounded).all(axis=2)
         stands_in &= scaled | (program.leads[:, None] <= program.leads).all(axis=2)
-    # Of two that could stand in for each other the first stays.
+    # If two could stand in for each other the first stays.
     stands_in &= ~stands_in.T | np.tri(program.offers, k=-1, dtype=np.bool_).T
     dropped = stands_in.any(axis=0)
     running = np.zeros_like(useful) if program.first else program.running
@@ -252,11 +255,11 @@ def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
 
 
 def overflow_usd(served: FloatArray, load_rps: FloatArray | None, usd_per_request: float, step_s: float) -> FloatArray:
-    """Dollars of overflow by step and level of capacity, made convex: (T, K + 1).
+    """Return the dollars of overflow by step and level of capacity, made convex: (T, K + 1).
 
-    `served` (K + 1, T + 1): what each level serves in the first e steps, in requests/s-steps. `load_rps` (T,): what
-    comes; None: what the last level serves. Made convex is what a formula of `served` may not be where capacity holds a
-    few requests only: the largest convex function below it is taken, which two capacities attain in turns.
+    `served` (K + 1, T + 1): the requests/s-steps that each level serves in the first e steps. `load_rps` (T,): the
+    load; None: the load that the last level serves. A formula of `served` may not be convex where capacity holds a few
+    requests only: then the largest convex function below it is taken, which two capacities attain in turns.
     """
     by_step = np.diff(served, axis=1).T
     load = by_step[:, -1] if load_rps is None else np.maximum(load_rps, by_step[:, -1])
@@ -273,7 +276,7 @@ def _make_convex(rows: FloatArray, corners: IntArray) -> None:
         row = rows[r]
         last = -1
         for k in range(len(row)):
-            # A corner above the line from the one before it to here is none (Andrew's monotone chain).
+            # A corner above the line from the one before it to here is dropped (Andrew's monotone chain).
             while last > 0:
                 a, b = corners[last - 1], corners[last]
                 if (row[b] - row[a]) * (k - b) < (row[k] - row[b]) * (b - a):

@@ -1,4 +1,4 @@
-"""The planner's program solved: fast, proven, or by the integer program, whichever is asked for."""
+"""Solving the planner's program: fast, with a proof, or by the integer program."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ HOWS = ("auto", "fast", "ilp")
 def solve(
     program: Program, how: str = "auto", *, time_budget_s: float = 0.0, gap: float = GAP, solver: str = "highs"
 ) -> Solution:
-    """A plan for the program and how good it is. There always is one: no instances at all break no limit.
+    """Return a plan for the program and how good it is. A plan always exists: a plan without instances breaks no limit.
 
     "fast": the fast path, with a bound that costs nothing. "auto": then as much proof as `prove` finds, which may
-    better the plan; then, where it is not within `gap`, the integer program. "ilp": the integer program after the fast
-    path, unless its plan is proven by then or by the linear one. `time_budget_s` is the integer program's; zero: it is
-    not asked. Unless the status is "time-out" the same arguments give the same answer everywhere. Raises BadInput for
-    an unknown `how` or `solver`.
+    improve the plan; then, if it is not within `gap`, the integer program. "ilp": the integer program after the fast
+    path, unless its plan is already proven, also by the linear program. `time_budget_s` is the integer program's; with
+    zero it is not used. Unless the status is "time-out" the same arguments give the same answer everywhere. Raises
+    BadInput for an unknown `how` or `solver`.
     """
     for what, name, known in (("how to plan", how, HOWS), ("solver", solver, SOLVERS)):
         if name not in known:
             raise BadInput(f"unknown (known: {', '.join(known)})", what, name)
-    # Without the limits every bound stays one.
+    # A bound without the limits is a bound with them, too.
     part, left = prune(program, scaled=True)
     counts, exact = fast(part)
     if limited := bool(violation(part, counts)):
