@@ -133,7 +133,7 @@ class Decider:
         found = held_releases.allowed(state.held, self._not_refused(wanted, state, s.now_s), s.now_s)
         found = failed_boots.allowed(state.boots, found, s.now_s)
         if self.replans(state):
-            # Offers that are launched anyway are not alternatives, because the plan spreads instances over several offers.
+            # Offers that are launched anyway are not alternatives, because the plan spreads the instances over them.
             taken = {c.offer for c in found if isinstance(c, Launch)}
             found = [self._with_alternatives(c, taken, state, s) if isinstance(c, Launch) else c for c in found]
         if len(found) < len(wanted):

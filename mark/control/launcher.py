@@ -111,8 +111,8 @@ class Launcher:
         self._intents = {intent.token: _not_ahead(intent, clock.now_s()) for intent in store.get("intents") or ()}
         self._made: tuple[Intent, ...] = ()  # made by this process, and perhaps not shown by the cloud yet
         self._kept = True  # whether the store is known to hold the intents and the made launches
-        # When to repeat a launch, by token. Launches of another process are repeated immediately, except throttled ones:
-        # these may be given up, but only after the fleet shows the instances that an earlier call may have started.
+        # When to repeat a launch, by token. Launches of another process are repeated immediately, except throttled
+        # ones: these may be given up, but only after the fleet shows instances that an earlier call may have started.
         self._again_s = {
             one.token: clock.now_s() + THROTTLED.first_s for one in self._intents.values() if one.throttled
         }

@@ -87,7 +87,7 @@ class ServiceRuntime:
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._limits = self._configured_limits
         self._changed_limits: Limits | None = None
-        # Its share of common limits, for the next round, and whether it may keep what it holds; then the share in force.
+        # Its share of common limits for the next round, and whether it may keep its instances; then the share in force.
         self._share: tuple[Limits, bool] | None = None
         self._applied: tuple[Limits, bool] | None = None
         self._holding: Holding | None = None  # at the end of the last round
@@ -323,7 +323,7 @@ class ServiceRuntime:
             parts.controller.tick()
 
     def _between(self, parts: RuntimePorts) -> None:
-        """Run the controller's fast round, once a window."""
+        """Run the steps of every window, also between full minutes."""
         parts.controller.fast()
 
     def _hold(self, parts: RuntimePorts) -> None:
@@ -487,7 +487,7 @@ class ServiceRuntime:
         return {name: self._prices[name] for name in sorted(names) if name in self._prices}
 
     def _shown_forecast(self, parts: RuntimePorts) -> ForecastView | None:
-        """Return the view of the forecast, made again only for a new forecast, because most rounds keep the last one."""
+        """Return the view of the forecast, made only for a new forecast, because most rounds keep the last one."""
         believed = parts.controller.believed
         if believed is not self._forecast[0]:
             self._forecast = believed, _forecast_view(believed, parts.unix_s)
