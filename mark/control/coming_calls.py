@@ -61,7 +61,7 @@ class ComingCalls:
         return self.per_query * float(known.mean()) if len(known) else None
 
     def surprise_rps(self, windows: int, expected_rps: float) -> float | None:
-        """Return the calls/s if the last `windows` have more queries than `expected_rps` calls/s explain, beyond chance.
+        """Return the calls/s if the last `windows` have more queries, beyond chance, than `expected_rps` explains.
 
         The test counts queries, because calls of a stage that few queries visit would show a surge much later.
         """

@@ -23,7 +23,7 @@ RECENT_S = 120.0  # older answers are ignored, so that late ones of a cold start
 
 class Clock(Protocol):
     def now_s(self) -> float:
-        """Return the seconds since the trace's (or the service's) beginning; they never fall while the process leads."""
+        """Return the seconds since the trace's (or service's) beginning; they never fall while the process leads."""
 
 
 @dataclass(frozen=True, slots=True)
