@@ -83,7 +83,7 @@ class Actor:
             elif isinstance(command, Switch) and (
                 self._functions is None or not self._functions.switch(command.release)
             ):
-                return Outcome(command, text, result)  # the release has no function, so nothing was changed
+                return Outcome(command, text, result)  # the release lacks a function, so the old one stays
         except CloudError as error:
             result, text = Result.FAILED, self._launcher.failed(error)
             # EC2 may lack capacity or quota, or still be stopping the instance. Another one is launched instead.

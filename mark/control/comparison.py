@@ -132,7 +132,7 @@ class Comparison:
         return self if len(strata) == len(self.strata) else replace(self, strata=strata)
 
     def paused(self) -> Comparison:
-        """Return the comparison without strata, because the new release has no instance that serves."""
+        """Return the comparison without strata, because no instance of the new release serves."""
         return replace(self, strata={}) if self.strata else self
 
     @property
@@ -146,7 +146,7 @@ class Comparison:
         """Return whether the new release got no requests although the other one did.
 
         `shares`: the new release's instances of each type per instance of the other release, of the same type or, if
-        the other has none of it, of any type.
+        the other lacks it, of any type.
         """
         if self.errors.requests:
             return False

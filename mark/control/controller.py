@@ -187,7 +187,7 @@ class Controller:
     def roll_back(self) -> None:
         """Return to the release before, from the next round on, until another one is requested.
 
-        Has no effect if the roll-out of the wanted release has not begun or is already taken back, because the request
+        Do nothing if the roll-out of the wanted release has not begun or is already taken back, because the request
         then means another release.
         """
         rollout = self.state.rollout
@@ -264,7 +264,7 @@ class Controller:
         """Return how many wanted instances of the release the fleet lacks; infinity if that is not known."""
         plan, rollout = self.state.plan, self.state.rollout
         if rollout is not None and release not in (rollout.release, rollout.candidate):
-            return 0.0  # the release is no longer to serve
+            return 0.0  # another release is to serve
         if plan is None:
             return math.inf
         shown = sum(map(counts_toward_target, self._fleet(now_s).instances))
@@ -319,7 +319,7 @@ class Controller:
         )
 
     def _forecast(self, now_s: float, rps: float | None, coming: ComingCalls | None) -> tuple[Forecast | None, bool]:
-        """Return the forecast of the next hour, and whether nothing was observed."""
+        """Return the forecast of the next hour, and whether all observations are missing."""
         load = with_coming(self._telemetry.load(), coming)
         gap = rps is None and not bool(np.isfinite(load.mean_rps).any())
         if self._predictor is None:
@@ -339,7 +339,7 @@ class Controller:
 
 
 def known_rollout(store: Store) -> Rollout | None:
-    """Return the roll-out in the store, even if another version wrote the state; None if there is none."""
+    """Return the roll-out in the store, even if another version wrote the state, or None."""
     kept = store.get(_STATE)
     rollout = kept.rollout if isinstance(kept, ControllerState) else None
     return recalled(store.get(_ROLLOUT)) if rollout is None else rollout

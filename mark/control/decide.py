@@ -208,7 +208,7 @@ class Decider:
         return self._follow(s, replace(state, plan=plan), fleet)
 
     def _ask_again(self, state: ControllerState, rps: float | None, reason: str, *, shrink: bool = True) -> Decided:
-        # Each refusal excludes one more offer, so there are at most as many new plans as offers, and one.
+        # Each refusal excludes one more offer, so the number of offers bounds the number of new plans.
         replanning = Replanning(reason, rps, shrink, len(self._offers) + 1)
         return (), replace(state, replanning=replanning), (AgendaItem.REPLAN,)
 
@@ -494,7 +494,7 @@ class Decider:
     def _elsewhere(
         self, s: Snapshot, state: ControllerState, launches: Sequence[Launch], taking: Collection[str]
     ) -> list[Launch]:
-        """Return the launches, those of refused offers in `taking` changed to another offer of the same market.
+        """Return the launches. Refused offers in `taking` are replaced by another offer of the same market.
 
         Launches of offers in `taking` replace an old release, which would stay otherwise. The other offer must not be
         part of another launch of this round.
@@ -631,7 +631,7 @@ class Decider:
         return replace(rescue, count=count, usd_per_hour=count * each_usd) if count > 0 else None
 
     def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan again at once if more arrives than planned; the new plan ends no instances, because ends can wait."""
+        """Plan again immediately if more arrives than planned; the new plan ends no instances, because ends can wait."""
         believed = state.believed
         if believed is None or not self.corrects or state.plan is None:
             return (), state, ()
@@ -699,7 +699,7 @@ class Decider:
         return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
 
     def _beyond_limits(self, fleet: Fleet, these: Sequence[Instance]) -> list[Command]:
-        """Return the ends of those of `these` that exceed the limits, which may have been lowered."""
+        """Return the ends of instances among `these` that exceed the limits, which may have been lowered."""
         if not these:
             return []
         # Draining instances do not count, because they leave soon.

@@ -1,7 +1,7 @@
 """A dry run: decisions are made and explained, but no instance is launched or ended.
 
 The effects are simulated on top of the real fleet, so that the next decision follows from them: simulated instances
-boot in their mean time but never serve, and ended ones are no longer shown.
+boot in their mean time but never serve, and ended ones disappear.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class InterruptionHandler:
         return tuple(commands)
 
     def leave(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> tuple[Drain, ...]:
-        """Return drains of doomed instances that must go and of bridging standbys that are no longer needed.
+        """Return drains of doomed instances that must go and of bridging standbys that are not needed any more.
 
         Standbys are needed while the `planned` capacity (counts by offer) or `arriving_rps` exceeds the capacity of
         ready instances that are neither doomed nor standbys. A standby without credits is useless.
@@ -96,7 +96,7 @@ class InterruptionHandler:
     def bridge(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> list[Resume]:
         """Return resumes of standbys that could not start at the notice, because they were still stopping or refused.
 
-        They make up for the doomed instances that serve, less the standbys started since their notices, and are no more
+        They make up for the doomed instances that serve, less the standbys started since their notices, and are not more
         than needed beside all instances that serve or start.
         """
         doomed = [

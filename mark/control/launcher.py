@@ -161,7 +161,7 @@ class Launcher:
             self._made = self._not_shown()
             self._keep(self._intents, self._made)
         for intent in tuple(self._intents.values()):
-            # An offer that is no longer sold may not be bought. And after UNSURE_S the fleet shows all instances that
+            # An offer that left the catalogue may not be bought. And after UNSURE_S the fleet shows all instances that
             # were started: a controller that begins hours later would only buy more of them for an old plan.
             sold = self._offers.keys() >= {intent.offer, *intent.alternatives}
             if not sold or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):

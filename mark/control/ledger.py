@@ -77,7 +77,7 @@ class Ledger:
             for name, state in kept.get("tariffs", {}).items():
                 if name in self._index:
                     self._tariffs[self._index[name]].restore(state)
-            # An older state without tariffs, or with shorter ones, was summed at prices that are no longer known.
+            # An older state without tariffs, or with shorter ones, was summed at prices that are not known any more.
             opened = self._opened()
             for name, index in self._index.items():
                 self._meter.repriced(index, opened.get(name, []))

@@ -21,7 +21,7 @@ HELPED = 0.9  # a launch helped if the share of misses fell below this fraction 
 
 @dataclass(frozen=True, slots=True)
 class MonitorState:
-    """The monitor's state. `extra` instances are kept beside the plan until `pause_s` have passed since `launched_s`."""
+    """The monitor's state: `extra` instances stay beside the plan for `pause_s` from `launched_s`."""
 
     launched_s: float | None = None  # when it last launched instances, or found that they did not help
     extra: int = 0

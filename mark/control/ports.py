@@ -103,7 +103,7 @@ class Functions(Protocol):
     def switch(self, release: str) -> bool:
         """Let the function that answers while no instance is ready use this release, and warm its environments.
 
-        Repeatable. Return False, without any change, if the release has no function.
+        Repeatable. Return False, without any change, if the release lacks a function.
         """
 
 
@@ -169,7 +169,7 @@ class Telemetry(Protocol):
         """Return the arrival rates of the last 5 s windows, at most 12, newest last; NaN without observations."""
 
     def recent(self) -> RecentAnswers:
-        """Return the last requests that the SLO monitor looks back at; none of them left more than `RECENT_S` ago."""
+        """Return the last requests that the SLO monitor looks back at; all left at most `RECENT_S` ago."""
 
     def answers(self) -> RecentAnswers:
         """Return the totals of all requests so far. Counts that fall have started over."""
@@ -183,7 +183,7 @@ class Telemetry(Protocol):
     def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
         """Return the totals by release and offer, which may start over as those of `answers`.
 
-        Empty if instances have no release.
+        Empty for instances without a release.
         """
 
 
