@@ -631,7 +631,7 @@ class Decider:
         return replace(rescue, count=count, usd_per_hour=count * each_usd) if count > 0 else None
 
     def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan again immediately if more arrives than planned; the new plan ends no instances, because ends can wait."""
+        """Plan again immediately if more arrives than planned; the new plan ends none, because ends can wait."""
         believed = state.believed
         if believed is None or not self.corrects or state.plan is None:
             return (), state, ()

@@ -96,8 +96,8 @@ class InterruptionHandler:
     def bridge(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> list[Resume]:
         """Return resumes of standbys that could not start at the notice, because they were still stopping or refused.
 
-        They make up for the doomed instances that serve, less the standbys started since their notices, and are not more
-        than needed beside all instances that serve or start.
+        They make up for the doomed instances that serve, less the standbys started since their notices, and do not
+        exceed the need beside all instances that serve or start.
         """
         doomed = [
             i
