@@ -31,7 +31,7 @@ class KeyPlace:
 
 @dataclass(slots=True)
 class KeyScan:
-    """The result of a scan: the places that were read, and those that hold data of the key.
+    """The result of a scan: the number of places read, and the places that hold data of the key.
 
     Deletions of the key do not count.
     """

@@ -56,7 +56,7 @@ def table_file(config: PipelineConfig, where: str) -> Path:
 def with_head(config: PipelineConfig) -> Pipeline | None:
     """Return the graph with the head, which comes after the features stage; None if a driver calls it.
 
-    With a table the head comes after the last stage, whose answer is an item's name; without stages it is the whole
+    The head of a table comes after the last stage, whose answer is an item's name; without stages it is the whole
     graph. Without `[personal]` the result is the file's graph, if it has one.
     """
     if config.personal is None or config.driver is not None:
