@@ -1,7 +1,7 @@
 """The calls that a stage of a pipeline will get once the stages before it let them through.
 
 In a surge a stage refuses calls until more instances serve. The stage behind it sees the surge only then, so its boots
-begin when those of the stage before are over. The arrivals at the pipeline show the surge to all stages immediately, so
+begin only after the stage before has booted. The arrivals at the pipeline show the surge to all stages immediately, so
 every stage is sized by them, as in InferLine (Crankshaw et al., SoCC 2020, section 5).
 
 Queries are counted at a stage that all of them call alike. The arrivals there, before admission, are the pipeline's
@@ -24,7 +24,7 @@ from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 
-_A_STEP = round(STEP_S / WINDOW_S)  # windows
+_A_STEP = round(STEP_S / WINDOW_S)  # in windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def higher_rps(rps: float | None, coming: ComingCalls | None) -> float | None:
 
 
 def higher_windows_rps(windows_rps: FloatArray, coming: ComingCalls | None) -> FloatArray:
-    """Return the 5 s windows of which `higher_rps` is the mean."""
+    """Return the 5 s windows whose mean is `higher_rps`."""
     if coming is None:
         return windows_rps
     known = windows_rps[np.isfinite(windows_rps)]

@@ -114,7 +114,7 @@ class Comparison:
         found, strata = self, dict(self.strata)
         for name in sorted({*types, *strata}):
             known = strata.get(name)
-            # A type that was compared with itself is never compared with all types; after its replacement it is done.
+            # During the replacement, a type that was compared with itself is never compared with all types.
             own = name in beside if beside is not None else name in theirs or (known is not None and known.own)
             now = Stratum(mine.get(name, ReleaseCounts()), _theirs(name, theirs, own=own), own, now_s)
             if known is None or known.own is not now.own or _fell(now, known):

@@ -42,7 +42,7 @@ from mark.planning.planner import PlanningContext, Policy
 from mark.planning.resolve import buyable
 from mark.traffic.forecast.conditioning import condition_on_rate
 
-HORIZON_STEPS = 60  # of a minute each
+HORIZON_STEPS = 60  # one minute each
 LATEST = 4  # windows that show the load of now
 _OLD = "it would serve an old release"
 _ADDED = "added by the SLO monitor"
@@ -631,7 +631,7 @@ class Decider:
         return replace(rescue, count=count, usd_per_hour=count * each_usd) if count > 0 else None
 
     def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan again immediately if more arrives than planned; the new plan ends none, because ends can wait."""
+        """Plan again immediately if more arrives than planned; ends of instances can wait for the next tick."""
         believed = state.believed
         if believed is None or not self.corrects or state.plan is None:
             return (), state, ()

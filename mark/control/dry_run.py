@@ -14,7 +14,7 @@ from mark.domain.errors import NotFoundError
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Offer
 
-FIRST = 1_000_000_000  # numbers of instances that do not exist; no real fleet gets there
+FIRST = 1_000_000_000  # first number of simulated instances, which no real fleet reaches
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The last 24 hours of a service, a row a minute."""
+"""The last 24 hours of a service, one row per minute."""
 
 from __future__ import annotations
 

@@ -151,5 +151,5 @@ def instead_of(offer: Offer, resolved: ResolvedService) -> list[Offer]:
         for o in resolved.offers
         if o.instance == offer.instance and o.name != offer.name and o.market in (offer.market, Market.ON_DEMAND)
     ]
-    # The name ends the key: equal prices in several zones are the rule.
+    # The name ends the key, because prices are usually equal in several zones.
     return sorted(same, key=lambda o: (o.market is not offer.market, o.usd_per_hour, o.name))

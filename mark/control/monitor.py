@@ -28,7 +28,7 @@ class MonitorState:
     pause_s: float = 0.0  # until it may launch again
     late: float = 1.0  # share of misses at the last launch
     enough: int = 0  # extra instances that ended the last trouble
-    offer: str = ""  # of the extra instances
+    offer: str = ""  # the offer of the extra instances
 
     def extra_at(self, now_s: float) -> int:
         """Return the number of instances that the plan may not end yet."""

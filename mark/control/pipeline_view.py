@@ -28,7 +28,7 @@ class InstanceCount:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """One stage now; rates are of its calls. `after` and `join` are None where a driver decides."""
+    """One stage now; rates count its calls. `after` and `join` are None if a driver decides."""
 
     stage: str
     model: str

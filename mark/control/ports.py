@@ -191,7 +191,7 @@ class Result(StrEnum):
     """The degree to which a command was carried out."""
 
     DONE = "done"
-    PART = "part"  # fewer instances were started than it asked for
+    PART = "part"  # fewer instances were started than requested
     FAILED = "failed"  # not at all: the cloud refused, or its answer was lost
     LIMIT = "limit"  # not sent: a limit of the service is reached
     DROPPED = "dropped"  # not sent: the command did not fit the fleet any more

@@ -37,7 +37,8 @@ FAILED_BOOTS = 3
 # A release is taken back after all its instances have been silent for this time, which is shorter than the time after
 # which a single silent instance is replaced, because replacements would hide the fault.
 MUTE_S = 20.0
-# A trial is prolonged by this time at most if no requests reach the canaries while the other instances get some.
+# If no requests reach the canaries while the other instances get some, the trial is prolonged by this time at most, and
+# then the release is taken back.
 LOST_S = 600.0
 # After this time without a replaced instance, another release may begin. Slow boots take less.
 STALL_S = 900.0

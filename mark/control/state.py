@@ -43,7 +43,7 @@ class Replanning:
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """All that a controller remembers between two decisions. Times are control seconds."""
+    """The controller's memory between two decisions. Times are control seconds."""
 
     plan: Plan | None = None
     memory: Any = None  # the planner's

@@ -11,7 +11,7 @@ import math
 from mark.control.ports import WINDOW_S
 from mark.domain.arrays import FloatArray
 
-_LENGTHS = (2, 4, 8)  # windows
+_LENGTHS = (2, 4, 8)  # in windows
 _DEVIATIONS = 5.0  # standard deviations of a Poisson count; many, because real traffic varies a little more
 
 

@@ -20,7 +20,7 @@ from mark.domain.service import ResolvedService
 
 
 class WarmPool:
-    """Pure: commands in, commands out, for a pool of at most `most` instances of these offers."""
+    """Pure: turns commands into commands, for a pool of at most `resolved.service.warm_pool` instances."""
 
     def __init__(self, resolved: ResolvedService) -> None:
         self._offers = {offer.name: offer for offer in resolved.offers}
