@@ -1,7 +1,7 @@
 """Failed boots: an offer whose instances do not start is not launched again and again.
 
-A boot has failed if it exceeds the boot timeout, or if its instance is gone before it was ready without a reason: the
-controller did not end it, no interruption was announced, and it was not refused after its launch
+A boot has failed if it exceeds the boot timeout, or if its instance disappears before it was ready for no known reason:
+the controller did not end it, no interruption was announced, and it was not refused after its launch
 (`mark.control.late_refusals`). After `IN_A_ROW` failures of an offer in a row, its instances are tried one at a time,
 after a pause that doubles with each further failure. During the pause the offer counts as unavailable.
 """

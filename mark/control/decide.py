@@ -115,7 +115,7 @@ class Decider:
                 commands, state = self._possible(commands, state, before, snapshot)
             if commands:
                 return tuple(commands), replace(state, agenda=agenda)
-            if snapshot.outcomes:  # avoids a copy for each stage in the many rounds that do nothing
+            if snapshot.outcomes:  # saves a copy per stage in the many rounds that do nothing
                 snapshot = replace(snapshot, outcomes=())  # the stage that waited for them has seen them
         return (), replace(state, agenda=()) if state.agenda else state
 

@@ -153,9 +153,10 @@ class Launcher:
     def repeat(self, now_s: float, lacking: Callable[[str], float]) -> Iterator[Outcome]:
         """Repeat, under their tokens, launches whose outcome is unknown or whose instances may not show yet.
 
-        A throttled launch, which has started no instance as far as is known, is given up if the fleet is `lacking`
-        fewer instances of its release than it would start: the plan may have shrunk, after a spike of the telemetry,
-        say. Throttled launches of standbys are always given up, because the next plan, within a minute, repeats them.
+        A throttled launch, which has started no instance as far as is known, is given up if the fleet lacks fewer
+        instances of its release (`lacking`) than it would start: the plan may have shrunk, after a spike of the
+        telemetry, say. Throttled launches of standbys are always given up, because the next plan, within a minute,
+        repeats them.
         """
         if not self._kept:  # the failed write may have arrived, and the next controller would repeat its launches
             self._made = self._not_shown()

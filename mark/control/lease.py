@@ -87,7 +87,7 @@ class FencedLease:
     def hold(self, now_s: float) -> int | None:
         began_s = self._monotonic_s()
         wall_s, passed_s = now_s - self._asked_unix_s, began_s - self._asked_s
-        # This holds even if the term has ended and is still free, because work begun by the old clock must end.
+        # Check this even if the term has ended and is still free, because work begun by the old clock must end.
         ours = self._term is not None and self._term.holder == self.holder
         if ours and abs(wall_s - passed_s) > _SET * self.ttl_s:
             _log.warning("lease %s let go of: the wall clock was set by %.0f s", self.name, wall_s - passed_s)

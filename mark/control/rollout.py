@@ -435,7 +435,7 @@ def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float
 
 
 def _shares(rollout: Rollout, fleet: Fleet) -> dict[str, float]:
-    """Return the canaries of each type per other one of that type, or per other instance if it lacks one."""
+    """Return the canaries of each type per instance of the other release, of the same type or else of any type."""
     others = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.release))
     mine = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.candidate))
     return {name: n / (others[name] or others.total()) for name, n in mine.items()}
