@@ -1,4 +1,4 @@
-"""The controller's HTTP door: the control API under /api/v1, the live page, health and metrics."""
+"""The controller's HTTP server: the control API under /api/v1, the live page, health and metrics."""
 
 from __future__ import annotations
 
@@ -58,16 +58,18 @@ def app(
     conducted: Mapping[str, Conducted] = _NONE,
     floors: Floors | None = None,
 ) -> FastAPI:
-    """The HTTP API over a manager. Without `auth` every request may do everything, so the caller must have checked that
-    only this machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the loop of the
-    manager still runs. The services of the stages of `pipelines` are among the manager's; `conducted` are the whole
-    queries of those, by name, whose conductors are asked. `floors` are shown to other autoscalers.
+    """Return the HTTP API over a manager.
+
+    Without `auth` every request may do everything, so the caller must have checked that only this machine can reach it
+    (`mark.serving.frontend.auth.check_exposure`). `alive` returns whether the manager's loop still runs. The manager
+    has the services of the stages of `pipelines`; `conducted` has the whole queries of pipelines with known conductors,
+    by name. `floors` are shown to other autoscalers.
     """
     api = FastAPI(
         title="mark: control API",
         version=VERSION,
         description=_DESCRIPTION,
-        docs_url=None,  # they load scripts from elsewhere
+        docs_url=None,  # because these pages load scripts from other sites
         redoc_url=None,
         responses=_ERRORS,
     )
@@ -87,7 +89,7 @@ def app(
 
 
 def _add_page(api: FastAPI) -> list[str]:
-    """Serve the files of the page; returns their paths. They tell nothing, so they need no token."""
+    """Serve the files of the page and return their paths. They hold no data, so they do not need a token."""
     paths = []
     for file in sorted(_PAGE.iterdir()):
         path = "/" if file.name == "index.html" else f"/{file.name}"
@@ -144,7 +146,7 @@ def _add_errors(api: FastAPI) -> None:
 
 
 def _described(found: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI's description, with the security that the guard enforces, and 400 where it believes in 422."""
+    """Return FastAPI's description with the guard's security, and without 422, because malformed requests get 400."""
     schemes = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},

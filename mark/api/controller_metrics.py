@@ -1,4 +1,4 @@
-"""What the controller knows of its services, in Prometheus' words."""
+"""The controller's metrics of its services, for Prometheus."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ _PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
 
 
 class ControllerMetrics(Collector):
-    """The page of a controller, made from the views of its manager and `pipelines` when it is asked for.
-
-    With `floors` also of these.
-    """
+    """The metrics page of a controller, made on request from the views of its manager, `pipelines` and `floors`."""
 
     def __init__(
         self, manager: Manager, pipelines: Mapping[str, SitedPipeline] = _NONE, floors: Floors | None = None
@@ -37,7 +34,7 @@ class ControllerMetrics(Collector):
         self._registry.register(self)
 
     def page(self) -> bytes:
-        """Prometheus' text format."""
+        """Return the page in Prometheus' text format."""
         page = generate_latest(self._registry)
         return page if self._floors is None else page + reasons(self._floors()).encode()
 

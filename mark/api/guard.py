@@ -1,6 +1,6 @@
-"""What every request to the controller passes: the caller, how much is sent, and what a browser may do with the answer.
+"""The checks of every request to the controller: its token, its size, and the rules for browsers.
 
-Whatever is not named here needs a token: a route that is added is closed until it is opened on purpose.
+Every path that is not listed as open needs a token, so a new route is closed until it is opened on purpose.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _EVERYBODY = Grant("anybody on this machine", SCOPES)
 
 
 class Guard:
-    """The outermost layer. `open_paths` need no token to be read; without `auth` the rest needs none either, from here.
+    """The outermost layer. Reading `open_paths` never needs a token; without `auth` no request from this machine does.
 
-    An open API trusts every client that can reach it, and a foreign web page, in a browser here, can: so it answers
-    only to this machine's own names, and takes no change that another page sends.
+    An open API trusts every client that can reach it, and a foreign web page in a browser here can. So it answers only
+    to this machine's own names, and refuses changes that another page sends.
     """
 
     def __init__(self, app: ASGIApp, auth: Auth | None, open_paths: Iterable[str]) -> None:
@@ -67,7 +67,7 @@ class Guard:
         except Exception:
             _LOG.exception("%s %s failed", scope["method"], scope["path"])
             if begun:
-                raise  # the server cuts the connection: half an answer must not look like a whole one
+                raise  # the server closes the connection, so that half an answer does not look complete
             await _error(500, "the controller failed at this; its log says why")(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -110,19 +110,19 @@ def _error(status: int, what: str, headers: dict[str, str] | None = None) -> Res
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """All of it; None where it is too long."""
+    """Return the whole body; None if it is too long."""
     body = bytearray()
     while True:
         message = await receive()
         body += message.get("body", b"")
         if len(body) > MOST_BODY_BYTES:
             return None
-        if not message.get("more_body", False):  # or the client has gone
+        if not message.get("more_body", False):  # also when the client disconnected
             return bytes(body)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read, and then what comes."""
+    """Return a `receive` that gives the body that was read, and then later messages."""
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:

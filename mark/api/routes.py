@@ -1,4 +1,4 @@
-"""The routes of the control API, under /api/v1. Whose key or token a request has is checked by the guard."""
+"""The routes of the control API, under /api/v1. The guard checks the key or token of each request."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ routes.include_router(one)
 
 def _answer(request: Request, model: BaseModel | None) -> Response:
     body = b"null" if model is None else model.model_dump_json().encode()
-    # Weak: compressed or not, it is the same.
+    # The etag is weak because it is the same for compressed and plain answers.
     etag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     held = request.headers.get("if-none-match", "")
     if etag in (one.strip() for one in held.split(",")):
@@ -243,5 +243,5 @@ def _grant(request: Request) -> Grant:
 
 
 def _note(request: Request, service: str, what: str, **more: object) -> None:
-    """Changes are logged with the name of the token."""
+    """Log a change with the name of its token."""
     _LOG.info(what, extra={"service": service, "by": _grant(request).name, **more})

@@ -1,7 +1,7 @@
-"""What the control API says, and what it takes: the contract with the page and with other people's programs.
+"""The answers and bodies of the control API: the contract with the page and with other people's programs.
 
-Times are Unix seconds (`_unix_s`) or ages (`_s`), rates requests/s, money dollars, shares 0 to 1. What is not known is
-null.
+Times are Unix seconds (`_unix_s`) or ages (`_s`), rates are requests/s, money is dollars, shares are 0 to 1. Unknown
+values are null.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mark.domain.price_list import PromiseEstimate, usd_per_hour_per_ms
 from mark.planning.graphs.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 from mark.planning.next_day import NextDay
 
-RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # what is paid by the second
+RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # phases that are paid by the second
 
 
 def _short(value: float | None) -> float | None:
-    """Six significant digits, and no infinity, which JSON has no word for."""
+    """Return the value with six significant digits; None for infinity and NaN, which JSON cannot express."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -457,7 +457,7 @@ def service(view: views.ServiceView) -> ServiceSchema:
 
 
 def pipeline_summary(view: PipelineView) -> PipelineSummary:
-    services = {stage.view.service: stage for stage in view.stages}  # once, of stages that share instances
+    services = {stage.view.service: stage for stage in view.stages}  # stages that share instances count once
     return PipelineSummary(
         pipeline=view.config.name,
         services=list(services),
@@ -533,7 +533,7 @@ def layout(found: GraphLayout, box_width: float, box_height: float) -> LayoutSch
 
 
 def limits(own: views.Limits) -> LimitsSchema:
-    # Not checked: what a service file or an older version allowed must still be shown.
+    # Skip validation, because limits that a service file or an older version allowed must still be shown.
     return LimitsSchema.model_construct(max_instances=own.max_instances, max_usd_per_hour=own.max_usd_per_hour)
 
 
@@ -622,7 +622,7 @@ def plan(view: views.ServiceView) -> PlanSchema | None:
 
 
 def offers(view: views.ServiceView) -> list[OfferCount]:
-    """By name; as many as there are kinds, however many instances."""
+    """Return one entry for each offer, by name; their number does not grow with the instances."""
     counts: dict[str, Counter[Phase]] = {}
     for i in view.instances:
         counts.setdefault(i.offer, Counter())[i.phase] += 1

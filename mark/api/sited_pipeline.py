@@ -1,4 +1,4 @@
-"""A pipeline whose stages a controller runs: what the API shows of it, made of the views of its manager."""
+"""The API's view of a pipeline whose stages a controller runs, made from the views of its manager."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from mark.planning.graphs.promise_split import split_estimate
 from mark.planning.graphs.sited_group import GroupCalls, sited_group
 from mark.planning.promise_cost import PromiseCost
 
-# Pixels: five lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark
-# above its name.
+# In pixels. A box has five lines below its name. In a downward drawing two boxes fit side by side on a phone, each with
+# room for a mark above its name.
 _BOXES: dict[Literal["across", "down"], tuple[float, float]] = {"across": (196.0, 124.0), "down": (136.0, 132.0)}
 _OVERFLOW_H = 5.0 / 60.0
-# An estimate of the promise holds for so long, unless a load moved by that share since.
+# An estimate of the promise's cost is kept for HELD_S, unless a load moved by the share MOVED since.
 HELD_S, MOVED = 60.0, 0.1
 
 
 class SitedPipeline:
-    """Its drawing is made once: a graph does not change while a controller runs. Any thread may ask.
+    """A pipeline with its drawing, which is made once because a graph does not change while a controller runs.
 
-    `conducted` are its whole queries; None where no conductors are known to ask. Raises BadInput for a lineage that
-    cannot be used.
+    Methods may be called from any thread. `conducted` are its whole queries; None without known conductors. Raises
+    BadInput for a lineage that cannot be used.
     """
 
     def __init__(self, config: PipelineConfig, conducted: Conducted | None = None) -> None:
@@ -55,7 +55,7 @@ class SitedPipeline:
             }
 
     def view(self, manager: Manager) -> PipelineView:
-        """It now."""
+        """Return the view of the pipeline now."""
         views = {service: manager.view(service) for service in self._services}
         overflow = {service: _overflow(manager, service) for service in views}
         for group in self._groups:
@@ -68,11 +68,11 @@ class SitedPipeline:
 
 
 class _Promise:
-    """What the promise costs at the load of now: computed when it is asked for, and never by what decides."""
+    """The promise's cost at the present load: computed on request, and never by the control loop."""
 
     def __init__(self, config: PipelineConfig) -> None:
         self._rt_max_s = config.slo.rt_max_s
-        # With a driver its stages are taken to follow each other, as servers part a query's time.
+        # With a driver, assume that the stages follow each other, as servers do when they divide RT_max.
         self._graph = config.pipeline or Pipeline(
             tuple(
                 PipelineStage(stage.name, stage.model, config.names[n - 1 : n] if n else ())
@@ -85,13 +85,13 @@ class _Promise:
             else load_lineage(config.lineage_file, config.names).calls
         )
         self._lock = Lock()
-        self._made: tuple[float, list[float], PromiseEstimate] | None = None  # when, for which loads of the stages
+        self._made: tuple[float, list[float], PromiseEstimate] | None = None  # the time, stage loads and estimate
 
     def now(self, view: PipelineView, costs: list[PromiseCost]) -> PromiseEstimate | None:
-        """None while the load of a stage is not known."""
+        """Return the estimate for the present load; None while the load of a stage is unknown."""
         loads_rps = []
         for stage in view.stages:
-            rps = stage.view.rps  # may lack what was refused before it
+            rps = stage.view.rps  # may lack calls of queries that an earlier stage refused
             if view.queries_per_s is not None and stage.calls_per_query is not None:
                 rps = view.queries_per_s * stage.calls_per_query
             if rps is None:
@@ -113,7 +113,7 @@ class _Promise:
 
 
 class _SitedGroup:
-    """Stages that are bought together: to each its part of what is seen of all of them."""
+    """Stages that are bought together. The view of each is its part of their common view."""
 
     def __init__(self, config: PipelineConfig, service: ServiceConfig) -> None:
         found = sited_group(config, service, load_catalog(service.catalog))
@@ -127,9 +127,9 @@ class _SitedGroup:
         ]
 
     def by_stage(self, view: ServiceView) -> dict[str, ServiceView]:
-        """By its name as a service of its own: its part of RT_max, its calls, and what its workers take of the dollars.
+        """Return the views of the stages by service name: with its part of RT_max, its calls and its workers' dollars.
 
-        Of the rest each has what is seen of all.
+        All other values are those of the common view.
         """
         alike = (1.0 / len(self._stages),) * len(self._stages)
         taken = [

@@ -11,13 +11,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from mark.api.manager_port import Manager
 from mark.control.floor import Floor
 
-Floors = Callable[[], Sequence[Floor]]  # the fresh ones
+Floors = Callable[[], Sequence[Floor]]  # returns the fresh floors
 OfferName = Annotated[str | None, Query(description="The name of an offer, if the service has several.")]
 _LABELS = ("service", "offer")
 
 
 def floor_metrics(found: Sequence[Floor]) -> Iterator[Metric]:
-    """A stale floor has no sample: a zero would be a wish for no replica."""
+    """Return the metrics of fresh floors; stale ones are left out, because a zero would wish for zero replicas."""
     replicas = GaugeMetricFamily("mark_wanted_replicas", "Replicas that must run at least.", labels=_LABELS)
     usd_per_hour = GaugeMetricFamily("mark_wanted_usd_per_hour", "Dollars an hour of these replicas.", labels=_LABELS)
     age_s = GaugeMetricFamily("mark_wanted_age_seconds", "Age of the plan and of the load it saw.", labels=_LABELS)
@@ -28,7 +28,7 @@ def floor_metrics(found: Sequence[Floor]) -> Iterator[Metric]:
 
 
 def reasons(found: Sequence[Floor]) -> str:
-    """Each floor's reason as a comment: as a label it would be a new series every minute."""
+    """Return each floor's reason as a comment, because as a label it would make a new series every minute."""
     return "".join(f"# {floor.service} {floor.offer}: {' '.join(floor.reason.split())}\n" for floor in found)
 
 

@@ -1,7 +1,7 @@
-"""Acting: commands are carried out through the ports, and each is recorded with its outcome.
+"""Carry out commands through the ports, and record each with its outcome.
 
-A decision is as old as its snapshot. Right before a command that cannot be undone, the fleet is asked again: a command
-that does not fit it any more is dropped, and the journal says why. The limits are asked again before a launch.
+A decision is as old as its snapshot. Right before a command that cannot be undone, the fleet is read again, and a
+command that no longer fits is dropped with a reason in the journal. The limits are checked again before a launch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Te
 from mark.domain.errors import CloudError, LimitError, LostLease
 from mark.domain.fleet import Phase
 
-# Terminated is what boots, is drained or stopped: what serves is drained first.
+# Only booting, drained or stopped instances are terminated; serving instances are drained first.
 _EXPECTED: dict[type[Command], tuple[Phase, ...]] = {
     Drain: (Phase.PENDING, Phase.READY),
     Terminate: (Phase.PENDING, Phase.DRAINING, Phase.STOPPED),
@@ -25,7 +25,7 @@ _EXPECTED: dict[type[Command], tuple[Phase, ...]] = {
 
 
 class Actor:
-    """Carries out commands for one service. `leads`: may this process act?"""
+    """Carries out commands for one service. `leads` returns whether this process may act."""
 
     def __init__(
         self, cloud: Cloud, functions: Functions | None, store: Store, launcher: Launcher, leads: Callable[[], bool]
@@ -34,11 +34,11 @@ class Actor:
         self._launcher, self._leads = launcher, leads
 
     def act(self, now_s: float, commands: Sequence[Command], *, substitute: bool) -> Iterator[Outcome]:
-        """Carry them out in order; a refusal is an outcome, not an error. Raises StoreError and LostLease.
+        """Carry out the commands in order; a refusal is an outcome, not an error. Raises StoreError and LostLease.
 
-        `substitute`: launch another offer at once where the market falls short.
+        With `substitute`, launch another offer immediately if the market falls short.
         """
-        refused: set[str] = set()  # releases of which nothing can be launched
+        refused: set[str] = set()  # releases whose launches are all refused
         for command in commands:
             if not self._leads():
                 raise LostLease("the lease ended before the command was carried out")
@@ -78,15 +78,15 @@ class Actor:
                 else:
                     started = self._functions.warm(command.environments)
                     if started == 0:
-                        return Outcome(command, text, result)  # all are warm already: not worth a line
+                        return Outcome(command, text, result)  # all were warm already, so the journal gets no line
                     text = f"done, {started} started"
             elif isinstance(command, Switch) and (
                 self._functions is None or not self._functions.switch(command.release)
             ):
-                return Outcome(command, text, result)  # a release without one: nothing was changed
+                return Outcome(command, text, result)  # the release lacks a function, so the old one stays
         except CloudError as error:
             result, text = Result.FAILED, self._launcher.failed(error)
-            # EC2 may lack capacity or quota for it, or still be stopping it: another one is launched.
+            # EC2 may lack capacity or quota, or still be stopping the instance. Another one is launched instead.
             refused = isinstance(command, Resume)
         self._store.record(now_s, command, text, result, 0)
         return Outcome(command, text, result, refused)

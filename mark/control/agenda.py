@@ -1,4 +1,4 @@
-"""What is to be decided in a round, in order."""
+"""The agenda of a round: the steps to decide, in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class AgendaItem(StrEnum):
-    """A step of a round. A round begins with the stages of `FIRST`, `TICK` or `FAST`; a stage may put more in front."""
+    """A step of a round. A round begins with the steps of `FIRST`, `TICK` or `FAST`; a step may put others in front."""
 
     PLAN_FIRST = "plan the first fleet"
     PLAN = "plan, and follow the plan"

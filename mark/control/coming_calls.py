@@ -1,11 +1,11 @@
-"""What a stage of a pipeline will get, though the stages before it do not let it through yet.
+"""The calls that a stage of a pipeline will get once the stages before it let them through.
 
-In a surge a stage refuses what it cannot do until more instances serve, so the one behind it sees the surge only then,
-and its own boots begin when those before it are over. All of them can know it at once, from what comes to the pipeline:
-InferLine (Crankshaw et al., SoCC 2020, section 5) sizes every stage by the pipeline's arrivals for that reason.
+In a surge a stage refuses calls until more instances serve. The stage behind it sees the surge only then, so its boots
+begin only after the stage before has booted. The arrivals at the pipeline show the surge to all stages immediately, so
+every stage is sized by them, as in InferLine (Crankshaw et al., SoCC 2020, section 5).
 
-Queries are counted at a stage that each of them calls alike: what arrives there, before admission, is the pipeline's
-load as far as no stage before it refuses any.
+Queries are counted at a stage that all of them call alike. The arrivals there, before admission, are the pipeline's
+load, less the queries that stages before it refuse.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 
-_A_STEP = round(STEP_S / WINDOW_S)  # windows
+_A_STEP = round(STEP_S / WINDOW_S)  # in windows
 
 
 @dataclass(frozen=True, slots=True)
 class StageNow:
-    """What is known of one stage: calls/s of its last windows as `Telemetry.windows_rps` has them.
+    """The state of one stage: calls/s of its last windows, as in `Telemetry.windows_rps`.
 
-    `misses`: it misses more of its last calls than it may. `capacity_rps` is what its plan holds and has launched; 0
-    where no plan says it.
+    `misses`: it misses more of its last calls than it may. `capacity_rps` is the capacity of its plan; 0 without one.
     """
 
     windows_rps: FloatArray
@@ -41,28 +40,30 @@ class StageNow:
 
 
 def stage_now(telemetry: Telemetry, plan: Plan | None, resolved: ResolvedService) -> StageNow:
-    """Of a stage that is bought as the service `resolved`, with its last plan."""
+    """Return the state of a stage that is bought as the service `resolved`; `plan` is its last plan."""
     misses = broken(telemetry.recent(), resolved.slo, resolved.service.slo_monitor)
     return StageNow(telemetry.windows_rps(), misses, 0.0 if plan is None else plan.capacity_rps)
 
 
 @dataclass(frozen=True, slots=True)
 class ComingCalls:
-    """Queries/s that stages before this one will let through, by 5 s windows (newest last, NaN: not known), and how
-    often each calls it, in the mean."""
+    """Queries/s that the stages before will let through, and the mean number of calls of each.
+
+    The rates are of 5 s windows, newest last; NaN if unknown.
+    """
 
     queries_rps: FloatArray
     per_query: float
 
     def last_minute_rps(self) -> float | None:
-        """Calls/s, in the mean of the windows that are known."""
+        """Return the mean calls/s of the known windows; None if all are unknown."""
         known = self.queries_rps[np.isfinite(self.queries_rps)]
         return self.per_query * float(known.mean()) if len(known) else None
 
     def surprise_rps(self, windows: int, expected_rps: float) -> float | None:
-        """Calls/s where the last `windows` hold more queries than `expected_rps` calls/s are of, beyond chance.
+        """Return the calls/s if the last `windows` have more queries, beyond chance, than `expected_rps` explains.
 
-        It is queries that come by chance: the calls of a stage that few of them visit show a surge much later.
+        The test counts queries, because calls of a stage that few queries visit would show a surge much later.
         """
         newest = self.queries_rps[max(0, len(self.queries_rps) - windows) :]
         seen_rps = surprise_rps(newest, expected_rps / self.per_query)
@@ -70,7 +71,7 @@ class ComingCalls:
 
 
 class PipelineCalls:
-    """What each stage of a pipeline will get. Stages are in topological order, each by its place.
+    """The calls that each stage of a pipeline will get. Stages are in topological order, each named by its place.
 
     `per_query` are the mean calls of a query by stage; `by_all` says which stages every query calls alike.
     """
@@ -79,12 +80,12 @@ class PipelineCalls:
         self._per_query, self._by_all = tuple(per_query), tuple(by_all)
 
     def coming(self, stage: int, seen: Sequence[StageNow | None], together: Collection[int] = ()) -> ComingCalls | None:
-        """What the stage will get by what is `seen` of all stages (None: nothing); None where that is what arrives.
+        """Return the calls that the stage will get, from the state `seen` of each stage (None: unknown).
 
-        That is so while no stage before it misses calls. Else it gets what comes to the pipeline, but no more than the
-        stages before it are to do once all that their plans hold serves: where one of them is at a limit, the surge
-        never comes, and capacity for it would be paid for nothing. Stages that are bought `together` with this one are
-        no such limit: they grow with it.
+        The result is None while no stage before it misses calls, because then the arrivals show the load. Otherwise it
+        is the pipeline's load, but at most the planned capacity of the stages before: if one of them is at a limit, the
+        surge never arrives, and capacity for it would be wasted. Stages that are bought `together` with this one do not
+        bound it, because they grow with it.
         """
         before = [(at, seen[at], self._per_query[at]) for at in range(stage)]
         known = [(at, one, per_query) for at, one, per_query in before if one is not None and per_query > 0.0]
@@ -99,13 +100,13 @@ class PipelineCalls:
 
 
 def higher_rps(rps: float | None, coming: ComingCalls | None) -> float | None:
-    """The rate of the last minute: what arrived, or what will come where that is more. None: neither is known."""
+    """Return the rate of the last minute or of the coming calls, whichever is higher; None if both are unknown."""
     known = [one for one in (rps, None if coming is None else coming.last_minute_rps()) if one is not None]
     return max(known, default=None)
 
 
 def higher_windows_rps(windows_rps: FloatArray, coming: ComingCalls | None) -> FloatArray:
-    """Return the 5 s windows of which `higher_rps` is the mean."""
+    """Return the 5 s windows whose mean is `higher_rps`."""
     if coming is None:
         return windows_rps
     known = windows_rps[np.isfinite(windows_rps)]
@@ -116,7 +117,7 @@ def higher_windows_rps(windows_rps: FloatArray, coming: ComingCalls | None) -> F
 
 
 def with_coming(load: Load, coming: ComingCalls | None) -> Load:
-    """`load`, by the minute, whose last step has at least what will come; it ends with the newest window."""
+    """Return the load by the minute, whose last step is raised to the coming calls and ends with the newest window."""
     if coming is None or not len(load) or load.step_s != STEP_S or len(coming.queries_rps) < _A_STEP:
         return load
     rps = coming.last_minute_rps()

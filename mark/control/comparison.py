@@ -1,10 +1,10 @@
-"""Two releases compared while both serve: does the new one do worse by more than chance explains?
+"""Compare two releases while both serve: does the new one do worse by more than chance explains?
 
-Like is compared with like. Requests are put into strata: those that one type of instance had, and in the same seconds,
-so that neither a mix of types nor a load that changes makes a release look bad. Were both releases alike, each event of
-a stratum (an error, a miss) would be the new one's with the chance that a request is. Over all strata their rates are
-compared by Mantel and Haenszel's ratio (1959), and the number of the new one's events by Chernoff's bound on the
-binomial tail (Hoeffding 1963, theorems 1 and 4).
+Requests are compared within strata, each of one instance type and the same seconds, so that neither the mix of types
+nor a changing load makes a release look bad. If both releases were alike, an event of a stratum (an error, a miss)
+would belong to the new release with the same probability as a request does. Over all strata the rates are compared by
+Mantel and Haenszel's ratio (1959), and the new release's number of events by Chernoff's bound on the binomial tail
+(Hoeffding 1963, theorems 1 and 4).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from mark.control.ports import ReleaseCounts
 from mark.domain.slo import Slo
 
-# As unlikely must be what was seen if both releases were alike: they are compared every few seconds, for many minutes.
+# Significance level. It is small because the releases are compared every few seconds, for many minutes.
 _CHANCE = 1e-6
 _FEWEST = 5  # errors or misses; and requests to either release in a stratum
-_TIMES = 1.3  # what is less is not worth a roll-back: events come in bursts, and are not independent
-_ERROR_SHARE = 0.001  # fewer are no reason
+_TIMES = 1.3  # a smaller ratio is not worth a roll-back, because events come in bursts and are not independent
+_ERROR_SHARE = 0.001  # a smaller share does not count
 _OVERFLOW_SHARE = 0.05
-_BUSY_REQUESTS = 1000  # to either release, before what they cost is compared
-# An instance that should have had this many requests by its share has some, unless none can reach it: fewer than
-# _FEWEST have a chance of less than one to a million.
+_BUSY_REQUESTS = 1000  # to either release, before their cost is compared
+# An instance whose share of the requests is this number has got some, unless requests cannot reach it: the probability
+# of fewer than _FEWEST is less than one in a million.
 _DUE = 30.0
 
 Counts = Mapping[str, ReleaseCounts]  # by instance type
@@ -32,10 +32,10 @@ Counts = Mapping[str, ReleaseCounts]  # by instance type
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Totals of both releases at `since_s`: what is counted since then is compared next.
+    """Totals of both releases at `since_s`, from which the next comparison counts.
 
-    `own`: `theirs` are those of the other release with the same type. Otherwise it has had none of that type, and they
-    are of all that it has.
+    With `own`, `theirs` are the other release's totals on the same type. Otherwise the other release has not run that
+    type, and they are its totals on all types.
     """
 
     mine: ReleaseCounts
@@ -46,7 +46,7 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Of events, or of seconds: how many there were with the new release and with the other, in how many requests.
+    """Events, or seconds, of the new release (`mine`) and the other one (`theirs`), each with its number of requests.
 
     `above` and `below` are the terms of Mantel and Haenszel's ratio.
     """
@@ -59,7 +59,7 @@ class Contrast:
     below: float = 0.0
 
     def plus(self, mine: float, requests: int, theirs: float, of_theirs: int) -> Contrast:
-        """With those of one more stratum."""
+        """Return the contrast with one more stratum."""
         if min(requests, of_theirs) <= 0:
             return self
         both = requests + of_theirs
@@ -74,13 +74,13 @@ class Contrast:
 
     @property
     def times(self) -> float:
-        """How many times as often as with the other release."""
+        """The ratio of the new release's rate to the other's."""
         if self.below > 0.0:
             return self.above / self.below
         return math.inf if self.above > 0.0 else 1.0
 
     def is_more(self, floor: float) -> bool:
-        """Beyond chance: more than the share `floor` of the requests, and more than with the other release?"""
+        """Return whether the events exceed, beyond chance, the share `floor` of the requests and the other's rate."""
         events = self.mine + self.theirs
         if events <= 0.0 or self.times <= _TIMES:
             return False
@@ -90,13 +90,13 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was seen of a new release and of the other one while both served; `strata` by instance type."""
+    """The observations of a new release and the other one while both served; `strata` by instance type."""
 
     strata: dict[str, Stratum] = field(default_factory=dict)
     errors: Contrast = Contrast()
     misses: Contrast = Contrast()
     overflow: Contrast = Contrast()  # requests that functions answered
-    busy: Contrast = Contrast()  # worker-seconds, of what instances answered themselves
+    busy: Contrast = Contrast()  # worker-seconds of requests that instances answered themselves
 
     def looked(
         self,
@@ -106,19 +106,19 @@ class Comparison:
         now_s: float,
         beside: Collection[str] | None = None,
     ) -> Comparison:
-        """After a look at the totals of both; `types` are those of which the new release has instances that serve.
+        """Return the comparison after a look at the totals of both; `types` are those of the new release's instances.
 
-        `beside` are those of which the other has some, while the new one is on trial: a type of which it has none is
-        compared with all that it has. None: the other release is being replaced.
+        `beside` are the types of the other release's instances while the new one is on trial: a type that is not among
+        them is compared with all of them. None: the other release is being replaced.
         """
         found, strata = self, dict(self.strata)
         for name in sorted({*types, *strata}):
             known = strata.get(name)
-            # Once the same type is compared with, another never is: when that is replaced the comparison is over.
+            # During the replacement, a type that was compared with itself is never compared with all types.
             own = name in beside if beside is not None else name in theirs or (known is not None and known.own)
             now = Stratum(mine.get(name, ReleaseCounts()), _theirs(name, theirs, own=own), own, now_s)
             if known is None or known.own is not now.own or _fell(now, known):
-                strata[name] = now  # counters that fell began anew, those of both releases
+                strata[name] = now  # start over for both releases, because counters that fell have started over
                 continue
             grown, other = now.mine - known.mine, now.theirs - known.theirs
             if min(grown.requests, other.requests) >= _FEWEST:
@@ -127,26 +127,26 @@ class Comparison:
         return found if strata == self.strata else replace(found, strata=strata)
 
     def not_ahead(self, now_s: float) -> Comparison:
-        """Without what was counted from a time on that is still to come, by a clock that was ahead."""
+        """Return the comparison without strata from the future, which a clock that was ahead has left."""
         strata = {name: one for name, one in self.strata.items() if one.since_s <= now_s}
         return self if len(strata) == len(self.strata) else replace(self, strata=strata)
 
     def paused(self) -> Comparison:
-        """Nothing of the new release serves: what is counted until it does is not compared."""
+        """Return the comparison without strata, because no instance of the new release serves."""
         return replace(self, strata={}) if self.strata else self
 
     @property
     def since_s(self) -> float:
-        """Since when requests are waited for; minus infinity once some have reached both releases."""
+        """The time since when requests are awaited; minus infinity after both releases have got some."""
         if self.errors.requests:
             return -math.inf
         return min((one.since_s for one in self.strata.values()), default=math.inf)
 
     def is_unreached(self, theirs: Counts, shares: Mapping[str, float]) -> bool:
-        """Did the new release get no requests, though the other one did?
+        """Return whether the new release got no requests although the other one did.
 
-        `shares`: how many instances the new release has of a type for each that the other has, of the same type or,
-        where that has none, of all.
+        `shares`: the new release's instances of each type per instance of the other release, of the same type or, if
+        the other lacks it, of any type.
         """
         if self.errors.requests:
             return False
@@ -157,7 +157,7 @@ class Comparison:
         return due >= _DUE
 
     def worse(self, slo: Slo) -> str:
-        """In what the new release does worse; "" if in nothing."""
+        """Return how the new release does worse, or ""."""
         if self.errors.is_more(_ERROR_SHARE):
             return _said(self.errors, "answers are errors")
         if self.misses.is_more(1.0 - slo.attainment):
@@ -175,7 +175,7 @@ class Comparison:
             self.errors.plus(mine.errors, n, theirs.errors, m),
             self.misses.plus(mine.misses, n, theirs.misses, m),
         )
-        if not own:  # how busy it is, and what it leaves to functions, is a matter of its type
+        if not own:  # worker time and overflow depend on the type, so they are compared only within a type
             return replace(self, errors=errors, misses=misses)
         overflow = self.overflow.plus(mine.by_functions, n, theirs.by_functions, m)
         busy = self.busy.plus(mine.busy_s, n - mine.by_functions, theirs.busy_s, m - theirs.by_functions)
@@ -199,7 +199,7 @@ def _said(tally: Contrast, what: str) -> str:
 
 
 def _more(count: float, of: float, usual: float) -> bool:
-    """Is it more than chance explains, where each of `of` counts with the chance `usual`?"""
+    """Return whether `count` events in `of` trials with the probability `usual` exceed chance."""
     share = count / of
     if count < _FEWEST or share <= usual:
         return False

@@ -1,4 +1,4 @@
-"""The control loop: observe, forecast, decide, act. The same one drives the simulator, the testbed and EC2."""
+"""The control loop: observe, forecast, decide, act. The simulator, the testbed and EC2 run the same loop."""
 
 from __future__ import annotations
 
@@ -46,29 +46,29 @@ from mark.planning.planner import Policy
 from mark.traffic.forecast.supervised import Supervised
 
 _STATE = "state"
-_ROLLOUT = "rollout"  # what of it another version can read
-_OLD_STATE = "memory"  # where earlier versions kept a part of it
-_FRESH_S = 300.0  # a belief that is older says nothing about the load of now
+_ROLLOUT = "rollout"  # the part of the state that other versions can read
+_OLD_STATE = "memory"  # earlier versions kept a part of the state here
+_FRESH_S = 300.0  # an older forecast says nothing about the present load
 _NO_WINDOWS: FloatArray = np.empty(0)
 _log = logging.getLogger("mark.control")
 
 
 class Controller:
-    """Runs one service. `tick` is called once a minute, `fast` every 5 s and at every notice, `begin` once before.
+    """Runs one service. Call `begin` once, then `tick` once a minute and `fast` every 5 s and at every notice.
 
-    A round observes a `Snapshot`, a `Decider` turns it and the state into commands, and an `Actor` carries them out;
-    then it is decided what follows from their outcomes, until the round's agenda is done.
+    A round observes a `Snapshot`; a `Decider` turns it and the state into commands, and an `Actor` carries them out.
+    The decider then sees the outcomes, until the round's agenda is done.
 
-    `predictor` is fitted by the caller and supervised, so that there is a forecast whatever it does; None for policies
-    that need no forecast. To time planner or predictor, hand in objects that wrap them. Clock, telemetry, cloud and
-    predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
-    one cloud do not share instances. `leads` as in `Actor`. `release` is what is to serve, "" where releases have no
-    names. `coming` says what a stage of a pipeline will get where that is more than what arrives.
+    `predictor` is fitted by the caller, and supervised so that there always is a forecast; None for policies that need
+    no forecast. To time planner or predictor, pass objects that wrap them. Clock, telemetry, cloud and predictor count
+    seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against one cloud do not
+    share instances. `leads` as in `Actor`. `release` is the release to serve, "" for one without a name. `coming`
+    returns the calls that a stage of a pipeline will get, if they are more than the arrivals.
 
-    Crash-only: `state` and launches under way are in the store, everything else is read from the cloud.
-    `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts, by name, where a
-    substitute was used (`causes` has the first message of those that have one), `failures` commands that the cloud
-    refused, by error. Every command is recorded in the store with its outcome.
+    Crash-only: the store holds `state` and the launches under way, everything else is read from the cloud.
+    `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts substitutes by name
+    (`causes` has the first message of each that has one), `failures` commands that the cloud refused, by error. Every
+    command is recorded in the store with its outcome.
     """
 
     def __init__(
@@ -98,19 +98,19 @@ class Controller:
         self._coming = coming
         self.use(policy)
         self._stored = _restored(store)
-        # Another process may have planned with other offers.
         self._stored_rollout = store.get(_ROLLOUT) if release else None
-        self._remembered: Rollout | None = None  # the last one of which that is known to be in the store
+        self._remembered: Rollout | None = None  # the last one whose remembered part is known to be in the store
         fresh = ControllerState(rollout=recalled(self._stored_rollout))
-        self._kept: ControllerState | None = None  # the last one of which all is in the store
+        self._kept: ControllerState | None = None  # the last one that is in the store completely
         known = not_ahead(self._stored or fresh, clock.now_s())
+        # Another process may have planned with other offers.
         self.state = of_offers(known, {offer.name for offer in policy.resolved.offers})
         self.predictors: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.fallbacks, self.failures = self._launcher.fallbacks, self._launcher.failures
 
     def use(self, policy: Policy) -> None:
-        """Plan by this one from now on: the same policy within other limits, or at other prices. Its memory goes on."""
+        """Plan by this policy from now on: the same one with other limits or prices. The planner's memory is kept."""
         foresees = self._predictor is not None and self._predictor.foresees
         self._decider = Decider(policy, foresees=foresees)
         self._monitors = policy.planner.monitors_slo
@@ -118,28 +118,29 @@ class Controller:
         self._resolved = policy.resolved
 
     def holding(self) -> Holding:
-        """What the limits are used for now."""
+        """Return the instances and dollars that count toward the limits now."""
         return self._launcher.holding(self._clock.now_s())
 
     @property
     def last_plan(self) -> Plan | None:
-        """What the fleet follows; it names the predictor whose forecast it rests on."""
+        """The plan that the fleet follows, with the name of the predictor that it is based on."""
         return self.state.plan
 
     @property
     def believed(self) -> Forecast | None:
-        """The forecast that the last plan rests on, on 60 s steps; None without one."""
+        """The forecast that the last plan is based on, on 60 s steps; None without one."""
         return self.state.believed
 
     def answered(self) -> Answered:
-        """How the SLO was kept in its window."""
+        """Return how the SLO was kept in its window."""
         window = self.state.window
         return Answered() if window is None else window.answered(self._clock.now_s(), self._resolved.slo.window_s)
 
     def price_list(self, ready: Mapping[str, int]) -> PriceList:
-        """What one more request and one more miss cost now, by the last plan's belief, while `ready` serve, by offer.
+        """Return the cost of one more request and one more miss now, by the forecast of the last plan.
 
-        Where nothing was planned of late, only what does not depend on the load.
+        `ready` counts the serving instances by offer. If the last plan is too old, only prices that do not depend on
+        the load are given.
         """
         now_s, believed = self._clock.now_s(), self.state.believed
         fresh = believed is not None and now_s - self.state.believed_s <= _FRESH_S
@@ -149,30 +150,30 @@ class Controller:
 
     @property
     def repeats(self) -> bool:
-        """Is a launch under way of which the next round has to learn what came of it?"""
+        """Whether the next round has to find out the outcome of a launch."""
         return self._launcher.repeats
 
     def begin(self) -> Plan:
-        """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""
+        """Return the plan of the first fleet, within the service's limits; the caller makes all of it ready."""
         self._round(FIRST, self._clock.now_s(), forecasts=True)
         assert self.state.plan is not None
         return self.state.plan
 
     def tick(self) -> None:
-        """One full round: take in the load, forecast, plan, and bring the fleet to the plan."""
+        """Run one full round: observe the load, forecast, plan, and bring the fleet to the plan."""
         now_s = self._clock.now_s()
         self._repeat(now_s)
         self._round(TICK, now_s, forecasts=True)
 
     def plan_between(self) -> None:
-        """Between ticks, for a policy that decides more often than once a minute: plan without a new forecast."""
+        """Plan between ticks without a new forecast, for a policy that decides more often than once a minute."""
         self._round(TICK, self._clock.now_s(), forecasts=False)
 
     def fast(self) -> None:
-        """Between ticks: notices, the SLO monitor, surges, and the end of drained instances."""
+        """Run a round between ticks: notices, the SLO monitor, surges, and the end of drained instances."""
         now_s = self._clock.now_s()
         self._repeat(now_s)
-        # Before upkeep, which ends what does not boot: that it did not is to be seen.
+        # The roll-out comes before upkeep, which ends overdue instances, so that it sees the failed boots.
         agenda = FAST if not self._release else (*FAST[:-1], AgendaItem.ROLL_OUT, AgendaItem.SWITCH, FAST[-1])
         if self._fleet(now_s).leaving:
             agenda = (*agenda, AgendaItem.LET_GO)
@@ -180,31 +181,32 @@ class Controller:
 
     @property
     def release(self) -> str:
-        """What is to serve; "" where releases have no names."""
+        """The release that is to serve; "" for one without a name."""
         return self._release
 
     def roll_back(self) -> None:
-        """The release before serves again, from the next round on, until another one is asked for.
+        """Return to the release before, from the next round on, until another one is requested.
 
-        Of no effect where what is to serve has not been taken up, or is taken back already: another one is meant.
+        Do nothing if the roll-out of the wanted release has not begun or is already taken back, because the request
+        then means another release.
         """
         rollout = self.state.rollout
         if rollout is not None and rollout.newest == self._release:
             self.state = replace(self.state, rollout=stopped(rollout, "it was taken back"))
 
     def roll_out_again(self) -> None:
-        """The release that is to serve is tried again, though it was stopped or taken back."""
+        """Try the wanted release again, although it was stopped or taken back."""
         if self.state.rollout is not None:
             self.state = replace(self.state, rollout=asked_again(self.state.rollout, self._release))
 
     def watch(self) -> None:
-        """Instead of a tick: take in the load, and leave everything as it is."""
+        """Observe the load and change nothing. Use this instead of `tick` while the service is paused."""
         load = self._telemetry.load()
         if self._predictor is not None:
             self._predictor.update(load)
 
     def learn(self) -> None:
-        """It is this service's turn among many: a predictor that learns in turns does a piece."""
+        """Let a predictor that learns in turns do one piece, in this service's turn among many."""
         if self._predictor is not None:
             self._predictor.learn()
 
@@ -213,7 +215,7 @@ class Controller:
     def _round(
         self, agenda: tuple[AgendaItem, ...], now_s: float, notices: tuple[Notice, ...] = (), *, forecasts: bool = False
     ) -> None:
-        """Decide and act until the agenda is done. Decided state is kept before anything is done for it."""
+        """Decide and act until the agenda is done. A decision is stored before it is carried out."""
         self.state = begin_round(self.state, notices)
         snapshot = self._with_late_refusals(self._observe(now_s, agenda, forecasts=forecasts))
         while True:
@@ -222,7 +224,7 @@ class Controller:
             try:
                 self.keep()
             except BaseException:
-                self.state = before  # nothing was done for it, so it is decided again
+                self.state = before  # the decision was not carried out, so it is made again
                 raise
             outcomes: list[Outcome] = []
             for outcome in self._actor.act(now_s, commands, substitute=not self._decider.replans(self.state)):
@@ -241,7 +243,7 @@ class Controller:
         self.keep()
 
     def _with_late_refusals(self, snapshot: Snapshot) -> Snapshot:
-        """What was refused after its launch is known before anything is decided, and between ticks planned again."""
+        """Learn of instances that were refused after their launch, and, between ticks, ask for a new plan."""
         state, now_s, offers = self.state, snapshot.now_s, self._launcher.offers
         outcomes, known = late_refusals(state.ended_at_launch, snapshot.fleet, now_s, offers)
         if known != state.ended_at_launch:
@@ -249,7 +251,7 @@ class Controller:
         for outcome in outcomes:
             self.state = learn(self.state, outcome, now_s)
             self._store.record(now_s, outcome.command, outcome.text, outcome.result, len(outcome.started))
-        if not outcomes or snapshot.agenda == TICK:  # which plans in any case
+        if not outcomes or snapshot.agenda == TICK:  # a tick plans in any case
             return snapshot
         return replace(snapshot, outcomes=outcomes, agenda=(AgendaItem.SETTLE, *snapshot.agenda))
 
@@ -259,20 +261,20 @@ class Controller:
             self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)
 
     def _lacking(self, release: str, now_s: float) -> float:
-        """Instances that are wanted and that the fleet does not show; infinity while that is not known."""
+        """Return how many wanted instances of the release the fleet lacks; infinity if that is not known."""
         plan, rollout = self.state.plan, self.state.rollout
         if rollout is not None and release not in (rollout.release, rollout.candidate):
-            return 0.0  # it is not to serve any more
+            return 0.0  # another release is to serve
         if plan is None:
             return math.inf
         shown = sum(map(counts_toward_target, self._fleet(now_s).instances))
         wanted = sum(plan.counts.values()) + self.state.monitor.extra_at(now_s)
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
-            wanted += wanted + 1  # at most: on the way back as many beside them, and a canary
+            wanted += wanted + 1  # the most: a roll-back doubles the fleet, and there may be a canary
         return wanted - shown
 
     def keep(self) -> None:
-        """Store the state, where it has changed. Raises StoreError and LostLease."""
+        """Store the state if it has changed. Raises StoreError and LostLease."""
         if self.state is self._kept:
             return
         rollout = self.state.rollout
@@ -317,7 +319,7 @@ class Controller:
         )
 
     def _forecast(self, now_s: float, rps: float | None, coming: ComingCalls | None) -> tuple[Forecast | None, bool]:
-        """(forecast of the next hour, was nothing observed?)."""
+        """Return the forecast of the next hour, and whether all observations are missing."""
         load = with_coming(self._telemetry.load(), coming)
         gap = rps is None and not bool(np.isfinite(load.mean_rps).any())
         if self._predictor is None:
@@ -325,7 +327,7 @@ class Controller:
         self._predictor.update(load)
         if gap and self.state.plan is not None:
             return None, gap
-        # One step more: the forecast begins where the last whole step ended, which may lie behind.
+        # Forecast one more step, because the forecast begins at the end of the last whole step, which may be past.
         steps = math.ceil(HORIZON_STEPS * STEP_S / load.step_s) + (1 if load.step_s > STEP_S else 0)
         forecast = self._predictor.predict(steps, rps)
         if self._predictor.stands_in:
@@ -337,14 +339,14 @@ class Controller:
 
 
 def known_rollout(store: Store) -> Rollout | None:
-    """The roll-out that the store holds, also where another version wrote the rest; None where it holds none."""
+    """Return the roll-out in the store, even if another version wrote the state, or None."""
     kept = store.get(_STATE)
     rollout = kept.rollout if isinstance(kept, ControllerState) else None
     return recalled(store.get(_ROLLOUT)) if rollout is None else rollout
 
 
 def _restored(store: Store) -> ControllerState | None:
-    """The state that the store holds; None, and a line in the log, where it is another version's."""
+    """Return the state in the store, or None; if another version wrote it, log that too."""
     kept = store.get(_STATE)
     if isinstance(kept, ControllerState):
         return kept

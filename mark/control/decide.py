@@ -1,4 +1,4 @@
-"""Deciding: a snapshot and the state in, commands and the new state out. No port, no clock, no store, no randomness."""
+"""Decide: take a snapshot and the state, return commands and the new state. No port, clock, store or randomness."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from mark.planning.planner import PlanningContext, Policy
 from mark.planning.resolve import buyable
 from mark.traffic.forecast.conditioning import condition_on_rate
 
-HORIZON_STEPS = 60  # of a minute each
-LATEST = 4  # windows that are up to date
+HORIZON_STEPS = 60  # one minute each
+LATEST = 4  # windows that show the load of now
 _OLD = "it would serve an old release"
 _ADDED = "added by the SLO monitor"
 _UNSOLD = "the service may not buy it any more, and its replacement is ready"
 
-# Commands, the new state, and what of the agenda comes next because of them.
+# The commands, the new state, and the steps to put in front of the agenda.
 Decided = tuple[Sequence[Command], ControllerState, tuple[AgendaItem, ...]]
 
 
 class Decider:
-    """Decides for one service by `policy`. Holds nothing that changes.
+    """The decisions for one service, by `policy`. The object does not change.
 
-    At least `min_instances` of the service are planned for, whatever the planner says: where nothing runs, nothing sees
-    that requests come. `foresees`: the forecast knows the future, and is not corrected by what arrives.
+    Every plan has at least `min_instances`, because a service without instances does not see requests come. With
+    `foresees` the forecast knows the future and is not corrected by arrivals.
     """
 
     def __init__(self, policy: Policy, *, foresees: bool) -> None:
@@ -104,7 +104,7 @@ class Decider:
     def decide(self, snapshot: Snapshot, state: ControllerState) -> tuple[tuple[Command, ...], ControllerState]:
         """Go through the agenda up to the first stage that has commands.
 
-        While the new state has an agenda, these are to be carried out, and what came of them decided upon.
+        If the new state has an agenda, carry out the commands and call this again with their outcomes.
         """
         agenda = (*snapshot.agenda, *state.agenda)
         while agenda:
@@ -115,16 +115,16 @@ class Decider:
                 commands, state = self._possible(commands, state, before, snapshot)
             if commands:
                 return tuple(commands), replace(state, agenda=agenda)
-            if snapshot.outcomes:  # else each of the many rounds that do nothing would copy it once a stage
-                snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
+            if snapshot.outcomes:  # saves a copy per stage in the many rounds that do nothing
+                snapshot = replace(snapshot, outcomes=())  # the stage that waited for them has seen them
         return (), replace(state, agenda=()) if state.agenda else state
 
     def _possible(
         self, commands: Sequence[Command], state: ControllerState, before: ControllerState, s: Snapshot
     ) -> tuple[Sequence[Command], ControllerState]:
-        """The commands with resumes for launches as far as the warm pool goes, and without what is put off.
+        """Return the commands without launches that must wait, and with resumes from the warm pool instead of launches.
 
-        Where something is left out nothing is ended for it, and the SLO monitor does not count on it.
+        If a command is left out, the deferred ends are dropped and the SLO monitor's state stays as it was.
         """
         fleet = _of_release(state, s.fleet)
         wanted: Sequence[Command] = self._pool.resumed_first(commands, fleet, state.not_resumed, s.now_s)
@@ -133,7 +133,7 @@ class Decider:
         found = held_releases.allowed(state.held, self._not_refused(wanted, state, s.now_s), s.now_s)
         found = failed_boots.allowed(state.boots, found, s.now_s)
         if self.replans(state):
-            # What the plan spreads over several offers stays spread.
+            # Offers that are launched anyway are not alternatives, because the plan spreads the instances over them.
             taken = {c.offer for c in found if isinstance(c, Launch)}
             found = [self._with_alternatives(c, taken, state, s) if isinstance(c, Launch) else c for c in found]
         if len(found) < len(wanted):
@@ -141,9 +141,9 @@ class Decider:
         return found, state
 
     def _not_refused(self, commands: Sequence[Command], state: ControllerState, now_s: float) -> Sequence[Command]:
-        """Without launches of what was refused a moment ago, whatever asks for them. They are asked for again later.
+        """Return the commands without launches of offers that were refused a moment ago; a later round retries them.
 
-        Where the planner is not asked for something else, the launcher is: it needs the launch for that.
+        If the policy does not plan again after a refusal, all launches stay, because the launcher substitutes them.
         """
         if not state.beliefs or not self.replans(state):
             return commands
@@ -151,9 +151,10 @@ class Decider:
         return [c for c in commands if not (isinstance(c, Launch) and c.offer in put_off)]
 
     def _with_alternatives(self, command: Launch, taken: set[str], state: ControllerState, s: Snapshot) -> Launch:
-        """With what the cloud may start instead; without offers that were refused or interrupted, or did not boot.
+        """Return the launch with the offers that the cloud may start instead.
 
-        Such an offer is tried alone, so that it is known again whether it can be had, and spoils no other launch.
+        An offer that was refused, interrupted or did not boot is launched alone: the outcome then shows whether it is
+        available again, and a failure spoils no other launch.
         """
         doubtful = {name for name, known in state.beliefs.items() if known.refusals or s.now_s < known.until_s}
         doubtful |= {name for name, boots in state.boots.items() if boots.failed}
@@ -163,13 +164,13 @@ class Decider:
         return replace(command, alternatives=tuple(others))
 
     def replans(self, state: ControllerState) -> bool:
-        """Is the planner asked again when a launch is refused or an instance interrupted?"""
+        """Return whether a refused launch or an interruption leads to a new plan."""
         return self._planner.replans and state.believed is not None
 
     # -- plan ----------------------------------------------------------------------------------------------------------
 
     def _plan_first(self, s: Snapshot, state: ControllerState) -> Decided:
-        """The first fleet within the limits; whatever runs the controller makes all of it ready."""
+        """Plan the first fleet within the limits; the program that runs the controller makes all of it ready."""
         state = replace(state, believed=s.forecast, believed_s=s.now_s)
         plan, state = self._plan(s, state, s.fleet, s.forecast, s.last_minute_rps, first=True)
         targets, notes = [], plan.notes
@@ -186,7 +187,7 @@ class Decider:
     def _plan_minute(self, s: Snapshot, state: ControllerState) -> Decided:
         fleet = mark_unhealthy(s.fleet, s.now_s)
         state = self._watch_market(s, state, fleet)
-        # In a gap nothing is known that the last plan did not know.
+        # Keep the last plan in a gap, because a new one would rest on the same observations.
         if not s.gap or state.plan is None:
             forecast, state = self._corrected(s, state)
             plan, state = self._plan(s, state, fleet, forecast, s.last_minute_rps)
@@ -194,7 +195,7 @@ class Decider:
         return self._follow(s, state, fleet)
 
     def _replan(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan on the forecast that is believed, without whatever the market has refused meanwhile."""
+        """Plan again by the forecast of the last plan, without the offers that the market has refused since."""
         believed, again, last = state.believed, state.replanning, state.plan
         assert believed is not None
         assert again is not None
@@ -207,7 +208,7 @@ class Decider:
         return self._follow(s, replace(state, plan=plan), fleet)
 
     def _ask_again(self, state: ControllerState, rps: float | None, reason: str, *, shrink: bool = True) -> Decided:
-        # Every refusal puts one more offer off.
+        # Each refusal excludes one more offer, so the number of offers bounds the number of new plans.
         replanning = Replanning(reason, rps, shrink, len(self._offers) + 1)
         return (), replace(state, replanning=replanning), (AgendaItem.REPLAN,)
 
@@ -244,7 +245,7 @@ class Decider:
         return plan, replace(state, window=window, memory=memory)
 
     def _without_surge(self, state: ControllerState, fleet: Fleet) -> Fleet:
-        """As the planner is to see it: what is there for the time of a roll-out is no fleet to plan with."""
+        """Return the fleet as the planner sees it, without canaries and surge instances of a roll-out."""
         rollout = state.rollout
         if rollout is None or rollout.stage is releases.RolloutStage.DONE or state.plan is None:
             return fleet
@@ -257,13 +258,16 @@ class Decider:
         return replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in hidden))
 
     def _beliefs(self, state: ControllerState, now_s: float) -> dict[str, Belief]:
-        """What the market was seen to do; what does not boot is not to be had either."""
+        """Return the beliefs about the market; an offer that does not boot counts as unavailable."""
         held = {offer: one.until_s for offer, one in state.boots.items() if now_s < one.until_s}
         put_off = {offer: belief(state, offer, now_s) for offer in held}
         return {**state.beliefs, **{o: replace(b, until_s=max(b.until_s, held[o])) for o, b in put_off.items()}}
 
     def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
-        """With `min_instances`: of what there is, else of what the SLO monitor would launch."""
+        """Return the plan with at least `min_instances`.
+
+        Missing instances are of the cheapest offer that runs, or of the SLO monitor's offer if none runs.
+        """
         missing = self._resolved.service.min_instances - sum(plan.counts.values())
         if missing <= 0:
             return plan
@@ -276,7 +280,10 @@ class Decider:
         return replace(plan, targets=(*(t for t in plan.targets if t.offer != offer.name), target))
 
     def _corrected(self, s: Snapshot, state: ControllerState) -> tuple[Forecast | None, ControllerState]:
-        """A forecast is made of whole minutes: while a surge goes on that began within the last, it lags behind."""
+        """Raise the forecast to the rate of a current surge.
+
+        The forecast is made from whole minutes, so it lags behind a surge that began within the last one.
+        """
         if s.forecast is None or not self.corrects or s.now_s - state.surprised_s > STEP_S:
             return s.forecast, state
         seen_rps = _surprise_rps(s, LATEST, float(s.forecast.mean_at(0.5)[0]))
@@ -285,7 +292,7 @@ class Decider:
         return condition_on_rate(s.forecast, seen_rps), replace(state, surprised_s=s.now_s)
 
     def _watch_market(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> ControllerState:
-        """The spot instances that are held now were not taken since the last time."""
+        """Note that the spot instances of the fleet have not been interrupted since the last look."""
         held = {i.offer for i in fleet.instances if i.phase in (Phase.PENDING, Phase.READY)}
         held = {name for name in held if self._offers[name].market is Market.SPOT}
         known = held | state.beliefs.keys()
@@ -297,7 +304,7 @@ class Decider:
     # -- bring the fleet to the plan -----------------------------------------------------------------------------------
 
     def _follow(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> Decided:
-        """Launch what is missing; what is too much ends once it is known what the market sold."""
+        """Launch missing instances, and defer the end of surplus ones until the outcome of the launches is known."""
         plan = state.plan
         assert plan is not None
         fleet = _without_canaries(state, fleet)
@@ -307,7 +314,7 @@ class Decider:
         commands: list[Command] = []
         launches: list[Launch] = []
         taking: set[str] = set()  # offers whose launches take the place of an old release
-        if plan.leaving and not self._follows_blindly(state):  # else they may have credits again
+        if plan.leaving and not self._follows_blindly(state):  # since an old plan, they may have earned credits again
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self._end(i, "its credits are spent") for i in spent]
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
@@ -317,7 +324,7 @@ class Decider:
             there_now = have.get(target.offer, ())
             count, surge = target.count, 0
             if state.rollout is not None and any(map(state.rollout.is_old, there_now)):
-                # What the SLO monitor added is replaced as well: it is ended no sooner than the plan's.
+                # Replace the SLO monitor's instances as well: they are ended no sooner than the plan's.
                 count += added
                 surge = self._surge(state, s.fleet, target.offer, count, there_now)
             missing = count + surge - len(there_now) - s.unsure.get(target.offer, 0)
@@ -337,16 +344,16 @@ class Decider:
         return commands, replace(state, deferred=tuple(deferred)), (AgendaItem.SETTLE,)
 
     def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
-        """After a refusal plan again; else do what was deferred, and see what came of that."""
+        """Plan again after a refusal; otherwise return the deferred commands."""
         deferred = state.deferred
-        if deferred:  # to copy a state is dear, and most rounds have nothing to settle
+        if deferred:  # copying a state is expensive, and most rounds have nothing to settle
             state = replace(state, deferred=())
         serving = "" if state.rollout is None else state.rollout.release
         if any(o.whole_release and isinstance(o.command, Launch) and o.command.release == serving for o in s.outcomes):
-            # Another plan would be refused just the same, and nothing is ended for this one.
+            # Any other plan would be refused too. No instance is ended, because no replacement was launched.
             return (), _planned(state), ()
         if any(outcome.refused for outcome in s.outcomes) and self.replans(state):
-            # The plan was made for another market: nothing is ended for it.
+            # The market is not the one that the plan was made for, so no instance is ended for this plan.
             if state.replanning is None:
                 return self._ask_again(state, s.last_minute_rps, "the market refused")
             if state.replanning.left > 0:
@@ -356,10 +363,10 @@ class Decider:
         return (), _planned(state), ()
 
     def _have(self, state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
-        """Instances by the planned offer that they count for.
+        """Return the instances by the planned offer that they count for.
 
-        The plan of another process may be of another market, and of before what serves was launched: for what it lacks
-        of one offer counts what is too much of another one that does the same.
+        A plan of another process may be older than the running instances, so for such a plan a surplus of an equivalent
+        offer counts toward an offer that is short.
         """
         have: dict[str, list[Instance]] = {}
         counted = counted_as(state.stands_for, fleet, plan.counts)
@@ -380,7 +387,7 @@ class Decider:
         return have
 
     def _follows_blindly(self, state: ControllerState) -> bool:
-        """Is the plan another process's, as there is no forecast yet to make one by?"""
+        """Return whether the plan is another process's, because this process still lacks a forecast to plan by."""
         return self._planner.needs_forecast and state.believed is None
 
     def _end_excess(
@@ -391,23 +398,23 @@ class Decider:
         rescued = self._rescued(s, state)
         serving_on = releases.serving_on(state.rollout, s.fleet)
         for offer, instances in have.items():
-            # What the SLO monitor added comes on top: the plan was made from the belief that failed.
+            # The SLO monitor's instances come on top, because the plan was made from the forecast that failed.
             wanted = plan.counts.get(offer, 0) + rescued.get(offer, 0)
             excess = len(instances) - wanted
             if (rollout := state.rollout) is not None and any(map(rollout.is_old, instances)):
                 unplanned = offer not in plan.counts and self._is_last(state, plan, have)
                 if unplanned and self._added_as(s, state, offer, 1) is None:
-                    wanted = 0  # else the roll-out would wait for it
-                # Whatever is too much, what has an old release goes first, and not before others are ready.
+                    wanted = 0  # otherwise the roll-out would wait for a replacement that cannot be launched
+                # End instances of an old release first, and only after others are ready.
                 reason = f"release {rollout.release} takes the place of {{}}"
-                # Instances of the release to serve that may not be bought any more take such a place as well.
+                # Ready instances of the new release count as replacements even if their offer may not be bought again.
                 ending = releases.replaceable(rollout, max(0, wanted - serving_on), instances)
                 serving_on -= min(wanted, serving_on)
                 commands += [self._end(i, reason.format(i.release or "one without a name")) for i in ending]
             elif excess > 0:
                 reason = reasons.get(offer, "the plan needs none of it any more")
                 ending = sorted(instances, key=_ending_order(offer))[:excess]
-                if self._follows_blindly(state):  # it may have been made for less than what arrives now
+                if self._follows_blindly(state):  # an old plan may have been made for a lower load
                     commands += self._beyond_limits(s.fleet, ending)
                 else:
                     commands += [self._end(i, reason) for i in ending]
@@ -416,10 +423,11 @@ class Decider:
     def _with_rescued(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
     ) -> list[tuple[Target, int]]:
-        """The plan's targets, each with how many of its offer the SLO monitor added.
+        """Return the plan's targets, each with the number of instances that the SLO monitor added of its offer.
 
-        What that added of an offer that is not planned is a target of none, for a roll-out to replace it as well: last,
-        and where it can be had. How it boots says nothing of what is planned.
+        An unplanned offer of the SLO monitor gets a target of zero, so that a roll-out replaces its instances too. They
+        come after all planned ones, because their boots say nothing about planned offers, and only if a launch may
+        succeed.
         """
         rescued = self._rescued(s, state)
         targets = [(target, rescued.get(target.offer, 0)) for target in plan.targets]
@@ -430,28 +438,28 @@ class Decider:
         return targets
 
     def _added_as(self, s: Snapshot, state: ControllerState, offer: str, count: int) -> Launch | None:
-        """The launch that replaces what the SLO monitor added of an unplanned offer; None: nothing is to be had."""
+        """Return a launch that replaces the SLO monitor's instances of an unplanned offer, or None without an offer."""
         launch = self._launch_of(Target(offer, 0, _ADDED), count, standby=False)
         return launch if self._is_had(s, state, offer) else self._as_stand_in(launch, s, state)
 
     def _is_last(self, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> bool:
-        """Has all that is planned the release that is to serve?"""
+        """Return whether all planned instances have the release that is to serve."""
         rollout = state.rollout
         return rollout is None or not any(rollout.is_old(i) for offer in plan.counts for i in have.get(offer, ()))
 
     def _is_had(self, s: Snapshot, state: ControllerState, offer: str) -> bool:
-        """May the offer be bought now, as far as is known, and does it boot?"""
+        """Return whether the offer boots and is neither refused now nor at a limit, as far as is known."""
         known, boots = state.beliefs.get(offer), state.boots.get(offer)
         refused = known is not None and s.now_s < known.until_s
         return not refused and not (boots and boots.failed) and self._headroom(s.fleet, offer)[0] > 0
 
     def _rescued(self, s: Snapshot, state: ControllerState) -> dict[str, int]:
-        """What the SLO monitor added, by offer, as far as lower limits leave room for it and all that is planned."""
+        """Return the SLO monitor's instances by offer, as far as the limits have room for them beside the plan."""
         if self._monitor is None:
             return {}
-        # Prices may have moved since, and another offer be what is launched next.
+        # `self._monitor.offer` is launched next, and may differ because prices have moved.
         offer = state.monitor.offer if state.monitor.offer in self._offers else self._monitor.offer
-        # At the price of the cheapest that is there for it.
+        # Count the price of the cheapest offer whose instances stand in for this one.
         standing = {i.offer for i in s.fleet.instances if state.stands_for.get(i.number) == offer}
         cheapest = min((offer, *standing & self._offers.keys()), key=lambda name: self._offers[name].usd_per_hour)
         room, _ = self._room({} if state.plan is None else state.plan.counts, cheapest)
@@ -479,15 +487,18 @@ class Decider:
         return commands
 
     def _launch_of(self, target: Target, count: int, *, standby: bool) -> Launch:
-        # A stopped standby costs its disk only.
+        # A stopped standby costs only its disk.
         usd_per_hour = 0.0 if standby else count * self._offers[target.offer].usd_per_hour
         return Launch(target.reason, usd_per_hour, target.offer, count, standby)
 
     def _elsewhere(
         self, s: Snapshot, state: ControllerState, launches: Sequence[Launch], taking: Collection[str]
     ) -> list[Launch]:
-        """The launches, but those of offers `taking` an old release's place, which would stay else: of another offer of
-        the same market while their own is put off, one that nothing else is asked of now."""
+        """Return the launches. Refused offers in `taking` are replaced by another offer of the same market.
+
+        Launches of offers in `taking` replace an old release, which would stay otherwise. The other offer must not be
+        part of another launch of this round.
+        """
         if not taking or not self.replans(state):
             return list(launches)
         put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s and known.refusals}
@@ -505,14 +516,14 @@ class Decider:
         return found
 
     def _end(self, instance: Instance, reason: str) -> Command:
-        # What boots for the first time is not fit to be stopped; what was in the warm pool goes back there.
+        # An instance in its first boot cannot be stopped, so it is terminated; a resumed one returns to the warm pool.
         verb = Terminate if instance.phase is Phase.PENDING and not instance.resumed else Drain
         return verb(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
 
     # -- between ticks -------------------------------------------------------------------------------------------------
 
     def _answer_notices(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Believe what happened, bridge it, and launch what the plan now lacks, wherever that is best."""
+        """Update the beliefs about the market, bridge the loss with standbys, and launch replacements or plan again."""
         notices = state.notices
         if not notices:
             return (), state, ()
@@ -552,9 +563,11 @@ class Decider:
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
 
     def _rescue_elsewhere(self, s: Snapshot, state: ControllerState) -> Decided:
-        """What the market lacked is asked for as another offer; what none has is no rescue, and asked for again.
+        """Launch the missing part of a refused rescue as another offer.
 
-        The plan, which was made from the belief that failed, does not replace it.
+        If no offer has capacity, undo the rescue and retry.
+
+        The plan does not make up for the missing part, because it was made from the forecast that failed.
         """
         rescue, state = state.rescue, replace(state, rescue=None)
         stopped = {i.number for i in s.fleet.instances if i.phase is Phase.STOPPED}
@@ -572,7 +585,7 @@ class Decider:
         return (), replace(state, monitor=monitor), ()
 
     def _to_be_had(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """The rescue, or, while its offer is put off and none is in the warm pool, one that counts for it."""
+        """Return the rescue, or a stand-in if its offer is refused or fails to boot and the warm pool lacks it."""
         known, boots = state.beliefs.get(rescue.offer), state.boots.get(rescue.offer)
         refused = known is not None and known.refusals > 0 and s.now_s < known.until_s
         if not refused and not (boots and s.now_s < boots.until_s):
@@ -584,7 +597,10 @@ class Decider:
         return self._as_stand_in(rescue, s, state)
 
     def _as_stand_in(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """Another offer that may be had, to count for the rescue's. A burstable would spend its credits."""
+        """Return a launch of another offer that counts for the rescue's; None if no offer may be available.
+
+        Burstable offers are excluded, because they would spend their credits.
+        """
         others = (o for o in self._rescue_offers if o.market is not Market.BURSTABLE and o.name != rescue.offer)
         other = next((o for o in others if self._is_had(s, state, o.name)), None)
         if other is None:
@@ -598,9 +614,10 @@ class Decider:
         )
 
     def _beside_what_is_left(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """Without what the last rescue left there: its drain is due, or was refused, and from now on it is kept.
+        """Return the rescue less the instances that the last rescue left; None if they are enough.
 
-        The next plan would end as many of those that boot.
+        Their drain is due or was refused, and from now on they are kept. Otherwise the next plan would end as many of
+        the booting ones.
         """
         plan, rollout = state.plan, state.rollout
         if plan is None or (rollout is not None and rollout.stage is not releases.RolloutStage.DONE):
@@ -614,13 +631,13 @@ class Decider:
         return replace(rescue, count=count, usd_per_hour=count * each_usd) if count > 0 else None
 
     def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""
+        """Plan again immediately if more arrives than planned; ends of instances can wait for the next tick."""
         believed = state.believed
         if believed is None or not self.corrects or state.plan is None:
             return (), state, ()
-        # What was seen before the plan was made is no news to it.
+        # The plan already accounts for windows that were observed before it was made.
         fresh = min(len(s.windows_rps), round((s.now_s - state.believed_s) / WINDOW_S))
-        if _surprise_rps(s, fresh, state.plan.capacity_rps) is None:  # nearly always, and then the forecast can wait
+        if _surprise_rps(s, fresh, state.plan.capacity_rps) is None:  # nearly always, and cheaper than the forecast
             return (), state, ()
         planned_rps = max(float(believed.mean_at(0.5)[0]), state.plan.capacity_rps)
         seen_rps = _surprise_rps(s, fresh, planned_rps)
@@ -634,11 +651,11 @@ class Decider:
         late = overdue(s.fleet, s.now_s)
         if late or s.fleet is not state.seen:
             numbers = {i.number for i in late}
-            planned_for = _without_canaries(state, s.fleet)  # how a new release boots says nothing of the offer
+            planned_for = _without_canaries(state, s.fleet)  # a new release that fails to boot is not the offer's fault
             boots = failed_boots.seen(state.boots, state.boots_seen_s, planned_for, s.now_s, numbers)
             if boots != state.boots:
                 state = replace(state, boots=boots)
-        # Else nothing boots of which it could be missed how it went.
+        # The time of the look matters only while an instance boots, because its outcome could be missed.
         trial = state.rollout is not None and bool(state.rollout.booting)
         if trial or any(one.booting or one.given_up for one in state.boots.values()):
             state = replace(state, boots_seen_s=s.now_s)
@@ -670,22 +687,22 @@ class Decider:
             state,
             unfit=tuple(n for n in state.unfit if n in {i.number for i in s.fleet.instances}),
             gave_up_s=tuple(at_s for at_s in state.gave_up_s if s.now_s - at_s < PAUSE_S),
-            # A round may come late: what counts is when an answer was first seen.
+            # Keep the time at which an answer was first seen, because a round may be late.
             answered_since_s=math.inf if none_answers(s.fleet) else min(state.answered_since_s, s.now_s),
             leaving=any(
                 i.phase is Phase.READY and (i.standby or i.interruption_at_s is not None or i.silent_s is not None)
                 for i in fleet.instances
             ),
-            # Whatever fails is tried again: an instance that was not ended is paid on.
+            # Look again after commands, because one may fail, and an instance that was not ended keeps costing.
             seen=None if commands else s.fleet,
         )
         return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
 
     def _beyond_limits(self, fleet: Fleet, these: Sequence[Instance]) -> list[Command]:
-        """Ends of `these`, as far as they are beyond limits that were lowered meanwhile."""
+        """Return the ends of instances among `these` that exceed the limits, which may have been lowered."""
         if not these:
             return []
-        # What is drained goes soon: no more are sent after it.
+        # Draining instances do not count, because they leave soon.
         gone = {i.number for i in fleet.instances if i.phase is Phase.DRAINING}.union(i.number for i in these)
         running = counted(replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in gone)))
         commands: list[Command] = []
@@ -698,9 +715,10 @@ class Decider:
         return commands
 
     def _resumable(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> Fleet:
-        """The fleet of the release that serves, without standbys that were refused a moment ago or are beyond a limit.
+        """Return the fleet of the release that serves, without standbys that were just refused or exceed a limit.
 
-        A notice leaves two minutes: they are asked for again sooner than what is in the warm pool, which is launched.
+        An interruption notice leaves only two minutes, so standbys are retried sooner than instances of the warm pool,
+        for which a launch is the alternative.
         """
         fleet = _of_release(state, fleet)
         kept_back = [
@@ -714,7 +732,7 @@ class Decider:
         return replace(fleet, instances=tuple(i for i in fleet.instances if i not in kept_back))
 
     def _end_spares(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> tuple[list[Command], ControllerState]:
-        """What was to run until the rest of the plan is ready need not run until the next tick."""
+        """End the plan's spare instances as soon as the others are ready, without waiting for the next tick."""
         if state.plan is None or not any(target.spare for target in state.plan.targets):
             return [], state
         have = self._have(state, _without_canaries(state, fleet), state.plan)
@@ -754,24 +772,24 @@ class Decider:
     # -- releases ------------------------------------------------------------------------------------------------------
 
     def _roll_out(self, s: Snapshot, state: ControllerState) -> Decided:
-        """A new release: first on canaries, then in the place of the old one."""
+        """Try a new release on canaries, then replace the old release by it."""
         settings, slo = self._resolved.service.rollout, self._resolved.slo
         plan = state.plan
         planned = None if plan is None else sum(plan.counts.values())
         known = state.rollout
         if known is not None and known.booting and s.now_s - state.boots_seen_s > failed_boots.LOOKS_S:
-            known = replace(known, booting={})  # what booted then may have served since, and ended
+            known = replace(known, booting={})  # these may have served since, and been terminated
         rollout = releases.rolled(known, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings, planned=planned)
         if rollout is not None and releases.is_rolling_out(rollout):
             held = state.held.get(rollout.release)
             if held is not None and held.gone and held.refusals > releases.FAILED_BOOTS:
-                # What is lost meanwhile would be replaced by nothing; of the one before it can be.
+                # Go back, because a lost instance can only be replaced by one of the release before.
                 taken = releases.stopped(rollout, f"nothing of it can be launched: {held.reason}")
-                if taken.release != rollout.release:  # else it is asked for no more often
+                if taken.release != rollout.release:  # without a way back the release stays held, with longer pauses
                     state = replace(state, held=held_releases.launched(state.held, rollout.release))
                 rollout = taken
         if rollout is not None and known is not None and known.release in {*rollout.refused} - {*known.refused}:
-            # How it booted says nothing of the one before, nor does what of it is ended for that only now.
+            # Failed boots of the refused release say nothing about the one before, nor do its overdue instances.
             late: dict[str, tuple[int, ...]] = {}
             for i in overdue(s.fleet, s.now_s):
                 late[i.offer] = (*late.get(i.offer, ()), i.number)
@@ -786,7 +804,7 @@ class Decider:
             if not changes and isinstance(waits, Limit):
                 changes = self._room_of_bad(state, fleet)
             return changes, _waiting(state, waits), ()
-        # What is stopped would serve the old release once it is started.
+        # A stopped instance of the old release would serve it again after a resume.
         ends: list[Command] = [Terminate(_OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
         old = [i for i in fleet.instances if rollout.is_old(i) and counts_toward_target(i)]
         have = self._have(state, fleet, plan)
@@ -805,8 +823,10 @@ class Decider:
         return [*ends, *followed], state, first
 
     def _room_of_bad(self, state: ControllerState, fleet: Fleet) -> list[Command]:
-        """At a limit what has proved bad makes room for what is good: a few at a time, each once others took the place
-        of the last."""
+        """At a limit, end some instances of a rejected release to make room for good ones.
+
+        The next ones follow after the good ones have replaced these.
+        """
         rollout = state.rollout
         assert rollout is not None
         bad = [
@@ -825,7 +845,10 @@ class Decider:
         return [self._end(i, reason) for i in bad[:count]]
 
     def _switch(self, s: Snapshot, state: ControllerState) -> Decided:
-        """What answers while no instance is ready has the release that serves, also after a roll-back."""
+        """Switch the function, which answers while no instance is ready, to the release that serves.
+
+        This includes the release of a roll-back.
+        """
         rollout = state.rollout
         if rollout is None or self._resolved.function is None:
             return (), state, ()
@@ -837,20 +860,20 @@ class Decider:
     def _canaries(
         self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan
     ) -> tuple[list[Command], str | Limit]:
-        """Launches of canaries where there are none, beside all that is planned; and what keeps them from it."""
+        """Return launches of canaries beside the planned instances if the fleet lacks them, and the reason to wait."""
         rollout = state.rollout
         assert rollout is not None
         there = [i for i in fleet.instances if rollout.on_trial(i) and counts_toward_target(i)]
         if over := self._beyond_limits(fleet, there):
             return over, over[0].reason
         offer = self._to_try(s, state, plan)
-        # What was launched without an answer may be the canary, of whatever offer.
+        # A launch whose answer was lost may be the canary, whatever its offer.
         if there or offer is None or any(s.unsure.values()):
             return [], rollout.waits if rollout.since_s < math.inf else ""
         if s.now_s < rollout.retry_s:
             return [], rollout.waits
         most, limit = self._headroom(s.fleet, offer)
-        # One after the other where boots fail.
+        # After a failed boot, launch one canary at a time.
         wanted = 1 if rollout.failed else releases.canaries(fleet, self._resolved.service.rollout)
         count = min(wanted, most)
         if count == 0:
@@ -860,9 +883,9 @@ class Decider:
         return [Launch(reason, usd_per_hour, offer, count, release=rollout.candidate)], ""
 
     def _to_try(self, s: Snapshot, state: ControllerState, plan: Plan) -> str | None:
-        """The offer to try a release with: most of the plan, or, while none of the plan is to be had, the cheapest.
+        """Return the offer for canaries: the plan's most frequent available one, else the cheapest available one.
 
-        None where nothing is planned.
+        Without an available offer return the plan's most frequent one, and None if the plan is empty.
         """
         targets = sorted((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), reverse=True)
         planned = [t.offer for t in targets]
@@ -875,7 +898,7 @@ class Decider:
     def _surge_limit(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
     ) -> Limit | None:
-        """The limit that allows no surge of any offer whose instances are to be replaced; None where one is allowed."""
+        """Return the limit that allows no surge instance of any offer to be replaced; None if it allows one."""
         assert state.rollout is not None
         limit = None
         for target, added in self._with_rescued(s, state, plan, have):
@@ -889,25 +912,27 @@ class Decider:
         return limit
 
     def _surge(self, state: ControllerState, fleet: Fleet, offer: str, count: int, there: Sequence[Instance]) -> int:
-        """How many more than `count` may be there meanwhile, within the limits."""
+        """Return how many instances beyond `count` the roll-out may have, within the limits."""
         settings = self._resolved.service.rollout
         more = releases.surge(state.rollout, count, there, settings)
         if more == 0:
             return 0
-        beyond = max(0, len(there) - count)  # is there already
+        beyond = max(0, len(there) - count)  # instances that exist already
         return min(more, beyond + self._headroom(fleet, offer)[0])
 
     def _headroom(self, fleet: Fleet, offer: str) -> tuple[int, Limit]:
         return self._room(counted(fleet), offer)
 
     def _room(self, running: Mapping[str, int], offer: str) -> tuple[int, Limit]:
-        """How many more of the offer the limits allow beside what is `running`, and which limit that is."""
+        """Return how many more of the offer the limits allow beside the `running` ones, and which limit binds."""
         usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
         return headroom(limits_of(self._resolved), self._offers[offer], running, usd_per_hour)
 
     def _let_go(self, s: Snapshot, state: ControllerState) -> Decided:
-        """What may not be bought any more, or has something scheduled, goes as soon as all that is planned is ready
-        without it."""
+        """Drain and end leaving instances as soon as all planned instances are ready without them.
+
+        An instance leaves because its offer may not be bought any more, or because the cloud has scheduled an event.
+        """
         commands: list[Command] = []
         for i in s.fleet.leaving:
             if i.phase is Phase.DRAINING and i.idle:
@@ -924,7 +949,7 @@ class Decider:
         serving = [i for i in s.fleet.leaving if i.phase is Phase.READY]
         going = len(serving)
         if not all(ready.get(offer, 0) >= count for offer, count in counts.items()):
-            # At a limit, what is more than the plan's number makes room; where nothing is, one does at a time.
+            # At a limit, drain the surplus instances to make room, or one at a time without a surplus.
             missing = [offer for offer, count in counts.items() if len(have.get(offer, ())) < count]
             at_limit = any(self._headroom(s.fleet, offer)[0] == 0 for offer in missing)
             under_way = booting or any(i.phase is Phase.DRAINING for i in s.fleet.leaving)
@@ -940,7 +965,7 @@ class Decider:
 
 
 def _surprise_rps(s: Snapshot, windows: int, expected_rps: float) -> float | None:
-    """By the last `windows`, of what arrived and of what will come: the higher one."""
+    """Return the higher surprising rate, of arrivals or coming calls, in the last `windows`, or None."""
     seen = [surprise_rps(s.windows_rps[max(0, len(s.windows_rps) - windows) :], expected_rps)]
     if s.coming is not None:
         seen.append(s.coming.surprise_rps(windows, expected_rps))
@@ -958,7 +983,7 @@ def _waiting(state: ControllerState, waits: str | Limit) -> ControllerState:
 
 
 def _without_canaries(state: ControllerState, fleet: Fleet) -> Fleet:
-    """They serve beside all that is planned."""
+    """Return the fleet without canaries, which serve beside the planned instances."""
     rollout = state.rollout
     if rollout is None or rollout.stage is not releases.RolloutStage.CANARY:
         return fleet
@@ -966,7 +991,7 @@ def _without_canaries(state: ControllerState, fleet: Fleet) -> Fleet:
 
 
 def _without_bad(state: ControllerState, fleet: Fleet) -> Fleet:
-    """On the way back: what is taken back takes nothing's place."""
+    """Return the fleet without instances of a release that is rolled back, because these replace no others."""
     rollout = state.rollout
     if rollout is None or not rollout.back:
         return fleet
@@ -974,9 +999,9 @@ def _without_bad(state: ControllerState, fleet: Fleet) -> Fleet:
 
 
 def _served_meanwhile(state: ControllerState, fleet: Fleet) -> int:
-    """While a release is tried: instances that may not be bought any more serve on, and nothing takes their place yet.
+    """Return how many leaving instances keep serving while a release is on trial, and are not replaced until it ends.
 
-    That would have the release before, and be replaced at once by the one on trial.
+    A replacement would have the release before, and would itself be replaced right after the trial.
     """
     rollout = state.rollout
     if rollout is None or rollout.stage is not releases.RolloutStage.CANARY:
@@ -985,7 +1010,7 @@ def _served_meanwhile(state: ControllerState, fleet: Fleet) -> int:
 
 
 def _of_release(state: ControllerState, fleet: Fleet) -> Fleet:
-    """Without what is stopped and would serve another release once it is started."""
+    """Return the fleet without stopped instances of other releases than the one that serves."""
     rollout = state.rollout
     if rollout is None:
         return fleet
@@ -998,9 +1023,9 @@ def limits_of(resolved: ResolvedService) -> Limits:
 
 
 def from_now(forecast: Forecast, now_s: float) -> Forecast:
-    """The next hour of a forecast on 60 s steps: what lies before `now_s` is cut off.
+    """Return the next hour of a forecast on 60 s steps, without the steps before `now_s`.
 
-    Where it does not reach so far, because the observed load ended long ago, its last step stays.
+    If the forecast ends earlier, because the observed load ended long ago, its last step is repeated.
     """
     past = max(0, round((now_s - forecast.origin_s) / STEP_S))
     if past == 0 and forecast.steps == HORIZON_STEPS:
@@ -1018,7 +1043,7 @@ def from_now(forecast: Forecast, now_s: float) -> Forecast:
 
 
 def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool, float, int]]:
-    """Burstables with the fewest credits first, then what does not serve yet, what stands in, and the youngest."""
+    """Return the sort key: burstables with the fewest credits, then booting instances, stand-ins, and the youngest."""
 
     def order(i: Instance) -> tuple[float, bool, bool, float, int]:
         credits = math.inf if i.credits is None else i.credits
@@ -1028,7 +1053,7 @@ def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool,
 
 
 def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
-    """The plan with as much of everything as the last one wanted, as far as it lives."""
+    """Return the plan with at least the last plan's count of each offer, as far as those instances exist."""
     least = {offer: min(count, live.get(offer, 0)) for offer, count in last.counts.items()}
     targets = tuple(replace(t, count=max(t.count, least.get(t.offer, 0))) for t in plan.targets)
     left = tuple(
@@ -1038,6 +1063,6 @@ def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
 
 
 def _clustering(resolved: ResolvedService) -> float | None:
-    """How the misses of a fleet cluster, by the type that carries the load; None where that was not counted."""
+    """Return how the misses of a fleet cluster, for the type that carries the load; None if that was not counted."""
     shares = lateness_of(resolved, buyable(resolved)).shares if resolved.offers else None
     return None if shares is None else shares.clustering(1.0 - resolved.slo.attainment)

@@ -1,7 +1,7 @@
-"""A dry run: decisions are made and explained, and nothing is bought or ended.
+"""A dry run: decisions are made and explained, but no instance is launched or ended.
 
-What would have been done is played on top of what is there, so that the next decision follows from it: instances that
-were not launched boot in their mean time and never serve, ended ones are not shown any more.
+The effects are simulated on top of the real fleet, so that the next decision follows from them: simulated instances
+boot in their mean time but never serve, and ended ones disappear.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from mark.domain.errors import NotFoundError
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Offer
 
-FIRST = 1_000_000_000  # numbers of instances that do not exist; no real fleet gets there
+FIRST = 1_000_000_000  # first number of simulated instances, which no real fleet reaches
 
 
 @dataclass(slots=True)
 class _Played:
-    """What would be of an instance."""
+    """The simulated phase of an instance."""
 
     phase: Phase
-    at_s: float  # since when
+    at_s: float  # when the phase began
 
 
 class DryRunCloud:
-    """The port Cloud: reads `cloud`, writes nothing to it. Forgets what it played with the process."""
+    """The port Cloud: reads `cloud` and changes nothing. The simulated effects end with the process."""
 
     def __init__(self, cloud: Cloud, offers: Sequence[Offer], clock: Clock) -> None:
         self._cloud, self._clock = cloud, clock
@@ -112,7 +112,7 @@ class DryRunCloud:
 
 
 class DryRunFunctions:
-    """The port Functions: counts what would be warm."""
+    """The port Functions: counts the environments that would be warm."""
 
     def __init__(self) -> None:
         self._warm = 0

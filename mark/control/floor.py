@@ -1,7 +1,7 @@
 """The floor: the fewest replicas that a service needs by its controller's plan, for another autoscaler to keep.
 
-A floor only raises: the other autoscaler takes the highest of several wishes. It vanishes when it is stale, so that a
-controller that hangs, or that no longer sees the load, leaves the other autoscaler alone.
+A floor only raises the number of replicas, because the other autoscaler takes the highest of several wishes. A stale
+floor vanishes, so that a controller that hangs or no longer sees the load leaves the other autoscaler alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STALE_S = 3.0 * STEP_S  # three rounds: a single late answer of Prometheus is no
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """At least `replicas` of `offer`, which cost `usd_per_hour` together.
+    """A wish for at least `replicas` of `offer`, which cost `usd_per_hour` together.
 
     `age_s` is the age of the plan or of the newest observation of the load, whichever is older.
     """
@@ -41,16 +41,16 @@ def floors(
     max_instances: int,
     per_instance: int = 1,
 ) -> tuple[Floor, ...]:
-    """One floor for each offer; none where no plan is younger than STALE_S, or the load was seen last before that.
+    """Return one floor for each offer; none if the plan or the last look at the load is older than STALE_S.
 
-    What the SLO monitor added counts, up to `max_instances` in all. `seen_s` is when the load was seen last, and
-    `per_instance` replicas run on each instance of the plan.
+    The SLO monitor's instances count, up to `max_instances` in all. `seen_s` is the time of the last look at the load,
+    and `per_instance` replicas run on each instance of the plan.
     """
     plan = state.plan
     if plan is None:
         return ()
     ages_s = (now_s - plan.at_s, now_s - seen_s)
-    # A plan from after now was made by a clock that has been set back meanwhile.
+    # A plan from the future was made before the clock was set back.
     if not all(-STEP_S <= age_s <= STALE_S for age_s in ages_s):
         return ()
     age_s = max(0.0, *ages_s)

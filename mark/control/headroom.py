@@ -1,4 +1,4 @@
-"""How many more instances the limits of a service allow."""
+"""Headroom: how many more instances the limits of a service allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mark.domain.offer import Market, Offer
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of the service itself, by its name in the service file, that allows no more."""
+    """A limit of the service that is reached, by its name in the service file."""
 
     name: str
     most: float
@@ -24,7 +24,7 @@ class Limit:
 
 
 def counted(fleet: Fleet) -> Counter[str]:
-    """What counts for the limits, by offer: all but what is stopped, gone, or marked as unhealthy."""
+    """Return the instances that count toward the limits, by offer: all but stopped, gone and unhealthy ones."""
     return Counter(
         i.offer
         for i in (*fleet.instances, *fleet.leaving)
@@ -35,13 +35,13 @@ def counted(fleet: Fleet) -> Counter[str]:
 def headroom(
     limits: Limits, offer: Offer, running: Mapping[str, int], usd_per_hour: Mapping[str, float]
 ) -> tuple[int, Limit]:
-    """How many more of the offer the limits allow beside what is `running`, and which limit that is."""
-    # What may not be bought any more is without a price here, and soon gone.
+    """Return how many more of the offer the limits allow beside the `running` ones, and which limit binds."""
+    # An offer that may not be bought any more lacks a price here; its instances are soon gone.
     spent = sum(usd_per_hour.get(name, 0.0) * count for name, count in running.items())
     # 1e-9: a budget of exactly ten instances must hold ten.
     by_price = max(0, math.floor((limits.max_usd_per_hour - spent) / offer.usd_per_hour + 1e-9))
     by_number = max(0, limits.max_instances - sum(running.values()))
-    # max_instances bounds instances; a SageMaker endpoint is none.
+    # max_instances bounds instances, and a SageMaker endpoint is not one.
     if offer.market is not Market.SAGEMAKER and by_number <= by_price:
         return by_number, Limit("max_instances", limits.max_instances)
     return by_price, Limit("max_usd_per_hour", limits.max_usd_per_hour)

@@ -1,9 +1,9 @@
-"""Health: which instances are given up though the cloud says that they run, and when.
+"""Health: which instances are given up although the cloud says that they run, and when.
 
-Pure. Instances that exceed the boot timeout are terminated. An instance whose bouncer does not answer for long is
-replaced first, and drained only while another one answers: where none does, the controller's own network is the
-likelier cause, and what serves is left alone; also for a while afterwards, as not all answer again at once. Few are
-given up at a time, whatever the cause.
+Pure. Instances that exceed the boot timeout are terminated. An instance whose bouncer is silent for long is replaced
+first, and drained only while another one answers. If all are silent, the controller's own network is the likelier
+cause, so the instances are left alone, and for a while longer because they do not all answer again at the same moment.
+Only a few are given up at a time, for any cause.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
 
-SILENT_S = 30.0  # six times asked for its metrics
-SHARE = 0.1  # of those that serve (one at least) may be given up within PAUSE_S
+SILENT_S = 30.0  # six unanswered reads of its metrics
+SHARE = 0.1  # this share of ready instances (at least one) may be given up within PAUSE_S
 PAUSE_S = 300.0
 BOOT_S, BOOTS = 600.0, 4.0
 
 
 def boot_timeout_s(mean_s: float) -> float:
-    """After this time what is not ready could not fetch its software, or its model does not load."""
+    """Return the boot timeout: after it the instance could not fetch its software or load its model."""
     return max(BOOT_S, BOOTS * mean_s)
 
 
 def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
-    """Ready instances that have been silent for too long, the longest silence first, no more than may be given up."""
+    """Return the ready instances that have been silent for too long, longest first, up to the number to give up."""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     silent = [i for i in ready if i.silent_s is not None and now_s - i.silent_s >= SILENT_S]
     silent.sort(key=lambda i: (i.silent_s, i.number))
@@ -34,7 +34,7 @@ def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
 
 
 def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
-    """Instances that exceed the boot timeout."""
+    """Return the instances that exceed the boot timeout."""
     return tuple(
         i
         for i in fleet.instances
@@ -45,9 +45,9 @@ def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
 
 
 def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
-    """The fleet with unhealthy and overdue instances marked as interrupted at no known time.
+    """Return the fleet with unhealthy and overdue instances marked as interrupted at an unknown time.
 
-    They serve on, if they do, and are replaced.
+    They may continue to serve until they are replaced.
     """
     given_up = (*unhealthy(fleet, now_s), *overdue(fleet, now_s))
     found = {i.number for i in given_up if i.interruption_at_s is None}
@@ -58,13 +58,16 @@ def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
 
 
 def none_answers(fleet: Fleet) -> bool:
-    """Is any instance ready, and does none answer?"""
+    """Return whether there are ready instances and all of them are silent."""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     return bool(ready) and all(i.silent_s is not None for i in ready)
 
 
 def to_give_up(fleet: Fleet, now_s: float, before_s: Sequence[float], answered_since_s: float) -> tuple[Instance, ...]:
-    """Instances to drain now. `before_s`: when others were; `answered_since_s`: since when any instance answers."""
+    """Return the instances to drain now.
+
+    `before_s` has the times of earlier drains; `answered_since_s` is the time since when any instance answers.
+    """
     if now_s - answered_since_s < SILENT_S:
         return ()
     ready = [i for i in fleet.instances if i.phase is Phase.READY]

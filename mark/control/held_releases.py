@@ -1,8 +1,8 @@
-"""Releases of which nothing can be launched: what all their launches share was refused.
+"""Held releases, whose launches are all refused, because the cause is common to all of them.
 
-The launch template, the image, a role or a security group is gone, say. Whatever else is asked for would be refused
-just the same. So no offer is put off and the plan stays as it is; and nothing of that release is launched until a pause
-is over, which doubles with each refusal. What is launched of another release, the one that serves, goes on.
+The launch template, the image, a role or a security group is gone, say. Launches of any other offer would be refused
+too, so offers are not put off and the plan stays as it is. The release is launched again only after a pause, which
+doubles with each refusal. Launches of another release, such as the serving one, go on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mark.domain.command import Command, Launch
 
 @dataclass(frozen=True, slots=True)
 class HeldRelease:
-    """Refused so often in a row, the last time for `reason`; not to be launched before `until_s`.
+    """A release refused `refusals` times in a row, last for `reason`, and not to be launched before `until_s`.
 
-    `gone`: what it boots from is not there, which is a matter of the release, and not of the account.
+    `gone`: its template, image or another part is missing, so the cause is the release and not the account.
     """
 
     refusals: int
@@ -30,7 +30,7 @@ class HeldRelease:
 def refused(
     held: Mapping[str, HeldRelease], release: str, reason: str, now_s: float, *, gone: bool = False
 ) -> dict[str, HeldRelease]:
-    """A launch of the release was refused, whatever it was of. What was under way already makes the pause no longer."""
+    """Note a refused launch of the release. A refusal during the pause does not prolong it, as its launch is older."""
     known = held.get(release)
     if known is not None and now_s < known.until_s:
         return {**held, release: HeldRelease(known.refusals, known.until_s, reason, gone)}
@@ -39,17 +39,17 @@ def refused(
 
 
 def not_ahead(held: Mapping[str, HeldRelease], now_s: float) -> dict[str, HeldRelease]:
-    """As another process kept it: by a clock that was ahead, it would hold them for as much longer."""
+    """Return the held releases of another process with bounded pauses, because its clock may have been ahead."""
     return {name: replace(one, until_s=RELEASE.not_ahead(one.until_s, now_s)) for name, one in held.items()}
 
 
 def launched(held: Mapping[str, HeldRelease], release: str) -> dict[str, HeldRelease]:
-    """Something of it was launched."""
+    """Release the hold, because an instance of the release was launched."""
     return {name: one for name, one in held.items() if name != release}
 
 
 def allowed(held: Mapping[str, HeldRelease], commands: Sequence[Command], now_s: float) -> Sequence[Command]:
-    """The commands without launches of what is held."""
+    """Return the commands without launches of held releases."""
     names = {name for name, one in held.items() if now_s < one.until_s}
     if not names:
         return commands
@@ -57,7 +57,7 @@ def allowed(held: Mapping[str, HeldRelease], commands: Sequence[Command], now_s:
 
 
 def trouble(held: Mapping[str, HeldRelease], now_s: float) -> str:
-    """One line for people, where a release is held."""
+    """Return one line about the held releases; else ""."""
     told = [
         f"{f'of release {name}' if name else 'of the service'}: {one.reason}"
         for name, one in sorted(held.items())

@@ -1,4 +1,4 @@
-"""The last 24 hours of a service, a row a minute."""
+"""The last 24 hours of a service, one row per minute."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mark.planning.next_day import DAY, NextDay, SeenHalfHours, next_day
 
 MINUTES = 24 * 60
 _HOUR = 60
-_CHUNKS = MINUTES // _HOUR + 1  # in the store, an hour each: the oldest is overwritten by the newest
+_CHUNKS = MINUTES // _HOUR + 1  # in the store, one per hour; the newest overwrites the oldest
 
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was seen in one minute. Rates in requests/s, counts of requests answered or refused in it."""
+    """The observations of one minute. Rates in requests/s; counts of requests that were answered or refused in it."""
 
     rps: float | None
     capacity_rps: float
@@ -39,11 +39,11 @@ class MinuteHistory:
         kept: dict[int, Minute] = {}
         for chunk in range(_CHUNKS):
             kept.update(store.get(f"history/{chunk}") or {})
-        self._rows = dict(sorted(kept.items()))  # ascending, so that what is old stands first
+        self._rows = dict(sorted(kept.items()))  # ascending, so that old rows come first
         self._forget()
 
     def add(self, number: int, row: Minute) -> None:
-        """Minute `number` is over."""
+        """Add the row of minute `number`, which is over."""
         self._rows[number] = row
         self._forget()
         hour = number // _HOUR
@@ -51,7 +51,7 @@ class MinuteHistory:
         self._store.put(f"history/{hour % _CHUNKS}", of_hour)
 
     def rows(self) -> dict[int, Minute]:
-        """By number, a copy."""
+        """Return a copy of the rows by minute."""
         return dict(self._rows)
 
     def _forget(self) -> None:
@@ -63,9 +63,9 @@ class MinuteHistory:
 def history_view(
     rows: Mapping[int, Minute], hours: float, points: int, *, start_unix_s: float, minute_s: float
 ) -> HistoryView:
-    """The last `hours` (at most 24) in at most `points` equal steps of whole minutes.
+    """Return the last `hours` (at most 24) in at most `points` equal steps of whole minutes.
 
-    `start_unix_s` is when minute 0 began, `minute_s` how long one takes on the wall.
+    `start_unix_s` is the beginning of minute 0, `minute_s` the length of a minute in wall time.
     """
     ranges = equal_steps(max(rows, default=-1), hours, points)
     steps = [[rows[n] for n in step if n in rows] for step in ranges]
@@ -86,9 +86,10 @@ def history_view(
 
 
 def next_day_of(rows: Mapping[int, Minute], allowed: float, call_usd: float) -> NextDay | None:
-    """The bill of the next day and how likely it keeps the promise, by the last 24 hours; None until there are as many.
+    """Estimate the next day's bill and the probability of keeping the promise, from the last 24 hours.
 
-    `allowed` is the share of requests that may be late, `call_usd` the price of a function call. Costs 1 ms.
+    Return None without 24 hours. `allowed` is the share of requests that may be late, `call_usd` the price of a
+    function call. Takes 1 ms.
     """
     last = max(rows, default=-1)
     if last + 1 < MINUTES or min(rows) > last + 1 - MINUTES + _HOUR // 2:
@@ -105,7 +106,7 @@ def next_day_of(rows: Mapping[int, Minute], allowed: float, call_usd: float) -> 
 
 
 def equal_steps(last: int, hours: float, points: int) -> list[range]:
-    """Minutes up to number `last`, as far back as `hours` (24 at most), in at most `points` equal steps."""
+    """Return the minutes up to number `last`, back to `hours` ago (24 at most), in at most `points` equal steps."""
     minutes = min(MINUTES, max(1, math.ceil(min(hours, 24.0) * _HOUR)))
     width = math.ceil(minutes / min(max(1, points), minutes))
     first = last + 1 - math.ceil(minutes / width) * width

@@ -1,4 +1,4 @@
-"""What is done between an interruption notice and the loss of the instance (MArk, section 4.5)."""
+"""Handle an interruption from its notice to the loss of the instance (MArk, section 4.5)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ROUND_S = 5.0  # between two rounds of the controller
 
 
 class InterruptionHandler:
-    """Pure: notices, fleet and what the plan lacks in, commands out. The controller carries them out.
+    """Pure: turns notices, the fleet and the plan's missing instances into commands, which the controller carries out.
 
-    A doomed instance serves on and leaves in time to finish what it has. Standbys bridge: they serve while more is
-    planned, or arrives, than is ready. Nothing has to be remembered for that.
+    A doomed instance keeps serving and is drained in time to finish its requests. Standbys bridge the gap: they serve
+    while the plan or the arrivals exceed the ready capacity. This needs no stored state.
     """
 
     def __init__(self, resolved: ResolvedService) -> None:
@@ -29,7 +29,7 @@ class InterruptionHandler:
             for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True)
         }
         self._function = resolved.function
-        # Drained less than `ROUND_S` later it would be too late.
+        # ROUND_S is included because the next round would be too late.
         self._leave_s = LEAVE_S + resolved.slo.rt_max_s + ROUND_S
 
     def on_notices(
@@ -42,18 +42,18 @@ class InterruptionHandler:
     ) -> tuple[Command, ...]:
         """Commands in order of urgency.
 
-        `missing`: planned instances by offer that neither serve nor boot, the doomed ones not counted; no more than
-        these are replaced. `stands_for`: the planned offer of instances bought instead of another one.
+        `missing`: planned instances by offer that neither serve nor boot, where doomed ones do not count as serving; at
+        most these are replaced. `stands_for`: the planned offer of instances bought instead of another one.
         """
         doomed = {notice.number: notice for notice in notices}
-        # What was on its way out anyway leaves no gap.
+        # An instance that was leaving anyway leaves no gap.
         lost = [i for i in fleet.instances if i.number in doomed and i.phase in (Phase.PENDING, Phase.READY)]
         commands: list[Command] = [
             self._drain(i, "interruption notice before it served") for i in lost if i.phase is Phase.PENDING
         ]
         serving = [i for i in lost if i.phase is Phase.READY]
         serving_rps = self._sum_rps(serving)
-        # What a round that failed resumed for them bridges them already.
+        # Standbys that an earlier, failed round resumed for these notices bridge them already.
         since_s = min((doomed[i.number].at_s for i in serving), default=now_s)
         made_up_rps = self._sum_rps(i for i in fleet.instances if _stands_in(i) and i.launched_s >= since_s)
         commands += self._resumes(fleet, serving_rps - made_up_rps, len(serving), now_s)
@@ -69,10 +69,10 @@ class InterruptionHandler:
         return tuple(commands)
 
     def leave(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> tuple[Drain, ...]:
-        """Drains of doomed instances that must go and of bridging standbys that are not needed any more.
+        """Return drains of doomed instances that must go and of bridging standbys that are not needed any more.
 
-        Needed is what `planned` (by offer) or `arriving_rps` exceeds the capacity of ready instances by which are
-        neither doomed nor standbys. A standby without credits is of no use.
+        Standbys are needed while the `planned` capacity (counts by offer) or `arriving_rps` exceeds the capacity of
+        ready instances that are neither doomed nor standbys. A standby without credits is useless.
         """
         ready = [i for i in fleet.instances if i.phase is Phase.READY]
         commands = [
@@ -94,10 +94,10 @@ class InterruptionHandler:
         return tuple(commands)
 
     def bridge(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> list[Resume]:
-        """Resumes of standbys that could not be started at the notice, being stopped after the last loss, or refused.
+        """Return resumes of standbys that could not start at the notice, because they were still stopping or refused.
 
-        As many as make up for the doomed instances that serve, beside the standbys that were started since their
-        notices, and no more than are needed beside all that serve or start.
+        They make up for the doomed instances that serve, less the standbys started since their notices, and do not
+        exceed the need beside all instances that serve or start.
         """
         doomed = [
             i
@@ -113,7 +113,7 @@ class InterruptionHandler:
         return self._resumes(fleet, min(lost_rps, needed_rps), len(doomed), now_s)
 
     def _needed_rps(self, fleet: Fleet, planned: Mapping[str, int], arriving_rps: float) -> float:
-        """By how much what is planned (by offer), or arrives, exceeds what is ready without standbys and lasts."""
+        """Return by how much the plan or the arrivals exceed the ready, lasting capacity without standbys."""
         needed_rps = max(arriving_rps, sum(n * self._capacity_rps[offer] for offer, n in planned.items()))
         lasts = (i for i in fleet.instances if i.phase is Phase.READY and i.interruption_at_s is None)
         return needed_rps - self._sum_rps(i for i in lasts if not i.standby)
@@ -125,7 +125,7 @@ class InterruptionHandler:
         return Drain(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
 
     def _resumes(self, fleet: Fleet, lost_rps: float, lost: int, now_s: float) -> list[Resume]:
-        """Standbys that can be started, the cheapest first, until they make up for what is lost."""
+        """Return resumes of startable standbys, cheapest first, until they make up for the lost capacity."""
         commands = []
         for standby in sorted(fleet.standbys(), key=lambda i: (self._offers[i.offer].usd_per_hour, i.number)):
             if lost_rps <= 1e-9:
@@ -139,17 +139,17 @@ class InterruptionHandler:
 
 
 def _stands_in(i: Instance) -> bool:
-    """Is it a standby that serves, or will? What boots for the first time will be stopped."""
+    """Return whether the instance is a standby that serves or will; a standby in its first boot will be stopped."""
     starts = i.phase is Phase.PENDING and i.resumed
     return i.standby and i.interruption_at_s is None and (starts or i.phase is Phase.READY)
 
 
 def instead_of(offer: Offer, resolved: ResolvedService) -> list[Offer]:
-    """Where else the same instance type can be bought, in order of trial: other zones of the market, then on-demand."""
+    """Return other offers of the same instance type in order of trial: other zones of the market, then on-demand."""
     same = [
         o
         for o in resolved.offers
         if o.instance == offer.instance and o.name != offer.name and o.market in (offer.market, Market.ON_DEMAND)
     ]
-    # The name ends the key: equal prices in several zones are the rule.
+    # The name ends the key, because prices are usually equal in several zones.
     return sorted(same, key=lambda o: (o.market is not offer.market, o.usd_per_hour, o.name))

@@ -1,7 +1,7 @@
-"""Refusals that come late: launches that were accepted, and whose instances the cloud ended before they ever ran.
+"""Late refusals: accepted launches whose instances the cloud ended before they ever ran.
 
-What is over a quota of volumes, or meets a host without room, shows on AWS only then. It is known as what a launch of
-as many would have come to, had it been refused at once: the next plan buys something else, and no boot has failed.
+AWS reports an exceeded volume quota or a host without room only then. A late refusal is treated like an immediate one,
+so the next plan buys another offer, and it does not count as a failed boot.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from mark.domain.errors import RefusalScope
 from mark.domain.fleet import EndedAtLaunch, Fleet
 from mark.domain.offer import Offer
 
-# What a launch of longer ago came to says nothing any more: a cloud shows for an hour what has ended.
+# Older launches say nothing about the market now, although a cloud shows ended instances for an hour.
 NEWS_S = 300.0
 
 
 def late_refusals(
     known: Collection[int], fleet: Fleet, now_s: float, offers: Iterable[Offer]
 ) -> tuple[tuple[Outcome, ...], tuple[int, ...]]:
-    """Outcomes of what was refused since, and the numbers that are known from now on; `known` were so before.
+    """Return the outcomes of new late refusals, and the numbers to pass as `known` the next time.
 
-    Those of one launch are one outcome: ten that a quota has no room for are one refusal, not ten.
+    Instances of one launch make one outcome: ten instances over a quota are one refusal, not ten.
     """
     alike: dict[tuple[str, str, str], list[EndedAtLaunch]] = {}
     sold = {offer.name: offer for offer in offers} if fleet.refused else {}

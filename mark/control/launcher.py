@@ -1,8 +1,8 @@
 """Launches: within the limits, and never twice.
 
-A launch is written down before it is made (`Intent`) and crossed out when its outcome is known. A controller that was
-killed in between, or whose answer was lost, repeats it under the same token: the cloud launches nothing twice. A
-controller that takes over also repeats what was launched just before, as the cloud may not show it yet.
+A launch is stored (`Intent`) before the call and removed when its outcome is known. A controller that was killed in
+between, or that got no answer, repeats the call under the same token, so the cloud launches nothing twice. A controller
+that takes over also repeats the launches made just before, because the cloud may not show their instances yet.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from mark.domain.errors import (
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 
-# A launch whose outcome stays unknown is repeated for this long; by then the fleet shows what it started.
+# A launch whose outcome stays unknown is repeated for this time, in which the fleet begins to show its instances.
 UNSURE_S = 300.0
-# A launch that was made is kept for the next controller for this long; by then the cloud shows it.
+# A launch that was made is kept for the next controller for this time, in which the cloud begins to show its instances.
 SHOWN_S = 30.0
-# After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
-# among them, an answer may have got lost.
+# These errors prove that no instance was launched. Any other CloudError, including throttling of a second attempt, may
+# hide a lost answer.
 DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A launch under way, begun at `at_s`, or `made` then: `count` of `offer`, to count for the offer `planned`.
+    """A launch of `count` instances of `offer`, which count for the offer `planned`: under way or `made` since `at_s`.
 
-    `throttled`: every call of it was, so far, and so has started nothing.
+    `throttled`: all its calls so far were throttled, so no instance was started.
     """
 
     token: str
@@ -60,17 +60,17 @@ class Intent:
     reason: str
     made: bool = False
     release: str = ""
-    alternatives: tuple[str, ...] = ()  # of which some may be, counting for `planned` as well
+    alternatives: tuple[str, ...] = ()  # offers that the cloud may start instead; they also count for `planned`
     throttled: bool = False
 
 
 def _not_ahead(intent: Intent, now_s: float) -> Intent:
-    """As another process wrote it down: by a clock that was ahead, it would be under way for as much longer."""
+    """Return another process's intent with a time of at most `now_s`, because its clock may have been ahead."""
     return intent if intent.at_s <= now_s else replace(intent, at_s=now_s)
 
 
 def _said(launched: Launched, count: int, others: str = "") -> str:
-    """The outcome of a launch of `count` as it is recorded; `others`: what was started of its alternatives."""
+    """Return the journal's text for a launch of `count`; `others` lists the instances of alternative offers."""
     started = len(launched.numbers)
     if started == count:
         return f"done{others}"
@@ -79,24 +79,24 @@ def _said(launched: Launched, count: int, others: str = "") -> str:
 
 
 def _result(started: int, count: int) -> Result:
-    """The result of a launch of `count` instances that the cloud was asked for."""
+    """Return the result of a launch of `count` instances that reached the cloud."""
     return Result.DONE if started == count else Result.PART if started else Result.FAILED
 
 
 def _is_gone(why: CloudError | None) -> bool:
-    """Is it what a release boots from that is not there?"""
+    """Return whether the release's launch template, image or another part of it no longer exists."""
     return isinstance(why, NotFoundError) or (isinstance(why, CapacityError) and why.gone)
 
 
 def _why_short(launched: Launched, count: int) -> CapacityError | ThrottledError | None:
-    """Why there are fewer than `count`; None where there are not."""
+    """Return why fewer than `count` instances were launched; None if all were."""
     if len(launched.numbers) >= count:
         return None
     return launched.refused or CapacityError("no reason was given")
 
 
 class Launcher:
-    """Launches for one service within `limits`, and keeps what it intends in the store.
+    """Launches for one service within `limits`, and keeps its intents in the store.
 
     `failures` and `fallbacks` as in `Controller`. `seed` marks the launch tokens.
     """
@@ -109,30 +109,30 @@ class Launcher:
         self.failures: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
         self._intents = {intent.token: _not_ahead(intent, clock.now_s()) for intent in store.get("intents") or ()}
-        self._made: tuple[Intent, ...] = ()  # of late, by this one
-        self._kept = True  # is what the store has known to be these?
-        # By token: when it is asked for again. By another process at once, but for what may be given up: not before the
-        # fleet shows what it has started all the same (by an attempt before the one that was throttled).
+        self._made: tuple[Intent, ...] = ()  # made by this process, and perhaps not shown by the cloud yet
+        self._kept = True  # whether the store is known to hold the intents and the made launches
+        # When to repeat a launch, by token. Launches of another process are repeated immediately, except throttled
+        # ones: these may be given up, but only after the fleet shows instances that an earlier call may have started.
         self._again_s = {
             one.token: clock.now_s() + THROTTLED.first_s for one in self._intents.values() if one.throttled
         }
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
     def use(self, resolved: ResolvedService, limits: Limits) -> None:
-        """The same offers within other limits, or at other prices."""
+        """Use the same offers with other limits or prices."""
         self._resolved, self._limits = resolved, limits
         self._offers = {offer.name: offer for offer in resolved.offers}
         self._usd_per_hour = {offer.name: offer.usd_per_hour for offer in resolved.offers}
 
     @property
     def offers(self) -> Sequence[Offer]:
-        """What may be launched."""
+        """The offers that may be launched."""
         return self._resolved.offers
 
     def launch(self, now_s: float, command: Launch, *, substitute: bool) -> Iterator[Outcome]:
-        """Launch within the limits; with `substitute`, what the market lacks in other zones, then on demand.
+        """Launch within the limits; with `substitute`, launch the part that was refused in other zones, then on demand.
 
-        Without, the planner is asked again and says itself what to launch instead.
+        Without `substitute` the planner plans again and chooses the replacement.
         """
         planned = self._offers[command.planned or command.offer]
         outcome = yield from self._launch_one(now_s, command, planned)
@@ -151,19 +151,19 @@ class Launcher:
                 break
 
     def repeat(self, now_s: float, lacking: Callable[[str], float]) -> Iterator[Outcome]:
-        """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens.
+        """Repeat, under their tokens, launches whose outcome is unknown or whose instances may not show yet.
 
-        Those that were throttled, and so have started nothing as far as is known, are given up where the fleet is
-        `lacking` fewer instances of their release than they would start: the plan may have come down, after a spike of
-        telemetry, say.
-        Standbys are in no hurry: theirs always are, and planned anew within a minute.
+        A throttled launch, which has started no instance as far as is known, is given up if the fleet lacks fewer
+        instances of its release (`lacking`) than it would start: the plan may have shrunk, after a spike of the
+        telemetry, say. Throttled launches of standbys are always given up, because the next plan, within a minute,
+        repeats them.
         """
-        if not self._kept:  # it may have been written all the same, and the next controller would launch it
+        if not self._kept:  # the failed write may have arrived, and the next controller would repeat its launches
             self._made = self._not_shown()
             self._keep(self._intents, self._made)
         for intent in tuple(self._intents.values()):
-            # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
-            # again now, by a controller that begins hours later, it would be bought for an old plan.
+            # An offer that left the catalogue may not be bought. And after UNSURE_S the fleet shows all instances that
+            # were started: a controller that begins hours later would only buy more of them for an old plan.
             sold = self._offers.keys() >= {intent.offer, *intent.alternatives}
             if not sold or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
                 self._cross_out(intent)
@@ -172,12 +172,12 @@ class Launcher:
                 continue
             throttled = intent.throttled
             if throttled and (intent.standby or lacking(intent.release) < intent.count):
-                # Half a minute after the call the fleet would show what it started; what is lacking is planned anew.
+                # Half a minute after the call the fleet shows its instances, and the next plan adds missing ones.
                 self._cross_out(intent)
                 continue
             if throttled:
                 intent = replace(intent, throttled=False)
-                self._write_down(intent)  # first: of this call nothing is known, should its answer be lost
+                self._write_down(intent)  # before the call: if its answer is lost, the launch may have been made
             launched = Launched(())
             why: CloudError | None = None
             try:
@@ -195,7 +195,7 @@ class Launcher:
                 intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release,
                 intent.alternatives,
             )  # fmt: skip
-            # What was made already has taught all that it can.
+            # The outcome of a launch that was made has been learned already.
             put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
             numbers, refused = launched.numbers, bool(put_off)
             self._known(intent, numbers)
@@ -209,11 +209,11 @@ class Launcher:
 
     @property
     def repeats(self) -> bool:
-        """Has `repeat` anything to do?"""
+        """Whether `repeat` has anything to do."""
         return bool(self._intents) or not self._kept
 
     def unsure(self, *, standby: bool) -> Counter[str]:
-        """Instances that may be there or not, by the planned offer: launches whose outcome is unknown."""
+        """Return the instances of launches whose outcome is unknown, by planned offer."""
         unsure: Counter[str] = Counter()
         for intent in self._intents.values():
             if intent.standby == standby:
@@ -221,20 +221,20 @@ class Launcher:
         return unsure
 
     def headroom(self, offer: str, now_s: float) -> tuple[int, Limit]:
-        """How many more of the offer the limits allow now, and which limit that is.
+        """Return how many more of the offer the limits allow now, and which limit binds.
 
-        Unhealthy instances are not counted: at the limit they could not be replaced. These are few, so few exceed the
-        limit, and only until they have left.
+        Unhealthy instances do not count, because otherwise they could not be replaced at the limit. They are few, so
+        the limit is exceeded by few, and only until they have left.
         """
         return headroom(self._limits, self._offers[offer], self._running(now_s), self._usd_per_hour)
 
     def holding(self, now_s: float) -> Holding:
-        """What the limits are used for now."""
+        """Return the instances and dollars that count toward the limits now."""
         running = self._running(now_s)
         usd_per_hour = sum(self._usd_per_hour.get(name, 0.0) * count for name, count in running.items())
         first = default_offer(self._resolved)
         if running.total() == 0 and first is not None and self._resolved.service.min_instances > 0:
-            usd_per_hour = first.usd_per_hour  # to begin with: its part of nothing would be nothing
+            usd_per_hour = first.usd_per_hour  # a service that holds nothing would get no share to begin with
         return Holding(sum(running.values()), usd_per_hour, self._limits)
 
     def _running(self, now_s: float) -> Counter[str]:
@@ -244,22 +244,22 @@ class Launcher:
         return running
 
     def failed(self, error: CloudError) -> str:
-        """Count a refusal; its message is the outcome."""
+        """Count a refusal and return its message, for the outcome."""
         self.failures[type(error).__name__] += 1
         return str(error)
 
     def fall_back(self, name: str, times: int = 1) -> None:
-        """Count that a substitute was used."""
+        """Count the use of a substitute."""
         self.fallbacks[name] += times
 
     def _dearest(self, offer: str, alternatives: Sequence[str]) -> str:
-        """Limits hold whichever of them the cloud starts."""
+        """Return the dearest of the offers, so that the limits hold whichever one the cloud starts."""
         return max((offer, *alternatives), key=lambda name: self._usd_per_hour.get(name, 0.0))
 
     def _refused_with(self, offer: str, why: CloudError | None, launched: Launched) -> tuple[tuple[str, ...], bool]:
-        """The offers that are refused with this one, itself first; and whether its whole release is, whatever is asked.
+        """Return the offers that are refused with this one, itself first, and whether its whole release is refused.
 
-        Where some were launched the release can be: the reason is one of these instances.
+        If some instances were launched, the release can be launched, and the reason concerns single instances.
         """
         if isinstance(why, NotFoundError):
             return (), True
@@ -276,10 +276,10 @@ class Launcher:
         )  # fmt: skip
 
     def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> Generator[Outcome, None, Outcome]:
-        """Launch of one offer, or of what does as well, to count for `planned`."""
+        """Launch one offer or its alternatives; the instances count for `planned`."""
         most, limit = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         if most == 0 and command.alternatives:
-            # The last dollars of a limit may do for what is planned, and not for what is a little dearer.
+            # The rest of a dollar limit may be enough for the offer, but not for a dearer alternative.
             command = replace(command, alternatives=())
             most, limit = self.headroom(command.offer, now_s)
         text, count = str(limit), min(command.count, most)
@@ -314,14 +314,14 @@ class Launcher:
         outcome = Outcome(
             command, text, result, bool(put_off), numbers, planned.name, put_off, whole_release, _is_gone(why)
         )
-        yield outcome  # first, so that what was started is known whatever the store does
+        yield outcome  # before storing it, so that started instances are known even if the store fails
         self._store.record(now_s, command, text, result, len(numbers))
         if not self._kept:
             self._keep(self._intents, self._made)
         return outcome
 
     def _others(self, command: Launch, numbers: Sequence[int]) -> str:
-        """What was started of its alternatives, as the journal has it."""
+        """Return the instances of alternative offers, worded for the journal."""
         if not command.alternatives or not numbers:
             return ""
         started = Counter(i.offer for i in self._cloud.fleet().instances if i.number in numbers)
@@ -329,35 +329,35 @@ class Launcher:
 
     def _put_off(self, intent: Intent, error: CloudError, now_s: float) -> None:
         backoff = THROTTLED if isinstance(error, ThrottledError) else LAUNCH
-        # It was asked for after pauses that add up to its age, so that as long again is twice the last one.
+        # The pauses so far add up to the launch's age, so waiting for that age again doubles the pause.
         self._again_s[intent.token] = now_s + min(max(backoff.first_s, now_s - intent.at_s), backoff.longest_s)
 
     def _write_down(self, intent: Intent) -> None:
         self._keep({**self._intents, intent.token: intent}, self._made)
 
     def _known_throttled(self, intent: Intent) -> None:
-        """To this process whatever the store does, and to the next one."""
+        """Remember that the launch was throttled, in this process even if the store fails, and for the next one."""
         self._intents = {**self._intents, intent.token: replace(intent, throttled=True)}
         self._keep(self._intents, self._made)
 
     def _cross_out(self, intent: Intent) -> None:
-        """It has ended, and is not repeated."""
+        """Remove the launch, so that it is not repeated."""
         self._known(intent, ())
         self._keep(self._intents, self._made)
 
     def _known(self, intent: Intent, numbers: tuple[int, ...]) -> None:
-        """Its outcome is known: these were launched. Whatever the store does, this process asks for it no more."""
+        """Note the launched instances, so that this process does not repeat the launch even if the store fails."""
         self._again_s.pop(intent.token, None)
         made = self._not_shown()
         if numbers:
-            # Until the cloud shows it: from the call on, which may come long after its round has begun.
+            # SHOWN_S counts from the call, which may come long after the round began.
             at_s = intent.at_s if intent.made else self._clock.now_s()
             made = (*made, replace(intent, at_s=at_s, made=True))
         self._intents = {token: one for token, one in self._intents.items() if token != intent.token}
         self._made, self._kept = made, False
 
     def _not_shown(self) -> tuple[Intent, ...]:
-        """What was made, and the cloud may not show to others yet."""
+        """Return the made launches that the cloud may not show to other processes yet."""
         now_s = self._clock.now_s()
         return tuple(one for one in self._made if now_s - one.at_s < SHOWN_S)
 
@@ -367,7 +367,7 @@ class Launcher:
         self._intents, self._made, self._kept = intents, made, True
 
     def _token(self, now_s: float) -> str:
-        """Names a launch by its place in the run: a controller that repeats a tick repeats its tokens."""
+        """Return a token made from the launch's place in the run, so that a repeated tick repeats its tokens."""
         at_s, count = self._tokens
         self._tokens = (now_s, count + 1 if at_s == now_s else 0)
         return f"{self._resolved.service.name}/{self._seed}/{now_s:.3f}/{self._tokens[1]}"

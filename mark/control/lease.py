@@ -1,15 +1,14 @@
-"""The lease: which of several controllers acts. Terms that are renewed, and numbers that fence off
-the holder of an earlier one.
+"""The lease, which decides which of several controllers acts: renewed terms, with numbers that fence off old holders.
 
-A term lasts `ttl_s` from the moment it was asked for, by its holder's monotonic clock. Another holder may take the next
-one, with the next fencing number, when it has seen the term stand unrenewed for `ttl_s` by its own monotonic clock.
-So a holder that renews in time, or stops acting a little before, is never one of two, whatever wall clocks show: only
-the rates of monotonic clocks must agree, to a fifteenth (as in the leader election of Kubernetes: client-go,
-`leaderelection.go`).
+A term lasts `ttl_s` from the moment it was requested, by its holder's monotonic clock. Another holder may take the next
+term, with the next fencing number, after it has seen the term unrenewed for `ttl_s` by its own monotonic clock. A
+holder that renews in time, or stops acting a little before the end, is therefore never one of two, regardless of wall
+clocks. Only the rates of the monotonic clocks must agree, to a fifteenth (as in the leader election of Kubernetes:
+client-go, `leaderelection.go`).
 
-A holder that sleeps through the end of its term cannot know, and is stopped by the store: what it puts carries the
-number of a term that is over. A holder whose wall clock was set lets its term end, and leaves the next one to others
-for a while: control time goes on where the wall clock is when a holder begins to lead.
+A holder that sleeps through the end of its term cannot know that. The store stops it, because its writes carry the
+number of a term that is over. A holder whose wall clock was set lets its term end and leaves the next one to others for
+a while, because control time continues from the wall clock at which a holder begins to lead.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from mark.control.ports import Lease
 from mark.domain.errors import CloudError, LostLease, StoreError
 
 TTL_S = 15.0
-_MARGIN = 1.0 / 15.0  # of a term that a holder gives away: by so much the rates of clocks may differ
-_SET = 2.0 / 3.0  # of a term: a wall clock that differs by more from what has passed was set
+_MARGIN = 1.0 / 15.0  # share of a term that a holder gives away, because the rates of clocks may differ by it
+_SET = 2.0 / 3.0  # of a term: a wall clock that differs by more from the monotonic clock was set
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`holder` leads with the number `fence`; renewed last to `until_s`, Unix time by its own clock.
+    """A term in which `holder` leads with the number `fence`; renewed last to `until_s`, Unix time by its own clock.
 
-    While one holder leads `until_s` only rises: of two terms that are equal, none was renewed in between.
+    While one holder leads, `until_s` only rises, so two equal terms mean that the term was not renewed in between.
     """
 
     holder: str
@@ -46,26 +45,25 @@ class Term:
 
 
 class LeaseStore(Protocol):
-    """Where terms are kept, by the lease's name. Every method is atomic, and raises StoreError."""
+    """The store of terms, by the lease's name. Every method is atomic, and raises StoreError."""
 
     def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
-        """Prolong the holder's own term to `until_s`, or take the next one if there is none, or it is still `over`.
+        """Prolong the holder's own term to `until_s`, or take the next one if the present term is missing or `over`.
 
-        `over` is another holder's term that the claimant knows to have ended. Returns the term that holds now, whose
-        ever it is. Raises LostLease where terms are not kept here any more: others may claim them where this one cannot
-        see it.
+        `over` is another holder's term that the claimant knows to have ended. Returns the present term, of any holder.
+        Raises LostLease if the terms were moved to another store, because others may claim them there unseen.
         """
 
     def resign(self, name: str, holder: str) -> None:
-        """End the holder's term, if it has one. Repeatable."""
+        """End the term if this holder has it. Repeatable."""
 
 
 class FencedLease:
     """One holder's view of the lease `name`. `fence` is the number of its last term, None before the first.
 
-    Used by one thread; `fence` may be read, and `lasts` asked, by others. Every holder has a name of its own, also
-    after a restart, and after its clock was set: a term by another clock has another number, so that what began by the
-    old one ends, even where it was under way all the time between the two.
+    Used by one thread; others may read `fence` and call `lasts`. Every holder has its own name, and gets a new one
+    after a restart and after its clock was set. A term by another clock then has another number, so that work begun by
+    the old clock ends even if it ran all the time between the two.
     """
 
     def __init__(
@@ -80,27 +78,27 @@ class FencedLease:
         self.holder = _new_name()
         self.fence: int | None = None
         self._terms, self._monotonic_s = terms, monotonic_s
-        self._term: Term | None = None  # as it was told last
-        self._asked_unix_s, self._wait_s = math.inf, 0.0  # of the last question; how long until the next one
-        # By the monotonic clock: of the last question; when the term was first seen as it is; until when it is ours.
+        self._term: Term | None = None  # the store's last answer
+        self._asked_unix_s, self._wait_s = math.inf, 0.0  # the last call to the store, and the wait until the next
+        # By the monotonic clock: the last call, when the term was first seen in its present form, and when ours ends.
         self._asked_s, self._seen_s, self._lasts_until_s = -math.inf, -math.inf, -math.inf
-        self._aside_until_s = -math.inf  # and until when it is left to others
+        self._aside_until_s = -math.inf  # until then the lease is left to others
 
     def hold(self, now_s: float) -> int | None:
         began_s = self._monotonic_s()
         wall_s, passed_s = now_s - self._asked_unix_s, began_s - self._asked_s
-        # Also where the term is over meanwhile, and none took the next one: what began by the old clock must end.
+        # Check this even if the term has ended and is still free, because work begun by the old clock must end.
         ours = self._term is not None and self._term.holder == self.holder
         if ours and abs(wall_s - passed_s) > _SET * self.ttl_s:
             _log.warning("lease %s let go of: the wall clock was set by %.0f s", self.name, wall_s - passed_s)
             self._term, self._lasts_until_s, self._aside_until_s = None, -math.inf, began_s + self.ttl_s
-            self.holder = _new_name()  # and waits for the end of its own term, like others
+            self.holder = _new_name()  # so that it waits for the end of its old term, like others
         if began_s < self._aside_until_s:
             return None
-        # By both clocks: one that was set proves nothing.
+        # Require both clocks to agree, because either may have been changed.
         if not (0.0 <= wall_s < self._wait_s and passed_s < self._wait_s):
             self._ask(now_s)
-            now_s += self._monotonic_s() - began_s  # the term may have ended while nothing was answered
+            now_s += self._monotonic_s() - began_s  # the term may have ended while the store was slow
         term = self._term
         if term is None or term.holder != self.holder or now_s >= term.until_s - _MARGIN * self.ttl_s:
             return None
@@ -127,10 +125,10 @@ class FencedLease:
             return
         except CloudError as error:
             _log.warning("lease %s not renewed: %s", self.name, error)
-            self._wait_s = self.ttl_s / 10.0  # two thirds of the term are left for that
+            self._wait_s = self.ttl_s / 10.0  # two thirds of the term are left for retries
             return
         if term != before:
-            self._term, self._seen_s = term, self._monotonic_s()  # its holder renewed it before that
+            self._term, self._seen_s = term, self._monotonic_s()  # later than its holder's renewal, so safe
         self._wait_s = self.ttl_s / 3.0
         if term.holder == self.holder:
             self._lasts_until_s, self.fence = self._asked_s + (1.0 - _MARGIN) * self.ttl_s, term.fence
@@ -144,7 +142,7 @@ def _new_name() -> str:
 
 
 class MemoryTerms:
-    """Terms in memory, and the fake that ships with the port: while `failing`, nothing is answered."""
+    """Terms in memory, and the fake that ships with the port: while `failing`, every call raises StoreError."""
 
     def __init__(self) -> None:
         self.failing = False
@@ -170,17 +168,17 @@ class MemoryTerms:
 
 
 def claimed(term: Term | None, holder: str, until_s: float, over: Term | None) -> Term:
-    """The term after `holder` claimed it; the same one while it is another's. See `LeaseStore.claim`."""
+    """Return the term after `holder` claimed it, unchanged while another holder has it. See `LeaseStore.claim`."""
     if term is None:
         return Term(holder, 1, until_s)
     if term.holder == holder:
-        # Also by a clock that stands, or was set back: others tell by it that the term was renewed.
+        # Raise the time even if the clock stands or was set back, because others see the renewal by it.
         return Term(holder, term.fence, max(until_s, math.nextafter(term.until_s, math.inf)))
     return Term(holder, term.fence + 1, until_s) if not term.holder or term == over else term
 
 
 def resigned(term: Term) -> Term:
-    """A term without a holder that is over; its number is not used again."""
+    """Return the ended term without a holder; its number is not used again."""
     return Term("", term.fence, 0.0)
 
 

@@ -1,7 +1,7 @@
-"""The cloud of a controller that may stop leading at any moment: a command begins only while it leads.
+"""The cloud of a controller that may stop leading at any moment: a command is sent only while it leads.
 
-Between a decision and its command a controller reads and writes, and each of these calls may take longer than what is
-left of its term. So the term is looked at once more, right before the command is sent.
+Between a decision and its command a controller reads and writes, and each of these calls may outlast its term. So the
+term is checked once more right before the command is sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mark.domain.fleet import Fleet, Notice
 
 
 class LedCloud:
-    """The port Cloud, but that commands raise LostLease, and are not sent, unless `leads` says that they may be."""
+    """The port Cloud, except that commands are not sent and raise LostLease unless `leads` returns true."""
 
     def __init__(self, cloud: Cloud, leads: Callable[[], bool]) -> None:
         self._cloud, self._leads = cloud, leads

@@ -1,6 +1,6 @@
 """The functions of a controller that may stop leading at any moment: as `mark.control.led_cloud`, for functions.
 
-An old leader that moves the alias takes the answers from the release that the new one has chosen.
+Otherwise an old leader could move the alias away from the release that the new leader has chosen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mark.domain.errors import LostLease
 
 
 class LedFunctions:
-    """The port Functions, but that commands raise LostLease, and are not sent, unless `leads` says that they may be."""
+    """The port Functions, except that commands are not sent and raise LostLease unless `leads` returns true."""
 
     def __init__(self, functions: Functions, leads: Callable[[], bool]) -> None:
         self._functions, self._leads = functions, leads

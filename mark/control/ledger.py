@@ -1,11 +1,11 @@
-"""The controller's own bill: a meter fed from what the cloud says of its instances, and kept in the store.
+"""The controller's own bill: a meter fed by the cloud's reports about its instances, and kept in the store.
 
-The cloud tells when an instance began to run and when it stopped (`Ran`); these seconds are billed. Where it does not
-tell within GRACE_S, what the fleet showed has to do: billed from the launch, up to when it was missed.
+The cloud reports when an instance began to run and when it stopped (`Ran`); these seconds are billed. Without a report
+within GRACE_S the bill follows the fleet: from the launch until the fleet no longer showed the instance running.
 
-Every second costs the price in effect, as far as it is known: what ended between a change of a spot price and the time
-when that was learned stays billed by the price before. (AWS takes for each hour of an instance the price at the hour's
-beginning: where prices move slowly as they do since 2017, that is the same on average.)
+Every second costs the price in effect, as far as it is known. An instance that ended between a change of its spot price
+and the time when the change was learned stays billed at the old price. (AWS bills each hour of an instance at the price
+of the hour's beginning; with prices that move slowly, as they have since 2017, that is the same on average.)
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S
 
-_TOLD_S = DAY_S  # the cloud tells nothing of what happened longer ago
-GRACE_S = 90.0  # of the wall, that the cloud's word may come later than what the fleet shows
+_TOLD_S = DAY_S  # the cloud reports no older events
+GRACE_S = 90.0  # of wall time, by which the cloud's report may come after the fleet shows the change
 
 
 @dataclass(slots=True)
 class _Span:
-    """One start of an instance: what is known of when it ran."""
+    """The times of one start of an instance, as far as they are known."""
 
     offer: str
-    from_s: float | None = None  # opened in the meter
+    from_s: float | None = None  # since when it is open in the meter
     to_s: float | None = None
-    seen_s: float | None = None  # when it was first seen to run, without being told
-    missed_s: float | None = None  # when it was first seen not to run, without being told
-    settled_s: float = -math.inf  # end of its last start that was billed: what is told of before it is known
+    seen_s: float | None = None  # when the fleet first showed it running, without a report
+    missed_s: float | None = None  # when the fleet first showed it not running, without a report
+    settled_s: float = -math.inf  # end of its last billed start; reports about earlier times are ignored
 
 
 class Ledger:
-    """The bill of one service since its controller first saw it. Used by one thread; asking is O(offers).
+    """The bill of one service since its controller first saw it. Used by one thread; reading it is O(offers).
 
-    What runs at the first observation is billed from then on. Times are control seconds, `scale` of them to one of the
-    wall. `unsold` are offers that may not be bought any more, of which there are instances.
+    Instances that run at the first observation are billed from then on. Times are control seconds, `scale` per second
+    of wall time. `unsold` are offers that may not be bought any more but still have instances.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class Ledger:
         self._spans: dict[int, _Span] = {n: span for n, span in spans.items() if span.offer in self._index}
         if kept is not None:
             self._meter.restore(kept["meter"])
-            # Of what is there now, whatever was counted for it: its offer may have gone, or had a disk of another size.
+            # Count the disks of the present instances again: an offer may have been removed, or its disk size changed.
             had, since_s, _ = kept["meter"]["disks"]
             self._meter.disks(sum(self._disks[span.offer] for span in self._spans.values()) - had, since_s)
             for name, state in kept.get("tariffs", {}).items():
                 if name in self._index:
                     self._tariffs[self._index[name]].restore(state)
-            # What was kept without its tariff (or with one that knew less) was summed at prices that are known no more.
+            # An older state without tariffs, or with shorter ones, was summed at prices that are not known any more.
             opened = self._opened()
             for name, index in self._index.items():
                 self._meter.repriced(index, opened.get(name, []))
         self._changed = False
         self._looked_s = 0.0
-        self._waits_until_s: float | None = None  # None: not asked since the last look
+        self._waits_until_s: float | None = None  # None: not computed since the last look
 
     def reprice(self, resolved: ResolvedService, since_s: Mapping[str, float], now_s: float) -> None:
-        """These are the prices now, each since that time where it is told, else from now on."""
+        """Use the prices of the service's offers, each since its time in `since_s`, or from now on without one."""
         opened = self._opened()
         for offer in resolved.offers:
             index = self._index.get(offer.name)
@@ -97,7 +97,7 @@ class Ledger:
                 self._changed = True
 
     def observe(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
-        """Take in what the cloud told since the last call, and what the fleet shows."""
+        """Account for the cloud's reports since the last call and for the fleet."""
         self._looked_s, self._waits_until_s = now_s, None
         first = self._began_s is None
         if self._began_s is None:
@@ -134,16 +134,16 @@ class Ledger:
 
     @property
     def waits_until_s(self) -> float:
-        """When `observe` will give up waiting for the cloud's word, though it is shown nothing new."""
+        """When `observe` will stop waiting for a report of the cloud, even if the fleet does not change."""
         if self._waits_until_s is None:
             looked_s = (span.seen_s if span.missed_s is None else span.missed_s for span in self._spans.values())
             self._waits_until_s = min((at_s + self._grace_s for at_s in looked_s if at_s is not None), default=math.inf)
         return self._waits_until_s
 
     def bill(self, now_s: float, functions_usd: float, requests: int) -> Bill:
-        """Up to now, with what functions cost so far, and balancer, addresses and data of `requests`.
+        """Return the bill up to now, with the functions' cost so far, and balancer, addresses and data of `requests`.
 
-        The balancer is paid for from second 0 of the service.
+        The balancer is billed from second 0 of the service.
         """
         if self._began_s is None:
             return Bill(functions=functions_usd)
@@ -153,7 +153,7 @@ class Ledger:
         return Bill(**spent, functions=functions_usd)
 
     def _opened(self) -> dict[str, list[float]]:
-        """When what runs was opened in the meter, by offer."""
+        """Return since when instances are open in the meter, by offer."""
         opened: dict[str, list[float]] = {}
         for span in self._spans.values():
             if span.from_s is not None:
@@ -164,7 +164,7 @@ class Ledger:
         span = self._spans.get(one.number)
         if span is None:
             if one.offer not in self._index or not one.runs:
-                return  # what was never seen to run, or is settled
+                return  # the end of an instance that was never seen running, or is settled
             span = self._add(one.number, one.offer, one.at_s)
         if one.at_s <= span.settled_s:
             return
@@ -174,7 +174,7 @@ class Ledger:
         elif span.from_s is not None and one.at_s >= span.from_s:
             self._close(span, one.at_s)
         else:
-            span.to_s = one.at_s  # the end was told before the beginning
+            span.to_s = one.at_s  # the end was reported before the beginning
             return
         if span.from_s is not None and span.to_s is not None and span.to_s >= span.from_s:
             self._close(span, span.to_s)
@@ -204,8 +204,8 @@ class Ledger:
 
     def _keep(self) -> None:
         spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s, s.settled_s) for n, s in self._spans.items()}
-        # Of all offers: the next one to read this may be given other prices. As far back as anything is open or may be
-        # told of: hundreds of offers with all their changes would be more than one item of a store can hold.
+        # Store the tariffs of all offers, because the next reader may be given other prices. Store them only as far
+        # back as an instance is open or may be reported: hundreds of full tariffs would exceed an item of the store.
         opened, told_s = self._opened(), self._looked_s - _TOLD_S
         tariffs = {n: self._tariffs[i].state(min([told_s, *opened.get(n, ())])) for n, i in self._index.items()}
         self._store.put(

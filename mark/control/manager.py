@@ -1,8 +1,8 @@
 """The manager: all services of a site under one lease, each reconciled in its turn.
 
-A round may take long (the cloud is slow, a plan is hard) and must hold up no other service: rounds are run by a pool,
-one at a time for each service. The manager itself never waits. What a forecaster learns takes long as well, and
-services learn in turns: one more is given its turn every window.
+A round may take long (the cloud is slow, a plan is hard) and must not delay other services, so a pool runs the rounds,
+one at a time for each service. The manager itself never waits. Forecasters take long to learn as well, so services
+learn in turns: one service per window.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 class ControllerManager:
     """`step` is called about once a second by one thread; everything else may be called from any.
 
-    `together` are services that share limits, each with what all of them may have at most. `able` says whether this
-    process has what a round needs, descriptors above all. After a term without it the lease is left to others: a leader
-    whose rounds all fail would renew it for ever.
+    `together` are groups of services that share limits, each with the limits of the group. `able` returns whether this
+    process can run a round, for which it needs free descriptors above all. After a term in which it cannot, the lease
+    is left to others, because a leader whose rounds all fail would otherwise keep renewing it.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class ControllerManager:
                 member.shares = True
         self._lease, self._pool = lease, pool
         self._able, self._monotonic_s = able, monotonic_s
-        self._unable_s: float | None = None  # since when, and
-        self._aside = False  # whether the lease was given back for it
+        self._unable_s: float | None = None  # since when this process cannot run a round
+        self._aside = False  # whether the lease was given back because of that
         self._fence: int | None = None
         self._window: int | None = None
-        self._rounds: dict[str, tuple[float, Future[None]]] = {}  # under way: since when
+        self._rounds: dict[str, tuple[float, Future[None]]] = {}  # rounds under way, each with its start
 
     def step(self, now_unix_s: float) -> None:
-        """Hold the lease, and begin the rounds that are due. `now_unix_s` is the wall clock's."""
+        """Hold the lease, and begin the rounds that are due. `now_unix_s` is wall time."""
         self._fence = None if self._stands_aside() else self._lease.hold(now_unix_s)
         self._give_turn(math.floor(now_unix_s / WINDOW_S))
         if self._fence is not None:
@@ -66,7 +66,7 @@ class ControllerManager:
         self._begin_rounds(now_unix_s)
 
     def _stands_aside(self) -> bool:
-        """Is the lease left to others, because for a term this process has not been able to do a round?"""
+        """Return whether the lease is left to others, because this process could not run a round for a whole term."""
         if self._able():
             self._unable_s, self._aside = None, False
             return False
@@ -99,17 +99,17 @@ class ControllerManager:
             list(self._runtimes.values())[window % len(self._runtimes)].turn = True
 
     def end(self, unix_s: Callable[[], float]) -> None:
-        """Begin nothing more, and hold the lease until nothing is under way: before `close`, which lets it go."""
+        """Hold the lease until all rounds are done, and begin no more. Call this before `close`, which releases it."""
         while wait([one for _, one in self._rounds.values()], timeout=RENEWED_S).not_done:
             self._fence = self._lease.hold(unix_s())
 
     def wait(self) -> None:
-        """Until no round is under way."""
+        """Wait until all rounds are done."""
         for _, one in self._rounds.values():
             one.exception()  # a round raises nothing; this waits for it
 
     def close(self) -> None:
-        """Wait for what is under way, let go of everything, and let another one lead at once."""
+        """Wait for the rounds under way, stop all services, and release the lease for another controller."""
         self.wait()
         for runtime in self._runtimes.values():
             runtime.stop()
@@ -159,7 +159,7 @@ class ControllerManager:
 
 
 def _divide(whole: Limits, members: Sequence[ServiceRuntime]) -> None:
-    """Once all that was divided before is in force."""
+    """Divide the group's limits again, unless limits divided before are not in force yet."""
     holdings = [member.shared() for member in members]
     known = [holding for holding in holdings if holding is not None]
     if len(known) == len(members):

@@ -1,4 +1,4 @@
-"""The store in memory: what the simulator uses, and the fake that ships with the port."""
+"""The store in memory, which the simulator uses, and the fake that ships with the port."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mark.domain.command import Command
 class MemoryStore:
     """Keeps state and journal as long as the process lives. `journal` holds (time, command, outcome), in order.
 
-    `results` holds the result of each of its lines, and how many instances were started.
+    `results` holds, for each line, the result and the number of started instances.
     """
 
     def __init__(self) -> None:
         self.journal: list[tuple[float, Command, str]] = []
         self.results: list[tuple[Result, int]] = []
         self._values: dict[str, Any] = {}
-        self._lines: dict[int, Recorded] = {}  # of the journal, where they were read: the newest are, again and again
+        self._lines: dict[int, Recorded] = {}  # lines of the journal that were read, because the newest are read often
 
     def get(self, key: str) -> Any | None:
         return self._values.get(key)

@@ -1,4 +1,4 @@
-"""The SLO monitor: when the last requests broke the promise, it buys before the forecast does (MArk, section 4.6)."""
+"""The SLO monitor launches instances when the last requests broke the SLO, before the plan does (MArk, section 4.6)."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from mark.domain.slo import Slo
 
 DEFAULT_TYPE = "c5.large"
 DEFAULTS = SloMonitorSettings()
-CERTAIN = 4.0  # deviations of the misses in a window, where it is known how they cluster
-DEVIATIONS = 3.0  # of a Poisson count: misses of fewer than M requests that are not chance
-HELPED = 0.9  # the share of misses is less than so much of what it was
+CERTAIN = 4.0  # standard deviations of the misses in a window, if their clustering is known
+DEVIATIONS = 3.0  # standard deviations of a Poisson count, for windows of fewer than M requests
+HELPED = 0.9  # a launch helped if the share of misses fell below this fraction of the earlier one
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorState:
-    """`extra` instances are kept beside what the plan wants, until `pause_s` have passed since `launched_s`."""
+    """The monitor's state: `extra` instances stay beside the plan for `pause_s` from `launched_s`."""
 
-    launched_s: float | None = None  # when it last asked for instances, or found that they were no help
+    launched_s: float | None = None  # when it last launched instances, or found that they did not help
     extra: int = 0
-    pause_s: float = 0.0  # until it may ask again
-    late: float = 1.0  # share of misses when it last asked
+    pause_s: float = 0.0  # until it may launch again
+    late: float = 1.0  # share of misses at the last launch
     enough: int = 0  # extra instances that ended the last trouble
-    offer: str = ""  # of the extra instances
+    offer: str = ""  # the offer of the extra instances
 
     def extra_at(self, now_s: float) -> int:
-        """Instances that the plan may not end yet."""
+        """Return the number of instances that the plan may not end yet."""
         return self.extra if self.launched_s is not None and now_s - self.launched_s < self.pause_s else 0
 
 
 class SloMonitor:
-    """Pure: observation and state in, commands and new state out (docs/semantics.md, 13).
+    """Pure: turns observations and state into commands and new state (docs/semantics.md, 13).
 
-    Requests are looked back at as far as they are not older than `mark.control.ports.RECENT_S`.
-    `offer` is what is launched (`default_offer` names it), at `usd_per_hour` each. With `backs_off` the answer to
-    misses that go on depends on what the last launch did: where it helped there is one more; where it did not (a model
-    that became slow, a function that is late) it ends, and the pause is twice as long. The paper's launches again.
+    Only requests younger than `mark.control.ports.RECENT_S` count. Instances of `offer` (see `default_offer`) are
+    launched, at `usd_per_hour` each. With `backs_off` the answer to continued misses depends on the last launch: if it
+    helped, the monitor launches again; if it did not (a model that became slow, a late function), the extra instances
+    are given up and the pause doubles. Without `backs_off` it always launches again, as in the paper.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SloMonitor:
     def check(
         self, now_s: float, recent: RecentAnswers, state: MonitorState
     ) -> tuple[tuple[Launch, ...], MonitorState]:
-        """Launch when the promise was broken by more than chance and the last launch is long enough ago."""
+        """Launch if the SLO was broken by more than chance and the last launch is long enough ago."""
         since_s = math.inf if state.launched_s is None else now_s - state.launched_s
         if since_s < state.pause_s:
             return (), state
@@ -74,7 +74,7 @@ class SloMonitor:
                 return (), MonitorState(now_s, 0, RESCUE.doubled_s(state.pause_s), late)
             pause_s = state.pause_s
         elif self._backs_off and since_s < 2.0 * state.pause_s:
-            # It ended with what was enough and came back without it: that is kept longer now.
+            # The trouble ended with `enough` instances and came back without them, so they are kept longer now.
             count, pause_s = max(count, state.enough), RESCUE.doubled_s(state.pause_s)
         reason = (
             f"SLO monitor: {recent.in_time / recent.count:.1%} of the last {recent.count} requests within "
@@ -86,11 +86,12 @@ class SloMonitor:
 
 
 def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings, clustering: float | None = None) -> bool:
-    """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains.
+    """Return whether the last requests broke the SLO.
 
-    `clustering` is the variance of the number of misses over its mean, in fleets that keep the promise. Where it is
-    known, chance must not explain the misses of a full window either: one fleet that keeps 99 % has fewer in a third of
-    its windows.
+    A full window is broken if fewer than SL_min are in time, a shorter one if it has more misses than chance explains.
+    `clustering` is the variance of the number of misses over its mean, in fleets that keep the SLO. If it is known,
+    chance must not explain the misses of a full window either, because a fleet that keeps 99 % may fall short of it in
+    a third of its windows.
     """
     allowed = (1.0 - slo.attainment) * recent.count
     missed = recent.count - recent.in_time
@@ -102,15 +103,15 @@ def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings, cluste
 
 
 def default_offer(resolved: ResolvedService) -> Offer | None:
-    """What the monitor launches: the type of the settings, or c5.large if it may be bought, else the cheapest type.
+    """Return the offer to launch: the type of the settings, or c5.large if it may be bought, else the cheapest type.
 
-    Of one type on-demand comes first: what is to end an emergency should not be taken away again. None without offers.
+    On-demand offers of a type come first, because a rescue should not be interrupted. None without offers.
     """
     return next(iter(rescue_offers(resolved)), None)
 
 
 def rescue_offers(resolved: ResolvedService) -> list[Offer]:
-    """What the monitor launches, and what instead where that is not to be had, in order of trial."""
+    """Return the offers that the monitor launches, in order of trial: the next one if an offer is unavailable."""
     wanted = resolved.service.slo_monitor.instance or DEFAULT_TYPE
     return sorted(
         resolved.offers,

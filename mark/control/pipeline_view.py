@@ -1,6 +1,6 @@
-"""A pipeline as its controller sees it: the services of its stages put together, and the stage that limits it.
+"""A pipeline as its controller sees it: the services of its stages together, and the stage that limits it.
 
-All of it is of the stages' views, but for whole queries: what conductors count of these is handed in.
+It is made from the stages' views, except for whole queries, whose counts come from the conductors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mark.domain.price_list import PromiseEstimate
 
 @dataclass(frozen=True, slots=True)
 class InstanceCount:
-    """Instances of one type in one market, in all zones, that run: booting and draining ones, too."""
+    """The number of running instances of one type in one market, in all zones, including booting and draining ones."""
 
     instance: str
     market: str
@@ -28,25 +28,25 @@ class InstanceCount:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """One stage now; rates are of its calls. `after` and `join` are None where a driver decides."""
+    """One stage now; rates count its calls. `after` and `join` are None if a driver decides."""
 
     stage: str
     model: str
     after: tuple[str, ...] | None
     join: Join | None
-    calls_per_query: float | None  # in the mean; None where neither file nor lineage says it
-    view: ServiceView  # of it as a service; its `slo.rt_max_ms` is its part of RT_max
-    used: float | None  # rate / capacity of what is ready; None while one of them is not known or zero
-    dollar_share: float | None  # of the pipeline's $/h; None while that is zero
-    overflow_share: float | None  # of its last calls: answered by functions
+    calls_per_query: float | None  # mean; None if neither file nor lineage gives it
+    view: ServiceView  # the stage as a service; its `slo.rt_max_ms` is the stage's part of RT_max
+    used: float | None  # rate / ready capacity; None while one of them is unknown or the capacity is zero
+    dollar_share: float | None  # share of the pipeline's $/h; None while that is zero
+    overflow_share: float | None  # share of the last calls that functions answered
     running: tuple[InstanceCount, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The stage that limits its pipeline, and by what.
+    """The stage that limits its pipeline, and the reason.
 
-    `headroom` is how many times the present load its ready instances can do; None where that is not known.
+    `headroom` is the load that its ready instances sustain as a multiple of the present one; None if unknown.
     """
 
     stage: str
@@ -56,18 +56,18 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class PipelineView:
-    """A pipeline now. What a driver decides and no file says is None."""
+    """A pipeline now. Values that only a driver decides are None."""
 
     config: PipelineConfig
-    stages: tuple[StageView, ...]  # in topological order, with a driver in the file's
-    longest_path_ms: float | None  # the largest sum of parts of RT_max along a path that is waited for
+    stages: tuple[StageView, ...]  # in topological order; with a driver in the order of the file
+    longest_path_ms: float | None  # the largest sum of parts of RT_max along a path that a query waits for
     queries_per_s: float | None
     usd_per_hour: float
     usd_so_far: float
-    usd_per_query: float | None  # what one more query costs: the price of a call at each stage by its calls
+    usd_per_query: float | None  # the cost of one more query: each stage's price per call times its calls
     bottleneck: Bottleneck | None  # None while neither rates nor answers are known
-    queries: QueriesView | None = None  # None: no conductors are known to ask
-    promise: PromiseEstimate | None = None  # with RT_max split anew, for the load of now; None: that is not known
+    queries: QueriesView | None = None  # None without known conductors
+    promise: PromiseEstimate | None = None  # with RT_max split again for the present load; None if that is unknown
 
 
 def pipeline_view(
@@ -77,10 +77,10 @@ def pipeline_view(
     calls_per_query: Sequence[float] | None,
     queries: QueriesView | None = None,
 ) -> PipelineView:
-    """Of the views of its stages' services, and the share of calls that functions answered, both by service.
+    """Return the view of a pipeline from its stages' views and the share of calls that functions answered, by service.
 
-    `calls_per_query` is of each stage, None where it is not known. Every stage says its part of RT_max, as
-    `PipelineConfig.stage_services` has it. `queries` are what conductors count.
+    `calls_per_query` has a value per stage; None if unknown. Each view has its stage's part of RT_max, as in
+    `PipelineConfig.stage_services`. `queries` are the counts of the conductors.
     """
     of_stages = [views[service.name] for service in config.stage_services()]
     usd_per_hour = sum(view.usd_per_hour for view in of_stages)
@@ -120,11 +120,11 @@ def pipeline_view(
 
 
 def bottleneck(stages: Sequence[StageView]) -> Bottleneck | None:
-    """The stage that queries are late by, or would be first if the load of all stages grew alike.
+    """Return the stage that makes queries late, or would be the first to do so if the load of all stages grew alike.
 
-    While stages answer fewer of their last calls in time than they have to, it is the one of them that misses the most
-    calls a second. Else it is the one whose load takes most of the capacity that is ready: what is sustained within its
-    part of RT_max. Of equals the first.
+    If stages answer fewer of their last calls in time than they must, it is the one of them with the most misses per
+    second. Otherwise it is the one whose load uses the largest share of its ready capacity, the rate sustained within
+    its part of RT_max. The first of equals wins.
     """
     missing = {}
     for stage in stages:
@@ -142,13 +142,13 @@ def bottleneck(stages: Sequence[StageView]) -> Bottleneck | None:
 
 
 def queries_per_s(stages: Sequence[StageView]) -> float | None:
-    """The highest rate that a stage says by its own; the others may lack what was refused before them."""
+    """Return the highest rate of queries that a stage's calls imply; other stages may lack queries refused earlier."""
     said = [s.view.rps / s.calls_per_query for s in stages if s.view.rps is not None and s.calls_per_query]
     return max(said, default=None)
 
 
 def usd_per_query(stages: Sequence[StageView]) -> float | None:
-    """What one more query costs now, in the mean; None while the price or the number of a stage's calls is unknown."""
+    """Return the mean cost of one more query now; None while the price or the number of a stage's calls is unknown."""
     total = 0.0
     for stage in stages:
         price = stage.view.price_list.usd_per_request

@@ -1,6 +1,6 @@
 """The seven ports of the controller: Clock, Cloud, Changes, Functions, Telemetry, Store and Lease.
 
-The simulator implements all but two: its bill needs no `Changes`, and its one controller no `Lease`. Testbed and AWS
+The simulator implements five: its bill does not need `Changes`, nor its single controller a `Lease`. Testbed and AWS
 implement all seven, with the same adapters.
 """
 
@@ -18,19 +18,19 @@ from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 
 WINDOW_S = 5.0  # P_s of the paper: arrivals are counted over windows of this length
-RECENT_S = 120.0  # and how far: a start with nothing ready is no news for ever to a service with a request a second
+RECENT_S = 120.0  # older answers are ignored, so that late ones of a cold start do not stay relevant at a low load
 
 
 class Clock(Protocol):
     def now_s(self) -> float:
-        """Seconds since the trace's (or the service's) beginning. It never goes back while its process leads."""
+        """Return the seconds since the trace's (or service's) beginning; they never fall while the process leads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The instances with these numbers were started; `refused` says why no more, where there are fewer than asked.
+    """The numbers of the started instances; `refused` is the reason if there are fewer than requested.
 
-    A ThrottledError says nothing of the offer: the rest may be asked for again.
+    After a ThrottledError the missing instances may be requested again, because it does not concern the offer.
     """
 
     numbers: tuple[int, ...]
@@ -41,7 +41,7 @@ class Cloud(Protocol):
     """Instances. Every error is a CloudError (see mark.domain.errors)."""
 
     def fleet(self) -> Fleet:
-        """All instances that are not gone, with what is scheduled for them. Repeatable."""
+        """Return all instances that are not gone, with the events scheduled for them. Repeatable."""
 
     def launch(
         self,
@@ -53,33 +53,33 @@ class Cloud(Protocol):
         release: str = "",
         alternatives: tuple[str, ...] = (),
     ) -> Launched:
-        """Start up to `count` instances, fewer when the market runs short: then with why.
+        """Start up to `count` instances; if the market has fewer, say why in the result.
 
-        A standby boots and then goes to stopped. They boot from `release`, "" being the newest. Where the market is
-        short of `offer`, or has more of another one, some may be of `alternatives`, which the fleet shows. Raises
-        CapacityError when none of all these could be had, LimitError at an account limit, NotFoundError for an unknown
-        release. Safe to repeat with the same `token`: the same instances are returned and nothing more is launched.
+        The instances boot from `release`, "" meaning the newest. A standby boots and is then stopped. If the market is
+        short of `offer`, or has more of another offer, some instances may be of `alternatives`, which the fleet shows.
+        Raises CapacityError if no instance could be started, LimitError at an account limit, NotFoundError for an
+        unknown release. Safe to repeat with the same `token`: the result is the same instances, and no more start.
         """
 
     def drain(self, number: int) -> None:
-        """Take no new request. Repeatable. Raises NotFoundError."""
+        """Send the instance no new requests. Repeatable. Raises NotFoundError."""
 
     def terminate(self, number: int) -> None:
-        """End it now. Repeatable: ending what is gone is no error."""
+        """End the instance now. Repeatable; an instance that is gone raises no error."""
 
     def stop(self, number: int) -> None:
-        """Stop a draining (or booted standby) instance; only its disk is paid on. Raises NotFoundError."""
+        """Stop a draining (or booted standby) instance; only its disk keeps costing. Raises NotFoundError."""
 
     def resume(self, number: int) -> None:
         """Boot a stopped instance again. Raises NotFoundError, CapacityError."""
 
     def notices(self) -> tuple[Notice, ...]:
-        """Interruptions announced since the last call; each is returned once."""
+        """Return the interruptions announced since the last call; each is returned once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """An instance began to run, or (not `runs`) to stop, at `at_s`: from and to these times it is billed."""
+    """The start (`runs`) or end of an instance's billed time, at `at_s`."""
 
     number: int
     offer: str
@@ -88,22 +88,22 @@ class Ran:
 
 
 class Changes(Protocol):
-    """What the cloud tells of its instances by itself, for the bill."""
+    """The cloud's reports about its instances, for the bill."""
 
     def ran(self) -> tuple[Ran, ...]:
-        """Since the last call, in any order; each is returned once. May be late or miss some."""
+        """Return the reports since the last call, in any order, each once. Some may be late or missing."""
 
 
 class Functions(Protocol):
     """Functions. Every error is a CloudError."""
 
     def warm(self, environments: int) -> int:
-        """Have that many environments warm; returns how many had to be started. Repeatable."""
+        """Keep this number of environments warm; return how many had to be started. Repeatable."""
 
     def switch(self, release: str) -> bool:
-        """Have what answers while no instance is ready answer with that release, and warm its environments.
+        """Let the function that answers while no instance is ready use this release, and warm its environments.
 
-        Repeatable. False where that release has no function: then nothing changes.
+        Repeatable. Return False, without any change, if the release lacks a function.
         """
 
 
@@ -113,21 +113,21 @@ class RecentAnswers:
 
     count: int
     in_time: int
-    latency_s: float | None = None  # in the mean, of those that were answered; None: not known
-    p50_s: float | None = None  # of the same, the median and what 99 % of them had at most
+    latency_s: float | None = None  # mean over answered requests; None: not known
+    p50_s: float | None = None  # median and 99th percentile over the same requests
     p99_s: float | None = None
     in_flight: int | None = None  # requests that wait or are served; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCounts:
-    """What instances of one release and offer did so far."""
+    """Totals of the instances of one release and offer."""
 
     requests: int = 0  # answered or refused
-    misses: int = 0  # of them late or refused
-    errors: int = 0  # of them answered by the model with an error
+    misses: int = 0  # requests that were late or refused
+    errors: int = 0  # requests that the model answered with an error
     busy_s: float = 0.0  # of workers
-    by_functions: int = 0  # of the requests: answered by functions, and by no worker
+    by_functions: int = 0  # requests that functions answered instead of workers
 
     def __add__(self, other: ReleaseCounts) -> ReleaseCounts:
         return ReleaseCounts(
@@ -150,48 +150,51 @@ class ReleaseCounts:
 
 @dataclass(frozen=True, slots=True)
 class OverflowTotals:
-    """What functions did so far: requests that they answered, and dollars that they cost."""
+    """Totals of the functions: the requests that they answered, and their cost in dollars."""
 
     requests: int
     usd: float
 
 
 class Telemetry(Protocol):
-    """What was observed. All repeatable within one tick."""
+    """Observations. All methods are repeatable within one tick."""
 
     def load(self) -> Load:
-        """Complete forecast steps since the last call of `load` (maybe none)."""
+        """Return the complete forecast steps since the last call of `load` (maybe zero steps)."""
 
     def last_minute_rps(self) -> float | None:
-        """Mean arrival rate over the last 60 s; None when nothing was observed."""
+        """Return the mean arrival rate over the last 60 s; None without observations."""
 
     def windows_rps(self) -> FloatArray:
-        """Arrival rates of the last 5 s windows, at most 12, the newest last; NaN where nothing was observed."""
+        """Return the arrival rates of the last 5 s windows, at most 12, newest last; NaN without observations."""
 
     def recent(self) -> RecentAnswers:
-        """As many of the last requests as the SLO monitor looks back at; none left more than `RECENT_S` ago."""
+        """Return the last requests that the SLO monitor looks back at; all left at most `RECENT_S` ago."""
 
     def answers(self) -> RecentAnswers:
-        """All requests so far. Counts that fall have begun anew."""
+        """Return the totals of all requests so far. Counts that fall have started over."""
 
     def utilization(self) -> Mapping[str, float]:
-        """Busy share over the last minute, by offer."""
+        """Return the busy share over the last minute, by offer."""
 
     def overflow(self) -> OverflowTotals:
-        """All so far, as `answers`."""
+        """Return the functions' totals so far, which may start over as those of `answers`."""
 
     def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
-        """All so far, by release and offer, as `answers`; empty where instances have no release."""
+        """Return the totals by release and offer, which may start over as those of `answers`.
+
+        Empty for instances without a release.
+        """
 
 
 class Result(StrEnum):
-    """How far a command was carried out."""
+    """The degree to which a command was carried out."""
 
     DONE = "done"
-    PART = "part"  # fewer instances were started than it asked for
-    FAILED = "failed"  # nothing of it: the cloud refused, or its answer was lost
-    LIMIT = "limit"  # nothing of it: a limit of the service is reached, and the cloud was not asked
-    DROPPED = "dropped"  # it did not fit the fleet any more, and the cloud was not asked
+    PART = "part"  # fewer instances were started than requested
+    FAILED = "failed"  # not at all: the cloud refused, or its answer was lost
+    LIMIT = "limit"  # not sent: a limit of the service is reached
+    DROPPED = "dropped"  # not sent: the command did not fit the fleet any more
     DRY_RUN = "dry_run"  # a dry run carries nothing out
 
 
@@ -206,7 +209,7 @@ class Recorded:
     at_s: float
     verb: str
     text: str
-    outcome: str  # for people: "done", perhaps with the instances that were started instead, or why not
+    outcome: str  # for people: "done", perhaps with the alternatives that were started, or the reason of the failure
     usd_per_hour: float
     result: Result | None = None
     started: int = 0  # instances that a launch started
@@ -219,7 +222,7 @@ class Store(Protocol):
     """
 
     def get(self, key: str) -> Any | None:
-        """What was put last; None when nothing was, or what another version put cannot be read."""
+        """Return the value that was put last; None without one, or if another version wrote it and it is unreadable."""
 
     def put(self, key: str, value: Any) -> None: ...
 
@@ -227,25 +230,25 @@ class Store(Protocol):
         """Append to the journal: `outcome` for people, `result` and the number of `started` instances for programs."""
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
-        """The newest lines of the journal, newest first; those before `before_id` where it is given."""
+        """Return the newest lines of the journal, newest first; with `before_id` only lines before it."""
 
 
 class Lease(Protocol):
-    """The right to act: one controller holds it at a time."""
+    """The right to act, which one controller holds at a time."""
 
     def hold(self, now_s: float) -> int | None:
-        """The fencing number while this holder leads, else None. Takes the lease when it is free, and renews it.
+        """Take the lease if it is free, renew it, and return the fencing number; None while another holder leads.
 
-        To be called about every second, and before acting; asks the store only now and then. `now_s` is Unix time,
-        never compressed; clocks of those that contend need not agree. The number rises whenever the holder changes, or
-        its clock was set. A store that does not answer is no error: this holder leads on until others may take over.
+        Call this about every second, and before acting; most calls do not ask the store. `now_s` is Unix time, never
+        compressed; the clocks of contending holders need not agree. The number rises whenever the holder changes or its
+        clock was set. A store that does not answer raises no error: this holder leads until others may take over.
         """
 
     def lasts(self) -> bool:
-        """Does the term last that `hold` last knew of, by a clock that cannot be set?
+        """Return whether the term that `hold` saw last still lasts, by a clock that cannot be set.
 
-        From any thread: to be asked right before acting, for `hold` itself may be waiting for a store.
+        Call this right before acting, from any thread, because `hold` itself may be waiting for the store.
         """
 
     def release(self) -> None:
-        """Let another one lead at once. Repeatable."""
+        """End the term now, so that another controller can lead. Repeatable."""

@@ -1,4 +1,8 @@
-"""A rescue under way: what the SLO monitor asked for, as long as the market may have it under another name."""
+"""Retry a launch that the SLO monitor requested and the market refused.
+
+The monitor requests one offer. If it is refused, `Rescue` keeps the request open so that another offer can be launched,
+and `in_vain` restores the state of the monitor if no offer has capacity.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,20 @@ from mark.domain.command import Launch, Resume
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """`lacking` instances are still to be had, for `reason`. `before` is the monitor's state before the rescue."""
+    """A rescue under way: `lacking` instances are still to be launched, for `reason`.
+
+    `before` is the monitor's state before the rescue.
+    """
 
     before: MonitorState
     lacking: int
     reason: str
 
     def after(self, outcomes: Sequence[Outcome], stopped: Collection[int]) -> Rescue | None:
-        """What the market lacked of it; None where nothing was refused. `stopped`: numbers of what is not started now.
+        """Return the rescue with the instances that the market still lacks; None if it is complete or was not refused.
 
-        A start whose answer was lost may have been made: then it is not among these.
+        `stopped` are the numbers of instances that are stopped now: a resume whose answer was lost may have succeeded,
+        and then its instance is not among them.
         """
         refused, started = False, 0
         for one in outcomes:
@@ -37,9 +45,9 @@ class Rescue:
 
 
 def in_vain(before: MonitorState, now_s: float) -> MonitorState:
-    """The monitor's state after a rescue that nothing was to be had for: as before it, and soon asked for again.
+    """Return the monitor's state after a rescue that no offer had capacity for: as before it, with a retry soon.
 
-    What an earlier rescue added is kept until then: with less there would be more trouble.
+    The instances of an earlier rescue are kept until the retry, because fewer would make the trouble worse.
     """
     if before.extra == 0 or before.launched_s is None:
         return before

@@ -1,14 +1,15 @@
-"""Roll-outs: a new release takes the place of the one that serves, and is taken back where it does worse.
+"""Roll-outs: a new release replaces the one that serves, and is taken back if it does worse.
 
-A release is what instances boot from: the service's files, packages, image and settings. A *canary* comes first: a few
-instances of the new release beside all that the plan wants. Where they do as well as the others for long enough, the
-rest follows by *surge*: a share of the plan more is launched, and what has the old release is drained as others are
-ready, so that never less is ready than the plan wants. What does worse, or does not boot, is stopped: the release
-before takes its place in the same way, and it is not launched again until an operator asks for it.
+Instances boot from a release: the service's files, packages, image and settings. A *canary* comes first: a few
+instances of the new release beside all planned ones. If they do as well as the others for long enough, the other
+instances are replaced by *surge*: a share of the plan is launched on top, and instances of the old release are drained
+as new ones become ready, so that there are never fewer ready instances than planned. If the new release does worse or
+does not boot, it is stopped: the release before replaces it in the same way, and the stopped one is not launched again
+until an operator requests it.
 
-Worse is: more errors, more misses than the SLO allows, or more left to functions than with the other release in the
-same time, by more than chance explains (`mark.control.comparison`); or more worker time a request, which is what
-instances are bought for.
+A release does worse if it has, by more than chance explains (`mark.control.comparison`), more errors, more misses than
+the SLO allows, or more requests left to functions than the other release in the same time; or if a request takes more
+worker time, because instances are bought for that.
 """
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
 
 FAILED_BOOTS = 3
-# Of all that have a release: sooner than a single instance is given up and replaced, which would hide it.
+# A release is taken back after all its instances have been silent for this time, which is shorter than the time after
+# which a single silent instance is replaced, because replacements would hide the fault.
 MUTE_S = 20.0
-# A release that nothing reaches, though the others get requests, is waited for so much longer than its trial takes.
+# If no requests reach the canaries while the other instances get some, the trial is prolonged by this time at most, and
+# then the release is taken back.
 LOST_S = 600.0
-# A roll-out that replaced nothing for so long holds up no other release: slow boots take less.
+# After this time without a replaced instance, another release may begin. Slow boots take less.
 STALL_S = 900.0
 
 CountsByRelease = Mapping[str, Mapping[str, ReleaseCounts]]  # release -> offer -> counts
 
 
 class RolloutStage(StrEnum):
-    """How far a roll-out is."""
+    """The progress of a roll-out."""
 
     DONE = "done"  # all instances have one release
     CANARY = "canary"
@@ -53,16 +56,16 @@ class RolloutStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """`release` is what the plan's instances are launched from.
+    """A roll-out. The planned instances are launched from `release`.
 
-    In the stage canary `candidate` is on trial beside it. `before` is what a roll-back returns to, "" where nothing is
-    known of that. `refused` are releases that were stopped or taken back, the last one for `reason`. `since_s` is when
-    the canaries were ready, infinity before that, and `minutes` is how long they are still tried. `comparison` is that
-    of the newest release with the one before it; None: it is not judged. `booting` are numbers of instances of the new
-    release that boot, with their offers, and `failed` is how many of an offer went before they served, in a row.
-    `ready` counts what serves, by release; since `moved_s` no fewer than `left` instances have been left to replace.
-    `waits` says what keeps it from going on for now, `stuck` why it is not taken back though it should be. What was
-    refused last is asked for again from `retry_s` on.
+    In the stage canary, `candidate` is on trial beside it. A roll-back returns to `before`, "" if that is unknown.
+    `refused` are releases that were stopped or taken back, the last one for `reason`. The canaries have been ready
+    since `since_s` (infinity before that), and their trial takes `minutes` more. `comparison` compares the newest
+    release with the one before; None if it is not judged. `booting` maps the numbers of booting instances of the new
+    release to their offers; `failed` counts, by offer, how many ended in a row before they served. `ready` counts
+    serving instances by release. Since `moved_s` the number of instances to replace has not fallen below `left`.
+    `waits` says why the roll-out waits, `stuck` why it is not taken back although it should be. A refused launch is
+    retried from `retry_s` on.
     """
 
     release: str
@@ -76,7 +79,7 @@ class Rollout:
     comparison: Comparison | None = None
     booting: dict[int, str] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
-    back: bool = False  # is it the release before that takes its place again?
+    back: bool = False  # whether it is a roll-back
     ready: dict[str, int] = field(default_factory=dict)
     left: int | None = None
     moved_s: float = math.inf
@@ -86,11 +89,11 @@ class Rollout:
 
     @property
     def newest(self) -> str:
-        """The release of which it is to be found out whether it is any good."""
+        """The release under evaluation."""
         return self.candidate or self.release
 
     def is_old(self, instance: Instance) -> bool:
-        """Is it to be replaced?"""
+        """Return whether the instance is to be replaced."""
         return instance.release not in (self.release, self.candidate or self.release)
 
     def on_trial(self, instance: Instance) -> bool:
@@ -108,23 +111,23 @@ def rolled(
     *,
     planned: int | None,
 ) -> Rollout | None:
-    """The roll-out after a look at the fleet, where `wanted` is to serve; None where releases have no names.
+    """Return the roll-out of the release `wanted` after a look at the fleet; None for releases without names.
 
-    `planned` is how many instances are to serve, None while that is not known.
+    `planned` is the number of planned instances, None if it is not known.
     """
     if not wanted:
         return None
     if rollout is None:
         rollout = _found(wanted, fleet)
     if rollout.candidate and wanted == rollout.release:
-        # What serves is wanted again: the trial is over, without a verdict.
+        # The serving release is wanted again, so the trial ends without a verdict.
         rollout = Rollout(wanted, RolloutStage.ROLLING, rollout.before, refused=rollout.refused, back=True)
     elif _is_reverted(rollout, wanted):
         rollout = Rollout(wanted, RolloutStage.ROLLING, rollout.release, refused=rollout.refused, back=True)
     elif wanted not in (rollout.newest, *rollout.refused) and _may_begin(rollout, fleet, now_s):
         rollout = _begun(rollout, wanted, fleet, settings)
     if rollout.stage is RolloutStage.DONE:
-        # Something may have been launched by a controller of another mind. It goes, and says nothing of what serves.
+        # Another controller may have launched an instance of another release; replace it without a comparison.
         if not any(map(rollout.is_old, _all(fleet))):
             return rollout
         rollout = replace(rollout, stage=RolloutStage.ROLLING)
@@ -137,14 +140,14 @@ def rolled(
 
 
 def canaries(fleet: Fleet, settings: RolloutSettings) -> int:
-    """How many instances are to be on trial."""
+    """Return the number of canaries to launch."""
     return max(1, math.floor(settings.canary_share * fleet.ready().total()))
 
 
 def surge(rollout: Rollout | None, planned: int, instances: Sequence[Instance], settings: RolloutSettings) -> int:
-    """How many more of an offer than `planned` may be there, so that what is old can go; `instances` count for it.
+    """Return how many instances of an offer beyond `planned` a roll-out may have; `instances` count for the offer.
 
-    On the way back as many as are planned: what has proved bad is to go soon.
+    A roll-back may have as many again as are planned, so that it removes the bad release quickly.
     """
     if rollout is None or rollout.stage is not RolloutStage.ROLLING:
         return 0
@@ -153,16 +156,17 @@ def surge(rollout: Rollout | None, planned: int, instances: Sequence[Instance], 
 
 
 def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -> list[Instance]:
-    """Instances of an offer that have an old release and whose place others have taken: to be ended now."""
+    """Return the instances of an offer that have an old release and can end now, because others replace them."""
     old = [i for i in instances if rollout.is_old(i)]
     ready = sum(i.phase is Phase.READY for i in instances)
     serving = [i for i in old if i.phase is Phase.READY]
     booting = [i for i in old if i.phase is not Phase.READY]
-    # What the plan lacks boots on, of a release that is seen to boot: of the new one there may be nothing to be had.
+    # Let booting instances of the release before finish if the plan needs them: it is known to boot, and launches of
+    # the new release may fail.
     if not rollout.back and any(i.release == rollout.before for i in serving):
         needed = [i for i in booting if i.release == rollout.before][: max(0, planned - ready)]
         booting = [i for i in booting if i not in needed]
-    # What does not answer takes the place of nothing that does.
+    # A silent instance must not replace one that answers.
     answering = sum(i.phase is Phase.READY and i.silent_s is None for i in instances)
     serving.sort(key=lambda i: (i.launched_s, i.number))
     silent = [i for i in serving if i.silent_s is not None]
@@ -171,19 +175,19 @@ def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -
 
 
 def is_rolling_out(rollout: Rollout) -> bool:
-    """Does a new release take the place of the one before, and not that one its own again?"""
+    """Return whether a new release is rolling out, which excludes a roll-back."""
     return rollout.stage is RolloutStage.ROLLING and rollout.comparison is not None
 
 
 def serving_on(rollout: Rollout | None, fleet: Fleet) -> int:
-    """Instances of the release that serves whose offers may not be bought any more: they go last."""
+    """Return how many ready instances of the serving release are leaving; they go last."""
     if rollout is None:
         return 0
     return sum(i.phase is Phase.READY and i.release == rollout.release for i in fleet.leaving)
 
 
 def stopped(rollout: Rollout, reason: str) -> Rollout:
-    """The newest release is taken back: the one before serves again. Without one it stays, and `stuck` says so."""
+    """Take the newest release back in favour of the one before. Without one it stays, and `stuck` says so."""
     bad = rollout.newest
     good = rollout.release if rollout.candidate else rollout.before
     if not good and rollout.stage is RolloutStage.DONE:
@@ -202,12 +206,12 @@ def stopped(rollout: Rollout, reason: str) -> Rollout:
 
 
 def asked_again(rollout: Rollout, release: str) -> Rollout:
-    """An operator asks for a release, though it was refused."""
+    """Allow a refused release again, because an operator requests it."""
     return replace(rollout, refused=tuple(r for r in rollout.refused if r != release), reason="")
 
 
 def trouble(rollout: Rollout | None, wanted: str, *, paused: bool = False) -> str:
-    """One line for people, where not all goes its way."""
+    """Return one line about a roll-out that waits, is stuck or was taken back; else ""."""
     if rollout is None:
         return ""
     if paused and (rollout.stage is not RolloutStage.DONE or wanted not in (rollout.release, *rollout.refused)):
@@ -222,7 +226,7 @@ def trouble(rollout: Rollout | None, wanted: str, *, paused: bool = False) -> st
 
 
 def view(rollout: Rollout | None, wanted: str, fleet: Fleet) -> RolloutView | None:
-    """What people are shown; None where releases have no names."""
+    """Return the view of the roll-out; None for releases without names."""
     if rollout is None:
         return None
     is_stopped = rollout.stage is RolloutStage.DONE and wanted in rollout.refused
@@ -238,7 +242,7 @@ def view(rollout: Rollout | None, wanted: str, fleet: Fleet) -> RolloutView | No
 
 
 def remembered(rollout: Rollout) -> dict[str, Any]:
-    """What is kept of it for other versions of mark, which cannot read the rest: plain values only."""
+    """Return the part that other versions of mark can read, as plain values."""
     return {
         "release": rollout.release,
         "stage": str(rollout.stage),
@@ -251,7 +255,7 @@ def remembered(rollout: Rollout) -> dict[str, Any]:
 
 
 def recalled(kept: Any) -> Rollout | None:
-    """What another version remembered; None where that is nothing. A trial of its begins anew."""
+    """Return the roll-out that another version remembered, or None. A trial starts over."""
     if not isinstance(kept, dict) or not kept.get("release"):
         return None
     back = bool(kept.get("back"))
@@ -268,7 +272,10 @@ def recalled(kept: Any) -> Rollout | None:
 
 
 def not_ahead(rollout: Rollout, now_s: float) -> Rollout:
-    """As another process kept it: by a clock that was ahead, it would wait for as much longer."""
+    """Return the roll-out of another process without times in the future, which would prolong its waits.
+
+    The other process's clock may have been ahead.
+    """
     return replace(
         rollout,
         since_s=_not_after(rollout.since_s, now_s),
@@ -279,7 +286,7 @@ def not_ahead(rollout: Rollout, now_s: float) -> Rollout:
 
 
 def _not_after(at_s: float, now_s: float) -> float:
-    """Infinity says that it has not happened."""
+    """Return the time, at most `now_s`; infinity means that it has not happened, and stays."""
     return at_s if at_s == math.inf else min(at_s, now_s)
 
 
@@ -292,7 +299,7 @@ def _ready(fleet: Fleet, release: str) -> list[Instance]:
 
 
 def _found(wanted: str, fleet: Fleet) -> Rollout:
-    """Nothing is remembered: what most of the fleet has is what serves."""
+    """Return the roll-out without stored state: assume that the release of most ready instances serves."""
     there = Counter(i.release for i in _all(fleet) if i.phase is Phase.READY and i.release)
     if not there:
         return Rollout(wanted, RolloutStage.ROLLING, comparison=Comparison())
@@ -300,14 +307,14 @@ def _found(wanted: str, fleet: Fleet) -> Rollout:
 
 
 def _is_reverted(rollout: Rollout, wanted: str) -> bool:
-    """Is what served before wanted again, while the newest release still takes its place?"""
+    """Return whether the release before is wanted again while the newest one still replaces it."""
     if rollout.stage is not RolloutStage.ROLLING or rollout.comparison is None:
         return False
     return wanted == rollout.before and wanted not in rollout.refused
 
 
 def _may_begin(rollout: Rollout, fleet: Fleet, now_s: float) -> bool:
-    """One after the other; but what gets nowhere does not hold up what mends it."""
+    """Return whether another roll-out may begin: after the current one, or if that is stuck and may need a fix."""
     if rollout.stage is not RolloutStage.ROLLING or rollout.stuck or now_s - rollout.moved_s >= STALL_S:
         return True
     return not _ready(fleet, rollout.release)
@@ -319,14 +326,18 @@ def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSetting
             rollout.release, RolloutStage.CANARY, rollout.before, wanted, refused=rollout.refused,
             comparison=Comparison(),
         )  # fmt: skip
-    # On the way back it is the release that served which rolls out.
+    # A release that still rolls out has not proved itself, so a roll-back returns to the one before it. During a
+    # roll-back `release` is the one that has served.
     under_way = is_rolling_out(rollout)
     before = rollout.before if under_way else rollout.release
     return Rollout(wanted, RolloutStage.ROLLING, before, refused=rollout.refused, comparison=Comparison())
 
 
 def _with_boots(rollout: Rollout, fleet: Fleet, now_s: float) -> Rollout:
-    """With how many instances of the newest release went before they served, though neither ended nor refused."""
+    """Return the roll-out with the failed boots of the newest release: instances that ended before they served.
+
+    Instances that the controller ended or the cloud refused do not count.
+    """
     refused = {one.number for one in fleet.refused}
     new = {i.number: i for i in _all(fleet) if i.release == rollout.newest}
     late = {i.number for i in overdue(fleet, now_s)}
@@ -345,7 +356,7 @@ def _with_boots(rollout: Rollout, fleet: Fleet, now_s: float) -> Rollout:
 
 
 def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float) -> Rollout:
-    """With what serves, how far the old release is replaced, and how the new one compares with the other."""
+    """Return the roll-out with the serving instances by release, its progress, and the comparison of the releases."""
     ready = dict(Counter(i.release for i in _all(fleet) if i.phase is Phase.READY))
     if ready != rollout.ready:
         rollout = replace(rollout, ready=ready)
@@ -359,7 +370,7 @@ def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: flo
     if rollout.candidate and not types:
         comparison = comparison.paused()
     else:
-        # What is rolled out takes the place of the other: of which type is left says nothing by then.
+        # While the other release is being replaced, the types that it still has say nothing.
         beside = {instance_of(i.offer) for i in _ready(fleet, other)} if rollout.candidate else None
         mine, theirs = _by_type(counts, rollout.newest), _by_type(counts, other)
         comparison = comparison.looked(mine, theirs, types, now_s, beside)
@@ -367,31 +378,31 @@ def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: flo
 
 
 def unbought(rollout: Rollout | None, release: str, text: str, now_s: float) -> Rollout | None:
-    """A launch of a release came to nothing: where it is the newest it is not asked for again at once."""
+    """Note that a launch of a release failed: if it is the newest one, it is retried only after a pause."""
     if rollout is None or rollout.stage is RolloutStage.DONE or release != rollout.newest:
         return rollout
-    if now_s < rollout.retry_s:  # else it would be put off for ever by what is asked for more often
+    if now_s < rollout.retry_s:  # do not prolong the pause: frequent refusals would make it endless
         return replace(rollout, waits=text)
     return replace(rollout, waits=text, retry_s=now_s + ROLLOUT.first_s)
 
 
 def ended(rollout: Rollout | None, number: int) -> Rollout | None:
-    """It is ended by us, for no fault of its own: that it is gone says nothing."""
+    """Note that the controller ends an instance, so that its end is not a failed boot."""
     if rollout is None or number not in rollout.booting:
         return rollout
     return replace(rollout, booting={n: o for n, o in rollout.booting.items() if n != number})
 
 
 def _worse(rollout: Rollout, fleet: Fleet, now_s: float, slo: Slo) -> str:
-    """Why the newest release is to be taken back; "" where nothing speaks against it."""
+    """Return the reason to take the newest release back, or ""."""
     for offer, failed in rollout.failed.items():
         if failed >= FAILED_BOOTS:
             return f"{failed} instances of it in a row ended before they served, of {offer}"
     new, failed = _ready(fleet, rollout.newest), sum(rollout.failed.values())
-    if not new and failed >= FAILED_BOOTS:  # where boots fail each is of another offer
+    if not new and failed >= FAILED_BOOTS:  # after a failed boot the next one may be of another offer
         return f"{failed} instances of it in a row ended before they served, of {', '.join(sorted(rollout.failed))}"
     mute = bool(new) and all(i.silent_s is not None and now_s - i.silent_s >= MUTE_S for i in new)
-    # Where others are silent, too, the controller's own network is the likelier cause; and one host may just die.
+    # If others are silent too, the controller's own network is the likelier cause; and a single host may just fail.
     others_answer = any(
         i.phase is Phase.READY and i.silent_s is None and i.release != rollout.newest for i in _all(fleet)
     )
@@ -401,7 +412,7 @@ def _worse(rollout: Rollout, fleet: Fleet, now_s: float, slo: Slo) -> str:
 
 
 def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float, settings: RolloutSettings) -> Rollout:
-    """The canary, which is over when as many as are wanted served for long enough, and requests have reached it."""
+    """Return the roll-out after a look at the canaries: it goes on once they served for long enough with requests."""
     if not any(map(rollout.on_trial, _ready(fleet, rollout.candidate))):
         return rollout if rollout.since_s == math.inf else replace(rollout, since_s=math.inf, minutes=0)
     if rollout.since_s == math.inf:
@@ -424,14 +435,14 @@ def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float
 
 
 def _shares(rollout: Rollout, fleet: Fleet) -> dict[str, float]:
-    """How many canaries there are of a type for each other instance of it, or of all where it is of none."""
+    """Return the canaries of each type per instance of the other release, of the same type or else of any type."""
     others = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.release))
     mine = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.candidate))
     return {name: n / (others[name] or others.total()) for name, n in mine.items()}
 
 
 def _by_type(counts: CountsByRelease, release: str) -> dict[str, ReleaseCounts]:
-    """A release's counts by instance type: what a request takes is no matter of the zone or the market."""
+    """Return a release's counts by instance type, because zone and market do not change the cost of a request."""
     found: dict[str, ReleaseCounts] = {}
     for offer, one in counts.get(release, {}).items():
         name = instance_of(offer)
@@ -440,9 +451,9 @@ def _by_type(counts: CountsByRelease, release: str) -> dict[str, ReleaseCounts]:
 
 
 def _finished(rollout: Rollout, fleet: Fleet, planned: int | None) -> Rollout:
-    """Done when nothing of an old release is left, drained ones included: they answer what they have accepted.
+    """Return the finished roll-out if no instance of an old release is left and, if any is planned, a new one serves.
 
-    And not before the new one has served, where any is to serve.
+    Draining instances are still there, because they answer the requests that they have accepted.
     """
     if any(map(rollout.is_old, _all(fleet))):
         return rollout

@@ -1,9 +1,9 @@
-"""What the cloud will stop, end or restart by itself, and has said so days ahead: it leaves in time.
+"""Scheduled events: instances that the cloud will stop, end or restart, as announced days ahead, leave in time.
 
-Pure. Nothing is done until an event is near, for the plan ends most instances before. Then it is as with one that may
-not be bought any more (`Fleet.leaving`): it counts no longer towards the plan, for which another one is launched,
-serves until all that is planned is ready, is drained, and ended. Its offer can be bought as before, and is no spot that
-was taken back.
+Pure. An event is ignored until it is near, because the plan ends most instances before. Then the instance leaves
+like one whose offer may not be bought any more (`Fleet.leaving`): it no longer counts toward the plan, so another one
+is launched; it serves until all planned instances are ready, and is then drained and terminated. Its offer can be
+bought as before, because the event is not a spot interruption.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from mark.domain.copying import replace
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
 
-# Six boots that fail, or an hour in which none of a type is to be had.
+# Enough for six failed boots, or for an hour in which a type is unavailable.
 LEAD_S = 3600.0
 
 
 def is_due(instance: Instance, now_s: float) -> bool:
-    """Is something that is scheduled for it near, or past and not told to be over? What is stopped loses nothing."""
+    """Return whether the instance has an event that is near, or past without being reported as over.
+
+    Events of stopped instances do not count, because they lose no requests.
+    """
     event = instance.event
     return event is not None and instance.phase is not Phase.STOPPED and event.at_s - now_s < LEAD_S
 
 
 def why_due(instance: Instance, now_s: float) -> str:
-    """What is near, in words; "" where nothing is."""
+    """Return the near event in words, or ""."""
     event = instance.event
     if event is None or not is_due(instance, now_s):
         return ""
@@ -32,9 +35,9 @@ def why_due(instance: Instance, now_s: float) -> str:
 
 
 def leaving_in_time(fleet: Fleet, now_s: float) -> Fleet:
-    """The fleet with what is due among those that leave.
+    """Return the fleet with the instances whose events are due among the leaving ones.
 
-    In the last two minutes it is one that is interrupted then: it is drained in any case.
+    In the last two minutes before its event an instance is marked as interrupted, so that it is drained in any case.
     """
     due = [i for i in fleet.instances if is_due(i, now_s)]
     if not due and not any(is_due(i, now_s) for i in fleet.leaving):

@@ -1,6 +1,6 @@
-"""One service of the manager: its controller and what belongs to it, reconciled once a window.
+"""One service of the manager: its controller, ports and view, reconciled once a window.
 
-What it shows is a view made at the end of a round; asking for it neither waits for a round nor disturbs one.
+The view is made at the end of a round, so reading it neither waits for a round nor disturbs one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from mark.planning.next_day import NextDay
 from mark.planning.planner import Policy
 from mark.planning.promise_cost import PromiseCost
 
-LAG_S = 1.0  # after its end a window has been counted
-NEWEST = 500  # decisions kept at hand
-_NEWER = 20  # of them asked for after a round: few have more
-# In the store: {"wish": BACK or AGAIN, "release": the one that it is about}.
+LAG_S = 1.0  # this time after its end a window has been counted
+NEWEST = 500  # decisions kept in memory
+_NEWER = 20  # decisions read after a round; few rounds make more
+# In the store: {"wish": BACK or AGAIN, "release": the release it concerns}.
 WISH, BACK, AGAIN = "rollout_wish", "back", "again"
 FAN = (0.05, 0.25, 0.5, 0.75, 0.95)
 _log = logging.getLogger("mark.control")
@@ -50,9 +50,8 @@ _log = logging.getLogger("mark.control")
 class RuntimePorts:
     """A service's controller and its ports, while this process leads. All times are by `clock`.
 
-    `unix_s` says when a time of the clock is on the wall; `policy` makes the service's policy at today's prices and
-    within other limits;
-    `close` ends whatever the ports have running.
+    `unix_s` converts a time of the clock to Unix time; `policy` makes the service's policy at today's prices and within
+    the given limits; `close` ends the threads and connections of the ports.
     """
 
     controller: Controller
@@ -64,14 +63,15 @@ class RuntimePorts:
     unix_s: Callable[[float], float]
     policy: Callable[[Limits], Policy]
     close: Callable[[], None]
-    prices: LivePrices | None = None  # None: those of the resolved service hold
+    prices: LivePrices | None = None  # None: use the prices of the resolved service
 
 
 class ServiceRuntime:
-    """`start` builds the parts from what store and cloud hold, and may fail; it is called whenever this process begins
-    to lead, so that a take-over is a restart. It is handed what its store has to be wrapped in.
+    """A service whose controller runs while this process leads.
 
-    `reconcile` is run by one thread at a time; everything else may be called from others.
+    `start` builds the parts from the state of store and cloud, and may fail. It is called whenever this process begins
+    to lead, so that a take-over is a restart, and gets the function that wraps its store. One thread at a time runs
+    `reconcile`; all other methods may be called from other threads.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ServiceRuntime:
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._limits = self._configured_limits
         self._changed_limits: Limits | None = None
-        # Of limits that it shares, for the next round, and whether it may keep what it has; and what is in force.
+        # Its share of common limits for the next round, and whether it may keep its instances; then the share in force.
         self._share: tuple[Limits, bool] | None = None
         self._applied: tuple[Limits, bool] | None = None
         self._holding: Holding | None = None  # at the end of the last round
@@ -96,31 +96,31 @@ class ServiceRuntime:
         self._fence: int | None = None
         self._parts: RuntimePorts | None = None
         self._again_unix_s = -math.inf
-        self._window = self._minute = -2  # before the first, which is -1 until LAG_S have passed
+        self._window = self._minute = -2  # before the first number, which is -1 until LAG_S have passed
         self._noted = False
         self._counted = RecentAnswers(0, 0)  # at the last full minute
         self._by_functions = 0
         self._conditions: tuple[str, ...] = ()
         self.late = ""  # set by the manager while a round takes too long
         self.turn = False  # set by the manager: the next round may learn
-        self.shares = False  # set by the manager: does it share limits, so that what it holds is asked for?
+        self.shares = False  # set by the manager: whether it shares limits, so that `shared` is needed
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
-        self._next_day: tuple[int, NextDay | None] = -1, None  # in which hour it was made, and what it is
-        self._promise_cost: tuple[ResolvedService, PromiseCost] | None = None  # made anew with the prices
-        self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # as it was shown last
+        self._next_day: tuple[int, NextDay | None] = -1, None  # the hour in which it was made, and the value
+        self._promise_cost: tuple[ResolvedService, PromiseCost] | None = None  # made again when prices change
+        self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # the last one and its view
         self._view = self._empty_view(0.0)
 
     @property
     def _configured_limits(self) -> Limits:
-        """Those of the service's file: they hold until others are in the store."""
+        """The limits of the service's file, which hold until the store has others."""
         return Limits(self._resolved.service.max_instances, self._resolved.service.max_usd_per_hour)
 
     # -- asked by others -----------------------------------------------------------------------------------------------
 
     def view(self) -> ServiceView:
-        """The view of the last round."""
+        """Return the view of the last round."""
         late = (self.late,) if self.late else ()
         view = self._view
         if not late and view.limits == self._limits and view.mode == self._mode():
@@ -128,7 +128,7 @@ class ServiceRuntime:
         return replace(view, mode=self._mode(), limits=self._limits, conditions=(*late, *view.conditions))
 
     def decisions(self, before_id: int | None, count: int) -> list[DecisionView]:
-        """Newest first. Raises StoreError for older ones that cannot be read."""
+        """Return decisions, newest first. Raises StoreError if older ones cannot be read."""
         newest, parts = self._decisions, self._parts
         found = [one for one in newest if before_id is None or one.id < before_id][:count]
         if len(found) == count or parts is None or not newest or newest[-1].id <= 1:
@@ -144,7 +144,7 @@ class ServiceRuntime:
         )
 
     def promise_cost(self) -> PromiseCost:
-        """What any load costs by RT_max, at today's prices."""
+        """Return the cost of any load for each RT_max, at today's prices."""
         resolved = self._resolved if self._repriced is None else self._repriced.resolved
         made = self._promise_cost
         if made is None or made[0] is not resolved:
@@ -152,11 +152,11 @@ class ServiceRuntime:
         return made[1]
 
     def pause(self, paused: bool) -> None:
-        """From the next round on."""
+        """Pause the service or let it act again, from the next round on."""
         self._paused, self._changed_pause = paused, True
 
     def set_limits(self, limits: Limits) -> None:
-        """From the next round on. Raises BadInput."""
+        """Set the limits, from the next round on. Raises BadInput."""
         if limits.max_instances < 1:
             raise BadInput("must be one or more", "max_instances", limits.max_instances)
         if not (math.isfinite(limits.max_usd_per_hour) and limits.max_usd_per_hour > 0.0):
@@ -164,17 +164,18 @@ class ServiceRuntime:
         self._limits = self._changed_limits = limits
 
     def share_limits(self, limits: Limits, *, keeps: bool) -> None:
-        """Its part of limits that it shares, from the next round on; no less than it has by then if it `keeps` that."""
+        """Set its share of common limits, from the next round on; if it `keeps` its instances, no less than it has."""
         self._share = limits, keeps
 
     def shared(self) -> Holding | None:
-        """What the limits are used for, as of the last round; None where that is not known, or they are to change."""
+        """Return the instances and dollars of the last round; None if they are unknown or the share is to change."""
         return self._holding if self._share is None else None
 
     def roll_back(self) -> None:
-        """The release before serves again, from the next round on.
+        """Return to the release before, from the next round on.
 
-        Raises BadInput where none is known, and where it is not what was deployed last that would be taken back.
+        Raises BadInput if that release is unknown, or if another release than the last deployed one would be taken
+        back.
         """
         parts = self._parts
         rollout = None if parts is None else parts.controller.state.rollout
@@ -187,14 +188,14 @@ class ServiceRuntime:
         self._rollout_wish = BACK
 
     def roll_out_again(self) -> None:
-        """What was deployed last is tried again, from the next round on, though it was stopped or taken back."""
+        """Try the last deployed release again from the next round on, although it was stopped or taken back."""
         self._rollout_wish = AGAIN
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
-        """Is it time for a round?"""
+        """Return whether it is time for a round."""
         parts = self._parts
         if parts is None:
-            # Also where the wall clock was set back meanwhile.
+            # The lower bound ends the wait if the wall clock was set back.
             waits = self._again_unix_s - START.first_s <= now_unix_s < self._again_unix_s
             return fence is not None and not waits
         return fence != self._fence or self._window_of(parts) > self._window
@@ -202,7 +203,7 @@ class ServiceRuntime:
     # -- reconciled ---------------------------------------------------------------------------------------------------
 
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
-        """One round, whatever happens in it; `fence` is the number of the lease held, None: another one leads."""
+        """Run one round and raise nothing; `fence` is the lease's number, None while another process leads."""
         conditions: list[str] = []
         if fence != self._fence:
             self.stop()
@@ -218,10 +219,10 @@ class ServiceRuntime:
         self._tell(tuple(conditions))
 
     def stop(self) -> None:
-        """Let go of everything; the next round begins anew."""
+        """Close the parts; the next round starts them again."""
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
-            # What is not in the store by now is void: the next leader may be asked for something else.
+            # Drop changes that are not stored yet, because the next leader may get other ones.
             self._changed_pause, self._changed_limits, self._share, self._holding = False, None, None, None
             parts.close()
 
@@ -247,7 +248,7 @@ class ServiceRuntime:
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
             self._ledger.observe(parts.clock.now_s(), fleet, parts.changes.ran())
             if parts.prices is None:
-                # The leader before may have had other prices.
+                # The previous leader may have had other prices.
                 self._ledger.reprice(self._resolved, {}, parts.clock.now_s())
             if parts.controller.last_plan is None and not fleet.live() and not self._paused:
                 parts.controller.begin()
@@ -287,7 +288,7 @@ class ServiceRuntime:
         self._prices |= {offer.name: offer.usd_per_hour for offer in new.resolved.offers}
         self._ledger.reprice(new.resolved, new.since_s, parts.clock.now_s())
         parts.controller.use(parts.policy(self._limits))
-        self._repriced = new  # last: what failed is done again
+        self._repriced = new  # last, so that a failed change is repeated
 
     def _control(self, parts: RuntimePorts, full: bool) -> None:
         if (limits := self._changed_limits) is not None:
@@ -303,7 +304,7 @@ class ServiceRuntime:
                     max(self._limits.max_instances, held.instances),
                     max(self._limits.max_usd_per_hour, held.usd_per_hour),
                 )
-            parts.store.put("limits", self._limits)  # another leader begins with them
+            parts.store.put("limits", self._limits)  # the next leader begins with them
             parts.controller.use(parts.policy(self._limits))
             self._applied = share
         if self._changed_pause:
@@ -316,13 +317,13 @@ class ServiceRuntime:
                 parts.controller.watch()
             return
         if parts.controller.last_plan is None and not full:
-            return  # there is nothing to follow yet
+            return  # without a plan there is nothing to follow
         self._between(parts)
         if full:
             parts.controller.tick()
 
     def _between(self, parts: RuntimePorts) -> None:
-        """What is done once a window, also between full minutes."""
+        """Run the steps of every window, also between full minutes."""
         parts.controller.fast()
 
     def _hold(self, parts: RuntimePorts) -> None:
@@ -331,10 +332,10 @@ class ServiceRuntime:
             self._share = None
 
     def _wish(self, parts: RuntimePorts, full: bool) -> None:
-        """What was asked for by the API, or written into the store by `mark deploy`."""
+        """Carry out a roll-back or another try, requested by the API or stored by `mark deploy`."""
         wish, self._rollout_wish = self._rollout_wish, ""
         controller = parts.controller
-        # One for another release is for the controller that will be started with it, or comes too late.
+        # A wish for another release is for a controller that will be started with it, or comes too late.
         written = parts.store.get(WISH) if full and controller.release else None
         granted = written is not None and written.get("release") == controller.release
         if written is not None and granted:
@@ -346,7 +347,7 @@ class ServiceRuntime:
         if wish:
             controller.keep()
         if granted:
-            parts.store.put(WISH, None)  # last: what is lost before is wished for still
+            parts.store.put(WISH, None)  # last, so that a failure before this line keeps the wish
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
         now_s, fleet = parts.clock.now_s(), parts.cloud.fleet()
@@ -370,7 +371,7 @@ class ServiceRuntime:
             self._history.add(minute - 1, row)
             self._rows = self._history.rows()
             self._counted, self._by_functions = answers, overflow.requests
-            self._minute = minute  # now: where what follows fails, the next round must not write this row again
+            self._minute = minute  # here, so that the next round does not write this row again if the code below fails
         if self._noted:
             self._decisions = self._with_newer(parts)
             self._noted = False
@@ -404,7 +405,7 @@ class ServiceRuntime:
         )
 
     def _coming_day(self, minute: int) -> NextDay | None:
-        """Made anew once an hour."""
+        """Return the estimate of the next day, which is made once an hour."""
         hour = minute // 60
         if self._next_day[0] != hour:
             function = self._resolved.function
@@ -415,7 +416,7 @@ class ServiceRuntime:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
-        """Did it go well? What is wrong with one service must not be the others' condition."""
+        """Return whether the action succeeded; note its error, because other services must go on."""
         try:
             action()
         except LostLease as error:
@@ -430,12 +431,12 @@ class ServiceRuntime:
         return False
 
     def _unforeseen(self, error: Exception) -> str:
-        """Log an error that no round should end in, and word it for the service's view."""
+        """Log an unexpected error and word it for the service's view."""
         _log.exception("a fault of ours", extra={"service": self.service})
         return f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
     def _tell(self, conditions: tuple[str, ...]) -> None:
-        """Troubles into the view, and into the log when they change."""
+        """Show the conditions in the view, and log them when they change."""
         if self._view.conditions != conditions:
             self._view = replace(self._view, conditions=conditions)
         for condition in conditions:
@@ -472,7 +473,7 @@ class ServiceRuntime:
         ]
 
     def _with_newer(self, parts: RuntimePorts) -> list[DecisionView]:
-        """What is at hand with what was written since: lines of the journal do not change."""
+        """Return the known decisions with those written since, because lines of the journal do not change."""
         known = self._decisions[0].id if self._decisions else 0
         lines = parts.store.recorded(None, _NEWER)
         if len(lines) == _NEWER and lines[-1].id > known + 1:
@@ -486,7 +487,7 @@ class ServiceRuntime:
         return {name: self._prices[name] for name in sorted(names) if name in self._prices}
 
     def _shown_forecast(self, parts: RuntimePorts) -> ForecastView | None:
-        """Made anew when another forecast is believed: most rounds believe the last one."""
+        """Return the view of the forecast, made only for a new forecast, because most rounds keep the last one."""
         believed = parts.controller.believed
         if believed is not self._forecast[0]:
             self._forecast = believed, _forecast_view(believed, parts.unix_s)
@@ -515,7 +516,7 @@ class ServiceRuntime:
 
 
 class _Noting:
-    """A store that also logs every decision, and says that there was one. A dry run's were not carried out."""
+    """A store that also logs every decision and reports that there was one. A dry run's are marked as not done."""
 
     def __init__(self, store: Store, service: str, dry_run: bool, note: Callable[[], None]) -> None:
         self._store, self._service, self._dry_run, self._note = store, service, dry_run, note

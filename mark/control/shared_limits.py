@@ -1,8 +1,8 @@
-"""What services that share limits may each have: stages of a pipeline, whose instances and dollars are one budget.
+"""Divide limits among services that share them: stages of a pipeline, whose instances and dollars are one budget.
 
-Each keeps what it has; half of the room is for all alike, half in proportion to what they have. The sum never exceeds
-the whole, also while what is decided here is not yet in force everywhere: what one is to have more of, another has
-given up before.
+Each service keeps its instances. Half of the free room is divided equally, half in proportion to the services'
+instances and dollars. The sum never exceeds the whole, even while new limits are not in force everywhere, because a
+service gets more only after another one has given it up.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
 from mark.domain.service import ResolvedService
 
-# Of what a service holds: with less room than that, limits are divided anew.
+# Limits are divided again if a service's room is less than this share of its present instances or dollars.
 _TIGHT = 0.25
 _ROUNDING = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a service has now, and what it may have: limits that are in force."""
+    """The instances and dollars of a service now, and its limits in force."""
 
     instances: int
     usd_per_hour: float
@@ -32,21 +32,22 @@ class Holding:
 
 
 def pipeline_limits(pipeline: PipelineConfig) -> Limits:
-    """Of all its stages together."""
+    """Return the limits of all stages of the pipeline together."""
     return Limits(pipeline.fleet.max_instances, pipeline.fleet.max_usd_per_hour)
 
 
 def limited(resolved: ResolvedService, limits: Limits) -> ResolvedService:
-    """The same service with these limits."""
+    """Return the service with these limits."""
     service = replace(resolved.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
     return replace(resolved, service=service)
 
 
 def next_limits(whole: Limits, holdings: Sequence[Holding]) -> list[Limits]:
-    """What each is to have from now on; what they have, while all have room for a quarter more than they hold.
+    """Return the next limits of each service; the present ones while all have room for a quarter more.
 
-    Called again once these are in force, it raises what it could not raise before. Limits below what a service holds
-    are raised to that where there is room, and lowered only as far.
+    Call this again after the limits are in force, because it then raises those that it could not raise before. Limits
+    below the present instances and dollars of a service are raised to these if there is room, and limits are lowered
+    only to these.
     """
     if len(holdings) < 2:
         return [whole] * len(holdings)
@@ -68,18 +69,18 @@ def next_limits(whole: Limits, holdings: Sequence[Holding]) -> list[Limits]:
 
 
 def fits(whole: Limits, holdings: Sequence[Holding]) -> bool:
-    """Is what they hold within the whole? Else it was lowered, or prices rose, and they have to give up some."""
+    """Return whether the services fit in the whole. If it was lowered or prices rose, they may not."""
     instances = sum(one.instances for one in holdings)
     usd_per_hour = sum(one.usd_per_hour for one in holdings)
     return instances <= max(whole.max_instances, len(holdings)) and usd_per_hour <= whole.max_usd_per_hour * _ROUNDING
 
 
 def _next(held: FloatArray, now: FloatArray, whole: float, *, whole_numbers: bool = False) -> FloatArray:
-    """Of one quantity: lowered at once, raised by what is in no limit."""
+    """Return the next limits of one quantity: lowered immediately, but raised only by the free part of the whole."""
     alike = np.full(len(held), 1.0 / len(held))
     share = held / held.sum() if held.sum() > 0.0 else alike
     room = whole - held.sum()
-    # Where they hold more than the whole, which was lowered then, each gives up its part.
+    # If the services hold more than the whole, because it was lowered, each gives up its part.
     wanted = held + room * (share if room < 0.0 else (share + alike) / 2.0)
     if whole_numbers:
         wanted = np.maximum(1.0, np.floor(wanted + 1e-9))

@@ -1,4 +1,4 @@
-"""What one decision is made from: everything that was observed for it, as a frozen value."""
+"""The input of one decision: all observations for it, as a frozen value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mark.domain.load import Forecast
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a command; for a launch, of one attempt with one offer.
+    """The outcome of a command; for a launch, of one attempt with one offer.
 
-    `text` is the line of the journal. `refused`: there was less than was asked for, and `put_off` are the offers of
-    which none is to be had for a while. `whole_release`: nothing else of its release could be launched either, `gone`
-    because what that boots from is not there.
-    `started` are the numbers of launched instances, and `planned` is the offer that they count for.
+    `text` is the line of the journal. `refused`: the market had fewer instances than requested, and `put_off` are the
+    offers that are unavailable for a while. `whole_release`: launches of its release are refused for every offer, with
+    `gone` because a part that it boots from is missing. `started` are the numbers of launched instances, and `planned`
+    is the offer that they count for.
     """
 
     command: Command
@@ -41,14 +41,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`fleet`, `outcomes` and `unsure` are of this decision, everything else is of its round.
+    """The observations for one decision: `fleet`, `outcomes` and `unsure` are read for it, all others once per round.
 
-    The forecast is an input: models are heavy and keep a state of their own, so forecasting is done by the shell that
-    builds the snapshot. `gap`: nothing was observed. `outcomes` are those of the commands decided last in this round.
-    `wanted_release` is to serve, "" where releases have no names; `releases` counts what each answered, by offer.
-    `unsure` and `unsure_standbys` count instances by planned offer whose launch has an unknown outcome. `agenda` is
-    that of a round that begins; else what is left of it is in the state. `coming` is what a stage of a pipeline will
-    get where that is more than what arrives; `last_minute_rps` has it already.
+    The forecast is an input, because models are heavy and keep a state, so the caller that builds the snapshot makes
+    it. `gap`: observations of the load are missing. `outcomes` are those of the last commands of this round.
+    `wanted_release` is to serve, "" for one without a name; `releases` has each release's counts by offer. `unsure` and
+    `unsure_standbys` count the instances of launches with an unknown outcome, by planned offer. `agenda` is set at the
+    beginning of a round; later the rest of it is in the state. `coming` are the calls that a stage of a pipeline will
+    get, if they exceed the arrivals; `last_minute_rps` includes them.
     """
 
     now_s: float

@@ -1,6 +1,6 @@
 """The controller's state: one frozen value, which `decide` takes and returns and the store keeps.
 
-What an outcome teaches is fed into it by `learn`, a pure function, so that a refusal is an input of the next decision.
+The pure function `learn` updates it by an outcome, so that a refusal is an input of the next decision.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mark.planning.market.spot import Belief
 
 @dataclass(frozen=True, slots=True)
 class Replanning:
-    """A plan that is asked for between ticks, at most `left` more times; without `shrink` it may end nothing."""
+    """A request for a new plan between ticks, at most `left` more times; without `shrink` it ends no instances."""
 
     reason: str
     rps: float | None
@@ -43,41 +43,41 @@ class Replanning:
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """All that a controller remembers between two decisions. Times are control seconds."""
+    """The controller's memory between two decisions. Times are control seconds."""
 
     plan: Plan | None = None
-    memory: Any = None  # of the planner
+    memory: Any = None  # the planner's
     window: Window | None = None  # answers in the SLO's window
     monitor: MonitorState = field(default_factory=MonitorState)
     beliefs: dict[str, Belief] = field(default_factory=dict)  # about the market, by offer
-    # Number of an instance bought instead of a planned offer that could not be had -> that offer.
+    # Number of an instance bought instead of a planned offer that was unavailable -> that offer.
     stands_for: dict[int, str] = field(default_factory=dict)
-    # Offer of which the cloud did not start a stopped instance -> when it may be asked for one again.
+    # Offer of a stopped instance that the cloud did not start -> when to retry one of that offer.
     not_resumed: dict[str, float] = field(default_factory=dict)
-    unfit: tuple[int, ...] = ()  # numbers of instances that are not to be stopped: terminated when they are drained
+    unfit: tuple[int, ...] = ()  # numbers of instances to terminate, not stop, after their drain
     notices: tuple[Notice, ...] = ()  # not answered yet
-    counted_notices: int = 0  # of them, the first ones, which the beliefs know of
+    counted_notices: int = 0  # how many of the first notices the beliefs include
     surprised_s: float = -math.inf  # when more arrived than the plan was made for
     gave_up_s: tuple[float, ...] = ()  # when silent instances were drained
     answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
     boots: dict[str, Boots] = field(default_factory=dict)  # by offer
     boots_seen_s: float = -math.inf
-    ended_at_launch: tuple[int, ...] = ()  # numbers of instances of which that is known
-    held: dict[str, HeldRelease] = field(default_factory=dict)  # by release, "" where releases have no names
-    rollout: Rollout | None = None  # of the newest release; None: releases have no names
-    switched: str = ""  # the release that functions answer with while no instance is ready; "": that is not known
-    switch_at_s: float = -math.inf  # not to be asked for before that
-    leaving: bool = False  # is any instance to leave later without a change of the fleet?
-    believed: Forecast | None = None  # by the last plan
+    ended_at_launch: tuple[int, ...] = ()  # numbers of instances whose late refusal is known
+    held: dict[str, HeldRelease] = field(default_factory=dict)  # by release, "" for one without a name
+    rollout: Rollout | None = None  # of the newest release; None for releases without names
+    switched: str = ""  # the release that functions use while no instance is ready; "": not known
+    switch_at_s: float = -math.inf  # a switch may be requested again from then on
+    leaving: bool = False  # whether an instance is to leave later without a change of the fleet
+    believed: Forecast | None = None  # the forecast of the last plan
     believed_s: float = -math.inf
     seen: Fleet | None = None  # the fleet in which upkeep found nothing to do
-    agenda: tuple[AgendaItem, ...] = ()  # what is left of the current round's
-    deferred: tuple[Command, ...] = ()  # to be done once the market sold what was asked for
+    agenda: tuple[AgendaItem, ...] = ()  # the rest of the current round's
+    deferred: tuple[Command, ...] = ()  # to carry out after the launches succeeded
     replanning: Replanning | None = None
     rescue: Rescue | None = None
 
 
-# Not stored: a new process observes them again, and the paths of a forecast would fill an item of the store.
+# Not stored, because a new process observes them again and a forecast's paths would fill an item of the store.
 _OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning", "rescue")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
 _durable_of = attrgetter(*_DURABLE)
@@ -85,17 +85,20 @@ _FORGOTTEN: dict[str, Any] = {name: getattr(ControllerState(), name) for name in
 
 
 def durable(state: ControllerState) -> ControllerState:
-    """What a later process can use of the state."""
+    """Return the part of the state that a later process can use."""
     return replace(state, **_FORGOTTEN)
 
 
 def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
-    """Does `stored` hold the durable part of the state? Compared by identity: a planner's memory may hold arrays."""
+    """Return whether `stored` holds the durable part of the state.
+
+    Values are compared by identity, because a planner's memory may hold arrays.
+    """
     return stored is not None and all(map(is_, _durable_of(state), _durable_of(stored)))
 
 
 def of_offers(state: ControllerState, offers: Collection[str]) -> ControllerState:
-    """As far as it is about these: a plan that names another one is void, and the next tick makes a new one."""
+    """Return the state without other offers: a plan that names one is dropped, and the next tick makes a new one."""
     plan = state.plan
     named = () if plan is None else (*plan.targets, *plan.standbys)
     if any(target.offer not in offers for target in named):
@@ -106,7 +109,10 @@ def of_offers(state: ControllerState, offers: Collection[str]) -> ControllerStat
 
 
 def not_ahead(state: ControllerState, now_s: float) -> ControllerState:
-    """As another process kept it: by a clock that was ahead, it would wait for as much longer."""
+    """Return the state of another process without times in the future, which would prolong waits.
+
+    The other process's clock may have been ahead.
+    """
     monitor, rollout, answered_s = state.monitor, state.rollout, state.answered_since_s
     if monitor.launched_s is not None:
         monitor = replace(monitor, launched_s=min(monitor.launched_s, now_s))
@@ -127,7 +133,7 @@ def not_ahead(state: ControllerState, now_s: float) -> ControllerState:
 
 
 def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> ControllerState:
-    """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
+    """Return the state at the beginning of a round; the rest of an unfinished round is dropped and decided again."""
     if not notices and not state.agenda and not state.deferred and state.replanning is None:
         return state
     return replace(
@@ -136,12 +142,12 @@ def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> Controll
 
 
 def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:
-    """What a launch or a resume says about the market, what instances stand for, and which are ended by us."""
+    """Return the state after an outcome: beliefs about the market, stand-ins, releases, and ended instances."""
     if isinstance(outcome.command, Resume):
         return _resumed(state, outcome.command, now_s, refused=outcome.refused)
     if isinstance(outcome.command, Stop) and not outcome.done:
         return unfit(state, outcome.command.number)
-    if isinstance(outcome.command, Drain | Terminate):  # also where its answer is lost: what still boots is seen again
+    if isinstance(outcome.command, Drain | Terminate):  # even without an answer: one that still boots is seen again
         boots = ended(state.boots, outcome.command.offer, outcome.command.number)
         rollout = releases.ended(state.rollout, outcome.command.number)
         if boots == state.boots and rollout is state.rollout:
@@ -161,7 +167,7 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
     offer = outcome.command.offer
     known = belief(state, offer, now_s)
     if outcome.refused:
-        # What could have been taken instead was not to be had either.
+        # The alternatives were unavailable too.
         put_off = dict.fromkeys((*_put_off(state, outcome, offer, now_s), *outcome.command.alternatives))
         refused = {name: belief(state, name, now_s).refused(now_s) for name in put_off}
         state = replace(state, beliefs={**state.beliefs, **refused})
@@ -171,9 +177,10 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
 
 
 def _put_off(state: ControllerState, outcome: Outcome, offer: str, now_s: float) -> tuple[str, ...]:
-    """The offers that a refusal puts off: its own, and those in its scope once another of them was refused as well.
+    """Return the offers that a refusal puts off: its own and, if another one in its scope was refused too, all of them.
 
-    The first may stand alone: a policy of the account may forbid one type, a quota may have room for a smaller one.
+    A first refusal may concern one offer only, because a policy of the account may forbid one type, or a quota may have
+    room for a smaller one.
     """
     own, *others = outcome.put_off or (offer,)
     again = any(known.refusals and now_s < known.until_s for name in others if (known := state.beliefs.get(name)))
@@ -181,13 +188,15 @@ def _put_off(state: ControllerState, outcome: Outcome, offer: str, now_s: float)
 
 
 def unfit(state: ControllerState, *numbers: int) -> ControllerState:
-    """These are terminated once they are drained, and not stopped."""
+    """Return the state in which these instances are terminated, not stopped, after their drain."""
     return replace(state, unfit=tuple(sorted({*state.unfit, *numbers})))
 
 
 def _resumed(state: ControllerState, command: Resume, now_s: float, *, refused: bool) -> ControllerState:
-    """It counts as what it is, whatever it stood for before its stop. One refused puts off its offer: what is launched
-    may be in another zone, where there is capacity."""
+    """Return the state after a resume: the instance counts for its own offer, even if it stood in for another before.
+
+    A refused resume delays others of its offer, because a launch may be in another zone, where there is capacity.
+    """
     if command.number in state.stands_for:
         state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n != command.number})
     not_resumed = {offer: until_s for offer, until_s in state.not_resumed.items() if until_s > now_s}
@@ -197,7 +206,7 @@ def _resumed(state: ControllerState, command: Resume, now_s: float, *, refused: 
 
 
 def stand_in(state: ControllerState, outcome: Outcome) -> ControllerState:
-    """With what was started for another offer."""
+    """Return the state with the instances that were started for another offer."""
     command = outcome.command
     if not isinstance(command, Launch) or command.standby or not outcome.started:
         return state
@@ -211,16 +220,16 @@ def belief(state: ControllerState, offer: str, now_s: float) -> Belief:
 
 
 def counts_toward_target(instance: Instance) -> bool:
-    """Does it serve or will it, is it not about to be interrupted or unhealthy, and is it no standby?"""
+    """Return whether the instance serves or boots, is not marked as interrupted or unhealthy, and is not a standby."""
     return (
         instance.phase in (Phase.PENDING, Phase.READY) and instance.interruption_at_s is None and not instance.standby
     )
 
 
 def counted_as(stands_for: Mapping[int, str], fleet: Fleet, planned: Mapping[str, int]) -> dict[int, str]:
-    """Number -> the planned offer that an instance counts for.
+    """Return the planned offer that each instance counts for, by number.
 
-    A stand-in counts for what it stands in for, unless the plan asks for more of its own offer than there is.
+    A stand-in counts for the offer it replaces, unless the plan wants more of its own offer than there are.
     """
     counting = [i for i in fleet.instances if counts_toward_target(i)]
     own = Counter(i.offer for i in counting if i.number not in stands_for)

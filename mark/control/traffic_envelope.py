@@ -1,7 +1,7 @@
-"""The envelope: does more arrive, over the last seconds, than was planned for? Then planning need not wait.
+"""The traffic envelope: detect that more arrives in the last seconds than planned, so that a new plan need not wait.
 
-Arrivals are counted over windows of 10, 20 and 40 s, as a traffic envelope does (InferLine 2020, section 5), and
-compared with what was planned for.
+Arrivals are counted over windows of 10, 20 and 40 s, as in InferLine (2020, section 5), and compared with the planned
+rate.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import math
 from mark.control.ports import WINDOW_S
 from mark.domain.arrays import FloatArray
 
-_LENGTHS = (2, 4, 8)  # windows
-_DEVIATIONS = 5.0  # of a Poisson count: real traffic is a little more unsteady than that
+_LENGTHS = (2, 4, 8)  # in windows
+_DEVIATIONS = 5.0  # standard deviations of a Poisson count; many, because real traffic varies a little more
 
 
 def surprise_rps(recent_rps: FloatArray, expected_rps: float) -> float | None:
-    """The rate that is seen, when it is above `expected_rps` beyond chance; None when it is not.
+    """Return the observed rate if it exceeds `expected_rps` beyond chance, else None.
 
-    `recent_rps` are the rates of the last 5 s windows, the newest last, NaN where nothing was observed. The shortest
-    window that is surprising says how much it is: the longer ones began before it.
+    `recent_rps` are the rates of the last 5 s windows, newest last; NaN without observations. The rate is that of the
+    shortest surprising window, because the longer ones began before the surge.
     """
     for length in _LENGTHS:
         window = recent_rps[-length:]
@@ -27,7 +27,7 @@ def surprise_rps(recent_rps: FloatArray, expected_rps: float) -> float | None:
             continue
         expected = expected_rps * length * WINDOW_S
         counted = float(window.sum()) * WINDOW_S
-        # False for NaN: of what is missing nothing is said.
+        # The comparison is false for NaN, so a window with missing observations never surprises.
         if counted > expected + _DEVIATIONS * math.sqrt(expected + 1.0):
             return counted / (length * WINDOW_S)
     return None

@@ -1,6 +1,6 @@
-"""What the control room shows of a service: snapshots for the control API, the live page and the testbed's status.
+"""Views of a service for the control room: snapshots for the control API, the live page and the testbed's status.
 
-Times are Unix seconds (`_unix_s`), so that a reader needs no origin; rates requests/s, money dollars.
+Times are Unix seconds (`_unix_s`), so that a reader needs no origin; rates are requests/s, money is dollars.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNKNOWN = PriceList()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a service may have at most; may be changed while it runs."""
+    """The limits of a service, which may be changed while it runs."""
 
     max_instances: int
     max_usd_per_hour: float
@@ -27,28 +27,28 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SloView:
-    """How the promise was kept since the controller first saw the service; None while nothing was answered."""
+    """How the SLO was kept since the controller first saw the service; values are None before the first answer."""
 
     rt_max_ms: float
     target: float
     attainment: float | None  # over all requests
-    recent: float | None  # over the last 1,000 or so
-    error_budget_left: float | None  # 1: no miss in the SLO's window; 0: all it allows; below: broken
-    recent_ms: float | None = None  # mean latency of the last 1,000 or so that were answered, from arrival there
-    recent_p50_ms: float | None = None  # of the same
+    recent: float | None  # over about the last 1,000 requests
+    error_budget_left: float | None  # 1: no miss in the SLO's window; 0: all allowed misses used; below: broken
+    recent_ms: float | None = None  # mean latency of about the last 1,000 answered requests, from their arrival
+    recent_p50_ms: float | None = None  # over the same requests
     recent_p99_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """Which release serves, and how far a new one is."""
+    """The release that serves, and the progress of a new one."""
 
-    wanted: str  # what was deployed last
-    release: str  # what is launched
+    wanted: str  # the release deployed last
+    release: str  # the release of planned launches
     stage: str  # "done", "canary", "rolling", or "stopped": the wanted one was taken back
-    before: str  # what a roll-back returns to; "" where nothing is known of that
-    reason: str  # why one was taken back
-    instances: dict[str, int]  # that boot, serve or finish, by release
+    before: str  # the release of a roll-back; "" if unknown
+    reason: str  # why a release was taken back
+    instances: dict[str, int]  # booting, serving and draining ones, by release
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +69,24 @@ class ServiceView:
     service: str
     mode: str  # "acting", "dry-run", "paused" or "standing by" (another controller leads)
     at_unix_s: float
-    at_s: float  # the same moment by the service's clock, which the times in `instances` and `plan` are of
+    at_s: float  # the same moment by the service's clock, which `instances` and `plan` use
     rps: float | None
-    capacity_rps: float  # of what is ready
-    usd_per_hour: float  # of what runs
+    capacity_rps: float  # of ready instances
+    usd_per_hour: float  # of running instances
     instances: tuple[Instance, ...]
-    prices: dict[str, float]  # $/h of one instance now, by offer: of every offer in `instances` and in `plan`
+    prices: dict[str, float]  # $/h of one instance now, for every offer in `instances` and in `plan`
     plan: Plan | None
     forecast: ForecastView | None
     slo: SloView
     bill: Bill  # since the controller first saw the service
     requests: int
     limits: Limits
-    conditions: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
-    rollout: RolloutView | None = None  # None: releases have no names
-    price_list: PriceList = _UNKNOWN  # what one more request and one more miss cost
-    promise: PromiseEstimate | None = None  # what RT_max and others cost at the load of now; None: no load is known
-    next_day: NextDay | None = None  # by the last 24 hours; None until there are as many
-    time_scale: float = 1.0  # seconds of the service's clock in one on the wall; others than 1 on a testbed only
+    conditions: tuple[str, ...]  # the present troubles, in plain sentences; empty when all is well
+    rollout: RolloutView | None = None  # None for releases without names
+    price_list: PriceList = _UNKNOWN  # the cost of one more request and of one more miss
+    promise: PromiseEstimate | None = None  # the cost of RT_max and others at the present load; None if it is unknown
+    next_day: NextDay | None = None  # from the last 24 hours; None before 24 hours have passed
+    time_scale: float = 1.0  # seconds of the service's clock per second of wall time; differs from 1 on a testbed only
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class DecisionView:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """The past in equal steps, oldest first; None where nothing was seen. All tuples are equally long."""
+    """The past in equal steps, oldest first; None without observations. All tuples are equally long."""
 
     start_unix_s: float
     step_s: float
@@ -119,18 +119,18 @@ class HistoryView:
 
 @dataclass(frozen=True, slots=True)
 class QueriesView:
-    """Whole queries of a pipeline, as its conductors count them; None where nothing was counted."""
+    """Whole queries of a pipeline, as its conductors count them; values are None without counts."""
 
     per_s: float | None  # queries/s of the last minute, answered or refused
-    recent: float | None  # share in time of the last 1,000 or so
-    recent_ms: float | None  # mean latency of those of them that were answered, from arrival at a conductor
-    recent_p50_ms: float | None  # of the same
+    recent: float | None  # share in time of about the last 1,000
+    recent_ms: float | None  # mean latency of the answered ones among these, from arrival at a conductor
+    recent_p50_ms: float | None  # over the same queries
     recent_p99_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueriesHistory:
-    """The same in equal steps, oldest first; None where no conductor was heard. All tuples are equally long."""
+    """Whole queries in equal steps, oldest first; None without a conductor. All tuples are equally long."""
 
     start_unix_s: float
     step_s: float

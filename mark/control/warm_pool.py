@@ -1,9 +1,9 @@
 """The warm pool: instances that served, were drained and are kept stopped, to start again in a fraction of a boot.
 
-A stopped instance costs its disk. What is launched while some of its offer are stopped is resumed instead; what is
-drained is stopped while there is room, and else takes the place of another offer's that was not needed for longest. So
-the pool fills by itself with what the service uses. Of instances on demand only: EC2 does not stop spot that an instant
-fleet launched, and what a burstable has left of its credits ends with its stop.
+A stopped instance costs only its disk. A launch of an offer with stopped instances becomes a resume. A drained instance
+is stopped while the pool has room; otherwise it replaces the instance of another offer that has been stopped longest.
+So the pool fills with the offers that the service uses. It holds on-demand instances only, because EC2 cannot stop spot
+instances of an instant fleet, and a burstable loses its credits when it is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mark.domain.service import ResolvedService
 
 
 class WarmPool:
-    """Pure: commands in, commands out, for a pool of at most `most` instances of these offers."""
+    """Pure: turns commands into commands, for a pool of at most `resolved.service.warm_pool` instances."""
 
     def __init__(self, resolved: ResolvedService) -> None:
         self._offers = {offer.name: offer for offer in resolved.offers}
@@ -31,7 +31,10 @@ class WarmPool:
         self._most = resolved.service.warm_pool
 
     def begun(self, plan: Plan, otherwise: Offer | None) -> Target | None:
-        """What a pool holds that has been filled before: of the offer with most of the plan's capacity on demand."""
+        """Return the content of a full pool: instances of the offer with most of the plan's on-demand capacity.
+
+        For a plan without on-demand instances use the offer `otherwise`. None for a pool of size zero.
+        """
         on_demand = [t for t in plan.targets if t.count > 0 and is_kept(self._offers[t.offer])]
         largest = max(on_demand, key=lambda t: (t.count * self._capacity_rps[t.offer], t.offer), default=None)
         name = largest.offer if largest is not None else "" if otherwise is None else otherwise.name
@@ -42,9 +45,9 @@ class WarmPool:
     def resumed_first(
         self, commands: Sequence[Command], fleet: Fleet, put_off_s: Mapping[str, float], now_s: float
     ) -> tuple[Command, ...]:
-        """The commands with launches of what is in the pool as resumes, of the last stopped first: others grow old.
+        """Return the commands with launches replaced by resumes from the pool, the last stopped instance first.
 
-        Launches of a certain release, or to count for another offer, stay launches.
+        The others grow old. Launches of a certain release, or that count for another offer, stay launches.
         """
         launched = {c.offer for c in commands if isinstance(c, Launch) and not (c.standby or c.release or c.planned)}
         stopped: dict[str, list[Instance]] = defaultdict(list)
@@ -70,9 +73,10 @@ class WarmPool:
         return tuple(result)
 
     def drained(self, fleet: Fleet, unfit: Collection[int]) -> list[Command]:
-        """Stops or ends of what is drained, and the ends of what it displaces. Their price was given back before.
+        """Return stops or ends of drained instances, and ends of the instances that they displace in the pool.
 
-        `unfit` are numbers of what is not to be stopped: it was sick, or the cloud would not.
+        The commands save no money, because the drain has counted the saving. `unfit` are numbers of instances that must
+        not be stopped, because they were unhealthy or the cloud refused.
         """
         leaving = [i for i in fleet.instances if i.phase is Phase.DRAINING and i.idle]
         pool = sorted(fleet.pooled(), key=_age)
@@ -106,10 +110,10 @@ class WarmPool:
 
 
 def _age(i: Instance) -> tuple[float, int]:
-    """The longest stopped first."""
+    """Return the sort key that puts the longest stopped instance first."""
     return i.stopped_s or 0.0, i.number
 
 
 def is_kept(offer: Offer) -> bool:
-    """May an instance of it be stopped to be resumed?"""
+    """Return whether an instance of the offer may be stopped and resumed."""
     return offer.market is Market.ON_DEMAND

@@ -1,1 +1,1 @@
-"""Where the programs are put together: server, gateway, controller, testbed. Command line and SDK only pass options."""
+"""Put the programs together: server, gateway, controller, testbed. Command line and SDK only pass options."""

@@ -1,4 +1,4 @@
-"""A gateway from options: replicas, policy, overflow, address."""
+"""Run a gateway from options: replicas, policy, overflow, address."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LONGEST_BACKOFF_S = 30.0  # unless the first one is longer
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions(ListenOptions, OverflowOptions):
-    """What `mark gateway` takes; docs/cli.md says what it means. `replicas` holds URLs with their weights.
+    """The options of `mark gateway`; docs/cli.md explains them. `replicas` holds URLs with their weights.
 
-    `function_model` is the model that the function has, as clients name it; `function_stage` is said instead of a stage
-    of a pipeline, as its conductor names it. `slo_ms` is what clients are promised: later answers count as late.
-    `profile` is one of AWS's configuration.
+    `function_model` is the function's model, as clients name it; for a stage of a pipeline, give `function_stage`
+    instead, as the conductor names it. Answers after `slo_ms` count as late. `profile` is a profile of AWS's
+    configuration.
     """
 
     replicas: Sequence[tuple[str, float]] = ()

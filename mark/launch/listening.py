@@ -1,4 +1,4 @@
-"""Where a program listens, which clients it admits, and which function takes its overflow: options to parts."""
+"""Make parts from options: a program's address, the clients it admits, and the function for its overflow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mark.serving.overflow.http_functions import HttpFunctions
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions:
-    """Address, keys, certificates, and where readiness is announced. Port 0 is any free one.
+    """Address, keys, certificates, and where readiness is announced. Port 0 means any free port.
 
-    `keys_parameter` names a parameter of AWS Systems Manager: where the keys in the file `keys` come from.
+    `keys_parameter` names the parameter of AWS Systems Manager from which the file `keys` gets its keys.
     """
 
     host: str = "127.0.0.1"
@@ -36,9 +36,9 @@ class ListenOptions:
     ready_file: Path | None = None
 
     def access(self) -> tuple[TlsFiles | None, Auth | None]:
-        """Certificates and keys, read and checked.
+        """Read and check the certificates and keys.
 
-        Raises BadInput for files that cannot be used, and for an address that others reach while no client is checked.
+        Raises BadInput for files that cannot be used, and for an address that others can reach without client checks.
         """
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadInput("a certificate and its key go together", "tls_cert and tls_key")
@@ -58,7 +58,7 @@ class ListenOptions:
         return tls, auth
 
     def key_poll(self, auth: Auth | None) -> KeyPoll | None:
-        """What keeps the keys as they are in the file, or in the parameter; None without keys. Raises BadInput."""
+        """Return the poll that updates the keys from the file or the parameter; None without keys. Raises BadInput."""
         if auth is None or self.keys is None:
             return None
         if self.keys_parameter is None:
@@ -66,7 +66,7 @@ class ListenOptions:
         return KeyPoll(auth, self.keys, adapter("key-parameter", "keys_parameter")(self.keys_parameter))
 
     def ready(self, port: int) -> str:
-        """Announce that the program listens on this port; its URL."""
+        """Announce that the program listens on this port, and return its URL."""
         scheme = "http" if self.tls_cert is None else "https"
         url = f"{scheme}://{self.host}:{port}"
         announce(Ready(url, port), self.ready_fd, self.ready_file)
@@ -75,19 +75,21 @@ class ListenOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class OverflowOptions:
-    """Which function takes what instances cannot: the name of a Lambda function, or the URL of another server."""
+    """The function for requests that instances cannot take: a Lambda function's name, or another server's URL."""
 
     function: str | None = None
     function_key: Path | None = None
 
     @property
     def at_url(self) -> bool:
-        """Another server, which has no bill."""
+        """Whether the function is another server, which does not bill."""
         return self.function is not None and self.function.startswith(("http://", "https://"))
 
     def client(self, profile: str | None = None) -> FunctionClient | None:
-        """None without a function. `profile` is one of AWS's configuration. Raises BadInput for one that cannot be
-        called."""
+        """Return a client of the function; None without one. Raises BadInput for a function that cannot be called.
+
+        `profile` is a profile of AWS's configuration.
+        """
         name, at_url = self.function, self.at_url
         if self.function_key is not None and not at_url:
             raise BadInput("is for a `function` at a URL; AWS's keys are those of its environment", "function_key")
@@ -102,7 +104,7 @@ class OverflowOptions:
 
 
 def key_from(path: Path) -> str:
-    """The key that a file holds, to be sent to others. Raises BadInput where it holds none, or more than one."""
+    """Return the single key in a file, to send to other servers. Raises BadInput for any other number of keys."""
     key = key_text(path).strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("holds one key, printable and without a space, and nothing else", str(path))
@@ -110,7 +112,7 @@ def key_from(path: Path) -> str:
 
 
 def trusting(path: Path) -> ssl.SSLContext:
-    """What trusts the authority whose certificates a file holds, PEM. Raises BadInput."""
+    """Return a context that trusts the authority whose PEM certificates a file holds. Raises BadInput."""
     try:
         return ssl.create_default_context(cafile=path)
     except OSError as error:

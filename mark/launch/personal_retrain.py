@@ -1,7 +1,7 @@
-"""Makes a new table of item vectors from what servers have learned, and promotes it in the registry if it is better.
+"""Make a new table of item vectors from the servers' observations, and promote it in the registry if it is better.
 
-The user's command makes the table, or a matrix factorisation does where there is none. Servers that start afterwards
-build every head again from the key's observations, so that a promotion and a roll-back lose nothing.
+The user's command makes the table; without a command a matrix factorisation does. Servers that start afterwards build
+every head again from its key's observations, so a promotion or a roll-back loses none of them.
 """
 
 from __future__ import annotations
@@ -29,24 +29,27 @@ from mark.serving.personal.left import observations_left
 from mark.studies.rating_file import TIME, RatingColumns
 
 ALIAS = "production"
-LEAST = 100  # observations; fewer prove nothing
-_FILE = "items.npz"  # of a version
+LEAST = 100  # observations; fewer are not enough to judge a table
+_FILE = "items.npz"  # in a version
 _STDERR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RetrainRequest:
-    """`log` None: the folder that the service file names. `held_out` is the share of observations that judge."""
+    """A request to retrain the table of a service; `held_out` is the share of observations that judge the new one.
+
+    Without `log` the folder of the service file is used.
+    """
 
     service: str
     log: Path | None = None
     held_out: float = 0.2
     registry: str | None = None
-    name: str | None = None  # of the table in the registry, where the service file names a file
+    name: str | None = None  # of the table in the registry, if the service file names a file
 
 
 def retrain(request: RetrainRequest, progress: Callable[[float], None] | None = None) -> Retrained:
-    """Make, judge, register and perhaps promote a table. Raises BadInput."""
+    """Make, judge and register a table, and promote it if it is better. Raises BadInput."""
     config = load_pipeline(request.service, heads_alone=True)
     settings, feedback = config.personal, config.feedback
     where = f"{config.source} [personal]"
@@ -91,7 +94,7 @@ def retrain(request: RetrainRequest, progress: Callable[[float], None] | None = 
 
 
 def _reference(request: RetrainRequest, config: PipelineConfig) -> tuple[str, str, bool]:
-    """Name and alias in the registry, and whether the service file has them. Raises BadInput."""
+    """Return name and alias in the registry, and whether the service file has them. Raises BadInput."""
     assert config.personal is not None, "the section is there"
     table = config.personal.table
     if not table.startswith(IN_REGISTRY):
@@ -106,7 +109,10 @@ def _reference(request: RetrainRequest, config: PipelineConfig) -> tuple[str, st
 
 
 def _registered(registry: Registry, name: str, alias: str, own: Path, is_served: bool) -> ModelVersion | None:
-    """The version that is served; None: it is a file, and the alias is new. Raises BadInput for an alias elsewhere."""
+    """Return the served version; None if a file is served and the alias is new.
+
+    Raises BadInput if the alias names another table than the served one.
+    """
     if not is_served and not (name in registry.names() and alias in registry.aliases(name)):
         return None
     found = registry.find(name, alias)
@@ -124,7 +130,7 @@ def _made(
     own: Path,
     path: Path,
 ) -> ItemTable:
-    """The new table, written to `path`. Raises BadInput where the command fails."""
+    """Make the new table and write it to `path`. Raises BadInput if the command fails."""
     if settings.retrain is None:
         if settings.loss == LOGISTIC:
             what = f"needs a command with loss {LOGISTIC!r}, because mark fits vectors by the squared loss only"
@@ -137,7 +143,7 @@ def _made(
     where, command = f"{config.source} [personal.retrain] command", settings.retrain.command
     given = {"MARK_RATINGS": str(ratings), "MARK_TABLE": str(own.absolute()), "MARK_OUT": str(path)}
     try:
-        # Its output goes beside ours, because stdout may be JSON.
+        # The command's output goes to stderr, because our stdout may be JSON.
         done = subprocess.run(
             command, cwd=Path(config.source).resolve().parent, env=os.environ | given, stdout=_STDERR, check=False
         )

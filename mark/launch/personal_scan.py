@@ -1,4 +1,4 @@
-"""Looks for a key in all that a service with [personal] keeps: the proof of its deletion."""
+"""Look for a key in all data that a service with [personal] keeps, to prove its deletion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JOURNAL, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """A place that has something of a key, and how often."""
+    """A place that holds data of a key, with the number of its entries."""
 
     where: str
     what: str
@@ -31,7 +31,10 @@ class KeyPlace:
 
 @dataclass(slots=True)
 class KeyScan:
-    """What was looked at, and where something of the key was found. Deletions of the key do not count."""
+    """The result of a scan: the number of places read, and the places that hold data of the key.
+
+    Deletions of the key do not count.
+    """
 
     key: str
     files: int = 0
@@ -53,7 +56,7 @@ def scan_key(
 ) -> KeyScan:
     """Look for a key in folders of feedback logs, in object stores (each with the name of the service), and servers.
 
-    Raises BadInput where one of them cannot be read.
+    Raises BadInput if one of them cannot be read.
     """
     found = KeyScan(key)
     for address in addresses:
@@ -109,7 +112,7 @@ def _facts(line: bytes) -> Iterator[Fact]:
     try:
         yield from facts_in(line.rstrip(b"\n"))
     except ValueError:
-        return  # cut off by a crash; `_facts_about` finds nothing that anybody can read
+        return  # a crash cut the line off, so readers cannot find a fact in it either
 
 
 def _is_fact_about(fact: Fact, key: str) -> bool:
@@ -121,7 +124,7 @@ def _is_fact_about(fact: Fact, key: str) -> bool:
 
 
 def _snapshot_about(data: bytes, key: str) -> int:
-    """1 if the snapshot has rows of the key. A deletion that it remembers is no row."""
+    """Return 1 if the snapshot has rows of the key, else 0. A deletion that it remembers does not count."""
     try:
         _, _, heads = snapshot_in(data).state.partition(b"\n")
         said = orjson.loads(heads) if heads else {}

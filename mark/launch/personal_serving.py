@@ -1,4 +1,4 @@
-"""The head of a pipeline from its file: where it stands in the graph, and whose vectors it gets."""
+"""The head of a pipeline from its file: its place in the graph, and the stage or table that gives its vectors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.personal.settings import IN_REGISTRY, STAGE
 from mark.serving.personal.served import PersonalServing
 
-TABLE = "table:"  # the reference of a version that is a table: the name of its file comes behind
+TABLE = "table:"  # the reference of a version that is a table is this and the name of its file
 _MOST_TABLE_BYTES = 16 << 30
 
 
 def personal_serving(config: PipelineConfig, models: Mapping[str, str]) -> PersonalServing | None:
-    """What is served of `[personal]`, with the `models` of the stages by name; None: there is no such section.
+    """Return the parts that `[personal]` serves, with the `models` of the stages by name; None without the section.
 
     Raises BadInput for a table that cannot be used.
     """
@@ -28,7 +28,7 @@ def personal_serving(config: PipelineConfig, models: Mapping[str, str]) -> Perso
     if settings is None:
         return None
     if settings.table:
-        from mark.personal.table import item_table  # here: it imports numpy's files, only where there is a table
+        from mark.personal.table import item_table  # here, because it imports numpy's files, which only a table needs
 
         where = f"{config.source} [personal] table"
         data = _content(table_file(config, where), where)
@@ -39,7 +39,7 @@ def personal_serving(config: PipelineConfig, models: Mapping[str, str]) -> Perso
 
 
 def table_file(config: PipelineConfig, where: str) -> Path:
-    """The file of the table; of one in a registry, the unpacked version's. Raises BadInput."""
+    """Return the file of the table; for a table in a registry, the file of the unpacked version. Raises BadInput."""
     assert config.personal is not None, "only then there is a table"
     table = config.personal.table
     if not table.startswith(IN_REGISTRY):
@@ -54,9 +54,10 @@ def table_file(config: PipelineConfig, where: str) -> Path:
 
 
 def with_head(config: PipelineConfig) -> Pipeline | None:
-    """The graph with the head in it, which comes after the features stage; None: a driver calls it, or there is none.
+    """Return the graph with the head, which comes after the features stage; None if a driver calls it.
 
-    With a table the head comes after the last stage, whose answer is an item's name, or is all of the graph.
+    The head of a table comes after the last stage, whose answer is an item's name; without stages it is the whole
+    graph. Without `[personal]` the result is the file's graph, if it has one.
     """
     if config.personal is None or config.driver is not None:
         return config.pipeline
@@ -70,7 +71,7 @@ def with_head(config: PipelineConfig) -> Pipeline | None:
 
 
 def _up_to(config: PipelineConfig, features: str) -> Pipeline:
-    """The features stage and the stages before it."""
+    """Return the features stage and the stages before it."""
     if config.pipeline is None:
         return Pipeline((PipelineStage(features, features),))
     needed = {features}

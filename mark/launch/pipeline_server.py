@@ -1,6 +1,7 @@
-"""A server of a pipeline from options and its file: of all of it, of some stages, or of what calls stages elsewhere.
+"""Run a server of a pipeline from options and its file.
 
-Each stage that is served here is a model with workers of its own.
+It serves the whole pipeline, some of its stages, or the conductor that calls stages elsewhere. Each stage that is
+served here is a model with its own workers.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ def run_pipeline_server(options: ServerOptions) -> None:
 
 
 def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Serving:
-    """What the options and the pipeline file say of the data plane.
+    """Return the data plane that the options and the pipeline file describe.
 
-    RT_max is parted among stages that follow each other, by what one item takes where profiles say it for all of them,
-    else equally: a batch of a stage is to leave time for the others. Where no instance type is named and profiles are
-    of several, this machine is none of them for certain, and stages that have code learn what they take. Raises
-    BadInput, and Infeasible where a query on a graph takes longer than RT_max by the profile.
+    RT_max is divided among stages that follow each other, so that a batch of one stage leaves time for the others: by
+    the time of one item if profiles give it for all stages, otherwise equally. If no instance type is named and the
+    profiles have several, this machine's type is uncertain, and stages with code learn their service times. Raises
+    BadInput, and Infeasible if a query on a graph takes longer than RT_max by the profile.
     """
     if options.to_measure:
         raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
@@ -77,11 +78,11 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     graph = None if config.pipeline is None or insured else StageGraph(config.pipeline)
     rt_max_s = config.slo.rt_max_s
     stages: dict[str, Serving | StageAddress] = {}
-    all_here = not apart and not addresses  # else stages run on other machines, of whatever type
+    all_here = not apart and not addresses  # otherwise stages run on other machines, whose types are unknown
     if all_here and graph is not None and profiled and (query_s := graph.query_s(tuple(known))) > rt_max_s:
         what = f"a query takes {query_s * 1e3:.1f} ms at least, RT_max is {rt_max_s * 1e3:g} ms"
         raise Infeasible(f"{config.source}: {what}")
-    # The stages of an insured service have their parts already: all of RT_max.
+    # Each stage of an insured service has the whole RT_max.
     shares = [1.0] * len(single_s) if insured else parts(known if profiled else [1.0] * len(single_s), graph)
     for number, (stage, service, learns, one_s, part) in enumerate(
         zip(config.stages, services, learn, single_s, shares, strict=True)
@@ -92,7 +93,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
             bought_as = config.service_of_stages()[stage.name]
             hedge_after_s = math.inf if config.insurance is None else config.insurance.hedge_after_s
             at = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=bought_as, hedge_after_s=hedge_after_s)
-            # A parity call is not worth a second attempt: its members may have their exact answers.
+            # Do not retry a parity call, because its members may have got their exact answers.
             stages[stage.name] = replace(at, retry_share=0.0, retry_burst=0.0) if insured and number > 0 else at
         elif not apart or stage.name in options.stages_here:
             own = replace(options, workers=options.workers or stage.workers, function=functions.get(stage.name))
@@ -132,7 +133,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
 def _insurance(
     config: PipelineConfig, services: Sequence[ServiceConfig], stages: Mapping[str, Serving | StageAddress]
 ) -> InsuredServing | None:
-    """How parity models insure the service; None: there are none."""
+    """Return how parity models insure the service; None without parity models."""
     if config.insured is None or config.insurance is None or (parity := config.insurance.parity) is None:
         return None
     parities = list(stages.values())[1:]
@@ -155,7 +156,7 @@ def _insurance(
 def _selection(
     config: PipelineConfig, services: Sequence[ServiceConfig], stages: Mapping[str, Serving | StageAddress]
 ) -> SelectionServing | None:
-    """How candidates are selected; None: the file has no such section."""
+    """Return how candidates are selected; None without a section [selection]."""
     if config.selection is None:
         return None
     return SelectionServing(
@@ -170,7 +171,7 @@ def _selection(
 
 
 def _own_policy(config: PipelineConfig) -> SelectionPolicy | None:
-    """The policy that `module:Class` names; None: it is one of mark's. Raises BadInput."""
+    """Return the policy that `module:Class` names; None for one of mark's own policies. Raises BadInput."""
     found = config.selection
     if found is None or found.policy in POLICIES:
         return None
@@ -182,9 +183,9 @@ def _own_policy(config: PipelineConfig) -> SelectionPolicy | None:
 
 
 def _planned_usd(config: PipelineConfig, stage: Serving | StageAddress) -> float:
-    """What a call costs on a machine of this type whose capacity is used; 0 where type or profile are unknown.
+    """Return the cost of a call on a fully used machine of this type; 0 if the type or the profile is unknown.
 
-    Of a stage that is served elsewhere the controller tells it.
+    It is 0 too for a stage that is served elsewhere, whose cost comes from the controller.
     """
     if isinstance(stage, StageAddress) or stage.candidate is None:
         return 0.0
@@ -200,11 +201,11 @@ def _planned_usd(config: PipelineConfig, stage: Serving | StageAddress) -> float
 def _workers_together(
     options: ServerOptions, config: PipelineConfig, stages: Mapping[str, Serving | StageAddress]
 ) -> dict[str, int]:
-    """By stage, where those that are served here share this machine: as many as a plan or the controller reckons with.
+    """Return the workers of each stage if the stages that are served here share this machine, as a plan counts them.
 
-    None where the file or the options say how many, or this machine is of no type that is known. Raises BadInput where
-    an instance that is bought for these stages has no room for all of them; where a whole pipeline is tried out, each
-    stage then has the workers of its profile. Where a driver decides the calls, all stages count as called alike.
+    The result is empty if the file or the options give the number, or if the type of this machine is unknown. Raises
+    BadInput if an instance bought for these stages is too small for all of them; if a whole pipeline is tried out, each
+    stage then has the workers of its profile. If a driver decides the calls, all stages count as called alike.
     """
     together = next((one for one in config.together if set(one) == set(options.stages_here)), ())
     all_here = not options.stages_here and not options.stages_at
@@ -233,7 +234,7 @@ def _workers_together(
 
 
 def _apart(options: ServerOptions, config: PipelineConfig) -> bool:
-    """Are only some stages served here, each as a model of its own?"""
+    """Return whether only some stages are served here, each as its own model. Raises BadInput."""
     for number, name in enumerate(options.stages_here):
         _check_name(config, name, "stages_here", options.stages_here[:number])
     if len(options.stages_here) > 1 and options.grpc_port is not None:
@@ -242,9 +243,9 @@ def _apart(options: ServerOptions, config: PipelineConfig) -> bool:
 
 
 def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, StageAddress]:
-    """Of the stages that are served elsewhere, still with all of RT_max."""
+    """Return the addresses of the stages served elsewhere, still with the whole RT_max. Raises BadInput."""
     if not options.stages_at:
-        learns = config.feedback is not None and not options.stages_here  # with peers, which are reached likewise
+        learns = config.feedback is not None and not options.stages_here  # peers use the same key and certificates
         for option, given in (("stage_key", options.stage_key), ("stage_ca", options.stage_ca)):
             if given is not None and not learns:
                 raise BadInput("is for stages elsewhere, `stages_at`", option, str(given))
@@ -267,7 +268,7 @@ def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, Stag
 
 
 def _functions(options: ServerOptions, config: PipelineConfig) -> dict[str, str]:
-    """Of the stages that are served here and have one: what takes their overflow."""
+    """Return the functions for the overflow of stages that are served here. Raises BadInput."""
     if options.function is not None:
         what = "is of a model by itself: `stage_functions` says it of a pipeline's stage"
         raise BadInput(what, "function", options.function)
@@ -291,7 +292,7 @@ def _check_name(config: PipelineConfig, name: str, option: str, before: Collecti
 
 
 def _driver(config: PipelineConfig) -> PipelineDriver | None:
-    """None where the graph is said, by which every query visits every stage."""
+    """Return the pipeline's driver; None if the file has a graph, in which every query visits every stage."""
     config.check_visits()
     if config.driver is None:
         return None
@@ -299,6 +300,6 @@ def _driver(config: PipelineConfig) -> PipelineDriver | None:
 
 
 def _single_s(options: ServerOptions, of_model: Mapping[str, Profile]) -> float | None:
-    """What one item takes on this machine, by the profiles of the model by instance type; None: there is none."""
+    """Return the seconds of one item on this machine, by the model's profiles; None without a profile of its type."""
     own = own_profile(of_model, options.instance)
     return None if own is None else own[1].latency_s(1) + own[1].overhead_s

@@ -1,4 +1,4 @@
-"""How a program says that it is ready: one line of JSON to a file or a descriptor, for the program that started it."""
+"""Announce that a program is ready: one line of JSON to a file or a descriptor, for the program that started it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mark.domain.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Where a program listens."""
+    """The address on which a program listens."""
 
     url: str
     port: int
 
 
 def announce(ready: Ready, descriptor: int | None, file: Path | None) -> None:
-    """Write `{"url": ..., "port": ...}`, and close the descriptor. A reader sees the whole file or none.
+    """Write `{"url": ..., "port": ...}`, and close the descriptor. A reader never sees a part of the file.
 
     Raises BadInput for a descriptor or a file that cannot be written.
     """

@@ -1,4 +1,4 @@
-"""What a running server says of its personal heads, and of one key."""
+"""Ask a running server about its personal heads and about one key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mark.serving.frontend.auth import ADMIN, INFER
 def running_heads(
     address: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
 ) -> dict[str, Any]:
-    """The numbers of the moment. Raises BadInput where the server cannot be asked or has no heads."""
+    """Return the present numbers of the heads. Raises BadInput if the server cannot be asked or lacks heads."""
     said = of_running_model(address, "/personal", INFER, key_file, missing="no [personal]", transport=transport)
     if said is None or not isinstance(said.get("errors"), list):
         raise BadInput("answered JSON that describes no personal heads", address)
@@ -26,7 +26,7 @@ def running_heads(
 def running_key(
     address: str, key: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
 ) -> dict[str, Any] | None:
-    """What is known of a key; None where nothing is. Raises BadInput as `running_heads` does."""
+    """Return the server's data about a key; None for an unknown key. Raises BadInput as `running_heads` does."""
     running_heads(address, key_file, transport=transport)
     path = f"/keys/{quote(key, safe='')}"
     said = of_running_model(address, path, ADMIN, key_file, missing="", transport=transport)

@@ -1,4 +1,4 @@
-"""What a running server says of its selection: `GET /v2/models/M/selection`."""
+"""Ask a running server about its selection: `GET /v2/models/M/selection`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mark.serving.frontend.auth import INFER
 def running_selection(
     address: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
 ) -> dict[str, Any]:
-    """The JSON object that the server at `address` returns; a model need not be named where it serves one.
+    """Return the JSON object of the server at `address`, which need not name the model of a server with one model.
 
-    Raises BadInput where the server cannot be asked or has no selection.
+    Raises BadInput if the server cannot be asked or lacks a selection.
     """
     said = of_running_model(address, "/selection", INFER, key_file, missing="no [selection]", transport=transport)
     if said is None or not isinstance(said.get("candidates"), dict):

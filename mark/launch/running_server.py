@@ -1,4 +1,4 @@
-"""Questions to a running server about its model, as `mark selection show` and `mark personal` ask them."""
+"""Ask a running server about its model, for `mark selection show` and `mark personal`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def of_running_model(
     missing: str,
     transport: httpx.BaseTransport | None = None,
 ) -> dict[str, Any] | None:
-    """The JSON object that the server at `address` returns for a path of its model; None: there is nothing.
+    """Return the JSON object of the server at `address` for a path of its model; None for a missing path.
 
-    A model need not be named where the server has one. `missing` says what a server without this path lacks; "": a
-    missing path is None. Raises BadInput where the server cannot be asked.
+    The address need not name the model of a server with one model. `missing` names the feature that a server without
+    this path lacks, for the error; only with "" is the result None instead. Raises BadInput if the server cannot be
+    asked.
     """
     base, model = _split(address)
     key = None
@@ -51,7 +52,7 @@ def of_running_model(
 
 
 def _split(address: str) -> tuple[str, str | None]:
-    """The server's address, and the model that the URL names."""
+    """Return the server's address, and the model that the URL names."""
     try:
         url = urlsplit(address if "//" in address else f"http://{address}")
         port = url.port
@@ -79,7 +80,10 @@ def _only_model(client: httpx.Client, address: str) -> str:
 
 
 def _asked(client: httpx.Client, method: str, path: str, address: str, missing: str = "no such route") -> Any:
-    """The JSON of an answer of at most 4 MB. Raises BadInput for any other answer."""
+    """Return the JSON of an answer of at most 4 MiB; None for a missing path if `missing` is "".
+
+    Raises BadInput for any other answer.
+    """
     try:
         with client.stream(method, path) as answer:
             body = bytearray()

@@ -1,4 +1,4 @@
-"""A model server from options: service file, profile, versions of the model, overflow, address."""
+"""Run a model server from options: service file, profile, versions of the model, overflow, address."""
 
 from __future__ import annotations
 
@@ -36,26 +36,27 @@ from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_client import Address
 
-# A call of a function has failed after this multiple of what is promised, or of a warm call, whichever is more:
-# until then a client waits. It may meet a cold start, of unknown length in a Lambda function without a profile: AWS
-# allows ten seconds for the initialisation.
+# A call of a function has failed after _PATIENCE times RT_max or a warm call, whichever is longer; a client waits until
+# then. The time also covers _COLD_STARTS cold starts. Without a profile of the Lambda function a cold start takes
+# _COLD_S, because AWS allows ten seconds for the initialisation.
 _PATIENCE, _COLD_STARTS = 4.0, 2.0
 _COLD_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions(ListenOptions, OverflowOptions):
-    """What `mark serve` takes; docs/cli.md says what it means.
+    """The options of `mark serve`; docs/cli.md explains them.
 
     `workers` None: the profile's number, else 1. `instance` None: the only type with a profile of the model. With
-    `pace` answers take as long as on `instance`, with the faults of the service file, or of the file `faults`.
-    `to_measure`: no profile is needed, nothing has faults, no request is refused as late, and none goes to a function.
-    `function_timeout_s` None: from RT_max and what a call takes. Of a pipeline: `stages_here` are those served here,
-    each as a model of its own; `stages_at` holds names of stages with the addresses where they are served. With neither
-    all of it is served here. `peers` are the addresses of other servers of the same model, which learn together; they
-    are reached as stages are. With `stages_in_clear` and no `stage_ca` peers may show any certificate. `feedback_store`
-    takes the place of `[feedback] store`. `stage_functions` holds names of stages with what `function` is to a model by
-    itself.
+    `pace` answers take as long as on `instance`, with the faults of the service file or of the file `faults`. With
+    `to_measure` the server needs no profile, plays no faults, never refuses a request as late, and never calls a
+    function. `function_timeout_s` None: computed from RT_max and the time of a call.
+
+    In a pipeline, `stages_here` are the stages served here, each as its own model, and `stages_at` pairs stages with
+    the addresses where they are served; with neither the whole pipeline is served here. `stage_functions` pairs stages
+    with functions, like `function` for a single model. `peers` are the addresses of other servers of the same model,
+    which learn together; they are reached like stages. With `stages_in_clear` and without `stage_ca`, peers may show
+    any certificate. `feedback_store` replaces `[feedback] store`.
     """
 
     service: str
@@ -91,7 +92,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
 def run_server(options: ServerOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
-    Raises BadInput for options, files and models that cannot be used, MarkError when no worker could be kept.
+    Raises BadInput for options, files and models that cannot be used, MarkError if workers keep failing.
     """
     config = load_service(options.service)
     for option in ("stages_here", "stages_at", "stage_functions"):
@@ -102,9 +103,9 @@ def run_server(options: ServerOptions) -> None:
 
 
 def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.Serving]) -> None:
-    """Serve that where the options say, until SIGTERM or SIGINT, then drain. Raises as `run_server` does.
+    """Serve at the options' address until SIGTERM or SIGINT, then drain. Raises as `run_server` does.
 
-    What is wrong with the address shows first.
+    The address is checked first, before the file.
     """
     tls, auth = options.access()
     logs.to_stderr()
@@ -128,9 +129,9 @@ def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.
 
 
 def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = False) -> server_process.Serving:
-    """What the options and the service file say of the data plane; with `learn` times are not those of a profile.
+    """Return the data plane that the options and the service file describe. Raises BadInput.
 
-    Raises BadInput.
+    With `learn` service times are learned instead of taken from a profile.
     """
     file = options.profile or service.profile_file
     profiled = replace(service, profile_file=file)
@@ -157,7 +158,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
     elif ":" in service.model:
         versions = Versions({"1": (code(service.model), 1.0)})
     elif instance in of_model:
-        # Nothing to load: what a profile says of a model can still be tried out.
+        # Without code to load, the model's profile can still be tried out.
         versions = Versions(
             {"1": (_replayed("Replay", {"model": service.model, "instance": instance}, file, faults), 1.0)}
         )
@@ -203,7 +204,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
 
 
 def peers_of(options: ServerOptions) -> PeerAccess:
-    """The other servers of the same model, and how they are reached. Raises BadInput."""
+    """Return the other servers of the same model and how to reach them. Raises BadInput."""
     try:
         addresses = tuple(map(Address.of, options.peers))
     except BadInput as error:
@@ -212,14 +213,14 @@ def peers_of(options: ServerOptions) -> PeerAccess:
     tls = None
     if options.stage_ca is not None:
         tls = trusting(options.stage_ca)
-    elif options.stages_in_clear:  # http would be trusted, too, so a certificate that nobody signed is no worse
+    elif options.stages_in_clear:  # plain http would be accepted too, so an unsigned certificate is not worse
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     return PeerAccess(addresses, key, replace(REACH, tls=tls), options.stages_in_clear)
 
 
 def feedback_of(options: ServerOptions, feedback: FeedbackSettings | None) -> FeedbackSettings | None:
-    """The section [feedback] with the store of the options. Raises BadInput for a store without the section."""
+    """Return the section [feedback] with the store of the options. Raises BadInput for a store without the section."""
     if options.feedback_store is None:
         return feedback
     if feedback is None:
@@ -228,7 +229,10 @@ def feedback_of(options: ServerOptions, feedback: FeedbackSettings | None) -> Fe
 
 
 def _faults(options: ServerOptions, service: ServiceConfig) -> str | None:
-    """Of the instance that this machine stands in for, which the testbed names; None: it has none."""
+    """Return the faults of the instance that this machine stands in for, as text; None without faults.
+
+    The environment variable FAULT_STREAM of the testbed selects the instance's stream of faults. Raises BadInput.
+    """
     if options.faults is not None and not options.pace:
         raise BadInput("are played where this machine stands in for another: `pace`", "faults", options.faults)
     faults = service.faults if options.faults is None else load_faults(options.faults)
@@ -239,13 +243,13 @@ def _faults(options: ServerOptions, service: ServiceConfig) -> str | None:
 
 
 def _answers_later_s(faults: str) -> AnswersLater | None:
-    """How much later answers leave, where the faults say that they do."""
+    """Return the function that gives the delay of an answer; None if the faults do not delay answers."""
     played = faults_of_text(faults)
     return (lambda began_s: played.answers_later_s(began_s - played.began_unix_s)) if played.delays_answers else None
 
 
 def _replayed(kind: str, query: dict[str, str], profile: str | None, faults: str | None) -> str:
-    """The reference to a model of `mark.profiling.replay`."""
+    """Return the reference to a model of `mark.profiling.replay`."""
     if profile is not None:
         query["profile"] = str(Path(profile).resolve())
     if faults is not None:
@@ -254,12 +258,12 @@ def _replayed(kind: str, query: dict[str, str], profile: str | None, faults: str
 
 
 def on_instances(of_model: Mapping[str, Profile]) -> dict[str, Profile]:
-    """The profiles of a model that are no functions', by instance type."""
+    """Return a model's profiles by instance type, without profiles of functions."""
     return {name: profile for name, profile in of_model.items() if not is_function(name)}
 
 
 def own_profile(by_instance: Mapping[str, Profile], asked: str | None) -> tuple[str, Profile] | None:
-    """Which type this machine is, with its profile: that which is asked for, else the only one; None: there is none."""
+    """Return this machine's type and profile: the type `asked` for, else the only one; None without a profile of it."""
     instance = asked if asked is not None or len(by_instance) != 1 else next(iter(by_instance))
     return (instance, by_instance[instance]) if instance is not None and instance in by_instance else None
 
@@ -267,7 +271,10 @@ def own_profile(by_instance: Mapping[str, Profile], asked: str | None) -> tuple[
 def _candidate(
     service: ServiceConfig, of_model: Mapping[str, Profile], asked: str | None
 ) -> tuple[Candidate | None, str]:
-    """What the profile says of this machine and the type it is; None: no profile, service times will be learned."""
+    """Return the candidate by the profile of this machine's type, and the type.
+
+    Without a profile the result is (None, ""), and service times will be learned. Raises BadInput.
+    """
     found = on_instances(of_model)
     own = own_profile(found, asked)
     if own is None:
@@ -287,7 +294,7 @@ def _candidate(
 def _candidates(
     service: ServiceConfig, profiles: Mapping[str, Mapping[str, Profile]], instance: str
 ) -> dict[str, Candidate]:
-    """Of the versions that have a profile of their own here: each bouncer counts with its version's times."""
+    """Return the candidates of versions with their own profile, because each bouncer uses its version's times."""
     own = {v.name: version_profiles(v.model, service, profiles, {}).get(instance) for v in service.versions}
     made = {name: candidate(each, service.slo, service.batching) for name, each in own.items() if each is not None}
     return {name: each for name, each in made.items() if isinstance(each, Candidate)}
@@ -296,7 +303,7 @@ def _candidates(
 def _function_times(
     options: ServerOptions, service: ServiceConfig, of_model: Mapping[str, Profile]
 ) -> tuple[float, float]:
-    """What a warm call of the function takes, and what a cold start takes beside it; in seconds."""
+    """Return the seconds of a warm call of the function, and the seconds that a cold start adds. Raises BadInput."""
     unknown_s = 0.0 if options.at_url else _COLD_S
     if options.function_ms is not None:
         return options.function_ms / 1e3, unknown_s
@@ -309,7 +316,7 @@ def _function_times(
 def _capped(
     functions: FunctionClient, service: ServiceConfig, of_model: Mapping[str, Profile], function_s: float
 ) -> CappedFunctions:
-    """Within what they may cost, at the catalogue's prices of the size that the service file names."""
+    """Return the functions within their budget, at the catalogue's prices of their size. Raises BadInput."""
     catalog = load_catalog(service.catalog)
     size = function_size(service, catalog, of_model)
     if size is None:
