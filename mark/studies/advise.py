@@ -47,7 +47,7 @@ _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
 @dataclass(frozen=True, slots=True)
 class AdviseOptions:
-    """The user's settings beside the queries. `slo` is None if a service file states the promise."""
+    """The user's settings beside the queries. `slo` may be None if a service file states the promise."""
 
     slo: Slo | None = None
     service: str | None = None
@@ -74,7 +74,7 @@ class PricedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The measured record of the own scaler over a span. Lateness is None without a histogram of latencies.
+    """The measured record of the own scaler over a span. Without a histogram of latencies, lateness is unknown (None).
 
     `late_least` and `late_most` are proven by the buckets around RT_max; `late_share` is interpolated between them.
     """

@@ -11,7 +11,7 @@ from mark.traffic.traces.blocks import blocks
 
 
 def csv_rows(name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield file:line and the stripped cells by column of each row. Raises BadInput, also for a row of another width."""
+    """Yield each row: file:line and its stripped cells by column. Raises BadInput, also for a row of another width."""
     reader = csv.reader((decoded(where, line) for where, line in text_lines(name)), strict=True)
     try:
         header = [cell.strip() for cell in next(filter(None, reader), [])]

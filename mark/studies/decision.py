@@ -35,8 +35,8 @@ class PlannedService:
 def plan_service_once(request: RunRequest, at_s: float, running: str | None = None) -> PlannedService:
     """Return the plan of a policy at `at_s` of the trace, and the situation that it saw.
 
-    `running` is the serving fleet, `INSTANCE=COUNT[,...]`. If it is None nothing serves, and the plan is the first
-    fleet of a part that starts there. Raises BadInput also for instances that the policy may not buy.
+    `running` is the serving fleet, `INSTANCE=COUNT[,...]`. Without it nothing serves, and the plan is the first fleet
+    of a part that starts there. Raises BadInput also for instances that the policy may not buy.
     """
     request = replace(request, start_s=at_s)
     trace = trace_named_in(request)
@@ -80,7 +80,7 @@ def slo_prices(planned: PlannedService) -> tuple[SloPrice, ...]:
 
     Costs are expected dollars an hour, as alternatives are weighed. A plan that keeps a promise keeps every looser one,
     but the planner is not exact: if it finds a looser promise dearer, that promise gets the cost of the tighter one.
-    The result is empty for a policy without a forecast, and has no longer RT_max beyond LONGEST_RT_MAX_S.
+    The result is empty for a policy without a forecast, and leaves out a longer RT_max from LONGEST_RT_MAX_S on.
     """
     weighed = weigh(planned.plan, planned.context)
     if weighed is None:

@@ -29,7 +29,7 @@ class StudyExecutor(Protocol):
     """Executes the runs of a study."""
 
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
-        """Return `work` of every task in the order of the tasks, whatever the order in which they end.
+        """Return `work` of every task in the order of the tasks, not of their ends.
 
         `work` may run elsewhere, so it is a function of a module, and its arguments and result can be pickled. If it is
         given a `Share`, it may report the finished share of its task. Raises the first error of a task that is known;

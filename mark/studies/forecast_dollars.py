@@ -39,7 +39,7 @@ class Dollars:
 def forecast_dollars(request: RunRequest, predictors: Sequence[str], *, executor: StudyExecutor = HERE) -> Dollars:
     """Simulate the request's policy with each of `predictors`, and `oracle`, on the same arrivals.
 
-    `oracle` is `mark` with perfect forecasts, whatever the policy. Raises the errors of a run.
+    `oracle` is `mark` with perfect forecasts, also for another policy. Raises the errors of a run.
     """
     requests = [replace(request, predictor=name) for name in predictors]
     requests.append(replace(request, policy=ORACLE))

@@ -24,7 +24,7 @@ class FrontierPoint:
     """One promise: its run, or the reason why no offer can keep it.
 
     `bound_usd` holds for this promise. It is the highest of the run's own bound and the bounds of the looser promises
-    measured, because a run that keeps this promise keeps those too. None if there is no bound.
+    measured, because a run that keeps this promise keeps those too. None without a bound.
     """
 
     slo: Slo
@@ -39,13 +39,13 @@ class FrontierPoint:
 
     @property
     def kept(self) -> bool | None:
-        """Whether the run kept this promise; None if it is infeasible or there were no requests."""
+        """Whether the run kept this promise; None if it is infeasible or without requests."""
         attained = None if self.result is None else self.result.slo_result.attainment
         return None if attained is None else attained >= self.slo.attainment
 
     @property
     def regret(self) -> float | None:
-        """Bill over bound; None if the run has no bound (`regret_reason` of the result says why)."""
+        """Bill over bound; None without a bound (`regret_reason` of the result says why)."""
         if self.result is None or self.result.regret is None or not self.bound_usd:
             return None
         return self.result.bill.total / self.bound_usd
@@ -165,7 +165,7 @@ def promises_around(
 
     The order is by confidence, attainment, then RT_max. The service gives the windows and the defaults: its confidence;
     0.5, 0.75, 1, 1.5 and 2 times its RT_max; its attainment with a nine less and a nine more, for 0.98 these are 0.8
-    and 0.998. An attainment below 0.9 has no nine less. Raises BadInput for an invalid promise.
+    and 0.998. An attainment below 0.9 cannot lose a nine. Raises BadInput for an invalid promise.
     """
     limits_s = rt_max_s or [
         limit_s for by in RT_MAX_FACTORS if (limit_s := _times(own.rt_max_s, by)) < LONGEST_RT_MAX_S

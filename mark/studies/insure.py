@@ -193,7 +193,7 @@ class _Task:
 
     request: RunRequest
     offer: str
-    calm: int  # instances that keep the promise if none is slow
+    calm: int  # instances that keep the promise if all are calm
     options: tuple[str, ...] = ()
     times: float = 1.0  # factor of the faults
 
@@ -259,7 +259,7 @@ class InsuredFleets:
         )
 
     def smallest(self, option: str) -> InsuredFleet | None:
-        """Return the smallest fleet that may be advised; if there is none, the one with the highest attainment.
+        """Return the smallest fleet that may be advised, otherwise the one with the highest attainment.
 
         None if the option is not available: a balancer sends no second copies.
         """
@@ -337,7 +337,7 @@ class InsuredFleets:
     def _smallest(self, variants: Sequence[_Variant]) -> InsuredFleet:
         """Return the smallest fleet that may be advised, over all variants; a later variant must need fewer instances.
 
-        If there is none, return the largest fleet of the variant that comes closest.
+        Otherwise return the largest fleet of the variant that comes closest.
         """
         best: InsuredFleet | None = None
         largest = []

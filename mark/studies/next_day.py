@@ -1,7 +1,7 @@
 """The cost of the next day, and the chance that it keeps the promise, after a run or from a plan.
 
 The past is the trace up to the end of the run, or up to the moment of the plan. Bills and late requests come from the
-run; a plan has none.
+run; a plan lacks them.
 """
 
 from __future__ import annotations

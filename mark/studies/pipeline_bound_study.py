@@ -94,7 +94,7 @@ def _late_allowed(problem: PipelineBoundProblem) -> float:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Opened:
-    """The inputs of a bound, except those that a driver gives."""
+    """The inputs of a bound, except the driver's."""
 
     request: RunRequest
     config: PipelineConfig

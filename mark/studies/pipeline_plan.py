@@ -72,8 +72,8 @@ def plan_pipeline_once(
 
     The graph and the law of visits come from the file, with `lineage` (a file of `mark pipeline trace`) instead of its
     shares; or from the driver, traced on the file `queries`; or from the selection, whose candidates give `answers`.
-    Raises BadInput for unusable input, Infeasible if a stage has no instance type that is fast enough, or no tried plan
-    keeps the promise.
+    Raises BadInput for unusable input, Infeasible if every instance type of a stage is too slow, or no tried plan keeps
+    the promise.
     """
     config = load_pipeline(request.service)
     config.check_uninsured("a plan of fixed stages")
@@ -283,7 +283,7 @@ def shortened(trace: Trace, window: Part, scale: float, most_queries: float) -> 
 
 
 def drawn_sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> QuerySample:
-    """Return the window's queries in seconds from its start. Raises BadInput if none was drawn."""
+    """Return the window's queries in seconds from its start. Raises BadInput if the draw is empty."""
     chunks = [times for times, _ in trace.chunks(window.start_s, window.end_s, request.scale, request.seed)]
     arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)
     if not len(arrivals_s):
@@ -305,7 +305,7 @@ def stages_that_share(
 
 
 def without_gpu(config: PipelineConfig, pipeline: Pipeline) -> list[bool]:
-    """Return, for each stage, whether its workers use none of an instance's GPUs."""
+    """Return, for each stage, whether its workers leave an instance's GPUs unused."""
     by_name = {stage.name: stage.without_gpu for stage in config.stages}
     return [by_name[name] for name in pipeline.names]
 

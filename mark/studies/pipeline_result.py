@@ -240,7 +240,7 @@ def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration
 
 
 def _latency(latency_s: FloatArray) -> Latency:
-    """Return the latencies of the answered queries; NaN if none was answered."""
+    """Return the latencies of the answered queries; NaN if all were unanswered."""
     answered_s = latency_s[np.isfinite(latency_s)]
     ascending_ms = np.sort(answered_s if len(answered_s) else np.array([math.nan])) * 1e3
 

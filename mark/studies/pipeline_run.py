@@ -79,8 +79,8 @@ def simulate_pipeline(
 ) -> dict[str, PipelineRun]:
     """Simulate each policy on the same arrivals and visits; return runs by the given names, in their order.
 
-    `lineage`, `queries` and `answers` are as for a plan. Raises BadInput for unusable input, Infeasible if a stage has
-    no instance type that is fast enough or a policy finds no plan that keeps the promise.
+    `lineage`, `queries` and `answers` are as for a plan. Raises BadInput for unusable input, Infeasible if every
+    instance type of a stage is too slow or a policy finds no plan that keeps the promise.
     """
     if len(set(policies)) < len(policies):
         raise BadInput("a policy is named twice", "policies", ",".join(policies))
@@ -164,7 +164,7 @@ def _carried_out(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Opened:
-    """The inputs of a run, except those that a driver gives."""
+    """The inputs of a run, except the driver's."""
 
     config: PipelineConfig
     resolved: Mapping[str, ResolvedService]  # by stage

@@ -90,7 +90,7 @@ def _cluster(ray: Any, cpus: int) -> Iterator[None]:
         raise MarkError("this process is connected to Ray already, and would be disconnected")
     address = os.environ.get("RAY_ADDRESS") or _LOCAL
     with ExitStack() as ending:
-        ending.enter_context(redirect_stdout(io.StringIO()))  # Ray prints errors here, whatever its log level
+        ending.enter_context(redirect_stdout(io.StringIO()))  # Ray prints errors here at every log level
         if address == _LOCAL:
             folder = ending.enter_context(TemporaryDirectory(prefix="ray-", dir=os.environ.get("RAY_TMPDIR")))
             ending.callback(ray.shutdown, wait_for_processes=True)

@@ -196,7 +196,7 @@ def reconcile(
 
 
 def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) -> str:
-    """Return the policy `fixed:...` of an invoice on which each type nearly always has one whole number of instances."""
+    """Return the policy `fixed:...` of an invoice whose types nearly always have one whole number of instances each."""
     counts: dict[str, int] = {}
     others: list[str] = []
     for line, runs in sorted(invoice.runs.items(), key=lambda item: item[0].label):

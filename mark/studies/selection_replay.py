@@ -27,7 +27,7 @@ from mark.studies.answer_scan import AnswerScan, CandidateRecord
 class ReplayRequest:
     """Names and numbers of the command line. `service` is a pipeline file with `[selection]`.
 
-    Without `policies` the file's own policy is replayed. A number that is None is taken from the file.
+    Without `policies` the file's own policy is replayed. A missing number is taken from the file.
     """
 
     log: str
@@ -101,7 +101,7 @@ def _pipeline(file: str) -> PipelineConfig:
 
 
 def _policies(request: ReplayRequest, of_file: SelectionSettings | None) -> tuple[str, ...]:
-    """Return the policies by name. Raises BadInput for an unknown one, and for options that none of them uses."""
+    """Return the policies by name. Raises BadInput for an unknown one, and for options that no policy uses."""
     names = request.policies or (() if of_file is None else (of_file.policy,))
     if not names:
         raise BadInput(f"is needed without --service: some of {', '.join(POLICIES)}, module:Class", "--policy")

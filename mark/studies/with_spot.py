@@ -16,7 +16,7 @@ from mark.studies.executor import HERE, StudyExecutor
 def with_spot(request: RunRequest, *, executor: StudyExecutor = HERE) -> SimulationResult | None:
     """Simulate `mark` on the same arrivals with spot among its markets.
 
-    None if the service has spot already or none of its types is sold as spot. Raises the errors of a run.
+    None if the service has spot already or its types are not sold as spot. Raises the errors of a run.
     """
     resolved = open_service(request)
     if Market.SPOT in resolved.service.markets or not _sells_spot(resolved):
