@@ -123,7 +123,7 @@ def refuse_pipeline_options(args: argparse.Namespace) -> None:
 
 
 def request_from(args: argparse.Namespace, progress: Callable[[float], None] | None = None) -> RunRequest:
-    """Return the request for the named policy, or for `mark`, and show the counting of late shares."""
+    """Return the request for the named policy, or for `mark`, and show from now on how late shares are counted."""
     show_counting()
     return RunRequest(
         trace=args.trace,

@@ -121,7 +121,7 @@ class ReadingShown:
 
 
 class CountingShown:
-    """Shows the counting of late shares of types not counted before."""
+    """Shows how late shares are counted for types that were not counted before."""
 
     def __init__(self) -> None:
         self._lines = _Lines()
@@ -146,7 +146,7 @@ class CountingShown:
 
 
 def show_counting() -> None:
-    """Show the counting of late shares."""
+    """Show from now on how late shares are counted."""
     counting_watched.set(CountingShown())
 
 

@@ -30,7 +30,7 @@ SELECTION_KEYS = frozenset(
 )
 _OWN_POLICY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _KEY = "key"  # the context of `context = "key"`
-# Combined answers leave the remaining part of RT_max for the way back.
+# A combination waits this part of RT_max for its answers; the remainder is for the way back.
 _WAITS = 0.9
 
 
