@@ -26,8 +26,7 @@ def add_run_options(
     several_predictors: bool = False,
     plotted: bool = False,
 ) -> None:
-    """Add all options but the trace. With `service` elsewhere, leave out `--service` and the report, which needs one
-    service.
+    """Add all options but the trace. With `service` elsewhere, leave out `--service` and its report.
 
     `report` describes the command's page in the help; `plotted` says that the library plotly draws it.
     """

@@ -88,9 +88,7 @@ def functions_of(section: Section) -> tuple[str, ...]:
 
 
 def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
-    """Return instance markets by name, in the order given. Raises BadInput without one, or for an unknown or repeated
-    one.
-    """
+    """Return instance markets by name, in the order given. Raises BadInput for none, an unknown or a repeated one."""
     if not names:
         raise BadInput("names no market", where)
     for name in names:

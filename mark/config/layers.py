@@ -19,9 +19,7 @@ GROUP = "mark.layers"
 
 
 def layers_of(path: Path, tables: Mapping[str, Any], known: Mapping[str, Collection[str]]) -> tuple[LayerSection, ...]:
-    """Return the layers of a file, in its order, after a check of all sections; `known` are mark's own. Raises
-    BadInput.
-    """
+    """Return the layers of a file, in its order, after a check of all sections. `known` are mark's. Raises BadInput."""
     others = [name for name in tables if name not in known]
     registered = plugins.found(GROUP) if others else ()
     check_sections(path, {name: table for name, table in tables.items() if name not in registered}, known)

@@ -176,8 +176,7 @@ class PipelineConfig:
         return services
 
     def bought_services(self) -> list[ServiceConfig]:
-        """Return the services to buy instances for, in the order of `groups`: stages, joined if they are bought
-        together.
+        """Return the services to buy instances for, in the order of `groups`: stages, or joined stages.
 
         Without conductors it is the whole file as one service. Raises BadInput if a stage does not state its part of
         RT_max or the file leaves the joint purchase open, and the errors of `whole_service`.
@@ -243,8 +242,7 @@ class PipelineConfig:
         )
 
     def whole_service(self) -> ServiceConfig:
-        """Return the file as one service whose requests are its queries: each instance serves all stages (`mark serve
-        FILE`).
+        """Return the file as one service whose requests are its queries, each instance with all stages (`mark serve`).
 
         Raises BadInput for settings that only fleets of stages have.
         """
@@ -339,9 +337,7 @@ class PipelineConfig:
 
 
 def names_pipeline(file: str) -> bool:
-    """Return whether this file is a pipeline's; False also for invalid TOML, because the reader of services reports
-    that.
-    """
+    """Return whether this file is a pipeline's; False also for invalid TOML, which the reader of services reports."""
     path = Path(file)
     try:
         return is_file(path) and is_pipeline(tables_of(path))
@@ -548,7 +544,7 @@ def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[
 
 
 def _conductors(section: Section, *, alone: bool) -> int:
-    """Return their number. `alone`: the stages usually fit one instance, and then conductors would only cost."""
+    """Return the number of conductors. `alone`: the stages usually fit one instance, so conductors would only cost."""
     count = section.whole("count", NO_CONDUCTORS if alone else LEAST_CONDUCTORS, least=NO_CONDUCTORS)
     if count != NO_CONDUCTORS and not LEAST_CONDUCTORS <= count <= MOST_CONDUCTORS:
         what = (

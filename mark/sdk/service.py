@@ -201,9 +201,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return self._said.name
 
     def write(self, file: str | Path) -> None:
-        """Write the service as a file for the command line, with absolute paths of profile and catalogue. Never
-        overwrites.
-        """
+        """Write the service as a file for the command line, with absolute paths in it. Never overwrites."""
         if not self._folders:
             raise BadInput("is a file already", self._file)
         try:
@@ -247,9 +245,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return cast("ProfileT", measured[0] if isinstance(self._said, ServiceConfig) else measured)
 
     def simulate(self, trace: Traffic, policy: str = "mark", **options: Unpack[RunOptions]) -> RunT:
-        """Simulate one policy (`name[:predictor]`) on a trace; return bill and latency. Raises Infeasible if no type
-        will do.
-        """
+        """Simulate one policy (`name[:predictor]`) on a trace; return bill and latency. Raises Infeasible."""
         request, visits = self._request(trace, policy, options)
         if isinstance(self._said, PipelineConfig):
             from mark.studies.pipeline_run import simulate_pipeline
@@ -302,8 +298,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         running: Mapping[str, int] | None = None,
         **options: Unpack[RunOptions],
     ) -> PlanT:
-        """Plan one decision, explained in dollars, `at_s` seconds from the trace's first row (default: its last
-        minute).
+        """Plan one decision, explained in dollars, `at_s` seconds from the trace's start (default: its last minute).
 
         `running` is the running fleet by instance; without it the plan is a first fleet, ready immediately. For a
         pipeline the plan is the fleet for the busiest minutes within an hour from `at_s`, by default within the part.
@@ -346,8 +341,8 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return ServeProcess(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}), self)
 
     def deploy(self, target: str = "aws", **options: Unpack[DeployOptions]) -> Deployed:
-        """Deploy the service to AWS as the only one of its site and return its address; it takes minutes and costs from
-        then.
+        """Deploy the service to AWS, alone on its site, and return its address. It takes minutes and costs from then
+        on.
 
         It does as `mark deploy --yes` does; `mark deploy --destroy --name NAME` removes it. Progress goes to stderr.
         Raises BadInput for missing prerequisites, MarkError for failed steps.

@@ -314,9 +314,7 @@ def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s
 
 
 def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
-    """Return the findings about the own scaler: its minimum or spare capacity, its lateness, the cost of other
-    policies.
-    """
+    """Return the findings about the own scaler: its minimum or spare capacity, its lateness, other policies' cost."""
     found = [_minimum(advice)]
     now, allowed = advice.now, 1.0 - advice.slo.attainment
     if now.late_share is not None and now.late_share > allowed:

@@ -48,8 +48,7 @@ class HereExecutor:
 
 @dataclass(frozen=True, slots=True)
 class ProcessExecutor:
-    """Runs tasks in at most `workers` processes of this machine. A script that uses it needs the usual `__main__`
-    guard.
+    """Runs tasks in at most `workers` local processes. A script that uses it needs the usual `__main__` guard.
 
     Raises MarkError if a process ends without an answer: it was killed, mostly for lack of memory.
     """
@@ -101,9 +100,7 @@ def _part_of(progress: Share | None, place: int, tasks: int) -> Share | None:
 
 
 def portable(work: Callable[[T, Share | None], R], task: T) -> R:
-    """Return the result of `work` or raise its error; an error that cannot be pickled becomes a RuntimeError with its
-    text.
-    """
+    """Return the result of `work` or raise its error; an error that cannot be pickled becomes a RuntimeError."""
     try:
         return work(task, None)
     except Exception as error:

@@ -206,8 +206,7 @@ def implies(strict: Slo, loose: Slo) -> bool:
 
 
 def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[FrontierPoint, ...]:
-    """Return the points, each with the highest bound proven for it, so that bounds never fall towards stricter
-    promises.
+    """Return the points, each with the highest bound proven for it, so that no stricter promise has a lower bound.
 
     A proven bound need not be tight: its bins are as wide as RT_max, and prices are found on coarser ones. A looser
     promise's bound may thus lie above a stricter one's, and it holds for the stricter one as well: fewer offers and

@@ -421,9 +421,7 @@ def sample_of(arrivals_s: FloatArray, duration_s: float, block_s: float, every: 
 
 
 def _opened(request: RunRequest, times: float) -> Inputs:
-    """Return the inputs of the runs: no crashes, because nothing replaces an instance, and faults multiplied by
-    `times`.
-    """
+    """Return the runs' inputs: no crashes, because nothing replaces an instance, and faults multiplied by `times`."""
     service, _ = _service(request)
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)

@@ -108,9 +108,7 @@ def plan_usd(resolved: ResolvedService, rates_rps: FloatArray) -> PlanUsd:
 
 
 def _kinds(resolved: ResolvedService) -> FloatArray:
-    """Return dollars a second and requests/s of the types, without types that a whole number of others replaces for
-    less.
-    """
+    """Return dollars a second and requests/s of types, without those that whole numbers of others replace for less."""
     kept: list[tuple[float, float]] = []
     pairs = zip(resolved.offers, resolved.candidates, strict=True)
     sold = {(offer.usd_per_s, candidate.capacity_rps) for offer, candidate in pairs}

@@ -111,8 +111,7 @@ def controlled_stages(
 
 
 def loads_by_hour(trace: Trace, part: Part, scale: float) -> FloatArray:
-    """Return queries/s of a part, (hours, steps): of its last whole hours, or of all of it if it is shorter than an
-    hour.
+    """Return queries/s of a part, (hours, steps): of its last whole hours, or of all of it if it is shorter.
 
     A step that was hardly observed gets the mean of the part.
     """
@@ -135,8 +134,7 @@ def controlled_run(
     before: bool,
     selected: SelectedCalls | None = None,
 ) -> PipelineRun:
-    """Simulate controllers with RT_max split for the load of `known`, which comes `before` the part or is its
-    beginning.
+    """Simulate controllers with RT_max split for the load of `known`, `before` the part or at its beginning.
 
     Raises BadInput, Infeasible.
     """

@@ -154,7 +154,5 @@ def utc(at_s: float) -> str:
 
 @lru_cache(maxsize=4096)
 def letters(name: str) -> str:
-    """Return the letters, so that `lineItem/UsageType` equals `line_item_usage_type`, and `user:CostCenter` equals
-    `user_cost_center`.
-    """
+    """Return lower-case letters and digits, equal for `lineItem/UsageType` and `line_item_usage_type`, for example."""
     return "".join(c for c in name.lower() if c.isascii() and c.isalnum())

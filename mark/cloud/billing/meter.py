@@ -133,9 +133,7 @@ class Meter:
         account.billed_s += until_s - began_s
 
     def repriced(self, offer: int, began_s: Sequence[float]) -> None:
-        """Apply a changed cost, perhaps since a little earlier, to the running instances, which were opened at these
-        times.
-        """
+        """Apply a changed cost, perhaps changed a little earlier, to the running instances, opened at these times."""
         account = self._accounts[offer]
         account.open_usd = sum(account.cost(at_s) for at_s in began_s)
 

@@ -66,9 +66,7 @@ class CreditAccount:
         return abs(spare) / pace if pace > 0.0 else math.inf
 
     def stop(self) -> None:
-        """Stop the instance: standard mode (T2) loses its balance; unlimited mode keeps its earned credits (for a
-        week).
-        """
+        """Stop the instance: standard mode (T2) loses its balance; unlimited mode keeps earned credits (a week)."""
         self.launch, self.speed = 0.0, 1.0
         self.earned = max(0.0, self.earned) if self.unlimited else 0.0
 

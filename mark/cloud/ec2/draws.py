@@ -44,9 +44,7 @@ class Start:
         return delay.at(float(self._generator(_Purpose.BOOT).standard_normal()))
 
     def until_interruption_s(self, offer: Offer) -> float:
-        """Return the time from the start to the interruption notice, by the offer's hazard rate; inf if the rate is
-        zero.
-        """
+        """Return the time from the start to the interruption notice, by the offer's hazard rate; inf at rate zero."""
         if offer.interruptions_per_hour <= 0.0:
             return math.inf
         drawn = float(self._generator(_Purpose.INTERRUPTION).standard_exponential())

@@ -37,9 +37,7 @@ class SpotZone:
         self.next_change_s, self._next_share = next(self._changes, (math.inf, self.share))
 
     def room(self, count: int, held: int) -> int:
-        """Return how many of `count` more instances are sold besides the `held` ones; zero or below if the zone sells
-        nothing.
-        """
+        """Return how many of `count` more instances are sold besides the `held` ones; zero or below: none."""
         if self.share >= 1.0:
             return count
         self._most_wanted = max(self._most_wanted, held + count)

@@ -61,9 +61,7 @@ class SpotSeries:
         return rounds * self._area[-1] + self._area[i] + self.shares[i] * (phase_s - self.times_s[i])
 
     def changes(self) -> Iterator[tuple[float, float]]:
-        """Yield (time, share from then on) of every change after time 0, without end; nothing if the share never
-        changes.
-        """
+        """Yield (time, share from then on) of every change after time 0, without end unless the share is constant."""
         if len(set(self.shares)) == 1:
             return
         before, rounds = self.shares[0], 0

@@ -20,9 +20,7 @@ _SHORT_S = 7 * 86400.0
 def commitment_table(
     result: SimulationResult, advice: Sequence[Advice], committed: Mapping[str, int], source: str
 ) -> RenderableType:
-    """Return one line for each offer and term. `committed`: instances by offer that are committed today and stay
-    counted.
-    """
+    """Return one line for each offer and term. `committed`: instances committed today, by offer; they count."""
     table = columns(
         "offer", "term", "on demand\n$/h", "committed\n$/h", "pays if\nused", "commit\nto", "saves\na month"
     )

@@ -41,8 +41,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision explained. `at_s` counts from the trace's first row. A policy without a forecast leaves `weighed`
-    None.
+    """A decision explained. `at_s` counts from the trace's first row. `weighed` may be None, without a forecast.
 
     `other_slos` are the costs of other RT_max, ascending; empty unless requested.
     """

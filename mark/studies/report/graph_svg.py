@@ -22,9 +22,7 @@ class StageBox:
 
 
 def graph_svg(pipeline: Pipeline, boxes: Sequence[StageBox]) -> str:
-    """Return an SVG element as wide as the graph (`mark.planning.graphs.graph_layout`); `boxes` are in its stages'
-    order.
-    """
+    """Return an SVG element of the graph's width (`mark.planning.graphs.graph_layout`); `boxes` are in stage order."""
     height = HEAD_HEIGHT + LINE_HEIGHT * max(len(box.lines) for box in boxes) + PADDING
     layout = graph_layout(pipeline, BOX_WIDTH, height)
     size = f'viewBox="0 0 {layout.width:g} {layout.height:g}" width="{layout.width:g}"'

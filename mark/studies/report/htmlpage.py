@@ -40,9 +40,7 @@ def asset(name: str) -> str:
 
 
 def page_script(own: str = "") -> str:
-    """Return the last element of a page with figures: it draws them, then runs `own`, the text of a function or
-    nothing.
-    """
+    """Return the last element of a page with figures: it draws them and runs `own`, a function's text or nothing."""
     from mark.studies.report.plots import ON_DARK
 
     return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"

@@ -21,7 +21,7 @@ def with_next_day(shown: dict[str, Any], found: NextDay | None) -> dict[str, Any
 
 
 def next_day_sentences(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> list[str]:
-    """Return a sentence on the advised policy, otherwise the first, and how its interval differs from a range."""
+    """Return a sentence on the advised policy, otherwise the first, which tells its interval from a saving's range."""
     name = best(results) or next(iter(results))
     found = next_days.get(name)
     if found is None:

@@ -1,5 +1,4 @@
-"""The backtest: replay a trace in arrival order (predict, wait until the truth is known, learn) and score the
-forecasts.
+"""The backtest: replay a trace in arrival order (predict, wait for the truth, learn) and score the forecasts.
 
 A predictor gets only copies of load from before the origin, so it cannot find the future. A forecast that does not
 begin at the origin is refused, because its predictor has seen more or less than it should.

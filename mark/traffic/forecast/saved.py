@@ -98,9 +98,7 @@ def load(path: str, kind: str = "predictor") -> Saved:
 
 
 def _umask() -> int:
-    """Return the process's umask, which can only be read by setting it. It makes the temporary file's mode the usual
-    one.
-    """
+    """Return the process's umask, which can only be read by setting it; temporary files ignore it."""
     umask = os.umask(0o077)
     os.umask(umask)
     return umask

@@ -132,9 +132,7 @@ class Supervised:
         self._spent_s = self._clock() - began_s
 
     def predict(self, steps: int, recent_rps: float | None = None) -> Forecast:
-        """Return a forecast, as the port says; the fallback uses a known `recent_rps`, the current rate, as the last
-        value.
-        """
+        """Return a forecast, as the port says; the fallback takes the current rate `recent_rps` as last value."""
         own = self._own(steps)
         self.stands_in = self._trouble
         if own is not None:
@@ -257,7 +255,7 @@ class Supervised:
         self._rests_until_s = self._origin_s + self._rest_s
         self._rest_s = min(2.0 * self._rest_s, _LONGEST_REST_S)
 
-    # -- what was seen -------------------------------------------------------------------------------------------------
+    # -- observed load -------------------------------------------------------------------------------------------------
 
     def _remember(self, observed: Load) -> None:
         self._origin_s, self._step_s, self._fine = float(observed.end_s), float(observed.step_s), observed.fine

@@ -38,7 +38,7 @@ _OF_EXPORTER = (
     "Version",
 )
 _ALIKE = 0.02  # counts of two scrapers of one target differ by less
-_FEW = 50.0  # requests: a smaller likeness proves nothing
+_FEW = 50.0  # requests: below this equal counts prove nothing
 _MOST_NAMED = 6
 _MATCHER = re.compile(r'\s*[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"\s*')
 

@@ -1,6 +1,4 @@
-"""Traces that know each request: arrivals files, and the parts that access logs and the gamma generator share with
-them.
-"""
+"""Traces that know each request: arrivals files, and code shared with access logs and the gamma generator."""
 
 from __future__ import annotations
 

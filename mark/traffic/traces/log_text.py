@@ -262,9 +262,7 @@ UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 
 
 def text_format(head: bytes, time_format: TimeFormat | None) -> tuple[TextLog, int] | None:
-    """Return the format of most lines of a file's beginning, and the number of such lines; of equal ones the first
-    listed.
-    """
+    """Return the format of most lines of a file's beginning, and their number; of equal ones the first listed."""
     if time_format is not None:
         found = _of_own(head, time_format)
         return None if found is None else (found, len(found.pattern.findall(head)))
@@ -334,9 +332,7 @@ FIELDS = re.compile(rb"^#Fields:[ \t]*([^\n]*)", re.MULTILINE)
 
 @dataclass(slots=True)
 class W3cLog:
-    """A log whose `#Fields:` names the columns of the following lines, date and time separate, in UTC. It may be
-    repeated.
-    """
+    """A log whose `#Fields:` names the columns of the following lines, date and time separate, in UTC; repeatable."""
 
     name: str = "W3C log"
     _fields: list[str] = field(default_factory=list)

@@ -25,9 +25,7 @@ class Overlaps:
 
     @classmethod
     def of(cls, files: Iterable[tuple[Path, Callable[[bytes], list[bool]]]]) -> Overlaps:
-        """Collect the first requests of files, each with a function that marks request lines. Raises BadInput if
-        unreadable.
-        """
+        """Collect the first requests of files, each with a function that marks request lines. Raises BadInput."""
         found = cls()
         for path, are_requests in files:
             head = beginning(path, _HEAD)

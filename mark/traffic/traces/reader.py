@@ -35,7 +35,9 @@ def open_trace(
     columns: TableColumns = RECOGNISED,
     skip_bad_lines: BadLines = DEFAULT,
 ) -> Trace:
-    """Open a trace by name: a file, a folder, a pattern of files, a pipe (`-`), `synthetic:NAME?...` or
+    """Open a trace by name.
+
+    The name is a file, a folder, a pattern of files, a pipe (`-`), `synthetic:NAME?...` or
     `cloudwatch:NAMESPACE/METRIC?...`.
 
     A file's content decides its kind. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a

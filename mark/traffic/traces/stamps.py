@@ -66,9 +66,7 @@ def stamps_of(texts: Sequence[bytes]) -> Stamps:
 
 
 def civil_micros(digits: Micros) -> Micros:
-    """Return microseconds since 1970 of UTC dates, rows of 20 digits YYYYMMDDhhmmssuuuuuu; negative for impossible
-    ones.
-    """
+    """Return microseconds since 1970 of UTC dates, rows of 20 digits YYYYMMDDhhmmssuuuuuu; negative if impossible."""
     year = digits[:, 0:4] @ _FOUR
     fields = (digits[:, i : i + 2] @ _TWO for i in range(4, 14, 2))
     micros = _micros(year, *fields)
@@ -230,9 +228,7 @@ class ZoneClock:
         self._last, self._unclear, self._in_hour = None, None, False
 
     def end(self) -> None:
-        """End a file. Raises BadInput if times may be in either hour, because no line shows that the clock was set
-        back.
-        """
+        """End a file. Raises BadInput if times fit both hours and no line shows that the clock was set back."""
         if self._unclear is not None and not self._set_back:
             shown = (_NAIVE_EPOCH + timedelta(microseconds=self._unclear)).isoformat(" ")
             what = f"{shown} came twice there, and no line goes back: log times with their offset from UTC"
@@ -259,8 +255,7 @@ _FEW_JUMPS = 3
 
 
 def changed_clock(local: Micros) -> tuple[int, str] | None:
-    """Return the place where successive times jump as a changed clock does, and a zone with that change; None
-    otherwise.
+    """Return where successive times jump as a changed clock does, and a zone with that change; None otherwise.
 
     Back is from an hour that comes twice into that hour. Forward is over an hour that no clock showed, among times that
     are usually within a minute of one another.

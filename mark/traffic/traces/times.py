@@ -226,9 +226,7 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
 
 
 def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
-    """Return whether the day or the month is first: 23.11.2026 has the day first; with slashes the whole column
-    decides.
-    """
+    """Return whether the day or the month is first: 23.11.2026 has the day first; slashes need the whole column."""
     if said.form in (DAY_FIRST, MONTH_FIRST):
         return str(said.form)
     if all(match["mark"] == "." for match in found):
@@ -299,9 +297,7 @@ def _offsets(local_s: float, zone: ZoneInfo) -> tuple[float, float]:
 
 
 def _localised(name: str, times: Times | None, zone_name: str | None) -> Times | None:
-    """Convert clocks of a zone to UTC. A time that comes twice is before the change until the rows go back, then after
-    it.
-    """
+    """Convert clocks of a zone to UTC. A repeated time is before the change until the rows go back, then after it."""
     if times is None or zone_name is None or not times.local:
         return times
     zone = ZoneInfo(zone_name)
