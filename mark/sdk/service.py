@@ -341,8 +341,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return ServeProcess(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}), self)
 
     def deploy(self, target: str = "aws", **options: Unpack[DeployOptions]) -> Deployed:
-        """Deploy the service to AWS, alone on its site, and return its address. It takes minutes and costs from then
-        on.
+        """Deploy the service to AWS, alone on its site, and return its address. It takes minutes, and costs begin.
 
         It does as `mark deploy --yes` does; `mark deploy --destroy --name NAME` removes it. Progress goes to stderr.
         Raises BadInput for missing prerequisites, MarkError for failed steps.

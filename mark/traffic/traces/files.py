@@ -59,8 +59,10 @@ def below(folder: Path) -> tuple[list[Path], list[LeftOut]]:
 
 
 def _once(found: list[Path], left_out: list[LeftOut], none: str, where: str) -> tuple[list[Path], list[LeftOut]]:
-    """Remove second names and copies of files: `access.log.1` and `access.log.1.gz`, or `access.log` and its copy
-    `access.log.bak`, if one holds the same content as the other, or its beginning.
+    """Remove second names and copies of files.
+
+    A copy holds the same content as another file, or its beginning: `access.log.1.gz` of `access.log.1`, or
+    `access.log.bak` of `access.log`.
     """
     found = list(dict.fromkeys(found))
     # A link comes after its target, and a copy after its original.
