@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mark.traffic.prometheus.workload import MetricsReader
 
 _MOST_DAYS = 366.0
-_SERVED_DAYS = 14.0  # each weekday twice; twenty services of 30 days take 450 MB
-_SETTLED_S = 60.0  # a scrape takes a while to be answered, so the last minute may be incomplete
+_SERVED_DAYS = 14.0  # two of each day of the week; twenty services of 30 days take 450 MB
+_SETTLED_S = 60.0  # a scrape takes a while to be answered: the last minute may not be whole
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
