@@ -1,11 +1,11 @@
 """Compiled drawing of arrivals, every draw a function of (seed, bin index) alone.
 
-Nothing here imports other modules of mark: numba's on-disk cache watches this one file. Importing it imports numba, so
-callers import it where they draw.
+Nothing here imports other modules of mark: numba's on-disk cache watches this one file. Importing it imports numba,
+so callers import it where they draw.
 
-A bin of expected count L is cut into m = ceil(L / 2048) equal slices and slice j draws Poisson(L / m) arrivals, uniform
-within the slice. The superposition over the slices is exactly a Poisson(L) number of arrivals uniform within the bin,
-and slices keep the work inside the first-level cache and let a cut begin in the middle of a huge bin.
+A bin of expected count L is cut into m = ceil(L / 2048) equal slices and slice j draws Poisson(L / m) arrivals,
+uniform within the slice. The superposition over the slices is exactly a Poisson(L) number of arrivals uniform within
+the bin, and slices keep the work inside the first-level cache and let a cut begin in the middle of a huge bin.
 """
 
 from __future__ import annotations
