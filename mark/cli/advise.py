@@ -1,4 +1,4 @@
-"""mark advise: your own autoscaler's last weeks, read from a Prometheus, beside what other policies would have done."""
+"""mark advise: the last weeks of your own autoscaler, read from a Prometheus, beside other policies."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_serving(parser: argparse.ArgumentParser) -> None:
-    """As a floor for the own autoscaler."""
+    """Add the options to publish a floor for the user's own autoscaler."""
     floor = parser.add_argument_group("as a floor")
     floor.add_argument(
         "--serve",
@@ -114,7 +114,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def add_prometheus(parser: argparse.ArgumentParser) -> None:
-    """Where the Prometheus is, who asks, and which workload is meant."""
+    """Add the options for the Prometheus: its address, its credentials and the workload."""
     where = parser.add_argument_group("the Prometheus (or Thanos, Mimir, VictoriaMetrics)")
     where.add_argument("--prometheus", required=True, metavar="URL", help="as http://localhost:9090; a path is kept")
     where.add_argument(
@@ -132,13 +132,13 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def reader_from(args: argparse.Namespace) -> MetricsReader:
-    """The Prometheus of the arguments. Raises BadInput."""
+    """Return a reader of the Prometheus that the arguments name. Raises BadInput."""
     found: MetricsReader = adapter("prometheus", "--prometheus")(args.prometheus, **access_from(args))
     return found
 
 
 def access_from(args: argparse.Namespace) -> dict[str, Any]:
-    """Who asks: the fields of `PrometheusAccess` beside the address. Raises BadInput."""
+    """Return the credentials: the fields of `PrometheusAccess` beside the address. Raises BadInput."""
     token = os.environ.get("PROMETHEUS_TOKEN") or None
     if args.prometheus_token_file is not None:
         token = read_text(Path(args.prometheus_token_file)).strip()
@@ -244,7 +244,7 @@ def _options(args: argparse.Namespace) -> AdviseOptions:
 
 
 def _without_folder(error: BadInput, folder: str) -> BadInput:
-    """The error in the words of the command line: the files that it names are made here."""
+    """Return the error with options in place of the generated files that it names."""
     where = error.where.replace(f"{folder}/service.toml [policy]", "--scaler").replace(f"{folder}/", "")
     what = error.what.replace(f"{folder}/", "")
     return BadInput(what, where, error.value)

@@ -1,4 +1,4 @@
-"""What the commands' modules share to declare arguments and to pass them on. Imports nothing that plans or serves."""
+"""Helpers of the command modules to declare and pass on arguments. Imports nothing that plans or serves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from mark.domain.errors import BadInput
 from mark.domain.extras import check_installed
 
-# argparse calls what is given to `add_subparsers()` so; it has no public name.
+# The type that `add_subparsers()` returns; argparse has no public name for it.
 Commands = argparse._SubParsersAction
 
 GAPS = ("bridge", "zero", "interpolate", "fail")
@@ -22,14 +22,17 @@ T = TypeVar("T")
 
 
 def from_args(options: type[T], args: argparse.Namespace) -> T:
-    """A dataclass of options from the arguments of the same names."""
+    """Return a dataclass of options, filled from the arguments of the same names."""
     found: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(options)}  # type: ignore[arg-type]
     return options(**found)
 
 
 class Listed(argparse.Action):
-    """An option with several values, between commas or by repeating it: the namespace gets a tuple, or what `parse`
-    makes of all of them with commas between. `each` reads one value. A file whose name has commas is one value."""
+    """An option with several values, separated by commas or given by repeating it.
+
+    The namespace gets a tuple, or the result of `parse` for all values joined by commas. `each` reads one value. The
+    name of an existing file is one value even if it has commas.
+    """
 
     def __init__(
         self, *args: Any, parse: Callable[[str], Any] | None = None, each: Callable[[str], Any] = str, **options: Any
@@ -67,7 +70,7 @@ def _exists(text: str) -> bool:
 
 
 def refuse_overwriting(args: argparse.Namespace) -> None:
-    """Raises BadInput where a result would be written over something that is read, or over another result."""
+    """Raise BadInput if a result would overwrite an input file or another result."""
     outputs = {
         f"--{name}": str(value)
         for name in ("json", "report", "markdown", "out")
@@ -94,15 +97,15 @@ def refuse_overwriting(args: argparse.Namespace) -> None:
 
 
 def _is_updated(args: argparse.Namespace, name: str) -> bool:
-    """`mark profile --out` adds rows to a profile that is there."""
+    """Return whether the output is extended: `mark profile --out` adds rows to an existing profile."""
     return name == "out" and getattr(args, "command", None) == "profile"
 
 
 def _named_in(file: Path) -> list[Path]:
-    """The files that a service or pipeline file names."""
+    """Return the files that a service or pipeline file names."""
     try:
         sections = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # its reader says what is wrong
+    except (OSError, ValueError):  # the reader of the file reports the error
         return []
     values = [value for table in sections.values() if isinstance(table, dict) for value in table.values()]
     return [file.parent / value for value in values if isinstance(value, str) and _exists(str(file.parent / value))]
@@ -130,13 +133,13 @@ def html_file(text: str) -> str:
 
 
 def plotted_file(text: str) -> str:
-    """The file of a page that the library plotly draws; it is asked for here because a run may take minutes."""
+    """Return the file of a page that plotly draws. plotly is required here because a run may take minutes."""
     check_installed("plotly", "--report")
     return html_file(text)
 
 
 def writable(text: str, option: str) -> str:
-    """The path, when a file can be put there: a long run must not end with a folder that isn't there."""
+    """Return the path if a file can be written there. Raises BadInput before a long run begins."""
     path = Path(text)
     try:
         if not text or path.is_dir():
@@ -145,6 +148,6 @@ def writable(text: str, option: str) -> str:
             raise BadInput("no such folder", option, str(path.parent))
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise BadInput("cannot be written", option, text)
-    except OSError as error:  # a name too long for any file
+    except OSError as error:  # e.g. a name too long for any file
         raise BadInput(f"cannot be written ({error.strerror})", option, text) from None
     return text

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written(certificate: BoundCertificate, file: Path) -> dict[str, Any]:
-    """Write the certificate and return what the JSON says of it. Raises BadInput."""
+    """Write the certificate and return its entry for the JSON. Raises BadInput."""
     try:
         file.write_bytes(certificate.content)
     except OSError as error:
@@ -67,7 +67,7 @@ def _pipeline(args: argparse.Namespace) -> int:
         raise BadInput("a pipeline is bounded without this option", "--tail")
     if args.certificate is not None:
         raise BadInput("the bound of a pipeline has no certificate", "--certificate", str(args.certificate))
-    # What a driver and its models print is none of the result.
+    # The output of a driver and its models must not mix with the result.
     with progress("bounding") as bar, redirect_stdout(sys.stderr):
         found = bound_pipeline(request_from(args), lineage=args.lineage, queries=args.queries, progress=bar)
     deliver(pipeline_bound_json(args.service, found), args.json, lambda: pipeline_bound_table(found))

@@ -1,4 +1,4 @@
-"""mark catalog list, show, refresh: what can be bought, at which price."""
+"""mark catalog list, show, refresh: the offers and their prices."""
 
 from __future__ import annotations
 

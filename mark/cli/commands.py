@@ -15,8 +15,8 @@ GROUP = "mark.commands"
 class CliEntry(NamedTuple):
     """A command. Its `module` declares its arguments (`add_to`) and is imported only when the command is given.
 
-    `extra` of the package is needed to import the module. A registered command stands `before` another one in the help,
-    or last.
+    `extra` is the package extra that the module needs. A registered command stands `before` another one in the help, or
+    last.
     """
 
     module: str
@@ -25,7 +25,7 @@ class CliEntry(NamedTuple):
     before: str = ""
 
 
-# In the order of a first visit.
+# In the order in which a new user meets them.
 COMMANDS = {
     "simulate": CliEntry("mark.cli.simulate", "bill and latency of one policy on a trace"),
     "compare": CliEntry("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
@@ -58,14 +58,14 @@ COMMANDS = {
 
 
 def commands_for(given: str | None) -> dict[str, CliEntry]:
-    """The commands by name, in the order of the help. If `given` is in COMMANDS, registered commands are left out.
+    """Return the commands by name, in help order. Registered ones are left out if `given` is in COMMANDS.
 
-    The search takes 25 ms, so that a command of mark's own does without. A registered command cannot replace one of
-    COMMANDS. Raises BadInput for a registered command that does not load.
+    The search for registered commands takes 25 ms, so mark's own commands skip it. A registered command cannot replace
+    one of COMMANDS. Raises BadInput for a registered command that does not load.
     """
     if given in COMMANDS:
         return COMMANDS
-    from mark.config import plugins  # here, because a command of mark's own needs no search
+    from mark.config import plugins  # imported here because mark's own commands need no search
 
     order, registered = list(COMMANDS), {}
     for name in plugins.found(GROUP):

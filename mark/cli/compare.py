@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
-    # Where no policy is named one run more shows what is off: spot.
+    # If no policy is named, one more run shows the effect of spot, which is off by default.
     spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
     with progress("judging the promise") as bar:
         outlook = outlook_of_run(request_from(args), results, bar)
@@ -102,7 +102,7 @@ def _pipeline(args: argparse.Namespace) -> int:
     refuse_service_options(args)
     names = _with_policy(args, args.policies or usual_policies(request_from(args)))
     executor = executor_from(args)
-    # What a driver and its models print is none of the result.
+    # The output of a driver and its models must not mix with the result.
     with progress("comparing") as bar, redirect_stdout(sys.stderr):
         runs = simulate_pipeline(
             request_from(args, bar),
@@ -121,7 +121,7 @@ def _with_policy(args: argparse.Namespace, named: tuple[str, ...]) -> tuple[str,
 
 
 def _default(request: RunRequest) -> tuple[str, ...]:
-    """The usual policies, without SageMaker's where it has no type for this service."""
+    """Return the usual policies, without SageMaker's if it sells no type for this service."""
     names = policy_list(_DEFAULT)
     service = open_service(request)
     for managed in _MANAGED:
@@ -134,7 +134,7 @@ def _default(request: RunRequest) -> tuple[str, ...]:
 
 
 def _without_instances(request: RunRequest, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The policies that can do with functions alone, as long as there is one; says which are left out."""
+    """Return the policies that work with functions alone if there is no instance to buy; print the others."""
     unable = without_instances(request, names)
     able = tuple(name for name in names if name not in unable)
     if not unable or not able:

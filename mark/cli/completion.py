@@ -1,4 +1,4 @@
-"""mark completion: what a shell needs to complete commands, flags and names."""
+"""mark completion: a shell script that completes commands, flags and names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """The script for one of SHELLS. It runs nothing of mark, so that a key answers at once."""
+    """Return the script for one of SHELLS. It does not run mark, so completion is immediate."""
     top = every_command()
     names = {
         "policy": policy_names(),

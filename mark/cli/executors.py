@@ -1,4 +1,4 @@
-"""Options that say where the runs of a study are carried out."""
+"""Options that choose where the runs of a study are executed."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_from(args: argparse.Namespace) -> StudyExecutor:
-    """Raises BadInput for Ray where it is not installed."""
+    """Return the executor that the arguments name. Raises BadInput for Ray if it is not installed."""
     here = args.jobs or cores()
     return RayExecutor(here, args.jobs) if args.executor == "ray" else executor_for(here)

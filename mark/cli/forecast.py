@@ -1,4 +1,4 @@
-"""mark forecast: how good the forecasts are, and training them."""
+"""mark forecast: score forecasts, and train predictors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _add_backtest(actions: Commands[argparse.ArgumentParser]) -> None:
 
 def run_backtest(args: argparse.Namespace) -> int:
     names = _names(args.predictor)
-    # A generator runs until the part's end; a file is as long as it is.
+    # A generator runs until the end of the part; a file has its own length.
     until_start_s = next((s for s in (args.start, args.train, args.duration) if s is not None), 0.0)
     trace = open_trace(
         args.trace,

@@ -1,4 +1,4 @@
-"""mark forecast fit: train a predictor once and keep what it learned."""
+"""mark forecast fit: train a predictor once and save its state."""
 
 from __future__ import annotations
 
@@ -82,8 +82,9 @@ def fit(args: argparse.Namespace) -> int:
 
 
 def _history(args: argparse.Namespace) -> tuple[Load, str]:
-    """[start - train, start) in whole steps that end there, as a simulation that begins at `start` has it; and what
-    was read.
+    """Return the load of [start - train, start), and a description of the trace that was read.
+
+    Its steps are whole and end at `start`, as in a simulation that begins there.
     """
     end_s: float | None = args.train if args.start is None else args.start
     trace = open_trace(args.trace, duration_s=end_s, seed=args.seed, **reading(args))
@@ -99,7 +100,7 @@ def _history(args: argparse.Namespace) -> tuple[Load, str]:
 
 
 def _checkpoint(path: str, wanted: Saved) -> State | None:
-    """The state of a training that was interrupted, if it is this one's; says what it found."""
+    """Return the state of an interrupted training if it belongs to `wanted`; print the outcome."""
     if not Path(path).exists():
         return None
     try:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _each(one: Callable[[str], float]) -> Callable[[str], tuple[float, ...]]:
-    """A parser of several, between commas; none twice."""
+    """Return a parser of several values, separated by commas and all different."""
 
     def parsed(text: str) -> tuple[float, ...]:
         found = tuple(one(part.strip()) for part in text.split(","))
@@ -86,7 +86,7 @@ def _rt_max_s(text: str) -> float:
 
 
 def _attainment(text: str) -> float:
-    """A share, as in the service file."""
+    """Parse a share, with the limits of the service file."""
     share = number(text)
     if not 0.0 < share < 1.0:
         hint = f" (a share: {share:g} % is {share / 100.0:g})" if 1.0 < share < 100.0 else ""
@@ -95,7 +95,7 @@ def _attainment(text: str) -> float:
 
 
 def _confidence(text: str) -> float:
-    """A probability, as in the service file."""
+    """Parse a probability, with the limits of the service file."""
     confidence = _attainment(text)
     if confidence < 0.5:
         raise argparse.ArgumentTypeError(f"must be at least 0.5, not {text!r}")

@@ -1,4 +1,4 @@
-"""Options of the command line that say where functions are."""
+"""Options that name the functions."""
 
 from __future__ import annotations
 

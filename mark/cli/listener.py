@@ -1,4 +1,4 @@
-"""The options of every program that listens: where, which clients are admitted, and where readiness is announced."""
+"""The options of every program that listens: its address, its access control, its readiness and its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mark.cli.numbers import above_zero, port, seconds, whole
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    """Where to listen, and where to say that it is ready."""
+    """Add the address to listen on and the places where readiness is announced."""
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=8080, metavar="P", help="0: any free one (default: 8080)")
     parser.add_argument("--ready-fd", type=whole(1, 65535), metavar="N", help="when ready, write its URL as JSON there")
@@ -17,7 +17,7 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """Keys, tokens and TLS."""
+    """Add the options for keys, tokens and TLS."""
     access = parser.add_argument_group("access control (off only on loopback)")
     access.add_argument("--keys", type=Path, metavar="FILE", help="API keys or their digests, one a line")
     access.add_argument(
@@ -35,7 +35,10 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stopping(parser: argparse.ArgumentParser, drain: str, lingering: str) -> argparse._ArgumentGroup:
-    """How it ends and what it logs; returns the group, for more of it. `drain`: what that time is for."""
+    """Add the options for stopping and logging and return their group, for further options.
+
+    `drain` says in the help how the drain time is used.
+    """
     end = parser.add_argument_group("stopping and readiness")
     end.add_argument("--drain-s", type=above_zero, default=30.0, metavar="S", help=f"{drain} (default: 30)")
     lingers = f"before that: not ready, still {lingering} (default: 0)"

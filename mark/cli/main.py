@@ -1,10 +1,10 @@
-"""The command `mark`: usage, and from every ending to its exit code.
+"""The command `mark`: usage, and the exit code of every ending.
 
-    0  done                      2  bad input, or a wrong command line     4  SLO missed, with --fail-below-slo
-    1  a fault of ours           3  infeasible: no offer meets the SLO     130  interrupted from the keyboard
+  0  done                      2  bad input, or a wrong command line     4  SLO missed, with --fail-below-slo
+  1  a fault of ours           3  infeasible: no offer meets the SLO     130  interrupted from the keyboard
 
-Errors are one line on stderr. Only the module of the command that is given is imported, so `mark --help` is
-quick (0.1 s; with all of them it takes a second).
+Errors are one line on stderr. Only the module of the given command is imported, so `mark --help` takes 0.1 s and not
+the second that importing all of them takes.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ exit codes: 0 done, 1 a fault of ours, 2 bad input, 3 no offer meets the SLO, 4 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    # Before numpy is there: runs are spread over processes, whose threads would only be in each other's way.
+    # Set before numpy is imported: runs are spread over processes, and numpy's threads in each would compete for cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     return guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
 def guarded(action: Callable[[], int]) -> int:
-    """Run `action`, which returns an exit code, and turn each way it can fail into one line and a code."""
+    """Run `action`, which returns an exit code, and turn each failure into one line and a code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file name need not be text that the terminal knows
+        sys.stdout.reconfigure(errors="backslashreplace")  # for file names that the terminal cannot show
     try:
         code = action()
-        sys.stdout.flush()  # a closed pipe shows here, not at interpreter exit where it cannot be caught
+        sys.stdout.flush()  # a closed pipe must raise here, because at interpreter exit it cannot be caught
         return code
     except BadInput as error:
         if error.__cause__ is not None and os.environ.get("MARK_TRACEBACK") == "1":
-            raise  # a plug-in's code failed (a predictor, say), and its author wants to see where
+            raise  # code of a plug-in (a predictor, say) failed, and its author needs the traceback
         return _failed(with_flags(error), 2)
-    except ModuleNotFoundError as error:  # of a library that only some uses of a command need
+    except ModuleNotFoundError as error:  # a library that only some uses of a command need
         refusal = missing(error, "this command")
         return _fault(error) if refusal is None else _failed(str(refusal), 2)
     except Infeasible as error:
         from mark.studies.report.promise_help_report import (
-            tail_words,  # here: a command that succeeds has no need of it
+            tail_words,  # imported here because a successful command does not need it
         )
 
         return _failed(f"{error}{tail_words(error.helps)}", 3)
     except MarkError as error:
         return _failed(str(error), 1)
     except BrokenPipeError:
-        # The reader has seen enough (`mark ... | head`). What is still buffered goes nowhere, silently.
+        # The reader closed the pipe (`mark ... | head`), so the buffered output is discarded silently.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -79,7 +79,7 @@ def guarded(action: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             return _fault(error)
-        with suppress(OSError, ValueError):  # what is still buffered cannot be kept either
+        with suppress(OSError, ValueError):  # the buffered output is lost too
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _failed("the output cannot be written: no space left on device", 1)
     except Exception as error:
@@ -89,7 +89,7 @@ def guarded(action: Callable[[], int]) -> int:
 
 
 def every_command() -> _Parser:
-    """The command line with the arguments of all commands; those whose extra is not installed have none."""
+    """Return the command line with the arguments of all commands. Commands without their extra get none."""
     known = commands_for(None)
     top, added = _top(known)
     for name, command in known.items():
@@ -99,9 +99,9 @@ def every_command() -> _Parser:
 
 
 def parser(given: str | None = None) -> _Parser:
-    """The command line, with the arguments of the command that is given.
+    """Return the command line, with the arguments of the given command only.
 
-    Raises BadInput where the command needs an extra that is not installed.
+    Raises BadInput if the command needs an extra that is not installed.
     """
     known = commands_for(given)
     top, added = _top(known)
@@ -111,7 +111,7 @@ def parser(given: str | None = None) -> _Parser:
 
 
 def _top(known: Mapping[str, CliEntry]) -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
-    """The command line, and the commands by name, without their arguments."""
+    """Return the command line and its commands by name, without their arguments."""
     top = _Parser(
         prog="mark",
         description="What would this traffic cost, and would the latency promise hold? Serve machine-learning models "
@@ -142,7 +142,7 @@ class _Parser(argparse.ArgumentParser):
     words: Sequence[str] = ()  # of the command line
 
     def error(self, message: str) -> NoReturn:
-        """One line, where argparse prints the usage as well; with the option or choice that was meant, perhaps."""
+        """Exit with one line, without argparse's usage text, and suggest the option or choice that was meant."""
         asked = self
         if message.startswith(_UNKNOWN):
             *_, asked = given = list(self.given())
@@ -158,20 +158,20 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"mark: error: {' '.join(message.split())} (see {asked.prog} --help)\n")
 
     def _typos(self, missing: Sequence[str]) -> list[str]:
-        """Words of the command line that are almost one of the options that are missing."""
+        """Return the words of the command line that are almost one of the missing options."""
         known = self._option_string_actions
         words = [word.split("=")[0] for word in self.words if word.startswith("--")]
         return [word + hint for word in words if word not in known and (hint := did_you_mean(word, missing))]
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Of what was asked for (help, version) a failure is told; argparse hides it."""
+        """Raise if requested output (help, version) cannot be written; argparse hides such a failure."""
         if file is not None and file is sys.stdout:
             file.write(message)
         else:
             super()._print_message(message, file)
 
     def given(self) -> Iterator[_Parser]:
-        """This parser and, of the commands below it, those on the command line."""
+        """Yield this parser and the parsers of the commands below it that are on the command line."""
         yield self
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -184,11 +184,11 @@ class _Parser(argparse.ArgumentParser):
 def _run(argv: Sequence[str]) -> int:
     top = parser(argv[0] if argv else None)
     top.words = argv
-    for _ in top.given():  # each gets the words
+    for _ in top.given():  # each parser gets the words
         pass
     try:
         args = top.parse_args(argv)
-    except SystemExit as ending:  # --help, --version and usage errors have said what they had to say
+    except SystemExit as ending:  # --help, --version and usage errors have already printed their message
         return ending.code if isinstance(ending.code, int) else 0
     if args.command is None:
         top.print_help()
@@ -197,14 +197,14 @@ def _run(argv: Sequence[str]) -> int:
     run: Callable[[argparse.Namespace], int] = args.run
     if not hasattr(args, "skip_bad_lines"):
         return run(args)
-    from mark.cli.reading import kept_pipe  # here: most of what a command without traffic does not need
+    from mark.cli.reading import kept_pipe  # imported here because a command without traffic needs little of it
 
     with kept_pipe(args):
         return run(args)
 
 
 def _failed(message: str, code: int) -> int:
-    with suppress(OSError, ValueError):  # the code says it too
+    with suppress(OSError, ValueError):  # the exit code reports the failure too
         print(f"mark: {'error: ' if code != 130 else ''}{' '.join(message.split())}", file=sys.stderr)
     return code
 
@@ -217,7 +217,10 @@ def _fault(error: Exception) -> int:
 
 
 def _forget_unwritten() -> None:
-    """What standard error did not take would be tried again at the very end, and make the exit code 120."""
+    """Discard the output that standard error did not take.
+
+    Otherwise Python would retry at exit and change the exit code to 120.
+    """
     try:
         sys.stderr.flush()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Numbers on the command line: argparse's `type`, with one clear line for what is none."""
+"""Numbers on the command line: functions for argparse's `type`, with one clear line for each invalid value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_SEED = 2**63 - 1
 
 
 def number(text: str) -> float:
-    """Any finite one."""
+    """Parse any finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -23,7 +23,7 @@ def number(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    """A number of seconds, or 90s, 30m, 1h30m, 7d, 2w."""
+    """Parse a number of seconds, or 90s, 30m, 1h30m, 7d, 2w."""
     found_s = span_s(text)
     if found_s is not None:
         return found_s
@@ -41,7 +41,7 @@ def above_zero(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Zero is fine. See `_seconds` for how they may be written."""
+    """Parse seconds, zero or more, in the forms of `_seconds`."""
     value = _seconds(text)
     if value < 0.0:
         raise argparse.ArgumentTypeError(f"must be zero or more, not {text!r}")
@@ -49,7 +49,7 @@ def seconds(text: str) -> float:
 
 
 def span(text: str) -> float:
-    """Seconds above zero."""
+    """Parse seconds above zero, in the forms of `_seconds`."""
     value = _seconds(text)
     if value <= 0.0:
         raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
@@ -57,7 +57,7 @@ def span(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """From 0 to 1, both included."""
+    """Parse a share from 0 to 1, both included."""
     value = number(text)
     if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"must lie between 0 and 1, not {text!r}")
@@ -65,10 +65,10 @@ def share(text: str) -> float:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A parser of whole numbers between the two."""
+    """Return a parser of whole numbers from `least` to `most`."""
 
     def parsed(text: str) -> int:
-        # Digits only: int() would take "1_000" and " 7" as well.
+        # Digits only, because int() would also accept "1_000" and " 7".
         value = int(text[:20]) if text.isascii() and text.isdigit() else -1
         if not least <= value <= most:
             raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, not {text!r}")

@@ -1,4 +1,4 @@
-"""The options that simulate, compare, bound and plan share, checked as they are read, and the request they make."""
+"""The options that simulate, compare, bound and plan share, and the request made from them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def add_run_options(
     several_predictors: bool = False,
     plotted: bool = False,
 ) -> None:
-    """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one.
+    """Add all options but the trace. With `service` elsewhere, leave out `--service` and its report.
 
-    `report` says what the command's own page is, and `plotted` that the library plotly draws it.
+    `report` describes the command's page in the help; `plotted` says that the library plotly draws it.
     """
     what = parser.add_argument_group("the service")
     if service != "elsewhere":
@@ -88,7 +88,7 @@ def add_run_options(
 
 
 def add_pipeline_options(parser: argparse.ArgumentParser, *, answers: bool = True) -> None:
-    """What a pipeline's queries call, beside what its file says."""
+    """Add the options for the calls of a pipeline's queries, beside the settings in its file."""
     pipeline = parser.add_argument_group("of a pipeline")
     pipeline.add_argument("--queries", metavar="FILE", help="JSON Lines, a query a line: its driver is traced on them")
     pipeline.add_argument(
@@ -103,26 +103,26 @@ def add_pipeline_options(parser: argparse.ArgumentParser, *, answers: bool = Tru
 
 
 def add_no_bound(parser: argparse.ArgumentParser) -> None:
-    """Of what simulates: the bound may take as long as the run."""
+    """Add the option to leave out the bound, which may take as long as the run."""
     parser.add_argument("--no-bound", action="store_true", help="leave out the clairvoyant bound, and with it regret")
 
 
 def refuse_service_options(args: argparse.Namespace) -> None:
-    """For a run of a pipeline. Raises BadInput where one of these options is given."""
+    """Raise BadInput if an option that only services have is given for a pipeline."""
     for option in ("tail", "hedge_after_ms", "attribute", "report"):
         if getattr(args, option, None):
             raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
 
 
 def refuse_pipeline_options(args: argparse.Namespace) -> None:
-    """For a service. Raises BadInput where one of these options is given."""
+    """Raise BadInput if an option that only pipelines have is given for a service."""
     for option in ("queries", "lineage", "answers"):
         if getattr(args, option, None) is not None:
             raise BadInput(f"{args.service} is no pipeline", option, getattr(args, option))
 
 
 def request_from(args: argparse.Namespace, progress: Callable[[float], None] | None = None) -> RunRequest:
-    """The request for the policy named, or for `mark`; the counting that it takes will be shown."""
+    """Return the request for the named policy, or for `mark`, and show from now on how late shares are counted."""
     show_counting()
     return RunRequest(
         trace=args.trace,
@@ -150,7 +150,7 @@ def request_from(args: argparse.Namespace, progress: Callable[[float], None] | N
 
 
 def policy_list(text: str) -> tuple[str, ...]:
-    """`a,b:predictor,fixed:x=1,y=2` as names; `y=2` belongs to the fixed fleet before it."""
+    """Split `a,b:predictor,fixed:x=1,y=2` into names; `y=2` belongs to the fixed fleet before it."""
     names: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if "=" in part and not part.startswith(FIXED) and names and names[-1].startswith(FIXED):

@@ -1,4 +1,4 @@
-"""Where results go: tables to stdout, JSON and HTML to files, progress to the terminal's stderr."""
+"""Output: tables to stdout, JSON and HTML to files, progress to the terminal's stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mark.planning.demand.counting_watch import counting_watched
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
-    """The JSON where it was asked for, and the table unless stdout belongs to the JSON."""
+    """Write the JSON to the requested place, and print the table unless the JSON goes to stdout."""
     if json_to == "-":
         sys.stdout.write(json_text(data))
         return
@@ -31,19 +31,19 @@ def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], Re
 
 
 def show(page: RenderableType) -> None:
-    """To stdout: coloured on a terminal, plain text of at most 80 columns (or $COLUMNS) in a pipe."""
+    """Print to stdout: coloured on a terminal, plain text of at most 80 columns (or $COLUMNS) in a pipe."""
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         console.print(page)
         return
     with console.capture() as captured:
         console.print(page)
-    # rich fills lines with blanks to the width; in a file or a pipe they are noise.
+    # rich pads lines with blanks to the full width; remove them from files and pipes.
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def json_text(data: Any) -> str:
-    """Indented JSON; NaN and infinities, which JSON lacks, become null."""
+    """Return indented JSON; NaN and infinities, which JSON lacks, become null."""
     return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
 
 
@@ -56,8 +56,8 @@ def write_file(path: str, text: str, option: str) -> None:
 
 
 def cores() -> int:
-    """Processes to spread runs over: `PYTHON_CPU_COUNT` says how many where not all processors are ours."""
-    asked = os.environ.get("PYTHON_CPU_COUNT", "")  # Python's own from 3.13 on
+    """Return the number of processes for runs: `PYTHON_CPU_COUNT` if it is set, otherwise our processors."""
+    asked = os.environ.get("PYTHON_CPU_COUNT", "")  # read by Python itself from 3.13 on
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -69,7 +69,7 @@ progress_clock: ContextVar[Callable[[], float]] = ContextVar("progress_clock", d
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[float], None]]:
-    """Show the share done on stderr: a bar on a terminal, else a line every ten seconds."""
+    """Show the finished share on stderr: a bar on a terminal, otherwise a line every ten seconds."""
     if not sys.stderr.isatty():
         lines = _Lines()
         yield lambda share: lines.say(f"{label}: {share:.0%}")
@@ -80,7 +80,7 @@ def progress(label: str) -> Iterator[Callable[[float], None]]:
 
 
 class ReadingShown:
-    """Shows how far the reading of a trace is, in bytes and bytes a second; a short reading is not shown."""
+    """Shows the progress of reading a trace, in bytes and bytes a second; a short reading is not shown."""
 
     def __init__(self) -> None:
         self._clock = progress_clock.get()
@@ -91,7 +91,7 @@ class ReadingShown:
         self._task = TaskID(0)
 
     def __call__(self, done: int, total: int) -> None:
-        """`total` is 0 where it is not known."""
+        """Show the progress. `total` is 0 if the size is not known."""
         now_s = self._clock()
         if done < self._done:  # another file
             self._end()
@@ -121,7 +121,7 @@ class ReadingShown:
 
 
 class CountingShown:
-    """Shows how many types' late shares are counted, of how many that never were before."""
+    """Shows how late shares are counted for types that were not counted before."""
 
     def __init__(self) -> None:
         self._lines = _Lines()
@@ -146,12 +146,12 @@ class CountingShown:
 
 
 def show_counting() -> None:
-    """Show the counting of late shares from now on."""
+    """Show from now on how late shares are counted."""
     counting_watched.set(CountingShown())
 
 
 class _Lines:
-    """Lines on stderr, one every ten seconds at most, the first after ten."""
+    """Lines on stderr: at most one every ten seconds, the first after ten."""
 
     def __init__(self) -> None:
         self._clock = progress_clock.get()
@@ -161,13 +161,13 @@ class _Lines:
         now_s = self._clock()
         if now_s - self._last_s >= _EVERY_S:
             self._last_s = now_s
-            with suppress(OSError, ValueError):  # a log that is gone must not end the work
+            with suppress(OSError, ValueError):  # losing the log must not end the work
                 print(text, file=sys.stderr, flush=True)
 
 
 _EVERY_S = 10.0
 _SHORT_S = 1.0
-_open_bars: list[Progress] = []  # of one terminal, where only one can be drawn at a time
+_open_bars: list[Progress] = []  # bars of one terminal, which can draw only one at a time
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""mark pipeline trace: which models a driver calls, in which order, how often."""
+"""mark pipeline trace: the models that a driver calls, their order and frequency."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = load_pipeline(args.service)
     config.check_uninsured("a trace of a pipeline")
-    # What the driver and its models print is none of the result.
+    # The output of the driver and its models must not mix with the result.
     with progress("tracing") as bar, redirect_stdout(sys.stderr):
         found = trace_file(config, args.queries, bar)
     deliver(trace_json(config, found), args.json, lambda: trace_table(config, found))

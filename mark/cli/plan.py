@@ -1,6 +1,6 @@
-"""mark plan: one decision, explained in dollars; or how much commitment the trace would have justified.
+"""mark plan: one decision, explained in dollars; or the commitment that the trace would have justified.
 
-Of a pipeline: the cheapest fleet for its busiest minutes, and where its dollars and its milliseconds go.
+For a pipeline: the cheapest fleet for its busiest minutes, and each stage's share of dollars and milliseconds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _pipeline(args: argparse.Namespace) -> int:
     _refuse(
         args, ("policy", "predictor", "running", "advise_commitment", "tail"), "a pipeline is planned for a fixed load"
     )
-    # What a driver and its models print is none of the result.
+    # The output of a driver and its models must not mix with the result.
     with progress("planning") as bar, redirect_stdout(sys.stderr):
         planned = plan_pipeline_once(
             request_from(args),

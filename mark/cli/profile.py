@@ -1,4 +1,4 @@
-"""mark profile: how long does a model take, by batch size?"""
+"""mark profile: measure a model's latency by batch size."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _run_pipeline(args: argparse.Namespace) -> int:
             raise BadInput("is for one model, and a pipeline has several", f"--{option.replace('_', '-')}")
     _check_out(args)
     config = load_pipeline(args.model)
-    # What a driver and its models print is none of the result.
+    # The output of a driver and its models must not mix with the result.
     with progress("tracing") as bar, redirect_stdout(sys.stderr):
         asked = stage_profilings(config, args.queries, bar)
     found = []
@@ -165,7 +165,7 @@ def _run_pipeline(args: argparse.Namespace) -> int:
 
 
 def _check_out(args: argparse.Namespace) -> None:
-    """Before the measurement: what is no profile is not written over."""
+    """Read an existing --out before the measurement, because only a profile may be overwritten."""
     if args.out is not None and Path(args.out).exists():
         load_profiles(args.out)
 
@@ -177,7 +177,7 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _of_this_machine(measured: Measured) -> Measured:
-    """With a note where it is not what `--instance` says."""
+    """Return the measurement, with a note if this machine differs from `--instance`."""
     wrong = this_machine().mismatch(measured.instance, load_catalog(CATALOG_NAMES[-1]))
     return replace(measured, notes=(*measured.notes, wrong)) if wrong else measured
 
@@ -204,8 +204,8 @@ def _run_on(args: argparse.Namespace) -> int:
         out=None if args.out is None else Path(args.out),
         **said,
     )
-    # Ended by SIGTERM, and by a terminal that is closed, as by an interrupt: what was rented is ended first. A SIGHUP
-    # that is ignored (nohup) stays so.
+    # SIGTERM, and SIGHUP of a closed terminal, end the run as an interrupt does, so that the rented instance is
+    # terminated first. An ignored SIGHUP (nohup) stays ignored.
     ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is not signal.SIG_IGN]
     before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
     try:

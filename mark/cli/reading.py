@@ -1,4 +1,4 @@
-"""Options that say how a trace's file is to be read."""
+"""Options for reading a trace's file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
-    """As `open_trace` takes it; how far the reading is will be shown."""
+    """Return the arguments of `open_trace`, and show the progress of reading from now on."""
     times = TimeForm(args.time_format, args.time_zone)
     columns = TableColumns(args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal)
     watched.set(ReadingShown())
@@ -49,7 +49,7 @@ def reading(args: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def kept_pipe(args: argparse.Namespace) -> Iterator[None]:
-    """Where the trace is a pipe, put a file with its content in its place: processes that simulate open it as well.
+    """Replace a trace that is a pipe with a file of its content, because the simulating processes open it as well.
 
     Errors name the pipe.
     """
@@ -69,7 +69,7 @@ def kept_pipe(args: argparse.Namespace) -> Iterator[None]:
 
 
 def as_options(args: argparse.Namespace) -> list[str]:
-    """The command line that says the same again, without what is the default."""
+    """Return the command line options that equal the arguments, without defaults."""
     found = [] if args.gaps == "bridge" else ["--gaps", args.gaps]
     if args.log_filter is not None:
         found += ["--log-filter", "=".join(args.log_filter)]

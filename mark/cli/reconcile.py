@@ -1,4 +1,4 @@
-"""mark reconcile: a past period beside its invoice, and what mark would have paid."""
+"""mark reconcile: a past period beside its invoice, and the bills of mark and other policies for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulate and compare do with --report and --fail-below-slo."""
+"""The options --report and --fail-below-slo of simulate and compare."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def report(
 
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:
-    """4 with --fail-below-slo when an SLO was missed, else 0."""
+    """Return 4 with --fail-below-slo if an SLO was missed, otherwise 0."""
     return 4 if args.fail_below_slo and any(kept(result) is False for result in results.values()) else 0

@@ -1,4 +1,4 @@
-"""mark selection: policies replayed on logged answers, and what a running server has learned."""
+"""mark selection: replay policies on logged answers, and show the state of a running server."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _pipeline(args: argparse.Namespace) -> int:
     from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
 
     refuse_service_options(args)
-    # What a driver and its models print is none of the result.
+    # The output of a driver and its models must not mix with the result.
     with progress("simulating") as bar, redirect_stdout(sys.stderr):
         request, cached = _behind_cache(args, request_from(args, bar))
         (found,) = simulate_pipeline(
@@ -90,7 +90,7 @@ def _pipeline(args: argparse.Namespace) -> int:
 
 
 def _behind_cache(args: argparse.Namespace, request: RunRequest) -> tuple[RunRequest, CachedKeys | None]:
-    """The request with the arrivals that its cache leaves. Raises BadInput."""
+    """Return the request with the arrivals that its cache does not answer. Raises BadInput."""
     if args.keys is None:
         return request, None
     popularity = popularity_of(args.keys)

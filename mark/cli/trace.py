@@ -1,4 +1,4 @@
-"""mark trace info: what is in a trace."""
+"""mark trace info: summarise a trace."""
 
 from __future__ import annotations
 

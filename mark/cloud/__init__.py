@@ -1,1 +1,1 @@
-"""How a cloud behaves and bills: EC2's boots, spot capacity and credits; meters, extras and invoices."""
+"""Models of a cloud's behaviour and bills: EC2's boots, spot capacity and credits; meters, extras and invoices."""

@@ -1,1 +1,1 @@
-"""Service files and settings: what a user writes down."""
+"""Service files and settings, as users write them."""

@@ -36,7 +36,7 @@ def as_is_of(policy: Section) -> AsIsPolicy:
         if kind in ("asg", "hpa") and target > 1.0:
             raise BadInput("a utilisation must lie between 0 and 1", policy.where("target"), target)
     least = policy.whole("min", 1)
-    # A fixed fleet is said by `min` alone.
+    # `min` alone describes a fixed fleet.
     most = policy.whole("max", least if kind == "fixed" else max(100, least))
     if most < least or (kind == "fixed" and most != least):
         what = "must equal min in a fixed fleet" if kind == "fixed" else "must not be below min"
@@ -59,7 +59,7 @@ def as_is_of(policy: Section) -> AsIsPolicy:
 
 
 def _refuse_foreign(policy: Section, kind: str) -> None:
-    """A setting that this kind does not have would change nothing, and its author would not notice."""
+    """Raise BadInput for a setting of another kind, because it would be ignored and its author would not notice."""
     own = _OF_KIND.get(kind, set())
     foreign = _OWN_KEYS - own
     if kind in SETTINGS and kind != "hpa":

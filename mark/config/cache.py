@@ -12,7 +12,7 @@ CACHE_KEYS = frozenset(("memory_mb", "ttl_s"))
 
 
 def cache_of(path: Path, tables: dict[str, dict[str, Any]]) -> CacheSettings | None:
-    """The settings of the section; None where there is no section. Raises BadInput."""
+    """Return the settings of the section, or None without one. Raises BadInput."""
     if "cache" not in tables:
         return None
     cache = Section(path, "cache", tables["cache"])

@@ -1,4 +1,4 @@
-"""The section `[faults]`: of a service file, or by itself in the file of `--faults`."""
+"""The section `[faults]` of a service file, or alone in the file of `--faults`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAULT_KEYS = {
 
 
 def load_faults(path: str) -> Faults:
-    """Of a file that holds nothing but `[faults]`, or of saved metrics of running instances. Raises BadInput."""
+    """Return the faults of a file with only `[faults]`, or of saved metrics of running instances. Raises BadInput."""
     file = Path(path)
     if not is_file(file):
         raise BadInput("no such file", "faults", path)
@@ -29,7 +29,7 @@ def load_faults(path: str) -> Faults:
 
 
 def faults_of(section: Section) -> Faults:
-    """Raises BadInput for what no instance can do."""
+    """Return the faults of the section. Raises BadInput for impossible values."""
     own = Faults()
     found = Faults(
         slow_share=section.number("slow_share", own.slow_share),

@@ -13,11 +13,11 @@ from mark.domain.service import FeedbackSettings
 FEEDBACK_KEYS = frozenset(("log", "horizon_s", "body_bytes", "memory_mb", "log_mb", "store", "durability"))
 STORE = "store"
 _DURABILITY = ("peers", STORE)
-_LEAST_LOG_MB = 16  # an eighth of it is a file, which has room for the longest line
+_LEAST_LOG_MB = 16  # an eighth of it is a file, which must hold the longest line
 
 
 def feedback_of(path: Path, tables: dict[str, dict[str, Any]]) -> FeedbackSettings | None:
-    """What the section says; None where there is none. Raises BadInput."""
+    """Return the settings of the section, or None without one. Raises BadInput."""
     if "feedback" not in tables:
         return None
     feedback, own = Section(path, "feedback", tables["feedback"]), FeedbackSettings("")
@@ -33,7 +33,7 @@ def feedback_of(path: Path, tables: dict[str, dict[str, Any]]) -> FeedbackSettin
 
 
 def _store(feedback: Section, beside: Path) -> str:
-    """A folder, or a place of a scheme that is registered."""
+    """Return a folder, or a place of a registered scheme; "" without a store."""
     if "store" not in feedback.table:
         if feedback.one_of("durability", _DURABILITY) == STORE:
             raise BadInput("needs a `store`", feedback.where("durability"), STORE)

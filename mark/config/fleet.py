@@ -1,4 +1,4 @@
-"""What may be bought: the sections of a file that services and pipelines share."""
+"""The purchasable fleet: the sections of a file that services and pipelines share."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from mark.domain.time import DAY_S
 FLEET_KEYS = frozenset(
     ("catalog", "markets", "instances", "min_instances", "max_instances", "max_usd_per_hour", "committed", "warm_pool")
 )
-# Functions are no fleet: they belong to [overflow] and stay whatever markets are chosen. SageMaker types are bought by
-# the SageMaker policies, which need no leave; a bouncer of ours cannot run on them.
+# Functions belong to [overflow] and do not depend on the chosen markets. SageMaker types are missing because our
+# bouncer cannot run on them; the SageMaker policies buy them without a setting.
 INSTANCE_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
-# What every cloud accepts as a tag, a resource name and a part of a path.
+# Every cloud accepts these as a tag, a resource name and a part of a path.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
 class FleetConfig:
-    """Which instances and functions may be bought, and how many; still by name, nothing looked up."""
+    """The instances and functions that may be bought, and their limits, all by name without a look-up."""
 
     catalog: str
     markets: tuple[Market, ...]
@@ -40,13 +40,13 @@ class FleetConfig:
     committed: tuple[Commitment, ...]
     functions: tuple[str, ...]
     max_function_usd_per_hour: float
-    limits_unsaid: tuple[str, ...]  # of max_instances and both max_usd_per_hour, those that are defaults
+    limits_unsaid: tuple[str, ...]  # names of max_instances and both max_usd_per_hour, if they are defaults
 
 
 def fleet_of(fleet: Section, overflow: Section, *, others: bool = False) -> FleetConfig:
-    """`[fleet]`, and of `[overflow]` what functions there are and what they may cost. Raises BadInput.
+    """Read `[fleet]`, and the functions and their cost limit from `[overflow]`. Raises BadInput.
 
-    `others`: there may be functions that another section names.
+    `others`: another section may name functions too.
     """
     catalog = fleet.text("catalog", "aws-2026")
     functions = functions_of(overflow)
@@ -75,7 +75,7 @@ def fleet_of(fleet: Section, overflow: Section, *, others: bool = False) -> Flee
 
 
 def functions_of(section: Section) -> tuple[str, ...]:
-    """`"lambda:3008"`, `"lambda-arm64:3008"`, a list of such sizes, `"lambda:*"` or `"none"`."""
+    """Read `"lambda:3008"`, `"lambda-arm64:3008"`, a list of such sizes, `"lambda:*"` or `"none"`."""
     listed = isinstance(section.table.get("function"), list)
     names = section.texts("function", []) if listed else [section.text("function", "none")]
     if names == ["none"]:
@@ -88,7 +88,7 @@ def functions_of(section: Section) -> tuple[str, ...]:
 
 
 def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
-    """Instance markets by name, in the order given; raises BadInput for none, an unknown one, or one named twice."""
+    """Return instance markets by name, in the order given. Raises BadInput for none, an unknown or a repeated one."""
     if not names:
         raise BadInput("names no market", where)
     for name in names:
@@ -100,7 +100,7 @@ def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
 
 
 def slo_of(service: Section) -> Slo:
-    """`slo_ms`, `slo_attainment`, `slo_confidence` and `slo_window`. Raises BadInput."""
+    """Read `slo_ms`, `slo_attainment`, `slo_confidence` and `slo_window`. Raises BadInput."""
     slo_ms, attainment = service.number("slo_ms"), service.number("slo_attainment")
     confidence, window_s = service.number("slo_confidence", CONFIDENCE), service.span_s("slo_window", DAY_S)
     try:
@@ -115,7 +115,7 @@ def check_name(name: str, where: str) -> None:
 
 
 def _committed(committed: Section) -> tuple[Commitment, ...]:
-    """`"c5.xlarge" = 4`, or with its price `"c5.xlarge" = { count = 4, usd_per_hour = 0.107 }`; in order of names."""
+    """Read `"c5.xlarge" = 4`, or with a price `"c5.xlarge" = { count = 4, usd_per_hour = 0.107 }`; in name order."""
     found = []
     for instance, value in sorted(committed.table.items()):
         if not isinstance(value, dict):

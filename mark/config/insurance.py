@@ -22,15 +22,16 @@ _FILLS = f'must be "{_AUTO}", "{_NEVER}" or milliseconds, zero or more'
 
 
 def has_parity(tables: Mapping[str, Any]) -> bool:
-    """Does this file, as read, protect its service by parity models?"""
+    """Return whether this parsed file protects its service by parity models."""
     insurance = tables.get("insurance")
     return isinstance(insurance, dict) and "parity" in insurance
 
 
 def insurance_of(path: Path, tables: Mapping[str, Any], slo: Slo, routing: str = "") -> InsuranceSettings | None:
-    """The settings of the section; None where there is none. Raises BadInput.
+    """Return the settings of the section, or None without one. Raises BadInput.
 
-    `routing` is that of a service by itself; "": conductors send second calls, behind any balancer.
+    `routing` is the routing of a single service. It is "" if conductors send second calls, which works behind any
+    balancer.
     """
     if "insurance" not in tables:
         return None
@@ -61,7 +62,7 @@ def insurance_of(path: Path, tables: Mapping[str, Any], slo: Slo, routing: str =
 
 
 def _parity(insurance: Section) -> ParitySettings:
-    """The folder of `mark insure train`, or a code that is only simulated: `{ code = "sum", k = 2 }`."""
+    """Read the folder of `mark insure train`, or a code that is only simulated: `{ code = "sum", k = 2 }`."""
     if isinstance(insurance.table["parity"], dict):
         said = insurance.below("parity")
         said.only(("code", "k", "r"))

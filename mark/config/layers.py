@@ -1,7 +1,7 @@
 """Sections of a service file that installed packages read: each adds a layer before the model (`mark.serving.layers`).
 
-The entry point group `mark.layers` names the sections. The registered function takes its `Section`, raises BadInput
-for a bad one, and returns the layer. Its module is imported wherever the file is read, and should import little.
+The entry point group `mark.layers` names the sections. The registered function takes its `Section`, raises BadInput for
+a bad one, and returns the layer. Its module is imported by every reader of the file, so it should import little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GROUP = "mark.layers"
 
 
 def layers_of(path: Path, tables: Mapping[str, Any], known: Mapping[str, Collection[str]]) -> tuple[LayerSection, ...]:
-    """The layers of a file, in its order. All sections are checked, `known` are those of mark. Raises BadInput."""
+    """Return the layers of a file, in its order, after a check of all sections. `known` are mark's. Raises BadInput."""
     others = [name for name in tables if name not in known]
     registered = plugins.found(GROUP) if others else ()
     check_sections(path, {name: table for name, table in tables.items() if name not in registered}, known)
@@ -29,7 +29,7 @@ def layers_of(path: Path, tables: Mapping[str, Any], known: Mapping[str, Collect
 
 
 def opened(layers: Sequence[LayerSection]) -> list[Any]:
-    """The layers that the sections describe (`mark.serving.layers.layer.Layer`). Raises BadInput."""
+    """Return the layers that the sections describe (`mark.serving.layers.layer.Layer`). Raises BadInput."""
     found = []
     for one in layers:
         if not isinstance(one.settings, dict):

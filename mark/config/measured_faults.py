@@ -1,4 +1,4 @@
-"""Faults as a service's bouncers measured them: from saved pages of `/metrics`."""
+"""Faults as a service's bouncers measured them, from saved pages of `/metrics`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mark.domain.faults import Faults
 from mark.domain.pace import SLOW_RATIO
 
 RATIO, SECONDS, PERIODS = "mark_service_ratio_bucket", "mark_pace_seconds_total", "mark_slow_periods_total"
-_LEAST_PERIODS = 10  # fewer do not tell how long one lasts in the mean
+_LEAST_PERIODS = 10  # fewer do not tell the mean length of a period
 _HANG_RATIO = 20.0  # a batch that took longer hung, so it does not tell how slow its instance was
 _LINE = re.compile(r"(?P<name>[a-z_]+)\{(?P<labels>.*)\}\s+(?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def is_metrics(text: str) -> bool:
-    """Is it a page of metrics, and no file with `[faults]`?"""
+    """Return whether it is a page of metrics and not a file with `[faults]`."""
     return RATIO in text
 
 
 def measured_faults(text: str, where: str) -> Faults:
-    """How often, how long and how much the instances were slow that these pages are of. Raises BadInput.
+    """Return how often, how long and how much the instances of these pages were slow. Raises BadInput.
 
     Pages of several instances may follow each other. `slow_share` and `slow_s` come from the time that instances were
     slow, `slow_factor` from the batches that took more than `SLOW_RATIO` times as long as profiled.
@@ -66,7 +66,7 @@ def measured_faults(text: str, where: str) -> Faults:
 
 
 def _slow_factor(ratios: dict[float, float], where: str) -> float:
-    """The mean ratio of slow batches that did not hang, as if all of a bucket had its middle."""
+    """Return the mean ratio of slow batches that did not hang; each counts as the middle of its bucket."""
     slow = total = 0.0
     bounds = sorted(ratios)
     for low, high in pairwise(bounds):
@@ -80,7 +80,7 @@ def _slow_factor(ratios: dict[float, float], where: str) -> float:
 
 
 def _number(text: str, where: str, *, infinite: bool = False) -> float:
-    """A count or a bound."""
+    """Return a count or a bound."""
     try:
         value = float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""`mark init`: a commented service file to begin with, from what is known: a profile, a model, a promise.
+"""`mark init`: a commented service file to begin with, from a profile, a model and a promise.
 
-The text is that of a shipped service, line by line, so that every key is explained where it is edited.
+The text is a shipped service's, line by line, so that every key is explained at its place.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _RISK = """# Spot costs a third to a half, and AWS takes it back when it likes, 
 
 
 def new_service(name: str, slo_ms: float | None = None) -> str:
-    """A commented service file: the shipped one of that name, else today's Inception-v3 under the name.
+    """Return a commented service file: the shipped one of that name, otherwise today's Inception-v3 under the name.
 
-    `slo_ms`: the promise, where it is another one. Raises BadInput for a name that cannot be a tag.
+    `slo_ms` replaces the promise. Raises BadInput for a name that cannot be a tag.
     """
     changed: dict[str, object] = {} if slo_ms is None else {"slo_ms": slo_ms}
     if name in SERVICE_NAMES:
@@ -41,10 +41,10 @@ def new_service(name: str, slo_ms: float | None = None) -> str:
 def new_service_of(
     name: str, profiles: Mapping[str, Mapping[str, Profile]], profile_file: str, slo_ms: float, model: str | None = None
 ) -> str:
-    """A commented service file of a profiled model: it may buy what was measured, and promises `slo_ms`.
+    """Return a commented service file of a profiled model that may buy the measured types and promises `slo_ms`.
 
-    `profiles` are those of `profile_file`, whose name goes into the text. Raises BadInput where the profile has no
-    such model, several where none is named, or no type that can be bought.
+    `profiles` are the content of `profile_file`, whose name goes into the text. Raises BadInput if the profile lacks
+    the model, has several without a given `model`, or only types that are not sold.
     """
     check_name(name, "service name")
     if model is None and len(profiles) > 1:
@@ -86,14 +86,14 @@ def new_service_of(
 
 
 def _with_spot(text: str) -> str:
-    """The lever that saves most is on, and what it risks is said where it is turned off."""
+    """Allow spot, which saves most, and explain its risk beside the setting."""
     text = _with(text, {"markets": _SPOT})
     line = next(line for line in text.splitlines(keepends=True) if line.startswith("markets = "))
     return text.replace(line, line + _RISK, 1)
 
 
 def _with(text: str, values: Mapping[str, object]) -> str:
-    """`text` with these keys' values, whether they stand in it or in a comment; remarks at the end of a line stay."""
+    """Return `text` with these keys set, also keys that stand in a comment; remarks at the end of a line stay."""
     for key, value in values.items():
         written = f"{key} = {f'{value:g}' if isinstance(value, float) else json.dumps(value)}"
         pattern = rf"^(?:# )?{key} = (?:\"[^\"]*\"|\[[^\]]*\]|[^ \n]+) *(#.*)?$"

@@ -40,7 +40,7 @@ def personal_of(
     stages: Collection[str],
     feedback: FeedbackSettings | None,
 ) -> PersonalSettings | None:
-    """The settings of the section; None where there is no section. Raises BadInput."""
+    """Return the settings of the section, or None without one. Raises BadInput."""
     if "personal" not in tables:
         return None
     section, own = Section(path, "personal", tables["personal"]), PersonalSettings()
@@ -74,7 +74,7 @@ def personal_of(
 
 
 def _vectors(section: Section, stages: Collection[str]) -> tuple[str, str]:
-    """The stage that computes item vectors, or the file that has them."""
+    """Return the stage that computes item vectors, or the file that has them."""
     features = section.text("features", "") if "features" in section.table else ""
     table = section.text("table") if "table" in section.table else ""
     if features and table:

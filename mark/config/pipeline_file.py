@@ -1,8 +1,8 @@
 """Pipeline files: service files with several models, `[stage.NAME]`, behind one promise; read into a `PipelineConfig`.
 
-The graph is either said, by `after` and `join` of each stage, or left to a driver (`[service] pipeline`), from which
-`mark.planning.graphs` traces it. Nothing is looked up here: whether driver, models and catalogue exist shows when they
-are used.
+The file states the graph, by `after` and `join` of each stage, or leaves it to a driver (`[service] pipeline`), from
+which `mark.planning.graphs` traces it. This module looks nothing up: a missing driver, model or catalogue shows when it
+is used.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from mark.selection.settings import CASCADE, SelectionSettings
 
 PACKS = ("auto", "separate")
 CHOOSES = "auto"  # `[packs] together`
-MOST_CHOSEN = 6  # stages among which a simulation chooses what to buy together
-# Of a pipeline whose stages have fleets of their own: one may fail, or its zone.
+MOST_CHOSEN = 6  # stages among which a simulation chooses the ones to buy together
+# For a pipeline whose stages have their own fleets: one conductor may fail, or its zone.
 LEAST_CONDUCTORS, MOST_CONDUCTORS = 2, 100
 NO_CONDUCTORS = 0  # then every instance serves the whole file
-# The column of a lineage file that counts queries stands beside one for each stage.
+# The column of a lineage file that counts queries, beside one column for each stage.
 QUERIES = "queries"
 
 _KEYS = {
@@ -62,7 +62,7 @@ _KEYS = {
 }
 # Stages of a service with parity models: the service's own model, then one parity model or several.
 MODEL, PARITY = "model", "parity"
-_GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
+_GRAPH_KEYS = ("after", "join", "share")  # a driver determines these itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", "usd_per_call", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -70,20 +70,20 @@ _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class StageConfig:
-    """One model of a pipeline, and what may be bought for it; `share` (0 to 1) of all queries visit it."""
+    """One model of a pipeline, and its purchase settings; `share` (0 to 1) of all queries visit it."""
 
     name: str
     model: str
     instances: tuple[str, ...]
     functions: tuple[str, ...]
-    share: float = 1.0  # taken as independent of other stages'; 1 where a driver decides
-    without_gpu: bool = False  # where an instance has GPUs, its workers take none of them
-    workers: int | None = None  # processes that serve it on one machine; None: as many as its profile says
-    rt_max_s: float | None = None  # its part of the pipeline's RT_max; None: where it is needed, that is split
-    usd_per_call: float = 0.0  # beside the instances, as of an API that is paid by the call
-    code: str = ""  # the reference that is served with the profile of `model`, as of a parity model; "": `model`
+    share: float = 1.0  # assumed independent of other stages' shares; 1 if a driver decides
+    without_gpu: bool = False  # if an instance has GPUs, its workers leave them unused
+    workers: int | None = None  # processes that serve it on one machine; None: the number in its profile
+    rt_max_s: float | None = None  # its part of the pipeline's RT_max; None: the pipeline's is split if needed
+    usd_per_call: float = 0.0  # beside the instances, as for an API that is paid by the call
+    code: str = ""  # the reference served with the profile of `model`, as for a parity model; "": `model`
     markets: tuple[Market, ...] = ()  # of its instances; empty: the pipeline's
-    attainment: float | None = None  # of its calls; None: an equal part of what the pipeline may miss
+    attainment: float | None = None  # of its calls; None: an equal part of the pipeline's allowed misses
 
     @property
     def reference(self) -> str:
@@ -93,18 +93,18 @@ class StageConfig:
 
 @dataclass(frozen=True, slots=True)
 class PipelineConfig:
-    """The pipeline file, read and checked; still by name, nothing looked up."""
+    """The pipeline file, read and checked, all by name without a look-up."""
 
     name: str
     slo: Slo  # of the whole, from a query to its answer
     stages: tuple[StageConfig, ...]  # in topological order, with a driver in the file's
-    driver: str | None  # module:function; None: the graph is said, or `selection` chooses
+    driver: str | None  # module:function; None: the file states the graph, or `selection` chooses
     pipeline: Pipeline | None  # the graph; None: to be traced from the driver
     fleet: FleetConfig  # of all stages together; `instances` and `functions` are defaults of each
     packs: str  # auto: stages may share an instance; separate: one stage an instance
     together: tuple[tuple[str, ...], ...]  # stages bought as one: each of their instances has workers of all of them
     profile_file: str | None
-    lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
+    lineage_file: str | None  # the stages that queries visit together, as `mark pipeline trace` writes them
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
     selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
@@ -112,35 +112,35 @@ class PipelineConfig:
     personal: PersonalSettings | None = None  # heads behind one of the stages, or behind a table
     faults: Faults = NO_FAULTS  # of the instances of each stage, that simulator and testbed play
     layers: tuple[LayerSection, ...] = ()  # before the whole
-    chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
-    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
+    chooses_together: bool = False  # a simulation chooses the stages to buy together; until then `together` is empty
+    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; empty: the files that are opened
     conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages; 0: each serves the whole file
     insurance: InsuranceSettings | None = None  # parity models of `insured`, or second calls of all stages
-    insured: ServiceConfig | None = None  # the service that parity models protect, as it is without them
+    insured: ServiceConfig | None = None  # the service that parity models protect, without them
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its stages, in order."""
+        """The names of its stages, in order."""
         return tuple(stage.name for stage in self.stages)
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """All stages by what is bought together: most are by themselves. In the order of each one's first stage."""
+        """All stages, grouped by joint purchase, mostly alone; in the order of each group's first stage."""
         of = {name: group for group in self.together for name in group}
         return tuple(dict.fromkeys(of.get(name, (name,)) for name in self.names))
 
     @property
     def whole(self) -> bool:
-        """Is it bought as one fleet, each instance of which serves the whole file?"""
+        """True if it is bought as one fleet in which each instance serves the whole file."""
         return self.conductors == NO_CONDUCTORS
 
     @property
     def learns(self) -> bool:
-        """Do its servers learn from feedback, together?"""
+        """True if its servers learn from feedback, together."""
         return self.feedback is not None and (self.selection is not None or self.personal is not None)
 
     def check_visits(self) -> None:
-        """Raises BadInput where nothing says which queries visit a stage, so that none can be served.
+        """Raise BadInput if the file does not tell which queries visit a stage, so that it cannot be served.
 
         A code without parity models can only be simulated.
         """
@@ -153,20 +153,20 @@ class PipelineConfig:
                 raise BadInput(what, f"{self.source} [stage.{stage.name}] share", stage.share)
 
     def check_uninsured(self, what: str) -> None:
-        """Raises BadInput for a service with parity models, of which there is no `what`."""
+        """Raise BadInput, with the text `what`, for a service with parity models."""
         if self.insured is not None:
             where = f"{self.source} [insurance] parity"
             raise BadInput(f"{what} is not made of a service with parity models: leave the section out", where)
 
     def check_unhedged(self) -> None:
-        """Raises BadInput where conductors send second calls, which no simulation of a pipeline has."""
+        """Raise BadInput if conductors send second calls, which the simulation of a pipeline lacks."""
         if self.insurance is not None and self.insurance.hedge_after_s < math.inf:
             what = "second calls of a pipeline's stages are not simulated: leave it out for a simulation"
             where = f"{self.source} [insurance] hedge_after_ms"
             raise BadInput(what, where, f"{self.insurance.hedge_after_s * 1e3:g}")
 
     def stage_services(self) -> list[ServiceConfig]:
-        """Each stage as a service by itself. Raises BadInput for one that does not say its part of RT_max."""
+        """Return each stage as a separate service. Raises BadInput if a stage does not state its part of RT_max."""
         services = []
         for stage in self.stages:
             if stage.rt_max_s is None:
@@ -176,10 +176,10 @@ class PipelineConfig:
         return services
 
     def bought_services(self) -> list[ServiceConfig]:
-        """What instances are bought for: each stage, those that are bought together as one; in the order of `groups`.
+        """Return the services to buy instances for, in the order of `groups`: stages, or joined stages.
 
-        Without conductors it is the whole file as one service. Raises BadInput for a stage that does not say its part
-        of RT_max, where the file leaves open what is bought together, and as `whole_service`.
+        Without conductors it is the whole file as one service. Raises BadInput if a stage does not state its part of
+        RT_max or the file leaves the joint purchase open, and the errors of `whole_service`.
         """
         if self.whole:
             return [self.whole_service()]
@@ -193,7 +193,7 @@ class PipelineConfig:
         ]
 
     def service_of_stages(self) -> dict[str, str]:
-        """By stage the name of what is bought for it, in the order of the stages."""
+        """Return, by stage, the name of the service that is bought for it, in the order of the stages."""
         of = {name: self._service_name(group) for group in self.groups for name in group}
         return {name: of[name] for name in self.names}
 
@@ -201,11 +201,11 @@ class PipelineConfig:
         return f"{self.name}-{'-'.join(stages)}"
 
     def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
-        """A stage as a service by itself, with this part of the pipeline's RT_max.
+        """Return a stage as a separate service, with this part of the pipeline's RT_max.
 
-        Every stage may miss as much, and begins with an equal part of the instances and dollars that all may have (with
-        those that it is bought together with); of the warm pool it has one, of functions' dollars those that name
-        functions have equal parts. What would be late is refused: it is of no use to its query.
+        Every stage may miss the same share. It begins with an equal part of the instances, dollars and warm pool of all
+        groups (a group is the stages bought together); the stages that name functions share the functions' dollars
+        equally. Late calls are refused, because their query cannot use them.
         """
         count, fleet = len(self.groups), self.fleet
         most = max(1, fleet.max_instances // count)
@@ -223,10 +223,10 @@ class PipelineConfig:
         )
 
     def group_service(self, stages: Sequence[ServiceConfig]) -> ServiceConfig:
-        """Stages that are bought together, each given as a service, as one whose requests are the calls of one of them.
+        """Return stages that are bought together, each given as a service, as one service for the calls of one of them.
 
-        With each comes a call of every other one, about, and it may miss as many as all of them may. It has the limits
-        of a stage; a call may take as long as the longest of their parts.
+        Each such call comes with about one call of every other stage, so the service may miss the sum of the stages'
+        shares. It has the limits of a stage; a call may take as long as the longest of their parts.
         """
         names = tuple(stage.stage for stage in stages)
         late = (1.0 - self.stage_attainment) * len(stages)
@@ -242,7 +242,7 @@ class PipelineConfig:
         )
 
     def whole_service(self) -> ServiceConfig:
-        """The file as one service, whose requests are its queries: each instance serves all stages (`mark serve FILE`).
+        """Return the file as one service whose requests are its queries, each instance with all stages (`mark serve`).
 
         Raises BadInput for settings that only fleets of stages have.
         """
@@ -293,16 +293,16 @@ class PipelineConfig:
 
     @property
     def stage_function_usd_per_hour(self) -> float:
-        """What the function of a stage may cost: stages that name functions have equal parts."""
+        """Most dollars an hour for a stage's function: stages that name functions share the limit equally."""
         return self.fleet.max_function_usd_per_hour / max(1, sum(bool(one.functions) for one in self.stages))
 
     @property
     def stage_attainment(self) -> float:
-        """Of each stage, so that queries keep the promise though each of its calls may be the one that is missed."""
+        """The attainment of each stage with which queries keep the promise even if no query misses on two stages."""
         return 1.0 - (1.0 - self.slo.attainment) / len(self.stages)
 
     def service(self, stage: StageConfig) -> ServiceConfig:
-        """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
+        """Return a stage as a separate service with all of the pipeline's time; commitments are left out."""
         fleet = self.fleet
         found = ServiceConfig(
             name=self._service_name((stage.name,)),
@@ -337,7 +337,7 @@ class PipelineConfig:
 
 
 def names_pipeline(file: str) -> bool:
-    """Is this file a pipeline's? False, too, for what is no TOML: the reader of services says what is wrong."""
+    """Return whether this file is a pipeline's; False also for invalid TOML, which the reader of services reports."""
     path = Path(file)
     try:
         return is_file(path) and is_pipeline(tables_of(path))
@@ -346,11 +346,11 @@ def names_pipeline(file: str) -> bool:
 
 
 def load_pipeline(file: str, *, heads_alone: bool = False) -> PipelineConfig:
-    """The pipeline in a TOML file.
+    """Return the pipeline in a TOML file.
 
-    Required are `name`, `slo_ms` and `slo_attainment`, and of each stage `model`; docs/settings.md has the rest. With
-    `heads_alone` a file may have no stage but `[personal]` with a table, for which no instance can be planned. Raises
-    BadInput.
+    Required are `name`, `slo_ms` and `slo_attainment`, and `model` of each stage; docs/settings.md has the other keys.
+    With `heads_alone` a file may have only `[personal]` with a table and no stage; no instance can be planned for it.
+    Raises BadInput.
     """
     path = Path(file)
     if not is_file(path):
@@ -438,7 +438,7 @@ def load_pipeline(file: str, *, heads_alone: bool = False) -> PipelineConfig:
 
 
 def _insured(path: Path, tables: dict[str, dict[str, Any]]) -> PipelineConfig:
-    """A service with parity models: its stages have no edges, and each is called by itself. Raises BadInput."""
+    """Return a service with parity models; its stages lack edges, and each is called separately. Raises BadInput."""
     service = tables.get("service")
     for key, there in (
         ("[stage.NAME]", "stage" in tables),
@@ -506,7 +506,7 @@ def _insured(path: Path, tables: dict[str, dict[str, Any]]) -> PipelineConfig:
 
 
 def _check_parts(path: Path, pipeline: Pipeline, stages: Sequence[StageConfig], slo: Slo) -> None:
-    """Raises BadInput where parts of RT_max sum to more than that on a path that is waited for."""
+    """Raise BadInput if parts of RT_max exceed it in sum on a path that is awaited."""
     parts_s = [stage.rt_max_s or 0.0 for stage in stages]
     longest_s = max(needed_s(parts_s, pipeline.successors, pipeline.awaits_all))
     if longest_s > slo.rt_max_s * (1.0 + 1e-9):
@@ -515,7 +515,7 @@ def _check_parts(path: Path, pipeline: Pipeline, stages: Sequence[StageConfig], 
 
 
 def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[str, ...], ...]:
-    """Lists of stages that are bought together, each in the order of the pipeline; none yet of "auto". BadInput."""
+    """Return the lists of stages bought together, in the pipeline's order; empty for "auto". Raises BadInput."""
     if "together" not in packs.table:
         return ()
     said, where = packs.table["together"], packs.where("together")
@@ -544,7 +544,7 @@ def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[
 
 
 def _conductors(section: Section, *, alone: bool) -> int:
-    """How many there are. `alone`: the stages usually fit one instance, and then conductors would only cost."""
+    """Return the number of conductors. `alone`: the stages usually fit one instance, so conductors would only cost."""
     count = section.whole("count", NO_CONDUCTORS if alone else LEAST_CONDUCTORS, least=NO_CONDUCTORS)
     if count != NO_CONDUCTORS and not LEAST_CONDUCTORS <= count <= MOST_CONDUCTORS:
         what = (
@@ -564,7 +564,7 @@ def _driver(service: Section) -> str | None:
 
 
 def _sections(path: Path, written: object) -> dict[str, Section]:
-    """By stage, in the file's order."""
+    """Return the sections by stage, in the file's order."""
     if not isinstance(written, dict):
         raise BadInput("must be a section", f"{path} stage", written)
     found = {}
@@ -614,7 +614,7 @@ def _without_gpu(section: Section) -> bool:
 
 
 def _graph(path: Path, sections: Mapping[str, Section], *, chain: bool = False) -> Pipeline:
-    """The graph that the sections say; as a `chain` each stage comes after the one before it in the file."""
+    """Return the graph of the sections; as a `chain` each stage comes after the one before it in the file."""
     stages: list[PipelineStage] = []
     for name, section in sections.items():
         after = () if section.table.get("after", []) == [] else tuple(section.texts("after", []))
@@ -630,7 +630,7 @@ def _graph(path: Path, sections: Mapping[str, Section], *, chain: bool = False) 
 
 
 def _join(section: Section, predecessors: int) -> Join:
-    """`"all"`, `"first"` or `{ deadline_ms = 40, least = 1 }`."""
+    """Read `"all"`, `"first"` or `{ deadline_ms = 40, least = 1 }`."""
     if "join" not in section.table:
         return ALL
     said: Any = section.table["join"]

@@ -1,4 +1,4 @@
-"""Entry points of installed packages: how a name of the command line becomes code that mark need not know."""
+"""Entry points of installed packages: code for names on the command line that mark need not know."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 ADAPTERS = "mark.adapters"
-OBJECT_STORES = "mark.object_stores"  # a scheme, and what opens a place of it, given as it stands after the colon
+OBJECT_STORES = "mark.object_stores"  # a scheme, and the opener of a place of it, given the text after the colon
 
 
 def names(group: str) -> tuple[str, ...]:
-    """What is registered in the group, sorted; nothing is imported. Raises BadInput where that is nothing.
+    """Return the names registered in the group, sorted, without importing. Raises BadInput for an empty group.
 
-    These groups hold something of ours: where nothing is found, the sources are newer than what is installed.
+    These groups hold entries of mark itself, so an empty group means that the sources are newer than the installation.
     """
     registered = tuple(sorted(_entry_points(group, tuple(sys.path)).names))
     if not registered:
@@ -29,14 +29,14 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def found(group: str) -> tuple[str, ...]:
-    """The names in a group that may be empty, sorted."""
+    """Return the names in a group that may be empty, sorted."""
     return tuple(sorted(_entry_points(group, tuple(sys.path)).names))
 
 
 def load(group: str, name: str, what: str) -> Any:
-    """The object registered by this name, one of `names`; `what` is the word for it in messages.
+    """Return the object registered by this name, one of `names`; `what` is the word for it in messages.
 
-    Raises BadInput where it cannot be imported.
+    Raises BadInput if it cannot be imported.
     """
     (entry, *_) = _entry_points(group, tuple(sys.path)).select(name=name)
     try:
@@ -46,7 +46,7 @@ def load(group: str, name: str, what: str) -> Any:
 
 
 def adapter(name: str, option: str) -> Callable[..., Any]:
-    """The function registered as `name` in `mark.adapters`: AWS behind values of mark.
+    """Return the function registered as `name` in `mark.adapters`, which connects AWS to values of mark.
 
     Calling it raises BadInput, which names `option`, if a library of an extra is not installed.
     """
@@ -67,7 +67,7 @@ def adapter(name: str, option: str) -> Callable[..., Any]:
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Read once: it takes 20 ms, and a controller makes two predictors for each of its services."""
-    from importlib.metadata import entry_points  # here, because its import takes 15 ms of every start-up
+    """Read the entry points once: it takes 20 ms, and a controller makes two predictors for each of its services."""
+    from importlib.metadata import entry_points  # imported here because it takes 15 ms of every start-up
 
     return entry_points(group=group)

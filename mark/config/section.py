@@ -1,4 +1,4 @@
-"""Sections of a TOML file, read strictly: whatever is wrong is named by file, section, key and value."""
+"""Sections of a TOML file, read strictly: errors name file, section, key and value."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.time import span_s
 
-# Far beyond what one controller is made for (a few thousand); more is a slip of the pen.
+# Far beyond one controller's capacity (a few thousand), so a larger number is a typing error.
 _MOST_INSTANCES = 100_000
 
 
 def tables_of(path: Path) -> dict[str, Any]:
-    """The file as nested dictionaries, unchecked. Raises BadInput where it is no TOML."""
+    """Return the file as nested dictionaries, unchecked. Raises BadInput for invalid TOML."""
     try:
         return tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError, and integers of 5,000 digits
@@ -25,7 +25,7 @@ def tables_of(path: Path) -> dict[str, Any]:
 
 
 def check_sections(path: Path, tables: Mapping[str, Any], known: Mapping[str, Collection[str]]) -> None:
-    """Raises BadInput for a section that is none of `known`, or a key that is none of its section's."""
+    """Raise BadInput for a section that is not in `known`, or a key that is unknown in its section."""
     for name, table in tables.items():
         if name not in known:
             raise BadInput("unknown section" + did_you_mean(name, known), f"{path} [{name}]")
@@ -44,13 +44,13 @@ class Section:
         return f"{self.path} [{self.name}] {key}"
 
     def only(self, known: Collection[str]) -> None:
-        """Raises BadInput for a key that is none of these."""
+        """Raise BadInput for a key that is not among these."""
         for key in self.table:
             if key not in known:
                 raise BadInput("unknown key" + did_you_mean(key, known), self.where(key), self.table[key])
 
     def below(self, key: str) -> Section:
-        """The table at this key, empty where it is not said."""
+        """Return the table at this key, empty if it is missing."""
         table = self.table.get(key, {})
         if not isinstance(table, dict):
             raise BadInput("must be a section", f"{self.path} [{self.name}.{key}]", table)
@@ -82,7 +82,7 @@ class Section:
 
     def number(self, key: str, default: float | None = None, *, above_zero: bool = False) -> float:
         value = self._value(key, default)
-        # In Python true is the integer 1, in TOML it is no number.
+        # In Python true is the integer 1, in TOML it is a boolean.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadInput("must be a number", self.where(key), value)
         try:
@@ -94,7 +94,7 @@ class Section:
         return number
 
     def span_s(self, key: str, default_s: float) -> float:
-        """Seconds, as a number or as `30m`, `24h`, `7d`."""
+        """Return seconds, written as a number or as `30m`, `24h`, `7d`."""
         value = self._value(key, default_s)
         if isinstance(value, str):
             found_s = span_s(value)

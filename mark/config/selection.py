@@ -1,4 +1,4 @@
-"""`[selection]` of a pipeline file: its stages are candidates, and this section says which of them answers a query."""
+"""`[selection]` of a pipeline file: its stages are candidates, and this section decides which one answers a query."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ SELECTION_KEYS = frozenset(
 )
 _OWN_POLICY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _KEY = "key"  # the context of `context = "key"`
-# Answers that are combined leave this part of RT_max to the way back.
+# A combination waits this part of RT_max for its answers; the remainder is for the way back.
 _WAITS = 0.9
 
 
 def selection_of(
     section: Section, candidates: Sequence[str], slo: Slo, *, driver: str | None, feedback: bool
 ) -> SelectionSettings:
-    """The settings of a selection among `candidates`. `feedback`: is there a section `[feedback]`? Raises BadInput."""
+    """Return the settings of a selection among `candidates`. `feedback`: whether a section `[feedback]` exists.
+
+    Raises BadInput.
+    """
     if driver is not None:
         raise BadInput(
             "is for files without a driver: a driver chooses by itself", f"{section.path} [selection]", driver
@@ -135,7 +138,7 @@ def _number(section: Section, key: str) -> float | None:
 
 
 def _signed(section: Section, key: str) -> float | None:
-    """Scores may be below zero, as logarithms of probabilities are."""
+    """Return a number of either sign, because scores may be negative, as logarithms of probabilities are."""
     value: Any = section.table.get(key)
     if value is None:
         return None
@@ -154,12 +157,12 @@ def _share(section: Section, key: str) -> float | None:
 
 
 def usd_per_call_of(section: Section) -> float:
-    """What a call costs beside the instances, as of an API that is paid by the call."""
+    """Return the price of a call beside the instances, as for an API that is paid by the call."""
     return section.number("usd_per_call", 0.0)
 
 
 def check_alone(section: Section, others: Mapping[str, Section]) -> None:
-    """Raises BadInput where a candidate says a place in a graph."""
+    """Raise BadInput if a candidate states a place in a graph."""
     for stage in others.values():
         for key in ("after", "join", "share"):
             if key in stage.table:

@@ -1,8 +1,8 @@
-"""Service files: read TOML into a `ServiceConfig`; the paper's four services ship with mark, each on
-the hardware and at the prices of 2019 and, as NAME-2026, of today.
+"""Service files: TOML files read into a `ServiceConfig`. The paper's four services ship with mark.
 
-An unknown key, a wrong type or an impossible value is named by file, section, key and value. Nothing is looked up here:
-whether the model, the catalogue or the function exist shows when the service is deployed.
+Each has the hardware and prices of 2019 and, as NAME-2026, of today. Errors for an unknown key, a wrong type or an
+impossible value name file, section, key and value. This module looks nothing up: a missing model, catalogue or function
+shows when the service is deployed.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _KEYS = {
 
 
 def load_service(name_or_path: str) -> ServiceConfig:
-    """The shipped service of that name, or the TOML file at that path.
+    """Return the shipped service of that name, or the service in the TOML file at that path.
 
-    Only `name`, `model`, `slo_ms` and `slo_attainment` are required; docs/settings.md has the defaults of the rest.
-    Raises BadInput.
+    Only `name`, `model`, `slo_ms` and `slo_attainment` are required; docs/settings.md has the defaults of the other
+    keys. Raises BadInput.
     """
     if name_or_path in SERVICE_NAMES:
         path = _DATA / f"{name_or_path}.toml"
@@ -78,7 +78,7 @@ def load_service(name_or_path: str) -> ServiceConfig:
 def service_of(
     path: Path, tables: dict[str, dict[str, Any]], more: Mapping[str, Collection[str]] | None = None
 ) -> ServiceConfig:
-    """The service in a file, as read. `more` are sections, with their keys, that its caller reads. Raises BadInput."""
+    """Return the service in a parsed file. `more` are sections and keys that the caller reads. Raises BadInput."""
     said = tables.get("service")
     if isinstance(said, dict) and "hedge_after_ms" in said:
         what = "has moved: write [insurance] hedge_after_ms"
@@ -88,9 +88,9 @@ def service_of(
 
 
 def is_pipeline(tables: Mapping[str, Any]) -> bool:
-    """Is this file, as read, of a pipeline? `mark.config.pipeline_file` has its reader.
+    """Return whether this parsed file is a pipeline, which `mark.config.pipeline_file` reads.
 
-    A service with parity models is one: its model and its parity models have fleets of their own.
+    A service with parity models is one: its model and its parity models have their own fleets.
     """
     service = tables.get("service")
     if isinstance(service, dict) and "pipeline" in service:
@@ -99,7 +99,7 @@ def is_pipeline(tables: Mapping[str, Any]) -> bool:
 
 
 def shipped_text(name: str) -> str:
-    """The text of a shipped service."""
+    """Return the text of a shipped service."""
     return read_text(_DATA / f"{name}.toml")
 
 
@@ -149,7 +149,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
 
 
 def _versions(versions: Section) -> tuple[Version, ...]:
-    """`"2" = { model = "module:Class", weight = 0.1 }`; in the file's order."""
+    """Read `"2" = { model = "module:Class", weight = 0.1 }`; in the file's order."""
     found = []
     for name, value in versions.table.items():
         check_name(name, versions.where(name))

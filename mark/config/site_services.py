@@ -1,6 +1,4 @@
-"""The services of a site: those of service files, the stages of pipelines, those bought together as one, and pipelines
-that every instance serves as a whole.
-"""
+"""The services of a site: from service files, stages of pipelines, joint purchases and whole pipelines."""
 
 from __future__ import annotations
 
@@ -13,9 +11,10 @@ from mark.domain.service import ServiceConfig
 
 
 def site_services(names: Sequence[str]) -> list[ServiceConfig]:
-    """Of service files, shipped services and pipeline files, whose stages are services: each, together or as a whole.
+    """Return the services of service files, shipped services and pipeline files, whose stages are separate or joined.
 
-    Raises BadInput, also for two services, or a service and a pipeline, of one name.
+    A pipeline without conductors is one service. Raises BadInput, also for two services, or a service and a pipeline,
+    of one name.
     """
     services: list[ServiceConfig] = []
     pipelines = site_pipelines(names)
@@ -28,6 +27,6 @@ def site_services(names: Sequence[str]) -> list[ServiceConfig]:
 
 
 def site_pipelines(names: Sequence[str]) -> list[PipelineConfig]:
-    """The pipelines among them that have conductors; without, a pipeline is a service. Raises BadInput."""
+    """Return the pipelines with conductors; without conductors a pipeline is a service. Raises BadInput."""
     found = [load_pipeline(name) for name in names if names_pipeline(name)]
     return [pipeline for pipeline in found if not pipeline.whole]

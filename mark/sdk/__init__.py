@@ -1,1 +1,1 @@
-"""What users import beside models: a service, to be measured, simulated, planned and served from Python."""
+"""The public Python interface beside models: a service that can be measured, simulated, planned and served."""

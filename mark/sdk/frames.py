@@ -1,4 +1,4 @@
-"""Traffic from a notebook: a pandas DataFrame or Series as a file, which is what everything else reads."""
+"""Traffic from a notebook: writes a pandas DataFrame or Series to a file, because all readers of traces read files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def write_frame(frame: pd.DataFrame | pd.Series, folder: Path) -> Path:
-    """The frame as a table in `folder`; its index is a column where it has a name or holds times.
+    """Write the frame as a table in `folder`; its index is a column if it has a name or holds times.
 
-    A Series is of counts unless it has a name that says more. Raises BadInput for anything else.
+    A Series without a name holds counts. Raises BadInput for other types.
     """
     if not hasattr(frame, "columns"):
         if not hasattr(frame, "to_frame"):

@@ -16,7 +16,7 @@ _ATTEMPTS = 3
 
 
 class RankedItem(NamedTuple):
-    """One of the best items: its name, the reward expected of it, and the standard deviation of that."""
+    """One of the best items: its name, its expected reward, and the standard deviation of the expectation."""
 
     item: str
     score: float
@@ -24,10 +24,10 @@ class RankedItem(NamedTuple):
 
 
 class PersonalClient:
-    """Asks the server at `url`, `http://HOST:PORT`, about the service `model`; "": the only one there.
+    """Asks the server at `url`, `http://HOST:PORT`, about the service `model`; "" means the only one there.
 
-    `key` is the user whom all calls are for, unless a call names another one. `api_key` is shown where the server asks
-    for one. Every method raises BadInput for what the server refuses, and MarkError where it cannot answer.
+    `key` is the user of all calls that name no other one. `api_key` is sent to a server that requires it. Every method
+    raises BadInput for requests that the server refuses, and MarkError if it cannot answer.
     """
 
     def __init__(self, url: str, key: str = "", *, model: str = "", api_key: str = "") -> None:
@@ -51,7 +51,7 @@ class PersonalClient:
         self._http.close()
 
     def predict(self, item: Any, key: str | None = None) -> Any:
-        """The reward that the key is expected to give an item: an input of the features stage, or an item's name."""
+        """Return the expected reward of an item for the key: an input of the features stage, or an item's name."""
         return self._asked("POST", "/invocations", item, self._headers(key))
 
     def top(
@@ -61,7 +61,7 @@ class PersonalClient:
         key: str | None = None,
         exclude: Sequence[str] = (),
     ) -> list[RankedItem]:
-        """The best `k` items for the key, of the whole table, of the named ones, or of inputs by name."""
+        """Return the best `k` items for the key: of the whole table, of the named ones, or of inputs by name."""
         said: dict[str, Any] = {"k": k}
         if isinstance(items, Mapping):
             said["items"] = [{"item": name, "input": one} for name, one in items.items()]
@@ -75,9 +75,9 @@ class PersonalClient:
     def observe(
         self, reward: float, *, item: str = "", input: Any = None, key: str | None = None, id: str = ""
     ) -> bool:
-        """Tell the reward that the key gave an item. False: nothing could be learned from it, or it was told before.
+        """Report the reward that the key gave an item. False: it taught nothing, or it was reported before.
 
-        With an `id` of your own you may tell it again after an error: it counts once. Without one this method makes an
+        With your own `id` you may report it again after an error, and it counts once. Without one this method makes an
         id and repeats the call by itself.
         """
         said: dict[str, Any] = {"id": id or uuid.uuid4().hex, "key": self._key(key), "reward": reward}
@@ -91,17 +91,17 @@ class PersonalClient:
                     raise
             else:
                 result = found["results"][0]["result"]
-                # After an error the first call may have been learned from, though nobody heard of it.
+                # The first call may have been applied although its answer was lost.
                 return result == "applied" or (result == "duplicate" and attempt > 0)
         raise AssertionError("the last attempt returns or raises")
 
     def show(self, key: str | None = None) -> dict[str, Any]:
-        """What is known of the key. The server must let an administrator ask."""
+        """Return the server's knowledge of the key. The server must permit an administrator's requests."""
         found: dict[str, Any] = self._asked("GET", f"{self._path()}/keys/{quote(self._key(key), safe='')}")
         return found
 
     def forget(self, key: str | None = None) -> None:
-        """Delete the key. The server must let an administrator ask."""
+        """Delete the key. The server must permit an administrator's requests."""
         self._asked("DELETE", f"{self._path()}/keys/{quote(self._key(key), safe='')}")
 
     def _key(self, key: str | None) -> str:

@@ -1,4 +1,4 @@
-"""From a model in Python to the reference by which a worker process finds it again."""
+"""References by which a worker process finds a model that was defined in Python."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FILES = ("onnx:", "torch:", "sklearn:")
 
 
 def reference_of(model: str | type | Model | Callable[..., Any]) -> tuple[str, Path]:
-    """A reference as in a service file, and the folder from which its module is imported.
+    """Return a reference as in a service file, and the folder from which its module is imported.
 
-    `model` is a reference already (files and modules are those of the current folder), a class, a decorated function,
-    or an instance with a name in the module of its class. Raises BadInput for what another process cannot import: what
-    is defined in a notebook, in the script that runs, or within a function.
+    `model` is a reference already (files and modules are relative to the current folder), a class, a decorated
+    function, or an instance with a name in the module of its class. Raises BadInput for a model that another process
+    cannot import: one defined in a notebook, in the script that runs, or within a function.
     """
     if isinstance(model, str):
         kind, colon, rest = model.partition(":")
@@ -34,7 +34,10 @@ def reference_of(model: str | type | Model | Callable[..., Any]) -> tuple[str, P
 
 
 def driver_reference(driver: object) -> tuple[str, Path]:
-    """The same of a driver: `module:function`, or a function decorated with @mark.pipeline. Raises BadInput."""
+    """Return a driver's reference, `module:function`, and its folder; it may be decorated with @mark.pipeline.
+
+    Raises BadInput.
+    """
     if isinstance(driver, str):
         return driver, Path.cwd()
     if not isinstance(driver, PipelineDriver):
@@ -44,7 +47,7 @@ def driver_reference(driver: object) -> tuple[str, Path]:
 
 
 def _named(thing: type | Model | PipelineDriver, where: str) -> tuple[str, Path]:
-    """`module:NAME` and the module's folder."""
+    """Return `module:NAME` and the module's folder."""
     module = thing.__module__
     if module == "__main__":
         raise BadInput(
@@ -59,7 +62,7 @@ def _named(thing: type | Model | PipelineDriver, where: str) -> tuple[str, Path]
 
 
 def _folder(module: str) -> Path:
-    """The one that a path must hold so that the module is imported by its name."""
+    """Return the folder that a path must hold so that the module is imported by its name."""
     file = getattr(sys.modules[module], "__file__", None)
     if file is None:
         raise BadInput("was not imported from a file", f"module {module}")

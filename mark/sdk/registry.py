@@ -1,4 +1,4 @@
-"""Models into a registry, from Python."""
+"""Registration of models from Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mark.models.trial import opened_files, try_model
 from mark.profiling.table import load_profiles
 from mark.sdk.reference import reference_of
 
-# `tail_derived` is no column: a tail that a service states is of no version.
+# `tail_derived` is left out, because a tail that a service states belongs to no version.
 _COLUMNS = tuple(name for name in ProfileRow.__dataclass_fields__ if name != "tail_derived")
 
 
@@ -33,14 +33,14 @@ def register(
     registry: str | None = None,
     load: bool = True,
 ) -> ModelVersion:
-    """Keep a model as a version of `name`, and say which: `mark models register`.
+    """Register a model as a version of `name` and return the version, as `mark models register` does.
 
-    `model` is what `mark.Service` takes. It is loaded once to see which files of its folder it opens: those are kept,
-    or those that match the patterns `files`. Logs and what could hold a secret are left out, and said. Then it is
-    loaded from these files alone, as a worker will load it. Without `load` it is not, and `files` must be given.
-    `metrics` are numbers of your own, `profile` a profile file with rows of the model, `parent` the version that this
-    one was made from, `alias` what shall name it from now on, `registry` a folder or `s3://BUCKET/PREFIX`. The same
-    again is the same version. Raises BadInput.
+    `model` is anything that `mark.Service` takes. It is loaded once to see which files of its folder it opens. Those
+    files are kept, or the files that match the patterns `files`; logs and possible secrets are left out, with a
+    message. Then it is loaded from these files alone, as a worker will load it. Without `load` it is not loaded, and
+    `files` must be given. `metrics` are your own numbers, `profile` a profile file with rows of the model, `parent` the
+    version that this one was made from, `alias` a name that moves to this version, `registry` a folder or
+    `s3://BUCKET/PREFIX`. The same content is the same version. Raises BadInput.
     """
     reference, folder = reference_of(model)
     check_said(name, reference, "", metrics, alias)
@@ -69,7 +69,7 @@ def register(
 
 
 def _rows_of(file: Path, names: Sequence[str]) -> tuple[str, bytes]:
-    """The rows of the model, alone and in one form, so that rows of other models make no other version."""
+    """Return the model's rows in one form, so that rows of other models in the file do not make another version."""
     profiles = load_profiles(str(file))
     model = next((name for name in names if name in profiles), None)
     if model is None and len(profiles) == 1:

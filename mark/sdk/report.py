@@ -1,4 +1,4 @@
-"""The page of `--report`, of results at hand."""
+"""The page of `--report`, from existing results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def report(results: SimulationResult | Mapping[str, SimulationResult], file: str | Path) -> None:
     """Write the result of `simulate` or `compare` as a page.
 
-    The table "If these assumptions are wrong" is left out: for that `mark compare --report` runs everything again.
-    Raises BadInput where the file cannot be written.
+    The table "If these assumptions are wrong" is left out, because `mark compare --report` runs everything again for
+    it. Raises BadInput if the file cannot be written.
     """
     from mark.studies.report.comparison_page import render_report
 

@@ -1,4 +1,4 @@
-"""A service that is served by a process of its own, for as long as a `with` lasts: for notebooks and tests."""
+"""A service that a separate process serves during a `with` block, for notebooks and tests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mark.domain.errors import MarkError
 class ServeProcess:
     """`mark serve` with these arguments. Entering waits until it is ready, leaving drains it.
 
-    What the process writes goes to standard error. `url` is its address; MarkError where it does not become ready, with
-    its last line. `owner` lasts as long as this does: with it the files go that are served.
+    The process's output goes to standard error. `url` is its address. Raises MarkError with the last line of the output
+    if it does not become ready. `owner` is kept alive with this object, because its end would delete the served files.
     """
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], owner: object = None) -> None:
@@ -46,7 +46,7 @@ class ServeProcess:
             self._reader = threading.Thread(target=self._relay, daemon=True)
             self._reader.start()
             try:
-                line = from_server.readline()  # nothing: the process has ended
+                line = from_server.readline()  # an empty line means that the process has ended
             except BaseException:
                 self.__exit__()
                 raise
@@ -61,7 +61,7 @@ class ServeProcess:
         self.wait()
 
     def wait(self) -> int:
-        """Until the process has ended by itself; its exit code."""
+        """Wait until the process has ended by itself, and return its exit code."""
         code = self._process.wait()
         self._reader.join()
         return code

@@ -1,4 +1,4 @@
-"""A service from Python: what the command line does with a service or pipeline file, in a notebook or a script."""
+"""A service from Python: the commands for a service or pipeline file, in a notebook or a script."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from mark.simulation.request import RunRequest
 from mark.traffic.traces.bad_lines import BadLines
 from mark.traffic.traces.table_files import TableColumns
 
-# Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
-# need not wait for; deploying brings AWS's libraries, which a plain installation lacks.
+# Imported within methods. Simulator and planner load numba, which takes half a second that a notebook for serving or
+# profiling does not need; deploying loads AWS's libraries, which a plain installation lacks.
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,17 +58,17 @@ else:
     RunT, PlanT, ProfileT = TypeVar("RunT"), TypeVar("PlanT"), TypeVar("ProfileT")
 
 
-# A file, a folder of logs, a generator's name, or a table at hand.
+# A file, a folder of logs, a generator's name, or a table.
 Traffic: TypeAlias = "str | Path | pd.DataFrame | pd.Series"
-# A file in JSON Lines, or the queries at hand.
+# A file in JSON Lines, or the queries.
 Queries: TypeAlias = str | Path | Sequence[Any]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `mark simulate` by their names there, `no_bound` for `--no-bound`; docs/cli.md says what they mean.
+    """Options of `mark simulate` by their names there, `no_bound` for `--no-bound`; docs/cli.md explains them.
 
-    `queries` and `lineage` are of pipelines only; `progress` is called with the share that is done. `with_bound`,
-    `spot_traces` and `columns` are older names of `no_bound`, `spot_trace` and the three of a table's columns.
+    `queries` and `lineage` are for pipelines only; `progress` is called with the finished share. `with_bound`,
+    `spot_traces` and `columns` are older names of `no_bound`, `spot_trace` and the three options of a table's columns.
     """
 
     predictor: str | None
@@ -101,12 +101,12 @@ class RunOptions(TypedDict, total=False):
     lineage: str | Path
 
 
-# Those that a pipeline does not take.
+# Options that a pipeline does not take.
 _OF_SERVICES = ("tail", "spot_traces", "cold_start", "spot_first_hour_free", "hedge_after_ms")
 
 
 class ProfileOptions(TypedDict, total=False):
-    """Options of `mark profile`; docs/profiles.md says what they mean."""
+    """Options of `mark profile`; docs/profiles.md explains them."""
 
     batches: tuple[int, ...]
     instance: str
@@ -119,7 +119,7 @@ class ProfileOptions(TypedDict, total=False):
 
 
 class DeployOptions(TypedDict, total=False):
-    """Where to deploy, and for whom; docs/deploy.md says what they mean."""
+    """Options of a deployment; docs/deploy.md explains them."""
 
     name: str
     region: str
@@ -134,7 +134,7 @@ class DeployOptions(TypedDict, total=False):
     state: Path | None
     state_bucket: str | None
     profile: str | None
-    session: Any  # boto3's
+    session: Any  # a session of boto3
     cpu_index: str | None
     max_disk_gib: int | None
     newest_images: bool
@@ -143,15 +143,16 @@ class DeployOptions(TypedDict, total=False):
 
 
 class Service(Generic[RunT, PlanT, ProfileT]):
-    """A model behind an SLO, or several: a pipeline.
+    """A model behind an SLO, or several models as a pipeline.
 
-    `Service("service.toml")`, `Service("inception-v3")`, or what a service file says by keyword:
+    `Service("service.toml")`, `Service("inception-v3")`, or a service file's settings by keyword:
     `Service(name="ranker", model=Ranker, slo_ms=50, slo_attainment=0.98, catalog="aws-2026")`. With `stages` it is a
     pipeline, `Service(name="digits", pipeline=classify, stages={"small": Small, "large": Large}, ...)`: `pipeline` is
-    its driver, without which each of `stages` says what it comes after, `{"model": Large, "after": ["small"]}`. Files
-    named are relative to the current folder. Raises BadInput, here and by every method, for what cannot be used.
+    its driver; without a driver each of `stages` names its predecessors, `{"model": Large, "after": ["small"]}`. Named
+    files are relative to the current folder. This call and every method raise BadInput for unusable input.
 
-    Of a pipeline `simulate` gives a PipelineRun, `plan` a PlannedPipeline, `profile` a list, one of each model.
+    On a pipeline, `simulate` returns a PipelineRun, `plan` a PlannedPipeline, `profile` a list with one entry for each
+    model.
     """
 
     @overload
@@ -187,7 +188,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             raise BadInput("say its models, too: stages={NAME: MODEL}", "mark.Service", "pipeline")
         else:
             self._text, self._folders = service_text(settings)
-        # A file, because everything that follows reads one, in this process or another.
+        # Written to a file because all further steps read one, in this process or another.
         self._file = str(self._temporary("mark-service-") / "service.toml")
         Path(self._file).write_text(self._text, encoding="utf-8")
         try:
@@ -200,7 +201,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return self._said.name
 
     def write(self, file: str | Path) -> None:
-        """The service as a file for the command line. Never overwrites; profile and catalogue are named absolutely."""
+        """Write the service as a file for the command line, with absolute paths in it. Never overwrites."""
         if not self._folders:
             raise BadInput("is a file already", self._file)
         try:
@@ -213,14 +214,14 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         self,
         out: str | Path | None = None,
         *,
-        input: str | Path | None = None,  # as the command line calls it
+        input: str | Path | None = None,  # named as on the command line
         queries: Queries | None = None,
         **options: Unpack[ProfileOptions],
     ) -> ProfileT:
         """Measure the model by batch size on this machine, in worker processes: up to ten seconds for each size.
 
-        `out` is where the profile file goes, in which rows of other models and instances stay; `input` a file with the
-        body of a request, of one item. Of a pipeline the model of each stage, on what the driver sends it on `queries`.
+        `out` is the profile file; its rows of other models and instances stay. `input` is a file with the body of a
+        request of one item. A pipeline's stages are measured on the driver's calls for `queries`.
         """
         check_installed("uvloop", "profile")
         from mark.profiling.measure import profile_csv
@@ -229,14 +230,14 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         room = room_of(options.get("instance"), load_catalog(CATALOG_NAMES[-1]))
         asked = [replace(what, **options, room=room) for what in self._profilings(input, queries)]
         if "threads" not in options and "OMP_NUM_THREADS" not in os.environ:
-            asked = [replace(what, threads=1) for what in asked]  # as `mark serve` has it
+            asked = [replace(what, threads=1) for what in asked]  # the default of `mark serve`
         if out is not None and Path(out).exists():
             load_profiles(str(out))
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             measured = [profile(what) for what in asked]
-        else:  # a notebook has a loop already, and the profiler wants one of its own
+        else:  # a notebook already runs a loop, and the profiler needs its own
             with ThreadPoolExecutor(1) as thread:
                 measured = [thread.submit(profile, what).result() for what in asked]
         if out is not None:
@@ -244,7 +245,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return cast("ProfileT", measured[0] if isinstance(self._said, ServiceConfig) else measured)
 
     def simulate(self, trace: Traffic, policy: str = "mark", **options: Unpack[RunOptions]) -> RunT:
-        """Bill and latency of one policy (`name[:predictor]`) on a trace. Raises Infeasible where no type will do."""
+        """Simulate one policy (`name[:predictor]`) on a trace; return bill and latency. Raises Infeasible."""
         request, visits = self._request(trace, policy, options)
         if isinstance(self._said, PipelineConfig):
             from mark.studies.pipeline_run import simulate_pipeline
@@ -258,7 +259,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
     def compare(
         self, trace: Traffic, policies: Sequence[str], *, processes: int = 1, **options: Unpack[RunOptions]
     ) -> dict[str, RunT]:
-        """Several policies on the same arrivals, by the names given.
+        """Simulate several policies on the same arrivals; return results by the given names.
 
         With more than one process a script needs the usual `if __name__ == "__main__"`.
         """
@@ -277,10 +278,10 @@ class Service(Generic[RunT, PlanT, ProfileT]):
     def insure(
         self, trace: Traffic, instance: str | None = None, *, processes: int = 1, **options: Unpack[RunOptions]
     ) -> Insurance:
-        """The smallest fixed fleet that keeps the promise with each protection against slow instances, and the advised.
+        """Find the smallest fixed fleet that keeps the promise, for each protection against slow instances.
 
-        Fleets are of one type: the one whose fleet of calm instances costs least, or `instance`. Instances slow down as
-        `[faults]` of the service file says. Raises Infeasible where not even calm instances keep the promise.
+        Fleets have one type: `instance`, or the one whose fleet of calm instances costs least. Instances slow down by
+        the service file's `[faults]`. Raises Infeasible if calm instances do not keep the promise either.
         """
         from mark.studies.executor import executor_for
         from mark.studies.insure import insure
@@ -297,10 +298,10 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         running: Mapping[str, int] | None = None,
         **options: Unpack[RunOptions],
     ) -> PlanT:
-        """One decision, explained in dollars, `at_s` seconds from the trace's first row (the last minute unless said).
+        """Plan one decision, explained in dollars, `at_s` seconds from the trace's start (default: its last minute).
 
-        `running` is the fleet that runs by instance; without it what is planned is a first fleet, ready at once. Of a
-        pipeline the fleet for the busiest minutes within an hour from `at_s`, or within the part unless that is said.
+        `running` is the running fleet by instance; without it the plan is a first fleet, ready immediately. For a
+        pipeline the plan is the fleet for the busiest minutes within an hour from `at_s`, by default within the part.
         """
         request, visits = self._request(trace, policy, options)
         if isinstance(self._said, PipelineConfig):
@@ -322,16 +323,16 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         )
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
-        """Serve on this machine, until it is interrupted; options are those of `mark serve`, as `max_batch=32`.
+        """Serve on this machine until interrupted; options are the ones of `mark serve`, as `max_batch=32`.
 
-        Raises MarkError where that cannot be, or ends by itself.
+        Raises MarkError if the server cannot start, or ends by itself.
         """
         with self.running(host, port, **options) as server:
             if server.wait() != 0:
                 raise MarkError(f"{self.name} is served no more: the server failed")
 
     def running(self, host: str = "127.0.0.1", port: int = 0, **options: str | float | bool | Path) -> ServeProcess:
-        """The same in a process of its own while a `with` lasts: `with service.running() as server: ... server.url`."""
+        """Serve in a separate process during a `with` block: `with service.running() as server: ... server.url`."""
         arguments = [self._file, "--host", host, "--port", str(port)]
         for name, value in options.items():
             if value is not False:
@@ -340,10 +341,10 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return ServeProcess(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}), self)
 
     def deploy(self, target: str = "aws", **options: Unpack[DeployOptions]) -> Deployed:
-        """Put the service on AWS, alone on its site, and return where it is: minutes, and it costs from then on.
+        """Deploy the service to AWS, alone on its site, and return its address. It takes minutes, and costs begin.
 
-        What `mark deploy --yes` does; `mark deploy --destroy --name NAME` ends it. Progress goes to stderr. Raises
-        BadInput for what is missing here, MarkError for what fails.
+        It does as `mark deploy --yes` does; `mark deploy --destroy --name NAME` removes it. Progress goes to stderr.
+        Raises BadInput for missing prerequisites, MarkError for failed steps.
         """
         if target != "aws":
             raise BadInput("can be deployed to aws only", "target", target)
@@ -355,13 +356,13 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return deployed
 
     def _temporary(self, prefix: str) -> Path:
-        """A folder that goes when this service does."""
+        """Return a folder that is deleted with this service."""
         folder = tempfile.mkdtemp(prefix=prefix)
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
     def _profilings(self, input: str | Path | None, queries: Queries | None) -> list[Profiling]:
-        """What to measure: the model, or those of a pipeline's stages."""
+        """Return the measurements to make: the model, or the models of a pipeline's stages."""
         if isinstance(self._said, ServiceConfig):
             from mark.models.sample import call_from_file
             from mark.profiling.measure_server import of_service
@@ -380,7 +381,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         return [replace(one.what, search=self._stage_folders.get(one.stages[0], one.what.search)) for one in asked]
 
     def _request(self, trace: Traffic, policy: str, options: RunOptions) -> tuple[RunRequest, dict[str, Any]]:
-        """What to run, and what to know of a pipeline's visits: `queries` and `lineage`, by their names."""
+        """Return the request of a run, and a pipeline's options for visits: `queries` and `lineage`, by their names."""
         given: dict[str, Any] = dict(options)
         for name in given:
             if name not in RunOptions.__annotations__:
@@ -420,9 +421,9 @@ class Service(Generic[RunT, PlanT, ProfileT]):
                 raise BadInput(f"{self.name} is no pipeline", name)
 
     def _find_modules(self) -> None:
-        """Driver and models of a pipeline are loaded in this process to trace it, as they were found when it was made.
+        """Put the folders of a pipeline's driver and models on the path, because tracing loads them in this process.
 
-        To stay: they may import their neighbours later.
+        They stay there, because the modules may import their neighbours later.
         """
         sys.path[:0] = [str(folder) for folder in self._folders if str(folder) not in sys.path]
 
@@ -439,7 +440,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
 
 
 def _rename(given: dict[str, Any]) -> None:
-    """From the command line's names to those of a request."""
+    """Rename options of the command line to fields of a request."""
     if "no_bound" in given:
         given["with_bound"] = not given.pop("no_bound")
     if "spot_trace" in given:

@@ -1,4 +1,4 @@
-"""What a service file says, as keyword arguments, and back into a file: everything else reads files."""
+"""A service file's settings as keyword arguments, and back into a file, because all readers of services read files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ModelReference: TypeAlias = str | type | Model | Callable[..., Any]
 
 
 class ServiceOptions(TypedDict, total=False):
-    """Keys of a service file, whatever section they stand in; `policy` is the section of that name.
+    """Keys of a service file, from all sections; `policy` is the section of that name.
 
     `max_function_usd_per_hour` is `max_usd_per_hour` of [overflow].
     """
@@ -68,9 +68,9 @@ class StageOptions(TypedDict, total=False):
 
 
 class PipelineOptions(TypedDict, total=False):
-    """Keys of a pipeline file beside its stages; `packs` is `allow` of [packs], the others are as of a service.
+    """Keys of a pipeline file beside its stages; `packs` is `allow` of [packs], the others are as in a service file.
 
-    `selection`, `personal` and `feedback` are the sections of those names. `slo_ms` may be left out where the driver
+    `selection`, `personal` and `feedback` are the sections of those names. `slo_ms` may be left out if the driver
     promises one.
     """
 
@@ -95,15 +95,15 @@ class PipelineOptions(TypedDict, total=False):
     feedback: Mapping[str, Any]
 
 
-# Where a key of the file stands, and its name there, unless in [service] by its own.
+# The names in [overflow], and the keys of [fleet]; other keys stand in [service] under their own names.
 _OVERFLOW = {"function": "function", "max_function_usd_per_hour": "max_usd_per_hour"}
 _FLEET = ("catalog", "markets", "instances", "min_instances", "max_instances", "max_usd_per_hour", "committed")
 
 
 def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
-    """A service file in TOML, and the folders in which its models' modules are. Paths in it are absolute.
+    """Return a service file in TOML, with absolute paths, and the folders of its models' modules.
 
-    Raises BadInput for an unknown setting, and what `reference_of` raises; values are checked by what reads the file.
+    Raises BadInput for an unknown setting, and the errors of `reference_of`; the file's reader checks values.
     """
     folders: list[Path] = []
 
@@ -127,10 +127,10 @@ def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
 
 
 def pipeline_text(stages: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, dict[str, Path]]:
-    """A pipeline file in TOML, and by stage the folder in which its model's module is; by "" the driver's, if any.
+    """Return a pipeline file in TOML, and by stage the folder of its model's module; "" stands for the driver's.
 
-    `stages` are models, or the keys of their sections, by name. Paths in the file are absolute. Raises as
-    `service_text` does, and where driver and `slo_ms` promise different times.
+    `stages` are models, or the keys of their sections, by name. Paths in the file are absolute. Raises the errors of
+    `service_text`, and BadInput if driver and `slo_ms` promise different times.
     """
     folders: dict[str, Path] = {}
     tables: _Tables = {"service": {}, "fleet": {}, "overflow": {}, "packs": {}}
@@ -163,7 +163,7 @@ def _check_known(key: str, options: type) -> None:
 
 
 def _with_promise(driver: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With the driver's promise where the settings have none."""
+    """Return the settings with the driver's promise, if they lack one."""
     if not isinstance(driver, PipelineDriver) or driver.slo_s is None:
         return settings
     slo_ms = round(driver.slo_s * 1e3, 9)
@@ -175,7 +175,7 @@ def _with_promise(driver: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def _say(tables: _Tables, key: str, value: Any) -> None:
-    """Where the file has it; paths absolute."""
+    """Put a setting at its place in the file, with absolute paths."""
     if key == "profile" or (key == "catalog" and value not in CATALOG_NAMES):
         value = str(Path(value).resolve())
     if key in _OVERFLOW:
@@ -187,7 +187,7 @@ def _say(tables: _Tables, key: str, value: Any) -> None:
 
 
 def _section(name: str, value: Any) -> dict[str, Any]:
-    """A section as it is said, the folder of a log and the file of a table absolute."""
+    """Return a section with absolute paths of the log's folder and the table's file."""
     if not isinstance(value, Mapping):
         raise BadInput("must be the keys of the section, by name", f"mark.Service {name}", value)
     found = dict(value)

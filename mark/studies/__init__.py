@@ -1,1 +1,1 @@
-"""Questions asked of the simulator: compare, attribution, reconcile, decisions."""
+"""Studies on the simulator: comparisons, attribution, reconciliation, single decisions."""

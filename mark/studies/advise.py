@@ -1,8 +1,8 @@
-"""Somebody's own autoscaler over the last weeks, beside what other policies would have cost and kept.
+"""The user's own autoscaler over the last weeks, beside the cost and lateness of other policies.
 
-The requests that Prometheus counted become a trace, and what is known of a replica becomes a profile; both are files in
-a folder, because runs in other processes read files. Then `mark compare` runs on the last days of them. Only instances
-are billed: the load balancer, disks and moved data are the same for every scaler.
+The requests that Prometheus counted become a trace, and the facts known about a replica become a profile. Both are
+files in a folder, because runs in other processes read files. Then `mark compare` runs on the last days of them. Only
+instances are billed: the load balancer, disks and moved data are the same for every scaler.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from mark.traffic.prometheus.history import LATENCY_STEP_S, WorkloadHistory
 POLICIES = ("mark", BEST_FIXED, "oracle")
 MONTH_H = 730.0
 _MOST_INSTANCES = 1000
-_NEAR = 0.1  # a capacity that is counted so near to the one that is known needs no second count
+_NEAR = 0.1  # a counted capacity this near to the known one is not counted again
 _STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
-_LEAST_AT_MINIMUM = 0.01  # share of the time: the lowest number that a scaler holds, and no accident
-_AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; others' is a share of it
-_WHOLE_DAY_H = 24.0  # of less than a day a fixed fleet proves nothing
+_LEAST_AT_MINIMUM = 0.01  # share of the time: the number of replicas at this quantile is the scaler's minimum
+_AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; for other kinds it is a share
+_WHOLE_DAY_H = 24.0  # a fixed fleet needs a whole day to prove anything
 _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class AdviseOptions:
-    """What the user says beside the queries. `slo` is None where a service file states the promise."""
+    """The user's settings beside the queries. `slo` may be None if a service file states the promise."""
 
     slo: Slo | None = None
     service: str | None = None
@@ -64,7 +64,7 @@ class AdviseOptions:
 
 @dataclass(frozen=True, slots=True)
 class PricedReplica:
-    """What a replica is: so many of them share an instance, which `offer` prices. `said` tells who says so."""
+    """A replica's price: `per_instance` of them share an instance, which `offer` prices. `said` names the source."""
 
     offer: Offer
     per_instance: int
@@ -74,9 +74,9 @@ class PricedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the own scaler did in a span, as measured. Lateness is None without a histogram of latencies.
+    """The measured record of the own scaler over a span. Without a histogram of latencies, lateness is unknown (None).
 
-    `late_least` and `late_most` are what the buckets around RT_max prove; `late_share` lies between, interpolated.
+    `late_least` and `late_most` are proven by the buckets around RT_max; `late_share` is interpolated between them.
     """
 
     hours: float
@@ -110,7 +110,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class AdvisedChange:
-    """One sentence about the own scaler, with the dollars a month that it is about (None: it is not about dollars)."""
+    """One sentence about the own scaler, with the dollars a month that it concerns, or None."""
 
     about: str
     text: str
@@ -119,7 +119,7 @@ class AdvisedChange:
 
 @dataclass(frozen=True, slots=True)
 class ScalerAdvice:
-    """The whole report. `now` is the own scaler over everything that was read, `part` over the simulated days."""
+    """The whole report. `now` covers the own scaler over the whole history, `part` over the simulated days."""
 
     history: WorkloadHistory
     slo: Slo
@@ -183,9 +183,9 @@ def advise(
     executor: StudyExecutor = HERE,
     progress: Callable[[float], None] | None = None,
 ) -> ScalerAdvice:
-    """Compare the own scaler with the policies on the last days of the history; writes files into `folder`.
+    """Compare the own scaler with the policies on the last days of the history; write files into `folder`.
 
-    `types` are pods and nodes by instance type, empty where Prometheus does not know. Raises BadInput, Infeasible.
+    `types` are pods and nodes by instance type, empty if Prometheus does not know them. Raises BadInput, Infeasible.
     """
     service = None if options.service is None else load_service(options.service)
     slo = options.slo if service is None else service.slo
@@ -201,7 +201,7 @@ def advise(
     request = RunRequest(
         trace=str(_write_trace(history, folder)),
         service=str(folder / "service.toml"),
-        catalog=str(catalog_path(catalog.name)),  # by its path it bills no load balancer and no disks
+        catalog=str(catalog_path(catalog.name)),  # given by its path, the catalogue bills no load balancer and no disks
         seed=options.seed,
         start_s=max(0.0, history.trace.duration_s - options.simulated_s),
         progress=progress,
@@ -256,9 +256,9 @@ def advise(
 def priced_replica(
     catalog: Catalog, instance: str | None, per_instance: int | None, types: tuple[Mapping[str, int], Mapping[str, int]]
 ) -> PricedReplica:
-    """What a replica costs on demand, by the type that is named or by the types of the nodes that pods run on.
+    """Return the on-demand price of a replica, by the named type or the types of the nodes that pods run on.
 
-    Raises BadInput where neither is known, and for a type that the catalogue does not sell on demand.
+    Raises BadInput if neither is known, and for a type that the catalogue does not sell on demand.
     """
     pods, nodes = types
     if instance is None and not pods:
@@ -284,7 +284,10 @@ def priced_replica(
 
 
 def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s: float) -> Observed:
-    """The own scaler from `start_s` of the trace to its end; unknown numbers of replicas count as the mean."""
+    """Return the record of the own scaler from `start_s` of the trace to its end.
+
+    Unknown numbers of replicas count as the mean.
+    """
     begin_s, end_s = history.began_s + start_s, history.ended_s
     replicas = history.replicas_between(begin_s, end_s)
     if not len(replicas):
@@ -311,7 +314,7 @@ def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s
 
 
 def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
-    """What to say of the own scaler: its minimum or its spare capacity, its lateness, and what others would cost."""
+    """Return the findings about the own scaler: its minimum or spare capacity, its lateness, other policies' cost."""
     found = [_minimum(advice)]
     now, allowed = advice.now, 1.0 - advice.slo.attainment
     if now.late_share is not None and now.late_share > allowed:
@@ -326,7 +329,7 @@ def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
 
 
 def _minimum(advice: ScalerAdvice) -> AdvisedChange:
-    """How much of the bill is a static minimum, or else how busy the replicas are."""
+    """Return the bill's share of a static minimum, or otherwise how busy the replicas are."""
     history, now = advice.history, advice.now
     replicas = history.replicas
     lowest = float(np.quantile(replicas, _LEAST_AT_MINIMUM, method="inverted_cdf"))
@@ -385,7 +388,10 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
 
 
 def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tuple[float, str, FittedReplica | None]:
-    """Requests/s of a replica within the promise, who says so, and the fit where it is one. Raises BadInput."""
+    """Return a replica's requests/s within the promise, the source of the number, and the fit if it is one.
+
+    Raises BadInput.
+    """
     if options.rps_per_replica is not None:
         return options.rps_per_replica, "as --rps-per-replica says", None
     if history.latency is None:
@@ -399,10 +405,11 @@ def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tup
 def _profiled(
     request: RunRequest, model: str, replica: PricedReplica, rps: float, time: ServiceTime, slo: Slo, folder: Path
 ) -> RunRequest:
-    """The request with a profile on which a replica keeps the promise up to `rps`, by the simulator's own count.
+    """Return the request with a profile on which a replica keeps the promise up to `rps`, as the simulator counts it.
 
-    The service time as it was measured comes first. Where the count with it is off, because replicas share a processor
-    or take batches, say, the service time is scaled once: what a replica can do must be right, and how is not known.
+    The measured service time is tried first. If the simulator then counts another capacity, because replicas share a
+    processor or take batches, say, the service time is scaled once: the capacity must be right, and its cause is not
+    known.
     """
     path = folder / "profile.csv"
     request = replace(request, profile=str(path))
@@ -423,7 +430,7 @@ def _profiled(
 
 
 def _capacity_rps(request: RunRequest, replica: PricedReplica) -> float:
-    """Requests/s that a replica does within the promise, by the profile of the request's service."""
+    """Return a replica's requests/s within the promise, by the profile of the request's service."""
     resolved = open_service(request)
     if replica.offer.name in [offer.name for offer in resolved.offers]:
         able = resolved.candidates[resolved.index(replica.offer.name)]
@@ -455,7 +462,7 @@ def _on_demand(catalog: Catalog, instance: str) -> Offer:
 
 
 def _load_per_replica(history: WorkloadHistory) -> FloatArray:
-    """Requests/s per ready replica in the steps of the latencies; NaN where one of them is not known."""
+    """Return requests/s per ready replica in each step of the latencies; NaN if one of the two is not known."""
     if history.latency is None:
         return np.zeros(0)
     ends_s = history.latency.ends_s
@@ -469,7 +476,7 @@ def _load_per_replica(history: WorkloadHistory) -> FloatArray:
 
 
 def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
-    """The rate of spans of Unix time; NaN where less than half of one is known."""
+    """Return the rate of spans of Unix time; NaN if less than half of a span is known."""
     counted, seen = (
         [part - history.began_s for part in (begins_s, ends_s)],
         history.trace.series,
@@ -492,7 +499,7 @@ def _write_trace(history: WorkloadHistory, folder: Path) -> Path:
 
 
 def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, scaler: str | None) -> str:
-    """The service file of a workload that has none: one type of instance, and no functions."""
+    """Return a service file for a workload without one: one type of instance, and no functions."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", history.workload.name).strip("-._")[:63] or "workload"
     instance = json.dumps(replica.offer.instance)
     return (
@@ -506,7 +513,7 @@ def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, sc
 
 
 def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
-    """`hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances."""
+    """Return `hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances."""
     if scaler is None:
         return ""
     found = _SCALER.fullmatch(scaler.strip())

@@ -1,7 +1,7 @@
 """Logs of answers on disk, read row by row: CSV, JSON Lines, or the folder of a feedback log (`mark.selection`).
 
-A file is read again for each policy that is replayed on it, so that a long one takes no memory. Of a feedback log the
-observations are kept, as short JSON texts, because its files have to be put in order of time.
+A file is read again for each policy that is replayed on it, so a long one takes no memory. The observations of a
+feedback log are kept as short JSON texts, because its files must be sorted by time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _HEAD_BYTES = 1 << 16
 class AnswerLog:
     """A log that can be read repeatedly. `left_out` counts, by reason, the lines that the last reading left out.
 
-    `candidates` are those of a table, in the order of its columns; of other logs only the rows tell them. Feedback
-    counts for `horizon_s` after its answer. Raises BadInput where the log cannot be read, also while its rows are.
+    `candidates` are the candidates of a table, in the order of its columns; other logs name theirs only in their rows.
+    Feedback counts for `horizon_s` after its answer. Raises BadInput if the log cannot be read, also while its rows
+    are.
     """
 
     def __init__(self, name: str, horizon_s: float) -> None:
@@ -59,7 +60,7 @@ class AnswerLog:
             self.candidates = _candidates(_header(head.partition(b"\n")[0], f"{name}:1"), f"{name}:1")
 
     def rows(self) -> Iterator[AnswerRow]:
-        """The queries in the order of the log, of a feedback log in the order in which they were answered."""
+        """Yield the queries in the order of the log; for a feedback log, in the order of their answers."""
         self.left_out.clear()
         if self._observations is not None:
             self.left_out.update(self._unreadable)
@@ -81,7 +82,7 @@ class AnswerLog:
             try:
                 record = orjson.loads(line)
             except ValueError:
-                cut = where, line  # the last line of a log that is still written may end anywhere
+                cut = where, line  # the last line of a log that is still written may be cut off anywhere
                 continue
             if not isinstance(record, dict):
                 raise BadInput("must be a JSON object", where, record)
@@ -104,7 +105,7 @@ def _header(line: bytes, where: str) -> list[str]:
 
 
 def _candidates(header: list[str], where: str) -> tuple[str, ...]:
-    """The candidates in the order of their columns. Raises BadInput for a header that cannot be meant."""
+    """Return the candidates in the order of their columns. Raises BadInput for an invalid header."""
     found: list[str] = []
     for column in header:
         try:
@@ -121,7 +122,7 @@ def _candidates(header: list[str], where: str) -> tuple[str, ...]:
 
 
 def _observations(folder: Path, horizon_s: float, left_out: Counter[str]) -> list[bytes]:
-    """What a replay needs of each observation, in the order in which the queries were answered."""
+    """Return the parts of each observation that a replay needs, in the order in which the queries were answered."""
     found, texts, served_s = LogJoin(), [], []
     for line in join_logs([folder], horizon_s, found):
         texts.append(orjson.dumps(_short(line)))
@@ -132,5 +133,5 @@ def _observations(folder: Path, horizon_s: float, left_out: Counter[str]) -> lis
 
 
 def _short(line: dict[str, Any]) -> dict[str, Any]:
-    """An observation without the bodies of request and answer."""
+    """Return an observation without the bodies of request and answer."""
     return {"id": line["id"], "feedback": line["feedback"], "provenance": line.get("provenance")}

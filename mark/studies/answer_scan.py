@@ -1,4 +1,4 @@
-"""The first reading of a log of answers: every row is checked, and each candidate is judged as if it answered alone."""
+"""The first reading of a log of answers: checks every row, and judges each candidate as if it answered alone."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from mark.selection.settings import MOST_CANDIDATES, ZERO_ONE
 from mark.studies.answer_files import CUT_OFF, AnswerLog
 
 OTHER_VERSION = "of another version of a candidate"
-_COUNTED = {CUT_OFF: "lines", OTHER_VERSION: "answers"}  # everything else is counted in observations
+_COUNTED = {CUT_OFF: "lines", OTHER_VERSION: "answers"}  # all other reasons are counted in observations
 
 
 @dataclass(slots=True)
 class CandidateRecord:
-    """A candidate that alone answers every query of the log for which its answer is there.
+    """The record of a candidate as if it alone answered every query for which the log has its answer.
 
-    `unscored` is the first row with an answer and no score, "" where there is none; `unpriced` counts answers for which
-    the log says no price.
+    `unscored` is the first row with an answer and no score, or ""; `unpriced` counts answers without a price in the
+    log.
     """
 
     answers: int = 0
@@ -48,12 +48,12 @@ class CandidateRecord:
         return 1e6 * self.usd / self.answers if self.answers else math.nan
 
     def error_interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the error."""
+        """Return Wilson's 95 % interval of the error."""
         return wilson(self.error, self.answers)
 
 
 class AnswerScan:
-    """The first reading of a log: it is checked whole, and each candidate is judged alone."""
+    """The first reading of a log, which checks all of it and judges each candidate alone."""
 
     def __init__(self, log: AnswerLog, config: PipelineConfig | None) -> None:
         self._log, self._config = log, config
@@ -61,9 +61,9 @@ class AnswerScan:
         loss, scale = (ZERO_ONE, 1.0) if settings is None else (settings.loss, settings.loss_scale)
         self.rows, self._complete, self._with_key = 0, 0, 0
         self.records: dict[str, CandidateRecord] = {}
-        self._names: dict[str, str] = {}  # of candidates, by the names in the log
-        self._usd: dict[str, float] = {}  # where the log says no price
-        self._unknown: dict[str, str] = {}  # what is not known of prices, by candidate
+        self._names: dict[str, str] = {}  # candidates by their names in the log
+        self._usd: dict[str, float] = {}  # by candidate, for answers without a price in the log
+        self._unknown: dict[str, str] = {}  # by candidate: why its price is not known
         for raw in log.candidates if config is None else ():
             self._name(raw, f"{log.name}:1")
         if config is not None:
@@ -85,7 +85,7 @@ class AnswerScan:
         return (usd or 0.0) + stage.usd_per_call
 
     def _judge(self, row: AnswerRow, loss: str, scale: float) -> int:
-        """Count a row; returns how many of its answers are left out."""
+        """Count a row; return how many of its answers are left out."""
         self.rows += 1
         self._with_key += bool(row.key)
         others = 0
@@ -107,14 +107,14 @@ class AnswerScan:
         return others
 
     def _name(self, raw: str, where: str) -> str | None:
-        """The candidate; None for another version of one. Raises BadInput for a stranger."""
+        """Return the candidate; None for another version of one. Raises BadInput for an unknown name."""
         known = self._names.get(raw)
         if known is not None:
             return known
         if self._config is None:
             if len(self.records) == MOST_CANDIDATES:
                 raise BadInput(f"has more than {MOST_CANDIDATES} candidates", where, raw)
-            # A log of one version of each model needs no digests in the names.
+            # If the log has one version of each model, names need no digests.
             short = raw.partition("@")[0]
             name = raw if short in self.records else short
             self._names[raw], self.records[name] = name, CandidateRecord()
@@ -140,14 +140,14 @@ class AnswerScan:
             raise BadInput(what, name, ", ".join(self.records))
 
     def queries(self, loss: str) -> Iterator[LoggedQuery]:
-        """The rows of the log, read again."""
+        """Yield the rows of the log, read again."""
         order = {name: at for at, name in enumerate(self.records)}
         places = {raw: order[name] for raw, name in self._names.items()}
         usd = [self._usd.get(name, 0.0) for name in order]
         return (query_of(row, places, usd, loss) for row in self._log.rows())
 
     def notes(self, by_key: bool) -> list[str]:
-        """What a reader has to know of the log."""
+        """Return the notes that a reader of the result needs about the log."""
         found = [
             f"{count:,} {_COUNTED.get(why, 'observations')} {why}" for why, count in self._left_out.items() if count
         ]
@@ -169,7 +169,7 @@ class AnswerScan:
 
 
 def instance_usd_per_call(config: PipelineConfig, stage: StageConfig) -> tuple[float | None, str]:
-    """The planned price of a call of the stage; (None, why) where it is not known."""
+    """Return the planned price of a call of the stage; (None, reason) if it is not known."""
     service = config.service(stage)
     profiles = service_profiles(service)
     if service.model not in profiles:

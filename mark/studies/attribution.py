@@ -1,6 +1,6 @@
-"""Where the dollars between a bill and its bound go: runs in better worlds, and plans that know every arrival.
+"""The dollars between a bill and its bound, split by cause: runs in better worlds, and plans that know every arrival.
 
-docs/attribution.md has the definitions; the parts add up to bill - bound exactly, `other` being what is left.
+docs/attribution.md has the definitions. The parts add up to bill - bound exactly, because `other` is the remainder.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PAPER = ("mark-paper", "mark-optimal")
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """`parts` in dollars by the names in `PARTS`; their sum is bill - bound.
+    """The gap in dollars: `parts` by the names in `PARTS`, whose sum is bill - bound.
 
-    `perfect_usd` is the bill with perfect forecasts, `certain_usd` with these where every boot takes its mean.
+    `perfect_usd` is the bill with perfect forecasts, `certain_usd` the bill with these if every boot takes its mean.
     """
 
     bill_usd: float
@@ -59,11 +59,12 @@ def compare_attributed(
     *,
     executor: StudyExecutor = HERE,
 ) -> tuple[dict[str, SimulationResult], dict[str, Attribution]]:
-    """`compare`, and the attribution of those in `wanted`, of all that forecast but the paper's unless said.
+    """Return the results of `compare`, and the attribution of the policies in `wanted`.
 
-    Every planner takes two runs more: with perfect forecasts (unless `oracle` is among the policies and has the same
-    planner) and with these in a world where every boot takes its mean. Policies without a regret are left out. Raises
-    BadInput for wanted policies that are not compared or plan without a forecast.
+    By default these are all policies that forecast, except the paper's. Every planner takes two more runs: with perfect
+    forecasts (unless `oracle` is among the policies and has the same planner), and with these in a world where every
+    boot takes its mean. Policies without a regret are left out. Raises BadInput for wanted policies that are not
+    compared or plan without a forecast.
     """
     inputs = open_inputs(request)
     asked = dict(zip(policies, policy_requests(inputs, policies), strict=True))
@@ -89,7 +90,7 @@ def compare_attributed(
         extras_in_bound = extras_usd(inputs.duration_s, total, service.request_kb, service.response_kb)
     found = {}
     for named in kept:
-        # Without such plans no instance is bought: only forecasts and boots are told apart.
+        # Without such plans no instance is bought, so only forecasts and boots are separated.
         plans = cost_gap(problem, float(results[named].requests.late)) or CostGap(0.0, 0.0, 0.0, 0.0, 0.0)
         perfect_run, certain_run = (worlds[planners[named], certain] for certain in (False, True))
         found[named] = _split(results[named], perfect_run, certain_run, plans, extras_in_bound)
@@ -97,7 +98,7 @@ def compare_attributed(
 
 
 def _planners(asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> dict[str, str]:
-    """By policy to be attributed, the policy whose planner it has."""
+    """Return, by policy to be attributed, the policy whose planner it has."""
     planners = {}
     for named in asked if wanted is None else wanted:
         if named not in asked:
@@ -128,7 +129,7 @@ def _split(
         "boot_delay": perfect_usd - certain_usd,
         "launch_overhead": certain.fleet.boot_usd - plans.launches_usd,
         "queueing": plans.queueing_usd - plans.whole_usd,
-        # The bound has whole instances and their disks already, as far as they could be proven.
+        # The bound already includes whole instances and their disks, as far as they could be proven.
         "integrality": plans.whole_usd - plans.fluid_usd - whole_in_bound_usd,
         "extras": certain.bill.other - extras_in_bound - result.bound_disks_usd,
         "beyond_promise": result.bound_own_usd - result.bound_usd,

@@ -21,15 +21,15 @@ from mark.traffic.traces.trace import Trace
 def compare(
     request: RunRequest, policies: tuple[str, ...], *, executor: StudyExecutor = HERE
 ) -> dict[str, SimulationResult]:
-    """Run every policy (`name[:predictor]`) over the same arrivals; keyed by the names given, in their order."""
+    """Run every policy (`name[:predictor]`) over the same arrivals; return results by name, in the given order."""
     requests = policy_requests(open_inputs(request), policies)
     return dict(zip(policies, run_all(requests, executor=executor, progress=request.progress), strict=True))
 
 
 def without_instances(request: RunRequest, policies: Sequence[str]) -> tuple[str, ...]:
-    """Of the policies those that need instances, where functions alone can serve; none for any other service.
+    """Return the policies that need instances, for a service that functions alone can serve; otherwise nothing.
 
-    Raises what opening the inputs raises.
+    Raises the errors of opening the inputs.
     """
     inputs = open_named(request)
     if inputs.resolved.offers:
@@ -44,7 +44,7 @@ def without_instances(request: RunRequest, policies: Sequence[str]) -> tuple[str
 
 
 def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]:
-    """The request of every policy; raises BadInput for a name that is none, before hours are simulated."""
+    """Return the request of every policy. Raises BadInput for an unknown name, before hours are simulated."""
     request = inputs.request
     if len(set(policies)) < len(policies):
         raise BadInput("a policy is named twice", "policies", ",".join(policies))
@@ -61,24 +61,24 @@ def run_all(
     executor: StudyExecutor = HERE,
     progress: Callable[[float], None] | None = None,
 ) -> list[SimulationResult]:
-    """The result of every request, in their order; `progress` takes the share that is done.
+    """Return the result of every request, in their order; `progress` takes the finished share.
 
-    Raises what a run raises, and what the executor does.
+    Raises the errors of a run and of the executor.
     """
-    tasks = [replace(request, progress=None) for request in requests]  # its bar is of no use in another process
+    tasks = [replace(request, progress=None) for request in requests]  # a progress bar does not work in another process
     return executor.map(run_one, tasks, progress)
 
 
 def run_one(request: RunRequest, progress: Callable[[float], None] | None = None) -> SimulationResult:
-    """One run, a task of an executor; the trace stays open for the next one, which mostly wants the same.
+    """Simulate one request, as a task of an executor.
 
-    Raises BadInput, Infeasible.
+    The trace stays open for the next task, which mostly needs the same one. Raises BadInput, Infeasible.
     """
     return simulate_inputs(open_named(replace(request, progress=progress)), request.policy, request.predictor)
 
 
 def open_named(request: RunRequest) -> Inputs:
-    """What a run needs, with the trace that is open already, if it is the same. Raises BadInput, Infeasible."""
+    """Return the inputs of a run, reusing the open trace if it is the same. Raises BadInput, Infeasible."""
     return open_inputs(request, _last_trace(trace_query(request)))
 
 

@@ -11,7 +11,7 @@ from mark.traffic.traces.blocks import blocks
 
 
 def csv_rows(name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each row as file:line and its cells by column, stripped. Raises BadInput, also for rows of another width."""
+    """Yield each row: file:line and its stripped cells by column. Raises BadInput, also for a row of another width."""
     reader = csv.reader((decoded(where, line) for where, line in text_lines(name)), strict=True)
     try:
         header = [cell.strip() for cell in next(filter(None, reader), [])]
@@ -30,14 +30,14 @@ def csv_rows(name: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def text_lines(name: str) -> Iterator[tuple[str, bytes]]:
-    """Each line of a file with file:line. Raises BadInput."""
+    """Yield each line of a file with file:line. Raises BadInput."""
     for first, block in blocks(Path(name)):
         for number, line in enumerate(block.splitlines(keepends=True), first):
             yield f"{name}:{number}", line
 
 
 def decoded(where: str, line: bytes) -> str:
-    """The line as text. Raises BadInput."""
+    """Return the line as text. Raises BadInput."""
     try:
         return line.decode()
     except UnicodeDecodeError:

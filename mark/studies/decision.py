@@ -25,7 +25,7 @@ from mark.traffic.forecast.supervised import Supervised
 
 @dataclass(frozen=True, slots=True)
 class PlannedService:
-    """What a policy would buy, the situation it saw, and what both were made from."""
+    """A policy's plan, the situation that it saw, and the inputs of both."""
 
     plan: Plan
     context: PlanningContext
@@ -33,10 +33,10 @@ class PlannedService:
 
 
 def plan_service_once(request: RunRequest, at_s: float, running: str | None = None) -> PlannedService:
-    """What a policy would buy at `at_s` of the trace, and the situation it saw.
+    """Return the plan of a policy at `at_s` of the trace, and the situation that it saw.
 
-    `running` is the fleet that serves, `INSTANCE=COUNT[,...]`; None: nothing does, and what is planned is the first
-    fleet of a part that starts there. Raises BadInput also for instances that the policy may not buy.
+    `running` is the serving fleet, `INSTANCE=COUNT[,...]`. Without it nothing serves, and the plan is the first fleet
+    of a part that starts there. Raises BadInput also for instances that the policy may not buy.
     """
     request = replace(request, start_s=at_s)
     trace = trace_named_in(request)
@@ -46,7 +46,7 @@ def plan_service_once(request: RunRequest, at_s: float, running: str | None = No
 
 
 def planned_for(inputs: Inputs, running: str | None = None) -> PlannedService:
-    """The same at the start of the part that the inputs are of."""
+    """Return the plan at the start of the inputs' part, as `plan_service_once` does."""
     request = inputs.request
     policy = make_policy(request.policy, inputs.resolved, inputs.evaluated)
     forecast: Forecast | None = None
@@ -76,11 +76,11 @@ def planned_for(inputs: Inputs, running: str | None = None) -> PlannedService:
 
 
 def slo_prices(planned: PlannedService) -> tuple[SloPrice, ...]:
-    """The same decision for an RT_max that is `SLO_SHIFT` shorter, and for one that is as much longer.
+    """Return the cost of the same decision for an RT_max shorter by the share `SLO_SHIFT`, and for one longer by it.
 
-    In expected dollars an hour, as alternatives are weighed. What keeps a promise keeps every looser one: where the
-    planner, which is no exact one, finds a looser promise dearer, that costs what the tighter one does. Nothing for a
-    policy without a forecast, and no longer RT_max where none may be so long.
+    Costs are expected dollars an hour, as alternatives are weighed. A plan that keeps a promise keeps every looser one,
+    but the planner is not exact: if it finds a looser promise dearer, that promise gets the cost of the tighter one.
+    The result is empty for a policy without a forecast, and leaves out a longer RT_max from LONGEST_RT_MAX_S on.
     """
     weighed = weigh(planned.plan, planned.context)
     if weighed is None:
@@ -96,7 +96,7 @@ def slo_prices(planned: PlannedService) -> tuple[SloPrice, ...]:
 
 
 def _usd_per_hour(planned: PlannedService, slo: Slo) -> float | None:
-    """Expected, of a plan for another promise and the same forecast; None where no offer can keep it."""
+    """Return the expected cost of a plan for another promise and the same forecast; None if no offer can keep it."""
     request = planned.inputs.request
     try:
         policy = make_policy(request.policy, open_service(replace(request, slo=slo)), planned.inputs.evaluated)
@@ -109,7 +109,7 @@ def _usd_per_hour(planned: PlannedService, slo: Slo) -> float | None:
 
 
 def _fleet(running: str, resolved: ResolvedService) -> Fleet:
-    """Ready instances; a type's name means its first offer by market and zone."""
+    """Return ready instances; a type's name means its first offer by market and zone."""
     known: dict[str, str] = {}
     for offer in sorted(resolved.offers, key=lambda o: (str(o.market), o.name)):
         known.setdefault(offer.instance, offer.name)

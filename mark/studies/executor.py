@@ -1,6 +1,6 @@
-"""Where the runs of a study are carried out: in this process, or on several. Another place is one more class here.
+"""Executors for the runs of a study: in this process, or in several. To run elsewhere, add a class here.
 
-Runs share nothing, so they need not wait for each other, and what comes out does not depend on where it was made.
+Runs share nothing, so they need not wait for each other, and the result does not depend on the executor.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ Share = Callable[[float], None]
 
 
 class StudyExecutor(Protocol):
-    """Carries out the runs of a study."""
+    """Executes the runs of a study."""
 
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
-        """`work` of every task, in their order, whatever the order in which they end.
+        """Return `work` of every task in the order of the tasks, not of their ends.
 
-        `work` may be carried out elsewhere: it is a function of a module, and what it takes and gives can be pickled.
-        It may report the share of its task that is done, where it is given a `Share`. Raises what a task
-        raised, the first that is known; then, as when interrupted, no task goes on. Repeating it is safe where
-        repeating `work` is.
+        `work` may run elsewhere, so it is a function of a module, and its arguments and result can be pickled. If it is
+        given a `Share`, it may report the finished share of its task. Raises the first error of a task that is known;
+        after that, as after an interrupt, no task continues. A repeated call is safe if repeating `work` is.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HereExecutor:
-    """One task after the other, in this process."""
+    """Runs one task after the other, in this process."""
 
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
         return [work(task, _part_of(progress, place, len(tasks))) for place, task in enumerate(tasks)]
@@ -49,9 +48,9 @@ class HereExecutor:
 
 @dataclass(frozen=True, slots=True)
 class ProcessExecutor:
-    """On at most `workers` processes of this machine (a script that uses it needs the usual `__main__` guard).
+    """Runs tasks in at most `workers` local processes. A script that uses it needs the usual `__main__` guard.
 
-    Raises MarkError where a process ends without an answer: killed, mostly for want of memory.
+    Raises MarkError if a process ends without an answer: it was killed, mostly for lack of memory.
     """
 
     workers: int
@@ -66,7 +65,7 @@ class ProcessExecutor:
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
         results: dict[int, R] = {}
         try:
-            # The longest first would balance best, but which one that is is not known beforehand.
+            # Starting the longest task first would balance best, but durations are not known beforehand.
             with no_interrupt():
                 places = {pool.submit(portable, work, task): place for place, task in enumerate(tasks)}
             for future in as_completed(places):
@@ -74,7 +73,8 @@ class ProcessExecutor:
                 if progress is not None:
                     progress(len(results) / len(tasks))
         except BaseException as error:
-            # Ctrl-C on a terminal reaches them too; a signal to this process alone, or another's error, does not.
+            # Ctrl-C on a terminal reaches the children too; a signal to this process alone, or an error of a task, does
+            # not.
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
             if isinstance(error, BrokenProcessPool):
@@ -91,7 +91,7 @@ _LOST = "a process that simulated ended without an answer (out of memory, perhap
 
 
 def executor_for(workers: int) -> StudyExecutor:
-    """Processes, or none but this one where one is all there may be."""
+    """Return an executor with that many processes; one worker needs no other process."""
     return HereExecutor() if workers <= 1 else ProcessExecutor(workers)
 
 
@@ -100,7 +100,7 @@ def _part_of(progress: Share | None, place: int, tasks: int) -> Share | None:
 
 
 def portable(work: Callable[[T, Share | None], R], task: T) -> R:
-    """What `work` gives or raises; an error that would not survive the way back becomes its name and its words."""
+    """Return the result of `work` or raise its error; an error that cannot be pickled becomes a RuntimeError."""
     try:
         return work(task, None)
     except Exception as error:
@@ -113,17 +113,18 @@ def portable(work: Callable[[T, Share | None], R], task: T) -> R:
 
 @contextmanager
 def no_interrupt() -> Iterator[None]:
-    """Ctrl-C waits until the processes are started: half a start ends with the traceback of a process that has no name.
+    """Defer Ctrl-C until the processes are started.
 
-    They inherit that they do not hear it, and hear it again once it ends them without a word.
+    Otherwise an interrupted start would end with the traceback of an unnamed process. The processes inherit the blocked
+    signal; `_begin` unblocks it, and Ctrl-C then ends them silently.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
     came: list[int] = []
     own = signal.getsignal(signal.SIGINT)
-    if callable(own):  # else it is ignored, or ends this process at once
-        signal.signal(signal.SIGINT, lambda number, _: came.append(number))  # other threads hear it still
+    if callable(own):  # otherwise it is ignored, or ends this process immediately
+        signal.signal(signal.SIGINT, lambda number, _: came.append(number))  # other threads still receive it
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -136,8 +137,10 @@ def no_interrupt() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """Ctrl-C ends a worker without a word; the parent says what there is to say. It ends with its parent, whatever
-    ended that: it would wait for ever for tasks, as it has both ends of the pipe that they come by."""
+    """Prepare a worker: Ctrl-C ends it silently, because the parent reports, and it ends with its parent.
+
+    Without that it would wait forever for tasks, because it holds both ends of the pipe that they come through.
+    """
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):

@@ -1,4 +1,4 @@
-"""Forecasts scored in dollars: what the same policy pays when it plans with one predictor or another."""
+"""Forecasts scored in dollars: the bills of the same policy with different predictors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True, slots=True)
 class Dollars:
-    """The simulated part: one result a predictor, and that of the policy `oracle`, which knows what will come."""
+    """The simulated part: one result for each predictor, and the result of policy `oracle`, which knows the future."""
 
     results: dict[str, SimulationResult]
     oracle: SimulationResult
 
     def as_json(self, predictor: str) -> dict[str, Any]:
-        """What the backtest's JSON says of a predictor beside its scores."""
+        """Return the entries for a predictor in the backtest's JSON, beside its scores."""
         result = self.results[predictor]
         return {
             **_outcome(result),
@@ -39,7 +39,7 @@ class Dollars:
 def forecast_dollars(request: RunRequest, predictors: Sequence[str], *, executor: StudyExecutor = HERE) -> Dollars:
     """Simulate the request's policy with each of `predictors`, and `oracle`, on the same arrivals.
 
-    `oracle` is `mark` with perfect forecasts, whatever the policy. Raises what a run raises.
+    `oracle` is `mark` with perfect forecasts, also for another policy. Raises the errors of a run.
     """
     requests = [replace(request, predictor=name) for name in predictors]
     requests.append(replace(request, policy=ORACLE))
@@ -48,9 +48,9 @@ def forecast_dollars(request: RunRequest, predictors: Sequence[str], *, executor
 
 
 def check_request(request: RunRequest) -> None:
-    """Find out what is wrong with a request before anything long begins.
+    """Check a request before any long work begins.
 
-    Raises what opening its inputs raises, and BadInput for a policy that plans without a forecast.
+    Raises the errors of opening its inputs, and BadInput for a policy that plans without a forecast.
     """
     open_inputs(request)
     if not policy_entry(request.policy).forecasts:

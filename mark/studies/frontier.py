@@ -1,4 +1,4 @@
-"""Dollars against the promise: one run for each promise of a grid, each with a bound below which no policy gets."""
+"""Dollars against the promise: one run for each promise of a grid, each with a bound that no policy undercuts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mark.simulation.result import SimulationResult
 from mark.studies.compare import run_one
 from mark.studies.executor import StudyExecutor
 
-RT_MAX_FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the service's own RT_max
+RT_MAX_FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # times the service's own RT_max
 NINES_AROUND = (-1, 0, 1)  # one nine less: ten times as many may be late
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """One promise: its run, or why no offer can keep it.
+    """One promise: its run, or the reason why no offer can keep it.
 
-    `bound_usd` holds for this promise: of the run's own bound and those of the looser promises measured the highest,
-    because a run that keeps this promise keeps those. None where there is none.
+    `bound_usd` holds for this promise. It is the highest of the run's own bound and the bounds of the looser promises
+    measured, because a run that keeps this promise keeps those too. None without a bound.
     """
 
     slo: Slo
@@ -34,18 +34,18 @@ class FrontierPoint:
 
     @property
     def usd(self) -> float | None:
-        """Bill of the evaluated part; None where infeasible."""
+        """The bill of the evaluated part; None if infeasible."""
         return None if self.result is None else self.result.bill.total
 
     @property
     def kept(self) -> bool | None:
-        """Did the run keep this promise? None where it is infeasible or there were no requests."""
+        """Whether the run kept this promise; None if it is infeasible or without requests."""
         attained = None if self.result is None else self.result.slo_result.attainment
         return None if attained is None else attained >= self.slo.attainment
 
     @property
     def regret(self) -> float | None:
-        """Bill over bound; None where the run has none (`regret_reason` of the result says why)."""
+        """Bill over bound; None without a bound (`regret_reason` of the result says why)."""
         if self.result is None or self.result.regret is None or not self.bound_usd:
             return None
         return self.result.bill.total / self.bound_usd
@@ -53,10 +53,10 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class StricterStep:
-    """From one promise to the next stricter one that was measured, along one of its two numbers.
+    """The step from one promise to the next stricter one that was measured, along one of its two numbers.
 
-    `usd` is what `step` costs: dollars of the part for 10 ms less or for one nine more, in proportion between the two.
-    None, with the reason, where one of the two was not kept.
+    `usd` is the cost of `step`: dollars of the part for 10 ms less or for one more nine, in proportion between the two.
+    None, with the reason, if one of the two promises was not kept.
     """
 
     to: Slo
@@ -84,25 +84,25 @@ class Frontier:
 
     @property
     def any_result(self) -> SimulationResult | None:
-        """A run, for what all of them share: trace, policy, prices. The service's own where it has one."""
+        """A run that stands for the trace, policy and prices that all share: the service's own if it has one."""
         found = [self.own_point, *self.points]
         return next((point.result for point in found if point.result is not None), None)
 
     def beaten_by(self, point: FrontierPoint) -> FrontierPoint | None:
-        """The cheapest run that kept a promise at least as strict for less money; None where there is none.
+        """Return the cheapest run that kept a promise at least as strict for less money, or None.
 
-        A point that is not beaten by any is on the frontier.
+        A point that no run beats is on the frontier.
         """
         return _cheapest(
             other for other in self._as_strict(point.slo) if point.usd is None or (other.usd or 0.0) < point.usd
         )
 
     def cheapest_not_worse(self) -> FrontierPoint | None:
-        """The cheapest run that kept the service's own promise or a stricter one."""
+        """Return the cheapest run that kept the service's own promise or a stricter one."""
         return _cheapest(self._as_strict(self.own))
 
     def next_10_ms(self, point: FrontierPoint) -> StricterStep | None:
-        """What RT_max shorter by 10 ms costs at this point; None where none was measured."""
+        """Return the cost of an RT_max shorter by 10 ms at this point; None if no shorter one was measured."""
         slo = point.slo
         shorter = [
             p
@@ -117,7 +117,7 @@ class Frontier:
         return _step(point, stricter, (slo.rt_max_s - stricter.slo.rt_max_s) * 1e3 / 10.0)
 
     def next_nine(self, point: FrontierPoint) -> StricterStep | None:
-        """What one nine more costs at this point; None where none was measured."""
+        """Return the cost of one more nine at this point; None if no higher attainment was measured."""
         slo = point.slo
         more = [
             p
@@ -132,7 +132,7 @@ class Frontier:
         return _step(point, stricter, nines(stricter.slo.attainment) - nines(slo.attainment))
 
     def _as_strict(self, slo: Slo) -> list[FrontierPoint]:
-        """Points whose run kept a promise that implies `slo`."""
+        """Return the points whose run kept a promise that implies `slo`."""
         return [point for point in self.points if point.kept and implies(point.slo, slo)]
 
 
@@ -144,9 +144,9 @@ def frontier(
     *,
     executor: StudyExecutor,
 ) -> Frontier:
-    """One run of the request's policy for each promise; see `promises_around` for those that are not said.
+    """Simulate the request's policy for each promise; see `promises_around` for the defaults.
 
-    Raises BadInput, but not Infeasible: that is a point.
+    Raises BadInput, but not Infeasible: an infeasible promise is a point too.
     """
     service = load_service(request.service)
     own = service.slo
@@ -161,11 +161,11 @@ def frontier(
 def promises_around(
     own: Slo, rt_max_s: Sequence[float] = (), attainments: Sequence[float] = (), confidences: Sequence[float] = ()
 ) -> tuple[Slo, ...]:
-    """Every RT_max with every attainment and confidence, by confidence, attainment, then RT_max; and the service's own.
+    """Return every RT_max with every attainment and confidence, and the service's own promise, in ascending order.
 
-    Windows are the service's own, and so is the confidence unless said. Unless said, RT_max is 0.5, 0.75, 1, 1.5 and 2
-    times the service's, and the attainment the service's with a nine less and a nine more: for 0.98 these are 0.8 and
-    0.998. A service of less than 0.9 has no nine less. Raises BadInput for what is no promise.
+    The order is by confidence, attainment, then RT_max. The service gives the windows and the defaults: its confidence;
+    0.5, 0.75, 1, 1.5 and 2 times its RT_max; its attainment with a nine less and a nine more, for 0.98 these are 0.8
+    and 0.998. An attainment below 0.9 cannot lose a nine. Raises BadInput for an invalid promise.
     """
     limits_s = rt_max_s or [
         limit_s for by in RT_MAX_FACTORS if (limit_s := _times(own.rt_max_s, by)) < LONGEST_RT_MAX_S
@@ -181,12 +181,12 @@ def promises_around(
 
 
 def nines(attainment: float) -> float:
-    """How many nines a share has: 1 for 0.9, 2 for 0.99, 1.7 for 0.98."""
+    """Return how many nines a share has: 1 for 0.9, 2 for 0.99, 1.7 for 0.98."""
     return -math.log10(1.0 - attainment)
 
 
 def with_nines(attainment: float, more: int) -> float:
-    """The share with as many nines more; at or below zero where it has not that many to lose."""
+    """Return the share with `more` more nines; zero or below if it has too few to lose."""
     # Without rounding 0.98 less one nine would be 0.7999999999999998.
     return attainment if more == 0 else round(1.0 - (1.0 - attainment) * 10.0**-more, 12)
 
@@ -197,7 +197,7 @@ def _times(rt_max_s: float, factor: float) -> float:
 
 
 def implies(strict: Slo, loose: Slo) -> bool:
-    """Does a run that keeps `strict` keep `loose`? Of two promises it may be that neither implies the other."""
+    """Return whether a run that keeps `strict` keeps `loose`. Of two promises, neither may imply the other."""
     return (
         strict.rt_max_s <= loose.rt_max_s
         and strict.attainment >= loose.attainment
@@ -206,12 +206,12 @@ def implies(strict: Slo, loose: Slo) -> bool:
 
 
 def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[FrontierPoint, ...]:
-    """The points, and for each the highest bound that is proven for it: so the bound never falls towards the strict.
+    """Return the points, each with the highest bound proven for it, so that no stricter promise has a lower bound.
 
-    What a run is compared with is proven, but need not be tight: its bins are as wide as RT_max, and prices are found
-    on coarser ones. A looser promise's bound may thus lie above a stricter one's, and holds for that as well: fewer
-    offers and cheaper functions are in time, and fewer requests may be late. A run on types that only its policy may
-    buy (SageMaker's, chosen for each promise) keeps its own bound, for the other does not know those types.
+    A proven bound need not be tight: its bins are as wide as RT_max, and prices are found on coarser ones. A looser
+    promise's bound may thus lie above a stricter one's, and it holds for the stricter one as well: fewer offers and
+    cheaper functions are in time, and fewer requests may be late. A run on types that only its policy may buy
+    (SageMaker's, chosen for each promise) keeps its own bound, because the others do not know those types.
     """
     proven = {
         slo: outcome.bound_usd
@@ -225,7 +225,7 @@ def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[
         elif slo not in proven:
             points.append(FrontierPoint(slo, outcome, bound_usd=outcome.bound_usd))
         else:
-            # A bound knows every request, so that the confidence of its promise does not matter.
+            # A bound knows every request, so the confidence of its promise does not matter.
             highest = max(
                 usd for looser, usd in proven.items() if implies(replace(slo, confidence=looser.confidence), looser)
             )
@@ -236,7 +236,7 @@ def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[
 def run_or_why_not(
     request: RunRequest, progress: Callable[[float], None] | None = None
 ) -> SimulationResult | Infeasible:
-    """One run, or why no offer can keep its promise. Raises BadInput."""
+    """Return one run, or the reason why no offer can keep its promise. Raises BadInput."""
     try:
         return run_one(request, progress)
     except Infeasible as error:
@@ -244,7 +244,7 @@ def run_or_why_not(
 
 
 def _cheapest(points: Iterable[FrontierPoint]) -> FrontierPoint | None:
-    """Of equal bills the strictest promise."""
+    """Return the cheapest run; of equal bills the one with the strictest promise."""
     return min(points, key=lambda p: (p.usd or 0.0, -p.slo.attainment, p.slo.rt_max_s, -p.slo.confidence), default=None)
 
 

@@ -1,8 +1,8 @@
-"""Which protection against slow instances pays: the smallest fixed fleet of each that keeps the promise.
+"""The best protection against slow instances: for each option, the smallest fixed fleet that keeps the promise.
 
 Hedging sends a second copy of a late request (Dean and Barroso, The Tail at Scale, CACM 2013). Parity models
-reconstruct a late answer from those to the other requests of its group (Kosaian et al., ParM, SOSP '19). Replication
-sends every request twice.
+reconstruct a late answer from the answers to the other requests of its group (Kosaian et al., ParM, SOSP '19).
+Replication sends every request twice.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from mark.simulation.request import RunRequest
 from mark.studies.executor import Share, StudyExecutor
 
 NONE, INSTANCES, HEDGE, PARITY, REPLICATE = "none", "instances", "hedge", "parity", "replicate"
-OPTIONS = (NONE, INSTANCES, HEDGE, PARITY, REPLICATE)  # of equal bills the first is advised: it has fewer parts
+OPTIONS = (NONE, INSTANCES, HEDGE, PARITY, REPLICATE)  # of equal bills the first is advised, because it has fewer parts
 
 GROUPS = (2, 3, 4)  # k of the coding groups that are tried
 HEDGE_AFTER = (3.0, 2.0, 1.5, 1.2)  # times the time of a request; of equal fleets the latest, which has fewer copies
-SHARES = (0.5, 2.0)  # of the slow time and of the hangs, with which the two cheapest options are tried again
-MOST_REQUESTS = 10_000_000  # of a part: every answer is kept in memory
+SHARES = (0.5, 2.0)  # factors of the slow share and of the hangs, with which the two cheapest options are tried again
+MOST_REQUESTS = 10_000_000  # of a part, because every answer is kept in memory
 _MOST_SLOW = 0.95
-_SAME_TAIL = 1.01  # p99.9 that differs by less is equal
-_SAMPLE = 300_000  # requests, on which fleets are tried before the whole part
-_BLOCKS, _BLOCK_S, _BLOCK_TIMES = 20, 10.0, 20.0  # of the sample: the least number, seconds and times RT_max of each
-_SURE = 2.0  # intervals below the promise: a fleet that misses it so far on the sample misses it on the part
-_PARITY_SEED = 7919  # added to the seed: slow periods of a second fleet are its own
+_SAME_TAIL = 1.01  # values of p99.9 that differ by less are equal
+_SAMPLE = 300_000  # requests on which fleets are tried before the whole part
+_BLOCKS, _BLOCK_S, _BLOCK_TIMES = 20, 10.0, 20.0  # least number of sample blocks; their length in s and in RT_max
+_SURE = 2.0  # intervals below the promise: a fleet that misses it by so much on the sample misses it on the part
+_PARITY_SEED = 7919  # added to the seed, so that a second fleet has its own slow periods
 _KEPT_RUNS = 4
 
 
@@ -57,7 +57,7 @@ class InsuredFleet:
     """One option with one fleet, simulated on the whole part.
 
     `instances` serve every request, `parity_instances` the calls of the parity model, or the copies of a replication.
-    `half_interval` is half the width of the 95 % interval of `attainment`. `worse` is true where the same instances
+    `half_interval` is half the width of the 95 % interval of `attainment`. `worse` is true if the same instances
     without the option have a lower p99.9 or fewer late requests.
     """
 
@@ -65,7 +65,7 @@ class InsuredFleet:
     settings: Mapping[str, Any]
     instances: int
     parity_instances: int
-    usd: float  # of the part
+    usd: float  # for the part
     attainment: float
     half_interval: float
     keeps: bool
@@ -73,11 +73,11 @@ class InsuredFleet:
     p999_s: float
     worse: bool = False
     accuracy: float | None = None
-    parity_busy: float | None = None  # the share of the second fleet's time that it works
+    parity_busy: float | None = None  # the share of the time in which the second fleet works
 
     @property
     def able(self) -> bool:
-        """May this fleet be advised?"""
+        """Whether this fleet may be advised."""
         return self.keeps and not self.worse
 
     @property
@@ -85,17 +85,17 @@ class InsuredFleet:
         return self.instances + self.parity_instances
 
     def in_doubt(self, slo: Slo) -> bool:
-        """Does the promise lie within the interval of the attainment?"""
+        """Return whether the promise lies within the interval of the attainment."""
         return abs(self.attainment - slo.attainment) <= self.half_interval
 
     def surely_misses(self, slo: Slo) -> bool:
-        """Does the promise lie far above the interval?"""
+        """Return whether the promise lies far above the interval."""
         return self.attainment + _SURE * self.half_interval < slo.attainment
 
 
 @dataclass(frozen=True, slots=True)
 class OtherShare:
-    """The two cheapest options once more, with the slow share and the hangs multiplied by `times`."""
+    """The two cheapest options again, with the slow share and the hangs multiplied by `times`."""
 
     times: float
     slow_share: float
@@ -108,7 +108,7 @@ class OtherShare:
 
 @dataclass(frozen=True, slots=True)
 class Insurance:
-    """What `mark insure` found. `options` stand in the order of OPTIONS, without those that cannot be had."""
+    """The result of `mark insure`. `options` are in the order of OPTIONS, without unavailable ones."""
 
     service: str
     offer: str
@@ -125,23 +125,23 @@ class Insurance:
 
     @property
     def advised(self) -> InsuredFleet | None:
-        """The cheapest fleet that keeps the promise; None where no option does."""
+        """The cheapest fleet that keeps the promise; None if no option does."""
         return _cheapest(self.options)
 
     def of(self, option: str) -> InsuredFleet | None:
         return next((one for one in self.options if one.option == option), None)
 
     def agrees(self, other: OtherShare) -> bool:
-        """Is the same option advised there?"""
+        """Return whether the same option is advised there."""
         mine, theirs = self.advised, other.advised
         return mine is not None and theirs is not None and mine.option == theirs.option
 
 
 def insure(request: RunRequest, instance: str | None = None, *, executor: StudyExecutor) -> Insurance:
-    """The smallest fleet of each option for the request's trace and service, on one instance type.
+    """Find the smallest fleet of each option for the request's trace and service, on one instance type.
 
-    That is the type whose smallest fleet of calm instances costs least, or `instance`. Raises BadInput, and Infeasible
-    where not even calm instances keep the promise in any number.
+    The type is `instance`, or by default the one whose smallest fleet of calm instances costs least. Raises BadInput,
+    and Infeasible if calm instances do not keep the promise in any number.
     """
     inputs = _opened(request, 1.0)
     if instance is not None:
@@ -183,19 +183,19 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
 
 
 def most_instances(calm: int) -> int:
-    """The largest fleet that is tried. Replication takes some twice the calm instances, so more never pay."""
+    """Return the largest fleet that is tried. Replication takes about twice the calm instances, so more never pay."""
     return 4 * calm + 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Options to search the smallest fleet of, in one process."""
+    """A search for the smallest fleet of each of some options, in one process."""
 
     request: RunRequest
     offer: str
-    calm: int  # instances that keep the promise if none is slow
+    calm: int  # instances that keep the promise if all are calm
     options: tuple[str, ...] = ()
-    times: float = 1.0  # of the faults
+    times: float = 1.0  # factor of the faults
 
 
 def _options_of(task: _Task, progress: Share | None = None) -> list[InsuredFleet]:
@@ -212,7 +212,7 @@ def _options_of(task: _Task, progress: Share | None = None) -> list[InsuredFleet
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """A way to run an option, by the number of instances. With `group` the second fleet has one for each so many."""
+    """A way to run an option, by the number of instances. With `group`, a second fleet has one for each such group."""
 
     run: Callable[[InsuredFleets, int], InsuredFleet]
     group: int | None = None
@@ -224,8 +224,8 @@ class _Variant:
 class InsuredFleets:
     """Fleets of one offer under each option, simulated on one part of a trace.
 
-    `arrivals_s` are those of the part, unless they are given. Of a part with twice as many requests as `sample`, so
-    many tell which fleets are worth a run on the whole.
+    `arrivals_s` are the arrivals of the part by default. If the part has at least twice `sample` requests, a sample of
+    that size decides which fleets are worth a run on the whole part.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class InsuredFleets:
             self._sample = InsuredFleets(sampled, offer, calm, insurance, times_s, sample=len(times_s) + 1)
         self._most = most_instances(calm)
         self._own: dict[int, FixedRun] = {}
-        # What the service file says of parity models: their accuracy, and when reconstructions answer.
+        # The service file's settings of parity models: their accuracy, and when reconstructions answer.
         self._said = (
             InsuranceSettings(after_s=max(0.0, self._slo.rt_max_s - BEFORE_DEADLINE_S), fill_s=None)
             if insurance is None
@@ -259,9 +259,9 @@ class InsuredFleets:
         )
 
     def smallest(self, option: str) -> InsuredFleet | None:
-        """The smallest fleet that may be advised; where there is none, the one with the highest attainment.
+        """Return the smallest fleet that may be advised, otherwise the one with the highest attainment.
 
-        None where the option cannot be had: a balancer sends no second copies.
+        None if the option is not available: a balancer sends no second copies.
         """
         if option == NONE:
             return self.unprotected(self._calm)
@@ -274,7 +274,7 @@ class InsuredFleets:
                 return None
             return self._smallest([_Variant(partial(InsuredFleets.hedged, after_s=after_s)) for after_s in in_time])
         if option == PARITY:
-            # Parity models that are there already are of one group size.
+            # Existing parity models have one group size.
             groups = GROUPS if self._said.parity is None else (self._said.parity.k,)
             return self._smallest([_Variant(partial(InsuredFleets.protected, k=k), k) for k in groups])
         return self._smallest([_Variant(InsuredFleets.replicated, 1)])
@@ -284,7 +284,7 @@ class InsuredFleets:
         return self._fleet(option, {}, count, run.answer_s, run.usd)
 
     def hedged(self, count: int, after_s: float) -> InsuredFleet:
-        """A request that is not answered after `after_s` gets a second copy on another instance."""
+        """Simulate a second copy, on another instance, of each request that is not answered after `after_s`."""
         run = fixed_run(self._inputs, self._offer, count, self._arrivals_s, hedge_after_s=after_s)
         settings = {"hedge_after_ms": round(after_s * 1e3, 3)}
         found = self._fleet(HEDGE, settings, count, run.answer_s, run.usd)
@@ -293,7 +293,7 @@ class InsuredFleets:
         return replace(found, worse=worse)
 
     def protected(self, count: int, k: int) -> InsuredFleet:
-        """Parity models on an instance for each k instances of the model, as in the paper."""
+        """Simulate parity models with one instance for each k instances of the model, as in the paper."""
         slo, parities = self._slo, -(-count // k)
         said = self._said.parity
         coded = said if said is not None and said.k == k else ParitySettings(SUM, k)
@@ -322,7 +322,7 @@ class InsuredFleets:
         return replace(found, degraded=degraded, accuracy=accuracy, parity_busy=max(run.busy_share for run in runs))
 
     def replicated(self, count: int) -> InsuredFleet:
-        """Every request is sent to a second fleet of the same size, too."""
+        """Simulate a second fleet of the same size that gets every request too."""
         own = self._run(count)
         other = fixed_run(_seeded(self._inputs, 1), self._offer, count, self._arrivals_s)
         usd = own.usd + other.instances_usd + self._premium_usd()
@@ -335,9 +335,9 @@ class InsuredFleets:
         return float(self._able.service_s[1]) + self._able.overhead_s
 
     def _smallest(self, variants: Sequence[_Variant]) -> InsuredFleet:
-        """The smallest fleet that may be advised, over all variants; a later variant has to need fewer instances.
+        """Return the smallest fleet that may be advised, over all variants; a later variant must need fewer instances.
 
-        Where there is none, the largest fleet of the variant that comes closest.
+        Otherwise return the largest fleet of the variant that comes closest.
         """
         best: InsuredFleet | None = None
         largest = []
@@ -351,7 +351,7 @@ class InsuredFleets:
             if fewer < 1:
                 continue
             largest.append((sampled(fewer), fleet, fewer))
-            # If the largest fleet is not able, capacity is not what it lacks.
+            # If the largest fleet is not able, more capacity does not help.
             if not sampled(fewer).able and not able(fewer):
                 continue
             first = self._calm if best is None else best.instances
@@ -364,7 +364,7 @@ class InsuredFleets:
         return fleet(count)
 
     def _run(self, count: int) -> FixedRun:
-        """The fleet without protection; the runs that were used last are kept."""
+        """Simulate the fleet without protection; the last runs used are kept."""
         run = self._own.pop(count, None)
         if run is None:
             run = fixed_run(self._inputs, self._offer, count, self._arrivals_s)
@@ -374,7 +374,7 @@ class InsuredFleets:
         return run
 
     def _premium_usd(self) -> float:
-        """Conductors, and the balancer between them and the instances."""
+        """Return the dollars of conductors, and of the balancer between them and the instances."""
         return conductors_usd_per_hour(LEAST_CONDUCTORS) * self._inputs.duration_s / HOUR_S
 
     def _fleet(
@@ -404,14 +404,14 @@ class InsuredFleets:
 
 
 def _able(fleet: Callable[[int], InsuredFleet], sampled: Callable[[int], InsuredFleet], slo: Slo, count: int) -> bool:
-    """May the fleet be advised? The whole part tells, unless the sample leaves no doubt that the promise is missed."""
+    """Return whether the fleet may be advised, by the whole part unless the sample shows clearly that it misses."""
     return not sampled(count).surely_misses(slo) and fleet(count).able
 
 
 def sample_of(arrivals_s: FloatArray, duration_s: float, block_s: float, every: int) -> tuple[FloatArray, float]:
-    """The arrivals of one block in each `every`, and the end of the last one.
+    """Return the arrivals of one block in each `every`, and the end of the last one.
 
-    The blocks are put together, so the load changes as on the whole part, but faster.
+    The blocks are joined, so the load changes as on the whole part, but faster.
     """
     blocks = int(duration_s / (block_s * every))
     block, within_s = np.divmod(arrivals_s, block_s)
@@ -421,7 +421,7 @@ def sample_of(arrivals_s: FloatArray, duration_s: float, block_s: float, every: 
 
 
 def _opened(request: RunRequest, times: float) -> Inputs:
-    """The inputs of the runs: no crashes, because nothing replaces an instance, and faults multiplied by `times`."""
+    """Return the runs' inputs: no crashes, because nothing replaces an instance, and faults multiplied by `times`."""
     service, _ = _service(request)
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
@@ -434,7 +434,7 @@ def _opened(request: RunRequest, times: float) -> Inputs:
 
 
 def _service(request: RunRequest) -> tuple[ServiceConfig, InsuranceSettings | None]:
-    """The service without protection, and the settings of its parity models. Raises BadInput for other pipelines."""
+    """Return the service without protection, and its parity models' settings. Raises BadInput for other pipelines."""
     if not names_pipeline(request.service):
         return load_service(request.service), None
     config = load_pipeline(request.service)
@@ -450,13 +450,13 @@ def _times(faults: Faults, times: float) -> Faults:
 
 
 def _with_faults(inputs: Inputs, faults: Faults) -> Inputs:
-    """The inputs with these faults, and without the hedging of the service file."""
+    """Return the inputs with these faults, and without the hedging of the service file."""
     service = replace(inputs.service, faults=faults, hedge_after_s=math.inf)
     return replace(inputs, service=service, resolved=replace(inputs.resolved, service=service))
 
 
 def _seeded(inputs: Inputs, fleet: int) -> Inputs:
-    """The same inputs for another fleet, whose instances are slow at other times."""
+    """Return the same inputs for another fleet, whose instances are slow at other times."""
     return replace(inputs, request=replace(inputs.request, seed=inputs.request.seed + fleet * _PARITY_SEED))
 
 

@@ -1,4 +1,4 @@
-"""A service with parity models as a pipeline of two kinds of stages: what its queries call."""
+"""A service with parity models as a pipeline of two kinds of stages, and the calls of its queries."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mark.domain.pipeline import Lineage, Pipeline
 from mark.insurance.fill import mean_group
 from mark.insurance.settings import DEGRADED
 
-_QUERIES_OF = 10**9  # queries of a law: counts of calls are whole
+_QUERIES_OF = 10**9  # queries of a law, large because counts of calls are whole
 
 
 def insured_visits(
     config: PipelineConfig, queries_rps: float, lineage: str | None, queries: str | None, answers: str | None
 ) -> tuple[Pipeline, Lineage, list[str]]:
-    """The stages, which queries call which, and what to know of them. Raises BadInput for files of other pipelines.
+    """Return the stages, the law of which queries call which, and notes. Raises BadInput for files of other pipelines.
 
-    Each query calls the model. One of those in a coding group calls the parity models.
+    Each query calls the model. One query of each coding group calls the parity models.
     """
     for option, given in (("lineage", lineage), ("queries", queries), ("answers", answers)):
         if given is not None:
@@ -39,7 +39,7 @@ def insured_visits(
 
 
 def check_policy(config: PipelineConfig, policy: str) -> None:
-    """Raises BadInput for a policy that plans a graph of stages, where the file has parity models."""
+    """Raise BadInput for a policy that plans a graph of stages, if the file has parity models."""
     if config.insured is not None:
         what = f"policy {policy} plans no service with parity models: take mark, or leave the section out"
         raise BadInput(what, f"{config.source} [insurance] parity")

@@ -1,4 +1,4 @@
-"""What a service with parity models would buy: a fleet for the model, and one for each parity model."""
+"""The plan of a service with parity models: a fleet for the model, and one for each parity model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class InsuredPlan:
 
     config: PipelineConfig
     at_s: float
-    read: str  # what was read of the trace, in words
+    read: str  # the trace that was read, in words
     stages: dict[str, PlannedService]
     notes: tuple[str, ...]
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all of them."""
+        """The price of all fleets."""
         prices = {
             (name, offer.name): offer.usd_per_hour
             for name, planned in self.stages.items()
@@ -48,9 +48,9 @@ def plan_insured_once(
     queries: str | None = None,
     answers: str | None = None,
 ) -> InsuredPlan:
-    """What policy `mark` would buy for the stages at `at_s` of the trace, by default its last minute.
+    """Return the plan of policy `mark` for the stages at `at_s` of the trace, by default its last minute.
 
-    Groups are as large as those of the minute's load. Raises BadInput, Infeasible.
+    Coding groups have the size that the minute's load gives. Raises BadInput, Infeasible.
     """
     config = load_pipeline(request.service)
     trace = trace_named_in(request)

@@ -1,7 +1,7 @@
-"""What the next day will cost, and how likely it keeps the promise: of a run, or of a plan.
+"""The cost of the next day, and the chance that it keeps the promise, after a run or from a plan.
 
-The past is the trace up to the end of the run, or up to the moment of the plan. Bills and late requests are those of
-the run; a plan has none.
+The past is the trace up to the end of the run, or up to the moment of the plan. Bills and late requests come from the
+run; a plan lacks them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mark.studies.saving_range import spent_at
 if TYPE_CHECKING:
     from mark.studies.decision import PlannedService
 
-_MOST_DAYS = 45  # of the past that are looked at
+_MOST_DAYS = 45  # days of the past that are examined
 _IN_HAND = 1.2  # capacity over the mean of a half hour
 
 
 def next_days(request: RunRequest, results: Mapping[str, SimulationResult]) -> dict[str, NextDay | None]:
-    """The day after the part of each run; None where less than a day before it is known."""
+    """Return the day after the part of each run; None if less than a day before it is known."""
     found = {}
     for named, result in results.items():
         policy, predictor = split_policy(named, request.predictor)
@@ -41,7 +41,7 @@ def next_days(request: RunRequest, results: Mapping[str, SimulationResult]) -> d
 
 
 def next_day_of_run(inputs: Inputs, result: SimulationResult) -> NextDay | None:
-    """The day after the part, by the run's own bills and late requests."""
+    """Return the day after the part, by the run's own bills and late requests."""
     rates_rps, edges_s = _past(inputs, inputs.end_s)
     in_run = (edges_s[:-1] >= inputs.start_s - 1e-6) & (edges_s[1:] <= inputs.end_s + 1e-6)
     line, at_s = result.timeline, edges_s - inputs.start_s
@@ -59,7 +59,7 @@ def next_day_of_run(inputs: Inputs, result: SimulationResult) -> NextDay | None:
 
 
 def next_day_of_plan(planned: PlannedService) -> NextDay | None:
-    """The day that begins with the plan. Its bills are plans too, and its confidence is the plan's own."""
+    """Return the day that begins with the plan. Its bills are planned, and its confidence is the plan's own."""
     inputs = planned.inputs
     rates_rps, _ = _past(inputs, inputs.start_s)
     nothing = np.full(len(rates_rps), math.nan)
@@ -72,7 +72,7 @@ def next_day_of_plan(planned: PlannedService) -> NextDay | None:
 
 
 def _past(inputs: Inputs, until_s: float) -> tuple[FloatArray, FloatArray]:
-    """Rates of the half hours before `until_s`, and their edges."""
+    """Return the rates of the half hours before `until_s`, and their edges."""
     halves = min(_MOST_DAYS * DAY, int(until_s / HALF_HOUR_S + 1e-9))
     edges_s = np.asarray(until_s - HALF_HOUR_S * np.arange(halves, -1, -1), dtype=np.float64)
     load = inputs.trace.series.load(float(edges_s[0]), until_s, HALF_HOUR_S, inputs.request.scale)
@@ -80,10 +80,9 @@ def _past(inputs: Inputs, until_s: float) -> tuple[FloatArray, FloatArray]:
 
 
 def plan_usd(resolved: ResolvedService, rates_rps: FloatArray) -> PlanUsd:
-    """Dollars of the cheapest whole instances and functions for a half hour, with a fifth of the capacity in hand.
+    """Return the dollars of the cheapest whole instances and functions for a half hour, with a fifth of capacity spare.
 
-    `rates_rps` say how large the fleets are that must be known; beyond three times the highest, dollars are in
-    proportion.
+    Fleets are computed for up to three times the highest of `rates_rps`; beyond that dollars are in proportion.
     """
     call_usd = resolved.in_time_usd * HALF_HOUR_S
     known = rates_rps[np.isfinite(rates_rps)]
@@ -93,7 +92,7 @@ def plan_usd(resolved: ResolvedService, rates_rps: FloatArray) -> PlanUsd:
         return lambda rates: rates * (call_usd if math.isfinite(call_usd) else 1.0)
     front = mixes(kinds[:, 0] * HALF_HOUR_S, kinds[:, 1], top_rps)
     capacity_rps, usd = front.requests, front.usd
-    first = 0 if math.isfinite(call_usd) else 1  # without functions one instance runs at least
+    first = 0 if math.isfinite(call_usd) else 1  # without functions at least one instance runs
 
     def dollars(rates: FloatArray) -> FloatArray:
         wanted_rps = _IN_HAND * rates
@@ -109,7 +108,7 @@ def plan_usd(resolved: ResolvedService, rates_rps: FloatArray) -> PlanUsd:
 
 
 def _kinds(resolved: ResolvedService) -> FloatArray:
-    """Dollars a second and requests/s of the types, without those that a whole number of others replaces for less."""
+    """Return dollars a second and requests/s of types, without those that whole numbers of others replace for less."""
     kept: list[tuple[float, float]] = []
     pairs = zip(resolved.offers, resolved.candidates, strict=True)
     sold = {(offer.usd_per_s, candidate.capacity_rps) for offer, candidate in pairs}

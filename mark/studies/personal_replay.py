@@ -10,14 +10,14 @@ from mark.personal.replay import LoggedRewards, PersonalReplay, SplitLog, replay
 from mark.personal.settings import EXPLORING
 from mark.studies.rating_file import RatingColumns, read_ratings
 
-LEAST_REWARDS = 100  # fewer say nothing: of 100 some 15 are held out
+LEAST_REWARDS = 100  # with fewer the result says nothing: of 100 about 15 are held out
 SPLIT = (0.5, 0.35, 0.15)
 _LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRequest:
-    """Names and numbers as the command line has them. `split` has the shares for vectors, learning, and judging."""
+    """Names and numbers of the command line. `split` has the shares for vectors, learning, and judging."""
 
     ratings: str
     policies: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""From a pipeline file and a trace to the clairvoyant bound: everything looked up, and what each query calls drawn."""
+"""From a pipeline file and a trace to the clairvoyant bound: look up the inputs and draw each query's calls."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import graph_and_law, shares_instances, stage_looked_up, stages_that_share
 from mark.traffic.traces.trace import Part, Trace
 
-# What a query takes of memory is some hundred bytes.
+# A query takes some hundred bytes of memory.
 MOST_QUERIES = 20_000_000
 MEAN_TIMES = "batches take their mean times: p99_ms is left out"
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedPipeline:
-    """The bound with no late query, and with as many as the promise allows."""
+    """The bound with no late query, and the bound with all late queries that the promise allows."""
 
     config: PipelineConfig
     trace: str
     queries: int
-    shared: bool  # may several stages be on one instance?
+    shared: bool  # whether several stages may be on one instance
     at_zero: PipelineBound
     within_slo: PipelineBound
     notes: tuple[str, ...]
-    read: str = ""  # what was read of the trace, in words
+    read: str = ""  # the trace that was read, in words
 
 
 def bound_pipeline(
@@ -47,10 +47,10 @@ def bound_pipeline(
     queries: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> BoundedPipeline:
-    """The least that a pipeline's fleet can cost in the request's part; `lineage` and `queries` as for a plan.
+    """Return the least cost of a pipeline's fleet in the request's part; `lineage` and `queries` as for a plan.
 
-    What each query calls is drawn with the seed. Raises BadInput for whatever cannot be used, Infeasible where a stage
-    has neither an instance type nor a function that is fast enough.
+    Each query's calls are drawn with the seed. Raises BadInput for unusable input, Infeasible if a stage has neither an
+    instance type nor a function that is fast enough.
     """
     opened = _open(request)
     config = opened.config
@@ -80,9 +80,9 @@ def bound_pipeline(
 
 
 def promise_bound(request: RunRequest, pipeline: Pipeline, law: Lineage) -> PipelineBound:
-    """The bound with as many late queries as the promise allows, of a graph and a law of visits that are known.
+    """Return the bound with all late queries that the promise allows, for a known graph and law of visits.
 
-    Raises what `bound_pipeline` does.
+    Raises the errors of `bound_pipeline`.
     """
     problem = _open(request).problem(pipeline, law)
     return pipeline_bound(problem, _late_allowed(problem))
@@ -94,7 +94,7 @@ def _late_allowed(problem: PipelineBoundProblem) -> float:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Opened:
-    """What a bound needs of a request, but for what a driver says."""
+    """The inputs of a bound, except the driver's."""
 
     request: RunRequest
     config: PipelineConfig
@@ -108,7 +108,7 @@ class _Opened:
         return self.resolved[self.config.names[0]].catalog
 
     def problem(self, pipeline: Pipeline, law: Lineage) -> PipelineBoundProblem:
-        """With the part's queries, what each calls drawn with the seed."""
+        """Return the problem with the part's queries, whose calls are drawn with the seed."""
         request, part = self.request, self.part
         chunks = [times for times, _ in self.trace.chunks(part.start_s, part.end_s, request.scale, request.seed)]
         arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)
@@ -128,7 +128,7 @@ class _Opened:
 
 
 def _open(request: RunRequest) -> _Opened:
-    """Before the models of a driver are loaded: a wrong name should not take a minute to show."""
+    """Open the inputs before a driver's models are loaded, so that a wrong name shows within seconds."""
     config = load_pipeline(request.service)
     config.check_uninsured("a bound")
     if config.selection is not None:

@@ -1,4 +1,4 @@
-"""From a pipeline file and a trace to one plan: everything looked up, and the busiest window's traffic drawn."""
+"""From a pipeline file and a trace to one plan: look up the inputs and draw the busiest window's traffic."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from mark.studies.selection_law import selection_law
 from mark.traffic.traces.busiest import busiest_window
 from mark.traffic.traces.trace import Part, Trace
 
-WITHIN_S = 3600.0  # after `--at` the busiest window is looked for
+WITHIN_S = 3600.0  # the busiest window is searched within this time after `--at`
 WINDOW_S = 120.0
-FEWEST_QUERIES = 1_000.0  # of a window, or it is made longer: of fewer the slowest say little
-MOST_QUERIES = 20_000.0  # or it ends earlier: more would hardly change the plan, only take longer
-MOST_STAGE_CALLS = 400_000.0  # and earlier where queries fan out so much that a stage would have more
-SHORT_S = 30.0  # of which a note speaks where it ended so early
+FEWEST_QUERIES = 1_000.0  # a window with fewer is made longer, because few queries say little about the slowest
+MOST_QUERIES = 20_000.0  # a window with more is cut: more queries take time and hardly change the plan
+MOST_STAGE_CALLS = 400_000.0  # of a stage; a window with more is cut, which happens if queries fan out
+SHORT_S = 30.0  # a note mentions a cut window that is shorter
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlannedPipeline:
-    """A plan, and what it was made of."""
+    """A plan and its inputs."""
 
     config: PipelineConfig
     plan: PipelinePlan
     bound: FixedFleetBound | None  # of a fixed fleet for the same queries
     lineage: Lineage
     trace: str
-    at_s: float  # the window was looked for from here, in seconds from the trace's first row
+    at_s: float  # start of the search for the window, in seconds from the trace's first row
     until_s: float
     busiest: Part
-    window: Part  # that, or as much of it as is simulated
+    window: Part  # the simulated part of `busiest`, or all of it
     options: tuple[Mapping[str, InstanceOption], ...]  # by hardware, in the order of the plan's stages
-    skipped: Mapping[str, Mapping[str, str]]  # by stage: what it cannot run on, and why
+    skipped: Mapping[str, Mapping[str, str]]  # by stage: hardware that it cannot run on, with the reason
     priced: str  # the catalogue, its region and the day of its prices
     notes: tuple[str, ...]
-    read: str = ""  # what was read of the trace, in words
-    selection: SelectionRun | None = None  # of the window, where the file has one
+    read: str = ""  # the trace that was read, in words
+    selection: SelectionRun | None = None  # of the window, if the file has a selection
 
 
 def plan_pipeline_once(
@@ -68,18 +68,18 @@ def plan_pipeline_once(
     answers: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PlannedPipeline:
-    """What a pipeline needs for the busiest window within an hour from `at_s`; within the request's part unless given.
+    """Return a pipeline's plan for the busiest window within an hour from `at_s`, by default within the request's part.
 
-    The graph and the law of visits are the file's, with `lineage` (a file of `mark pipeline trace`) instead of its
-    shares; or the driver's, traced on the file `queries`; or the selection's, whose candidates give `answers`. Raises
-    BadInput for whatever cannot be used, Infeasible where a stage has no instance type that is fast enough, or nothing
-    that was tried keeps the promise.
+    The graph and the law of visits come from the file, with `lineage` (a file of `mark pipeline trace`) instead of its
+    shares; or from the driver, traced on the file `queries`; or from the selection, whose candidates give `answers`.
+    Raises BadInput for unusable input, Infeasible if every instance type of a stage is too slow, or no tried plan keeps
+    the promise.
     """
     config = load_pipeline(request.service)
     config.check_uninsured("a plan of fixed stages")
     if at_s is not None:
         request = replace(request, start_s=at_s)
-    # Before the models of a driver are loaded: a wrong name should not take a minute to show.
+    # Looked up before a driver's models are loaded, so that a wrong name shows within seconds.
     resolved = {stage.name: on_demand_stage(config, stage, request) for stage in config.stages}
     trace = trace_named_in(request)
     part = _searched(request, trace, at_s)
@@ -129,7 +129,7 @@ def plan_pipeline_once(
 
 
 def _searched(request: RunRequest, trace: Trace, at_s: float | None) -> Part:
-    """Where the busiest window is looked for: the request's part, with `at_s` an hour of it. Raises BadInput."""
+    """Return the part to search for the busiest window: the request's, or an hour from `at_s`. Raises BadInput."""
     duration_s = request.duration_s
     if at_s is not None:
         if at_s >= trace.duration_s:
@@ -147,7 +147,10 @@ def _planned(
     seed: int,
     progress: Callable[[float], None] | None,
 ) -> PipelinePlan:
-    """On instances of these options, shared where the file lets stages share them. Raises Infeasible, and says what."""
+    """Return a plan on instances of these options, shared if the file lets stages share them.
+
+    Raises Infeasible, which names the promise.
+    """
     shared = None
     if shares_instances(config):
         by_worker = shared_options(options, without_gpu(config, pipeline))
@@ -163,7 +166,7 @@ def _planned(
 
 
 def on_demand_stage(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
-    """A stage's instance types on demand. Raises BadInput and Infeasible."""
+    """Return a stage with its instance types on demand. Raises BadInput and Infeasible."""
     markets, where = config.fleet.markets, f"{config.source} [fleet] markets"
     if request.markets is not None:
         markets, where = markets_of(request.markets, "markets"), "markets"
@@ -176,7 +179,7 @@ def on_demand_stage(config: PipelineConfig, stage: StageConfig, request: RunRequ
 def stage_looked_up(
     config: PipelineConfig, stage: StageConfig, service: ServiceConfig, request: RunRequest
 ) -> ResolvedService:
-    """A stage as this service. Raises BadInput, Infeasible, with the stage's section as the place."""
+    """Look up a stage as this service. Raises BadInput, Infeasible, with the stage's section as the place."""
     try:
         return looked_up(service, request)
     except Infeasible as error:
@@ -195,7 +198,7 @@ def visits(
     answers: str | None,
     seed: int,
 ) -> tuple[Pipeline, Lineage, list[str], SelectedCalls | None]:
-    """What `graph_and_law` returns, and of a selection with answers its policy. Raises BadInput."""
+    """Return the result of `graph_and_law`, and the policy of a selection with answers. Raises BadInput."""
     if config.selection is None or queries is not None:
         if answers is not None:
             raise BadInput("are of a selection's candidates, and there is no [selection]", "answers", answers)
@@ -212,9 +215,9 @@ def selected_sample(
     *,
     open_calls: bool = False,
 ) -> tuple[QuerySample, SelectedQueries | None]:
-    """Return the sample with the calls that the policy asks for, and its queries; without a policy as it is.
+    """Return the sample with the calls that the policy asks for, and its queries; without a policy the sample as it is.
 
-    Calls are chosen at planned prices. With `open_calls` those that follow prices are left open: the sample has all.
+    Calls are chosen at planned prices. With `open_calls`, calls that follow prices are left open: the sample has all.
     """
     if selected is None:
         return sample, None
@@ -229,10 +232,10 @@ def selected_sample(
 def graph_and_law(
     config: PipelineConfig, lineage: str | None, queries: str | None
 ) -> tuple[Pipeline, Lineage, list[str]]:
-    """The graph, the law of visits, and what to know of them.
+    """Return the graph, the law of visits, and notes.
 
-    They are the file's, with `lineage` (a file of `mark pipeline trace`, that of the file unless given) instead of its
-    shares; or the driver's, traced on the file `queries`. Raises BadInput.
+    Graph and law come from the file, with `lineage` (a file of `mark pipeline trace`, by default the one that the file
+    names) instead of its shares; or from the driver, traced on the file `queries`. Raises BadInput.
     """
     if config.driver is None:
         if queries is not None:
@@ -268,19 +271,19 @@ def _unvisited(law: Lineage) -> list[str]:
 
 
 def most_sampled(law: Lineage) -> float:
-    """Queries of a window that are simulated for a plan, at most."""
+    """Return the largest number of a window's queries to simulate for a plan."""
     return min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
 
 
 def shortened(trace: Trace, window: Part, scale: float, most_queries: float) -> Part:
-    """The window, cut where it holds more than `most_queries`."""
+    """Return the window, cut if it has more than `most_queries`."""
     if window.requests <= most_queries:
         return window
     return trace.part(window.start_s, window.duration_s * most_queries / window.requests, scale)
 
 
 def drawn_sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> QuerySample:
-    """The window's queries in seconds from its start. Raises BadInput where none was drawn."""
+    """Return the window's queries in seconds from its start. Raises BadInput if the draw is empty."""
     chunks = [times for times, _ in trace.chunks(window.start_s, window.end_s, request.scale, request.seed)]
     arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)
     if not len(arrivals_s):
@@ -289,20 +292,20 @@ def drawn_sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) 
 
 
 def shares_instances(config: PipelineConfig) -> bool:
-    """May several stages be on one instance?"""
+    """Return whether several stages may be on one instance."""
     return config.packs == "auto" and len(config.stages) > 1
 
 
 def stages_that_share(
     config: PipelineConfig, pipeline: Pipeline, resolved: Mapping[str, ResolvedService]
 ) -> tuple[ResolvedService, ...]:
-    """In the pipeline's order; where stages may share instances, at the prices of their parts."""
+    """Return the stages in the pipeline's order; if stages may share instances, at the prices of their parts."""
     stages = tuple(resolved[name] for name in pipeline.names)
     return shared_stages(stages, without_gpu(config, pipeline)) if shares_instances(config) else stages
 
 
 def without_gpu(config: PipelineConfig, pipeline: Pipeline) -> list[bool]:
-    """Of each stage: do its workers take none of an instance's GPUs?"""
+    """Return, for each stage, whether its workers leave an instance's GPUs unused."""
     by_name = {stage.name: stage.without_gpu for stage in config.stages}
     return [by_name[name] for name in pipeline.names]
 
@@ -339,7 +342,7 @@ def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:
 
 
 def _whole(names: Sequence[str], plan: PipelinePlan, by_hardware: Sequence[Mapping[str, InstanceOption]]) -> list[str]:
-    """Workers that take a whole instance because nothing was measured of what they use."""
+    """Return notes on workers that take a whole instance because their use of it was not measured."""
     found = []
     for name, choice, options in zip(names, plan.found.choices, by_hardware, strict=True):
         for option, _ in choice.parts:
@@ -380,9 +383,9 @@ def left_out(
     functions: bool = False,
     markets: bool = False,
 ) -> list[str]:
-    """Notes on what is not planned or not in the bill, and on what the trace does not say.
+    """Return notes on parts that are not planned or not in the bill, and on gaps of the trace.
 
-    With `functions`, and with `markets`, these are not among what is not planned.
+    With `functions`, and with `markets`, these count as planned.
     """
     wanted = config.fleet.markets if request.markets is None else markets_of(request.markets, "markets")
     later = [market.value for market in wanted if market is not Market.ON_DEMAND and not markets]

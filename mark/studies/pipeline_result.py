@@ -1,4 +1,4 @@
-"""What a run of a pipeline has shown: bill, promise and latency, in total and by stage."""
+"""The result of a pipeline's run: bill, promise and latency, in total and by stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mark.traffic.traces.trace import Part, Trace
 
 @dataclass(frozen=True, slots=True)
 class FunctionRun:
-    """What a stage's function was asked for, and its dollars."""
+    """The calls of a stage's function, and its dollars."""
 
     name: str  # lambda:MEMORY_MB
     called: FunctionCalls
@@ -30,21 +30,21 @@ class FunctionRun:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What one stage cost and did. `busy` is the share of the paid time in which its workers are at work."""
+    """Cost and work of one stage. `busy` is the share of the paid time in which its workers are at work."""
 
     stage: str
     hardware: str
     batch: int  # the largest
     calls: int
-    usd: float  # of instances and functions, and of calls that are paid by the call
-    instances: float  # in the mean; where stages share them, of all that it is on
+    usd: float  # for instances and functions, and for calls that are paid by the call
+    instances: float  # mean; if stages share instances, of all that it is on
     most_instances: int  # at a time
     busy: float
-    wait_s: float  # mean of a call that an instance answered, from ready to start
-    function: FunctionRun | None = None  # None: it used none
-    part_s: float | None = None  # of the pipeline's RT_max; None: it has no fixed one
-    call_usd: float = 0.0  # of calls that are paid by the call
-    paid: tuple[float, ...] = ()  # instances by the minute, where a controller bought them
+    wait_s: float  # mean time from ready to start, of calls that an instance answered
+    function: FunctionRun | None = None  # None: no function used
+    part_s: float | None = None  # its part of the pipeline's RT_max; None: no fixed part
+    call_usd: float = 0.0  # for calls that are paid by the call
+    paid: tuple[float, ...] = ()  # instances by the minute, if a controller bought them
 
     @property
     def function_usd(self) -> float:
@@ -56,19 +56,19 @@ class StageRun:
 
     @property
     def function_share(self) -> float | None:
-        """Of its calls; None where there was none."""
+        """The function's share of the stage's calls; None without calls."""
         return self.by_function.calls / self.calls if self.calls else None
 
 
 @dataclass(frozen=True, slots=True)
 class ParityRun:
-    """What parity models did for the queries of a run."""
+    """The work of parity models in a run."""
 
     groups: int
     parity_calls: int  # of each parity model
     reconstructed: int  # queries that were answered by reconstruction
-    saved: int  # of these, in time, where the exact answer was not
-    degraded_share: float  # of all queries, that were answered by reconstruction
+    saved: int  # reconstructed queries that were in time and whose exact answer was late
+    degraded_share: float  # share of all queries that were answered by reconstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +89,16 @@ class PipelineRun:
     minutes_below_target: int
     latency_ms: Latency
     usd: float
-    instances: float  # in the mean
+    instances: float  # mean
     most_instances: int  # at a time
     stages: tuple[StageRun, ...]  # in the pipeline's order; their dollars sum to `usd`
     planned_on: Part
     notes: tuple[str, ...]
-    bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
-    names_functions: bool = False  # does the file name one for a stage?
-    read: str = ""  # what was read of the trace, in words
-    selection: SelectionRun | None = None  # where the file has one
-    parity: ParityRun | None = None  # where the service has parity models
+    bound_usd: float | None = None  # None: not requested, or no fleet answers enough queries in time
+    names_functions: bool = False  # whether the file names a function for any stage
+    read: str = ""  # the trace that was read, in words
+    selection: SelectionRun | None = None  # if the file has a selection
+    parity: ParityRun | None = None  # if the service has parity models
 
     @property
     def attainment(self) -> float:
@@ -106,17 +106,17 @@ class PipelineRun:
 
     @property
     def kept(self) -> bool:
-        """Did it keep the promise?"""
+        """Whether the run kept the promise."""
         return self.attainment >= self.slo.attainment - 1e-12
 
     @property
     def usd_per_million(self) -> float:
-        """Queries."""
+        """Dollars per million queries."""
         return self.usd / self.queries * 1e6
 
     @property
     def regret(self) -> float | None:
-        """The bill over the bound; None without a bound, and where the promise was missed."""
+        """The bill over the bound; None without a bound, and if the promise was missed."""
         return self.usd / self.bound_usd if self.kept and self.bound_usd else None
 
     @property
@@ -129,7 +129,7 @@ class PipelineRun:
 
     @property
     def by_function(self) -> FunctionCalls:
-        """Of all stages together."""
+        """The function calls of all stages together."""
         called = [stage.by_function for stage in self.stages]
         return FunctionCalls(
             calls=sum(one.calls for one in called),
@@ -141,16 +141,16 @@ class PipelineRun:
 
     @property
     def function_share(self) -> float | None:
-        """Of all calls; None where there was none."""
+        """The functions' share of all calls; None without calls."""
         calls = sum(stage.calls for stage in self.stages)
         return self.by_function.calls / calls if calls else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RunOutcome:
-    """What became of a run's queries, infinite latencies where they were not answered, and of its instances.
+    """The outcome of a run: the latencies of its queries, infinite if not answered, and its instances.
 
-    Of a selection also the `calls` that each query asked for, the stages that `answered` it, and its `queries`.
+    A selection also has the `calls` of each query, the stages that `answered` it, and its `queries`.
     """
 
     latency_s: FloatArray  # (N,)
@@ -160,7 +160,7 @@ class RunOutcome:
     most_usd_per_hour: float
     calls: IntArray | None = None  # (N, S)
     answered: BoolArray | None = None
-    queries: SelectedQueries | None = None  # where their answers are known
+    queries: SelectedQueries | None = None  # if their answers are known
     coded: CodedAnswers | None = None  # of a service with parity models
 
 
@@ -176,7 +176,7 @@ def pipeline_run(
     planned_on: Part,
     notes: tuple[str, ...],
 ) -> PipelineRun:
-    """The figures of an outcome; before `notes` stand those on limits, and on queries without an answer."""
+    """Return the figures of an outcome; notes on limits and on unanswered queries stand before `notes`."""
     worst, below = _by_minute(arrivals_s, outcome.latency_s, config.slo, part.duration_s)
     stages = tuple(
         replace(stage, usd=stage.usd + one.usd_per_call * stage.calls, call_usd=one.usd_per_call * stage.calls)
@@ -225,12 +225,12 @@ def _selection(config: PipelineConfig, outcome: RunOutcome) -> SelectionRun | No
 
 
 def busy_share(busy_s: float, paid_s: float) -> float:
-    """What is left in the queues at the end is worked off unpaid, and would make it more than all."""
+    """Return the busy share of the paid time, at most 1: the queues left at the end are worked off unpaid."""
     return min(1.0, busy_s / paid_s) if paid_s else 0.0
 
 
 def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration_s: float) -> tuple[float, int]:
-    """The least share in time of the queries that came within a minute, and how many minutes have too small a one."""
+    """Return the least share in time of the queries of a minute, and the number of minutes with too small a share."""
     minutes = max(1, math.ceil(duration_s / 60.0 - 1e-9))
     at = np.minimum((arrivals_s / 60.0).astype(np.int64), minutes - 1)
     came = np.bincount(at, minlength=minutes)
@@ -240,7 +240,7 @@ def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration
 
 
 def _latency(latency_s: FloatArray) -> Latency:
-    """Of the queries that were answered; NaN where none was."""
+    """Return the latencies of the answered queries; NaN if all were unanswered."""
     answered_s = latency_s[np.isfinite(latency_s)]
     ascending_ms = np.sort(answered_s if len(answered_s) else np.array([math.nan])) * 1e3
 

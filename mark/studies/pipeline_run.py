@@ -58,13 +58,13 @@ from mark.studies.selection_law import NO_BOUND
 from mark.traffic.traces.busiest import busiest_window
 from mark.traffic.traces.trace import Part, Trace
 
-# What a query takes of memory is some hundred bytes, in each process.
+# A query takes some hundred bytes of memory in each process.
 MOST_QUERIES = 10_000_000
-# Of what comes before the part the last day is planned on: the hours of the day are in it, and no old peak.
+# Plans use the last day before the part: it has every hour of the day, and no old peak.
 PLANNED_ON_S = 86_400.0
-# A tuner has run for so long when the part begins; all that it goes by is younger.
+# A tuner has run this long when the part begins; all that it uses is younger.
 LEAD_S = 600.0
-# Instances of a stage have numbers of their own in what is drawn.
+# Numbers the instances of each stage separately in random draws.
 _MOST_INSTANCES = 1_000_000
 
 
@@ -77,17 +77,17 @@ def simulate_pipeline(
     answers: str | None = None,
     executor: StudyExecutor = HERE,
 ) -> dict[str, PipelineRun]:
-    """One run for each policy, on the same arrivals and visits; keyed by the names given, in their order.
+    """Simulate each policy on the same arrivals and visits; return runs by the given names, in their order.
 
-    `lineage`, `queries` and `answers` are as for a plan. Raises BadInput for whatever cannot be used, Infeasible where
-    a stage has no instance type that is fast enough or a policy finds nothing that keeps the promise.
+    `lineage`, `queries` and `answers` are as for a plan. Raises BadInput for unusable input, Infeasible if every
+    instance type of a stage is too slow or a policy finds no plan that keeps the promise.
     """
     if len(set(policies)) < len(policies):
         raise BadInput("a policy is named twice", "policies", ",".join(policies))
     for policy in policies:
         if pipeline_policy(policy).plan is not None:
             _refuse_market(request, policy)
-    # Before the models of a driver are loaded: a wrong name should not take a minute to show.
+    # Opened before a driver's models are loaded, so that a wrong name shows within seconds.
     opened = _open(request, policies)
     config = opened.config
     for policy in policies:
@@ -117,7 +117,7 @@ def simulate_pipeline(
 
 
 def usual_policies(request: RunRequest) -> tuple[str, ...]:
-    """The policies that are compared unless some are named: all that simulate what the file says. Raises BadInput."""
+    """Return the policies to compare by default: all that can simulate the file's settings. Raises BadInput."""
     config = load_pipeline(request.service)
     only_controlled = config.insured is not None or _faults(config, request).any
     return tuple(name for name, policy in PIPELINE_POLICIES.items() if policy.plan is None or not only_controlled)
@@ -155,7 +155,7 @@ class _Task:
 def _carried_out(
     task: _Task, progress: Callable[[float], None] | None = None
 ) -> PipelineRun | tuple[float | None, str]:
-    """A task of an executor: a run, or the bound and what is to know of it."""
+    """Execute a task: return a run, or the bound and a note on it."""
     if task.policy is not None:
         return _run(task)
     bound = promise_bound(task.request, task.pipeline, task.law)
@@ -164,7 +164,7 @@ def _carried_out(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Opened:
-    """What a run needs of a request, but for what a driver says."""
+    """The inputs of a run, except the driver's."""
 
     config: PipelineConfig
     resolved: Mapping[str, ResolvedService]  # by stage
@@ -175,7 +175,7 @@ class _Opened:
 def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
     config = load_pipeline(request.service)
     config.check_unhedged()
-    # Controllers buy in all markets, whatever else is there on demand.
+    # Controllers buy in all markets; other policies only on demand.
     controlled = all(pipeline_policy(policy).plan is None for policy in policies)
     resolved = {
         stage.name: stage_looked_up(config, stage, config.service(stage), request)
@@ -192,7 +192,10 @@ def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
 
 
 def _with_functions(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
-    """On demand and with its functions: stages that name some have equal parts of what all of these may cost."""
+    """Return a stage on demand and with its functions.
+
+    The stages that name functions share the limit on function dollars equally.
+    """
     resolved = on_demand_stage(config, stage, request)
     naming = sum(bool(one.functions) for one in config.stages)
     limit = config.fleet.max_function_usd_per_hour / max(1, naming)
@@ -272,9 +275,9 @@ def _run(task: _Task) -> PipelineRun:
 
 
 def _known(request: RunRequest, trace: Trace, part: Part) -> tuple[bool, Part]:
-    """Is what came before the part enough to plan on; and what is planned on, its busiest window.
+    """Return whether the time before the part is enough to plan on, and the busiest window to plan on.
 
-    Else that is the part's beginning, which a user would have to guess.
+    Otherwise that is the part's beginning, which a user would have to guess.
     """
     history = _history(request, trace, part)
     if history is None:
@@ -283,7 +286,7 @@ def _known(request: RunRequest, trace: Trace, part: Part) -> tuple[bool, Part]:
 
 
 def _history(request: RunRequest, trace: Trace, part: Part) -> Part | None:
-    """What came before the part, where that is enough to plan on."""
+    """Return the time before the part, if it is enough to plan on."""
     train_s = min(part.start_s, PLANNED_ON_S if request.train_s is None else request.train_s)
     if train_s < WINDOW_S:
         return None
@@ -311,7 +314,7 @@ def _window(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> Lo
 def _as_planned(
     pipeline: Pipeline, served: QuerySample, choices: Choices, slo: Slo, duration_s: float, seed: int
 ) -> RunOutcome:
-    """Nothing follows; stages may share instances."""
+    """Simulate the planned fleet without changes; stages may share instances."""
     seen = PipelineEstimator(pipeline, served, slo_s=slo.rt_max_s, memory_bytes=0, seed=seed).estimate(choices)
     packs = bought(choices)
     stages = []
@@ -346,7 +349,7 @@ def _followed(
     by_hardware: Sequence[Mapping[str, InstanceOption]],
     before: bool,
 ) -> RunOutcome:
-    """The tuner has run before, or else begins once it has seen what its longest window holds."""
+    """Simulate the tuner. It has run `before` the part, or begins after its longest window."""
     choices, tuner = plan.choices, plan.tuner
     assert tuner is not None
     lead_s = min(LEAD_S, part.start_s) if before else 0.0
@@ -359,7 +362,7 @@ def _followed(
         alone = plan.alone or (False,) * len(choices)
         planned = tuple(0 if by_itself else choice.replicas for choice, by_itself in zip(choices, alone, strict=True))
         tuner = WaitingTuner(tuner, planned, LONGEST_S)
-    uncalled = np.zeros((len(seen_s), len(choices)), dtype=np.int64)  # of what came before only the times matter
+    uncalled = np.zeros((len(seen_s), len(choices)), dtype=np.int64)  # before the part only times matter
     found = run_tuned(
         pipeline,
         QuerySample(np.concatenate([seen_s, served.arrivals_s]), np.concatenate([uncalled, served.calls])),
@@ -402,7 +405,7 @@ def _followed(
 
 
 def _boots(choices: Choices, by_hardware: Sequence[Mapping[str, InstanceOption]], seed: int) -> Activation:
-    """Drawn for each instance as in a service's run."""
+    """Return drawn boot times for each instance, as in a service's run."""
     offers = [of_stage[choice.option.hardware].offer for of_stage, choice in zip(by_hardware, choices, strict=True)]
     return lambda stage, asked: Start(seed, stage * _MOST_INSTANCES + asked, 0).boot_s(offers[stage])
 
@@ -428,7 +431,7 @@ def _functions(
     in_time: Sequence[FunctionUse | None],
     why: Mapping[str, str],
 ) -> list[str]:
-    """Which functions that the file names are not used, and why."""
+    """Return notes on the file's functions that are not used, with reasons."""
     if not any(in_time) and not why:
         return []
     if not named.uses_functions:

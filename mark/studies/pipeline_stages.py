@@ -1,4 +1,4 @@
-"""Stages of a pipeline that controllers buy: each a service with its part of RT_max, and what became of them."""
+"""Stages of a pipeline that controllers buy: each a service with its part of RT_max, and their outcomes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def controlled_stages(
     part: Part,
     loads_rps: FloatArray,
 ) -> tuple[list[ControlledStage], list[ControlledGroup]]:
-    """In the pipeline's order, and those of them that the file says are bought together.
+    """Return the stages in the pipeline's order, and the groups that the file says are bought together.
 
     RT_max is split for queries/s by hour and minute (hours, minutes). Raises BadInput, Infeasible.
     """
@@ -61,7 +61,7 @@ def controlled_stages(
         stage_cost(whole[name], loads_rps * calls) if said is None else said
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
-    # In the pipeline's order, which with a driver is not the file's.
+    # In the pipeline's order, which with a driver differs from the file's.
     places = [tuple(sorted(pipeline.names.index(name) for name in group)) for group in config.together]
     gpus = without_gpu(config, pipeline)
     if places or config.chooses_together:
@@ -78,7 +78,7 @@ def controlled_stages(
     planned = stage_services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
 
     def inputs(at: int, resolved: ResolvedService, calls: float) -> Inputs:
-        # Boots of its own; but a controller draws the paths of all its forecasts from one seed.
+        # Each stage has its own boots, but a controller draws the paths of all its forecasts from one seed.
         own = replace(
             as_known,
             seed=service_seed(request.seed, at),
@@ -111,9 +111,9 @@ def controlled_stages(
 
 
 def loads_by_hour(trace: Trace, part: Part, scale: float) -> FloatArray:
-    """Queries/s of a part, (hours, steps): of its last whole hours, or of all of it where there is none.
+    """Return queries/s of a part, (hours, steps): of its last whole hours, or of all of it if it is shorter.
 
-    A step that was hardly observed has the mean of the part.
+    A step that was hardly observed gets the mean of the part.
     """
     load = trace.load(part.start_s, part.end_s, scale)
     rates = np.where(np.isfinite(load.mean_rps), load.mean_rps, part.requests / part.duration_s)
@@ -134,7 +134,10 @@ def controlled_run(
     before: bool,
     selected: SelectedCalls | None = None,
 ) -> PipelineRun:
-    """RT_max is split for the load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
+    """Simulate controllers with RT_max split for the load of `known`, `before` the part or at its beginning.
+
+    Raises BadInput, Infeasible.
+    """
     promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
     try:
         loads_rps = loads_by_hour(trace, known, request.scale)
@@ -165,7 +168,7 @@ def controlled_run(
         _stage_run(name, stage, one, part.duration_s)
         for name, stage, one in zip(pipeline.names, stages, found.stages, strict=True)
     )
-    # Shared instances once.
+    # Count shared instances once.
     further = {at for group in groups for at in group.stages[1:]}
     counted = [at for at in range(len(runs)) if at not in further]
     instances = sum(runs[at].instances for at in counted)
@@ -207,7 +210,7 @@ def controlled_run(
 
 
 def _split(config: PipelineConfig, pipeline: Pipeline, stages: Sequence[ControlledStage], before: bool) -> list[str]:
-    """The parts of RT_max, which are found for what comes `before`, if enough does."""
+    """Return notes on the parts of RT_max, found for the load `before` the part if there is enough of it."""
     parts = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
     unwarned = "too little comes before: the split is for the beginning, which controllers meet unwarned"
     return [
@@ -238,7 +241,7 @@ def _stage_run(name: str, stage: ControlledStage, found: ControlledOutcome, dura
 
 
 def _chosen(config: PipelineConfig, pipeline: Pipeline, groups: Sequence[ControlledGroup]) -> list[str]:
-    """What is bought together where the file does not say it: as it would."""
+    """Return a note on the groups that were chosen because the file names none, in the file's syntax."""
     if not config.chooses_together:
         return []
     lists = ", ".join("[" + ", ".join(f'"{pipeline.names[at]}"' for at in group.stages) + "]" for group in groups)
@@ -248,7 +251,7 @@ def _chosen(config: PipelineConfig, pipeline: Pipeline, groups: Sequence[Control
 def _together(
     pipeline: Pipeline, stages: Sequence[ControlledStage], groups: Sequence[ControlledGroup], found: PipelineOutcome
 ) -> list[str]:
-    """What is on shared instances, by the types that were bought."""
+    """Return notes on the workers of shared instances, by the types that were bought."""
     notes = []
     for group in groups:
         of_stages = [stages[at].inputs.resolved for at in group.stages]
@@ -270,7 +273,7 @@ def _shown(offer: Offer) -> str:
 
 
 def _of_stages(notes: Mapping[str, Sequence[str]], trace: Trace) -> list[str]:
-    """Every note once, with the stages that it is of unless that is all of them."""
+    """Return every note once, with the names of its stages unless it holds for all."""
     stages: dict[str, list[str]] = {}
     for name, of_stage in notes.items():
         for note in of_stage:
@@ -286,7 +289,7 @@ def _of_stages(notes: Mapping[str, Sequence[str]], trace: Trace) -> list[str]:
 def stage_services(
     config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]
 ) -> dict[str, ResolvedService]:
-    """By stage, each with its part of RT_max in seconds. Raises BadInput, Infeasible."""
+    """Return the stages by name, each with its part of RT_max in seconds. Raises BadInput, Infeasible."""
     return {
         stage.name: stage_looked_up(config, stage, config.stage_service(stage, parts_s[stage.name]), request)
         for stage in config.stages
@@ -294,7 +297,7 @@ def stage_services(
 
 
 def _least_s(stage: ResolvedService) -> float:
-    """What a call takes at least."""
+    """Return the least time of a call."""
     times_s = [float(c.service_s[1]) + c.overhead_s for c in stage.candidates]
     if stage.function is not None:
         times_s.append(stage.function.warm_s)

@@ -1,4 +1,4 @@
-"""How likely a service keeps its promise on a trace: replays forecasts over a past, and lets the planner judge it."""
+"""The chance that a service keeps its promise on a trace: replays forecasts over a past for the planner to judge."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from mark.traffic.forecast.supervised import Supervised
 
 _STEPS = 20  # minutes ahead that are forecast: longer than boots
 _WINDOW_S = 5.0
-_REPLAYED = 0.8  # share of the work that the replay is taken for
+_REPLAYED = 0.8  # assumed share of the replay in the whole work
 
 Progress = Callable[[float], None]
 
 
 def outlook_of(planned: PlannedService, progress: Progress = lambda share: None) -> PromiseOutlook | None:
-    """Where a plan was made: by the day before it and its forecast. None where the policy prices no late request.
+    """Return the outlook of a plan, by the day before it and its forecast. None if the policy prices no late request.
 
-    Of a shorter history the first half is left to learn from.
+    The first half of a shorter history is left for learning.
     """
     inputs, coming = planned.inputs, planned.context.forecast
     if planned.plan.confidence is None or coming is None:
         return None
-    # Functions in time bridge what forecasts miss, so that no past need be replayed where the plan is sure of it.
+    # Functions in time cover forecast errors, so no past need be replayed if the plan is confident enough.
     sure = inputs.resolved.functions_in_time and planned.plan.confidence >= inputs.resolved.slo.confidence
     replayed = not (sure or wants_perfect_forecast(inputs.request.policy))
     known_s = inputs.history.step_s * len(inputs.history)
@@ -49,9 +49,10 @@ def outlook_of(planned: PlannedService, progress: Progress = lambda share: None)
 def outlook_of_run(
     request: RunRequest, results: Mapping[str, SimulationResult], progress: Progress = lambda share: None
 ) -> RunOutlook | None:
-    """Of the first policy that states a confidence, where it was below what is asked or a window was missed.
+    """Return the outlook of the first policy that states a confidence, if that was too low or a window was missed.
 
-    By the first day of its worst window, the load that came and the forecasts made then. None where all was well.
+    It uses the first day of the policy's worst window, with the real load and the forecasts made then. None if no
+    window was missed and the confidence was high enough.
     """
     for named, result in results.items():
         policy, predictor = split_policy(named, request.predictor)
@@ -71,7 +72,7 @@ def outlook_of_run(
 
 @dataclass(frozen=True, slots=True)
 class RunOutlook:
-    """What could have been had on the day of a run that begins at `from_s` of its part, with the policy named."""
+    """The outlook of the policy on the day that begins at `from_s` of the run's part."""
 
     policy: str
     from_s: float
@@ -93,7 +94,7 @@ def _outlook(
 
 
 def _replayed(inputs: Inputs, from_s: float, until_s: float, progress: Progress) -> list[PastMinute]:
-    """The minutes of [from, until) of the trace, each with the forecast made when it began."""
+    """Return the minutes of [from, until) of the trace, each with the forecast made when it began."""
     request, trace = inputs.request, inputs.trace
     step_s = trace.step_s
     steps = int((until_s - from_s) / step_s + 1e-9)
@@ -119,7 +120,7 @@ def _replayed(inputs: Inputs, from_s: float, until_s: float, progress: Progress)
 
 
 def _from(forecast: Forecast, minute: int) -> Forecast:
-    """The forecast from one of its minutes on."""
+    """Return the forecast from one of its minutes on."""
     if minute == 0:
         return forecast
     return replace(forecast, mean_rps=forecast.mean_rps[:, minute:], peak_rps=forecast.peak_rps[:, minute:])

@@ -1,4 +1,4 @@
-"""Logs of rewards by key and item in CSV files: `user,item,rating` and optionally `t_seconds`, or columns named."""
+"""Logs of rewards by key and item in CSV files: `user,item,rating` and perhaps `t_seconds`, or other column names."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RatingColumns:
     reward: str = "rating"
 
     def options(self) -> dict[str, str]:
-        """The option that names a column, and the column."""
+        """Return the options that name columns, with their columns."""
         return {"--key": self.key, "--item": self.item, "--reward": self.reward}
 
 
 def read_ratings(name: str, columns: RatingColumns) -> LoggedRewards:
-    """The rewards of a file, in its order. Raises BadInput for a file, a header or a cell that cannot be used."""
+    """Return the rewards of a file, in its order. Raises BadInput for an unusable file, header or cell."""
     _check_names(columns)
     key_numbers: dict[str, int] = {}
     item_numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The runs of a study on a Ray cluster: on many machines, or on this one. Ray comes with the extra `ray`."""
+"""The runs of a study on a Ray cluster, on many machines or on this one. Ray comes with the extra `ray`."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from mark.studies.executor import Share, StudyExecutor, no_interrupt, portable
 T = TypeVar("T")
 R = TypeVar("R")
 OBJECT_STORE_BYTES = 256 * 2**20  # of a cluster started here; results that do not fit go to disk
-CONNECT_S = 10.0  # Ray itself goes on for many minutes where nothing answers
+CONNECT_S = 10.0  # Ray itself tries for many minutes if nothing answers
 _LOST = "Ray lost a run (out of memory, perhaps: fewer at a time need less)"
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-_LOCAL = "local"  # Ray's word, where addresses stand, for a cluster that is yet to be started
+_LOCAL = "local"  # Ray's address of a cluster that it must start first
 
 
 @dataclass(frozen=True, slots=True)
 class RayExecutor:
-    """Every task on one CPU of the cluster that RAY_ADDRESS names, or of one that is started here for it and ended.
+    """Runs each task on one CPU of the cluster that RAY_ADDRESS names, or of a cluster started and ended here.
 
-    `cpus` are those of a cluster started here; of any, at most `jobs` tasks go on at a time (None: as many as there are
-    CPUs for). Every node needs this release of mark, Python and Ray, and the files that tasks name, under the same
-    names: nothing travels but tasks and results. No task is tried again.
+    A cluster started here has `cpus`. On any cluster at most `jobs` tasks run at a time (None: one for each CPU). Every
+    node needs this release of mark, Python and Ray, and the files that tasks name, under the same names, because only
+    tasks and results are sent. No task is retried.
 
-    Raises BadInput where Ray is not installed or the cluster cannot be joined, and MarkError where Ray does not start,
-    is in use by this process already, or loses a task: its process was killed, its node went or has another release.
+    Raises BadInput if Ray is not installed or the cluster cannot be joined. Raises MarkError if Ray does not start, is
+    already in use by this process, or loses a task: its process was killed, its node left or has another release.
     """
 
     cpus: int
@@ -50,10 +50,10 @@ class RayExecutor:
             return []
         ray = _ray()
         results: dict[int, R] = {}
-        places: dict[Any, int] = {}  # of the tasks that were handed over and have not ended
+        places: dict[Any, int] = {}  # of the tasks that were submitted and have not ended
         waiting = iter(enumerate(tasks))
-        # No task is cancelled one by one: Ray aborts this process where one ends at that moment. All end with the
-        # connection.
+        # No task is cancelled separately, because Ray aborts this process if a task ends at that moment. All end with
+        # the connection.
         with _cluster(ray, min(self.cpus, len(tasks))):
             remote = ray.remote(num_cpus=1, max_retries=0)(_outcome)
             while len(results) < len(tasks):
@@ -77,7 +77,7 @@ _RAY: type[StudyExecutor] = RayExecutor
 
 def _ray() -> Any:
     try:
-        import ray  # an extra, and half a second
+        import ray  # an extra, which takes half a second to import
     except ModuleNotFoundError:
         raise BadInput("needs ray: pip install 'mark-serving[ray]'", "executor", "ray") from None
     return ray
@@ -85,12 +85,12 @@ def _ray() -> Any:
 
 @contextmanager
 def _cluster(ray: Any, cpus: int) -> Iterator[None]:
-    """Connected to a cluster; afterwards not any more, and a cluster that was started for it has ended."""
+    """Connect to a cluster, and disconnect afterwards; a cluster that was started here is ended."""
     if ray.is_initialized():
         raise MarkError("this process is connected to Ray already, and would be disconnected")
     address = os.environ.get("RAY_ADDRESS") or _LOCAL
     with ExitStack() as ending:
-        ending.enter_context(redirect_stdout(io.StringIO()))  # where Ray says what went wrong, whatever its log level
+        ending.enter_context(redirect_stdout(io.StringIO()))  # Ray prints errors here at every log level
         if address == _LOCAL:
             folder = ending.enter_context(TemporaryDirectory(prefix="ray-", dir=os.environ.get("RAY_TMPDIR")))
             ending.callback(ray.shutdown, wait_for_processes=True)
@@ -102,10 +102,10 @@ def _cluster(ray: Any, cpus: int) -> Iterator[None]:
 
 
 def _start(ray: Any, cpus: int, folder: str) -> None:
-    """Sockets, logs and what does not fit into memory are in `folder`. Raises MarkError."""
+    """Start a cluster with sockets, logs and spilled objects in `folder`. Raises MarkError."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
-        with no_interrupt():  # seconds; what is half started would go on
+        with no_interrupt():  # takes seconds, and a half-started cluster would stay alive
             ray.init(
                 _LOCAL,
                 num_cpus=cpus,
@@ -115,12 +115,12 @@ def _start(ray: Any, cpus: int, folder: str) -> None:
                 _temp_dir=folder,
                 **_QUIET,
             )
-    except Exception as error:  # of nearly every kind
+    except Exception as error:  # Ray raises errors of many types
         raise MarkError(f"Ray does not start here: {_first_line(error)}") from error
 
 
 def _join(ray: Any, address: str) -> None:
-    """Raises BadInput."""
+    """Join the cluster. Raises BadInput."""
     host, _, port = address.rpartition(":")
     try:
         if port.isdecimal() and "/" not in host:
@@ -133,10 +133,10 @@ def _join(ray: Any, address: str) -> None:
 def _outcome(
     work: Callable[[T, Share | None], R], task: T, version: str, folder: str
 ) -> tuple[R | None, Exception | None, str]:
-    """On a node: the result, or what was raised and the traceback. So what `ray.get` raises is of Ray's own making."""
+    """Return, on a node, the result, or the error and its traceback. So `ray.get` raises only Ray's own errors."""
     if version != VERSION:
         return None, MarkError(f"Ray's node {socket.gethostname()} has mark {VERSION}, this machine {version}"), ""
-    with suppress(OSError):  # a node need not have the folder, unless a file is named relative to it
+    with suppress(OSError):  # the node needs the folder only if a file is named relative to it
         os.chdir(folder)
     try:
         return portable(work, task), None, ""
@@ -145,5 +145,5 @@ def _outcome(
 
 
 def _first_line(error: BaseException) -> str:
-    """Ray's errors go on for many lines."""
+    """Return the first line of an error; Ray's have many."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

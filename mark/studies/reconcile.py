@@ -1,7 +1,7 @@
-"""A past period replayed and laid beside its invoice, line by line; then what other policies would have paid.
+"""A past period replayed and compared with its invoice, line by line, and the bills of other policies for it.
 
-The simulated side of a line is what the run did at the catalogue's price, or at the price that the invoice shows was
-really paid. Lines add up: on the invoiced side to the invoice, on the simulated side to the run's bill.
+The simulated side of a line is the run's usage at the catalogue's price, or at the price that the invoice shows. Lines
+add up: on the invoiced side to the invoice, on the simulated side to the run's bill.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from mark.studies.compare import policy_requests, run_all
 from mark.studies.executor import HERE, StudyExecutor
 
 AS_IS = "as-is"
-# They follow from what is used in ways that the invoice does not tell: a credit may be used up, a tax has its rate.
+# These depend on usage in ways that the invoice does not show: a credit may be used up, a tax has its rate.
 _NOT_OF_A_POLICY = (CREDIT, REFUND, TAX)
-_STEADY = 0.02  # instances an hour may differ so much, relative, from their whole number
-_MOST_OF_TIME = 0.95  # of the period at one number, to call a fleet constant: a roll-out may double it for an hour
+_STEADY = 0.02  # instances an hour may differ this much, relative, from their whole number
+_MOST_OF_TIME = 0.95  # share of the period at one number, for a constant fleet; a roll-out may double it for an hour
 _HALF_A_CENT = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceQuery:
-    """Where the invoice is, which of it is meant, and whose prices count: `catalog` or `invoice`.
+    """The invoice's files, the part of it to use, and the prices that count: `catalog` or `invoice`.
 
-    `began_s` is when the trace's first row was, in Unix seconds; None: the trace knows.
+    `began_s` is the time of the trace's first row in Unix seconds; None: the trace knows it.
     """
 
     paths: tuple[str, ...]
@@ -61,7 +61,7 @@ class InvoiceQuery:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What an hour of an instance was invoiced at, and what the catalogue has for it (None: it is not sold there)."""
+    """An instance's invoiced price of an hour, and the catalogue's (None: the catalogue does not sell it)."""
 
     line: InvoiceLine
     invoice_usd_per_hour: float
@@ -74,7 +74,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One line. Amounts are in the line's unit; `simulates` says whether a run bills such a thing at all."""
+    """One line. Amounts are in the line's unit; `simulates` says whether runs bill such a line at all."""
 
     line: InvoiceLine
     invoiced: float
@@ -90,7 +90,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """`policy` is what ran in the period; `results` and `usd` (bills at the prices that count) have it first."""
+    """The comparison. `policy` ran in the period; `results` and `usd` (bills at the chosen prices) have it first."""
 
     invoice: Invoice
     begin_s: float
@@ -114,35 +114,39 @@ class Reconciliation:
 
     @property
     def used_usd(self) -> float:
-        """What was used, at the price before commitments and credits."""
+        """Dollars of use, at the price before commitments and credits."""
         return sum(one.invoiced_usd for one in self.used)
 
     @property
     def explained(self) -> float | None:
-        """1 - sum |simulated - invoiced| / sum |invoiced| over the lines of use, at least 0: errors of two lines do
-        not cancel each other, and use that no simulation knows counts in full. None where nothing was used."""
+        """1 - sum |simulated - invoiced| / sum |invoiced| over the lines of use, at least 0; None without use.
+
+        Errors of two lines do not cancel each other, and use that no simulation knows counts in full.
+        """
         invoiced = sum(abs(one.invoiced_usd) for one in self.used)
         apart = sum(abs(one.difference_usd) for one in self.used)
         return max(0.0, 1.0 - round(apart / invoiced, 9)) if invoiced > 0.0 else None
 
     @property
     def not_simulated(self) -> list[Compared]:
-        """What was used and no run bills, the dearest first."""
+        """The lines of use that no run bills, the dearest first."""
         return _dearest_first(one for one in self.used if not one.simulates)
 
     @property
     def not_used(self) -> list[Compared]:
-        """What was invoiced beside use: credits, refunds, taxes, support, fees."""
+        """The lines beside use: credits, refunds, taxes, support, fees; the dearest first."""
         return _dearest_first(one for one in self.lines if not one.line.is_use)
 
     @property
     def is_before_credits(self) -> bool:
-        """Has the invoice what `paid_usd` leaves out?"""
+        """Whether the invoice has lines that `paid_usd` leaves out."""
         return any(one.line in _NOT_OF_A_POLICY for one in self.not_used)
 
     def paid_usd(self, policy: str) -> float | None:
-        """What the invoice would have been before credits, refunds and taxes: what changes is simulated, the rest
-        stays. None where the simulation is so far off that less than nothing would be left."""
+        """Return the policy's invoice before credits, refunds and taxes: simulated lines change, the others stay.
+
+        None if the simulation is so far off that the result would be negative.
+        """
         left_out = sum(one.invoiced_usd for one in self.lines if one.line in _NOT_OF_A_POLICY)
         paid = self.invoice.usd - left_out + self.usd[policy] - self.simulated_usd
         return paid if paid >= -_HALF_A_CENT else None
@@ -159,8 +163,8 @@ def reconcile(
 ) -> Reconciliation:
     """Read the invoice, replay the period with the policy `own`, and run the others on the same arrivals.
 
-    Without `own` it is the service file's [policy], else the constant fleet that was invoiced. Raises what reading
-    and running raise, and BadInput where it is unknown when the trace was or what ran.
+    By default `own` is the service file's [policy], otherwise the constant fleet on the invoice. Raises the errors of
+    reading and running, and BadInput if the time of the trace or the policy that ran is unknown.
     """
     inputs = open_inputs(request)
     began_s = inputs.trace.began_s if query.began_s is None else query.began_s
@@ -192,7 +196,7 @@ def reconcile(
 
 
 def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) -> str:
-    """The policy `fixed:...` of an invoice on which each type has one whole number of instances nearly all the time."""
+    """Return the policy `fixed:...` of an invoice whose types nearly always have one whole number of instances each."""
     counts: dict[str, int] = {}
     others: list[str] = []
     for line, runs in sorted(invoice.runs.items(), key=lambda item: item[0].label):
@@ -228,7 +232,7 @@ def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) ->
 
 
 def _levels(runs: Sequence[tuple[float, float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:
-    """Instances that ran at a time, and for how many seconds of the period; none at all counts too."""
+    """Return the levels of instances that ran at a time, zero included, with the seconds of each in the period."""
     steps = {begin_s: 0.0, end_s: 0.0}
     for from_s, to_s, hours in runs:
         if to_s > from_s:
@@ -244,7 +248,7 @@ def _levels(runs: Sequence[tuple[float, float, float]], begin_s: float, end_s: f
 
 
 def _rates(invoice: Invoice, inputs: Inputs) -> tuple[Rate, ...]:
-    """Of every instance line with hours billed by use, in order of their dollars."""
+    """Return the rates of every instance line with hours billed by use, in order of their dollars."""
     sold: dict[tuple[str, str], list[float]] = {}
     for offer in inputs.resolved.catalog.offers:
         sold.setdefault((_field(str(offer.market)), offer.instance), []).append(offer.usd_per_hour)
@@ -262,10 +266,10 @@ def _rates(invoice: Invoice, inputs: Inputs) -> tuple[Rate, ...]:
 def _simulated(
     result: SimulationResult, inputs: Inputs, paid: Mapping[InvoiceLine, Rate]
 ) -> dict[InvoiceLine, tuple[float, float]]:
-    """Amount and dollars of a run by line. At catalogue prices (`paid` is empty) they add up to its bill.
+    """Return amount and dollars of a run by line. At catalogue prices (`paid` is empty) they add up to its bill.
 
-    A type that the invoice does not have is dearer or cheaper by as much as its market is on the whole; a market that
-    it does not have keeps the catalogue's prices.
+    A type that is not on the invoice is scaled by the mean factor of its market; a market that is not on it keeps the
+    catalogue's prices.
     """
     bill, resolved = result.bill, inputs.resolved
     price = {offer.name: offer.usd_per_hour for offer in resolved.catalog.offers}
@@ -286,14 +290,14 @@ def _simulated(
         ours = [line for line in listed if line.market == market]
         listed_usd = sum(listed[line] for line in ours)
         billed_usd = getattr(bill, market)
-        # Spot may have been cheaper or dearer than the catalogue says, by a price series.
+        # With a price series, spot may have been cheaper or dearer than in the catalogue.
         drift = billed_usd / listed_usd if market == "spot" and listed_usd > 0.0 else 1.0
         whole = _market_factor(market, paid)
         usd = {line: listed[line] * drift * _factor(line, paid, whole) for line in ours}
         lines |= {line: (hours[line], usd[line]) for line in ours}
         if market in rest:
             line, fixed_usd = rest[market]
-            # What commitments cover is off by as much as the instances are that they cover.
+            # The use that commitments cover is scaled as the instances are that they cover.
             scale = sum(usd.values()) / listed_usd if listed_usd > 0.0 else 1.0
             left_usd = fixed_usd + (billed_usd - fixed_usd - listed_usd) * scale
             if abs(left_usd) > 1e-9:
@@ -318,7 +322,7 @@ def _simulated(
 
 
 def _market_factor(market: str, paid: Mapping[InvoiceLine, Rate]) -> float:
-    """How much dearer the invoice is than the catalogue in a market; all types count alike."""
+    """Return the invoice's price relative to the catalogue's in a market, a mean in which all types count alike."""
     factors = [f for line, rate in paid.items() if line.market == market and (f := rate.factor) is not None]
     return sum(factors) / len(factors) if factors else 1.0
 
@@ -331,7 +335,7 @@ def _factor(line: InvoiceLine, paid: Mapping[InvoiceLine, Rate], whole: float) -
 def _compared(
     invoice: Invoice, simulated: Mapping[InvoiceLine, tuple[float, float]], bills_extras: bool
 ) -> tuple[Compared, ...]:
-    """Markets in the bill's order, then what is not simulated; within them the dearest first."""
+    """Return the lines: markets in the bill's order, then lines that are not simulated; in each the dearest first."""
     order = ("on_demand", "spot", "burstable", "functions", "sagemaker", "other", "")
     found = []
     for line in {**invoice.charges, **simulated}:
@@ -367,5 +371,5 @@ def _notes(invoice: Invoice, inputs: Inputs) -> list[str]:
 
 
 def _field(market: str) -> str:
-    """A market as a field of Bill."""
+    """Return a market as a field of Bill."""
     return market.replace("-", "_")

@@ -1,4 +1,4 @@
-"""How far a saving depends on which days or hours the trace happens to hold: a block bootstrap of two bills."""
+"""The range of a saving over the days or hours that the trace happens to have: a block bootstrap of two bills."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mark.domain.arrays import FloatArray
 from mark.domain.time import DAY_S, HOUR_S
 from mark.simulation.result import SimulationResult
 
-_DAYS, _HOURS = 4, 12  # the least number of blocks of each length: fewer say nothing
+_DAYS, _HOURS = 4, 12  # the least number of blocks of each length, because fewer say nothing
 _DRAWS, _LEVELS = 2000, (0.05, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class SavingRange:
-    """In 90 of 100 drawings of as many `over` ("days" or "hours") as the trace has the saving lies in [low, high].
+    """The range [low, high] of the saving in 90 of 100 draws of as many `over` ("days" or "hours") as the trace has.
 
-    Both are shares as `1 - bill / bill`, negative where the policy costs more.
+    Both are shares as `1 - bill / bill`, negative if the policy costs more.
     """
 
     low: float
@@ -28,11 +28,11 @@ class SavingRange:
 
 
 def saving_range(result: SimulationResult, against: SimulationResult) -> SavingRange | None:
-    """The range of `1 - bill / bill` of two runs over one trace; None for less than twelve hours, or without a bill.
+    """Return the range of `1 - bill / bill` of two runs over one trace; None below twelve hours, or without a bill.
 
     Days (from four on) or hours are drawn with replacement, the same ones for both bills (Efron and Tibshirani, An
-    Introduction to the Bootstrap, section 8.6: blocks, because neighbouring minutes resemble each other). It knows
-    only what the trace holds: hours of one day say nothing about other days.
+    Introduction to the Bootstrap, section 8.6: blocks, because neighbouring minutes resemble each other). The range
+    covers only the trace: hours of one day say nothing about other days.
     """
     duration_s = result.trace.duration_s
     if duration_s >= _DAYS * DAY_S:
@@ -51,12 +51,12 @@ def saving_range(result: SimulationResult, against: SimulationResult) -> SavingR
 
 
 def _by_block(result: SimulationResult, blocks: int) -> FloatArray:
-    """Dollars spent in each of `blocks` equal parts: (blocks,)."""
+    """Return the dollars spent in each of `blocks` equal parts: (blocks,)."""
     return np.diff(spent_at(result, np.linspace(0.0, result.trace.duration_s, blocks + 1)))
 
 
 def spent_at(result: SimulationResult, at_s: FloatArray) -> FloatArray:
-    """Dollars spent until each of these times of a run; together they are its bill."""
+    """Return the dollars spent until each of these times of a run; at its end they are its bill."""
     line = result.timeline
     ends_s = np.append(line.t_s[1:], result.trace.duration_s)
     spent = np.sum(list(line.spent_usd.values()), axis=0)

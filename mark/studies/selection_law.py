@@ -1,4 +1,4 @@
-"""The calls of a pipeline file with `[selection]`: by its policy and a file of answers, or by a lineage."""
+"""The calls of a pipeline file with `[selection]`, by its policy and a file of answers, or by a lineage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mark.selection.settings import (
 )
 from mark.simulation.selected_calls import SelectedCalls, split_shares
 
-_FEW = 500  # answers: of fewer the error is known to one or two points only
+_FEW = 500  # answers: with fewer the error is known to one or two points only
 _SPLIT_OF = 10**9
 NO_BOUND = "no bound, because a selection can answer a query without a call that it asked for"
 
@@ -37,9 +37,9 @@ def selection_law(
     answers: str | None,
     seed: int,
 ) -> tuple[Pipeline, Lineage, list[str], SelectedCalls | None]:
-    """Return the graph, the law of calls at planned prices, notes, and the policy where there are answers.
+    """Return the graph, the law of calls at planned prices, notes, and the policy if there are answers.
 
-    Raises BadInput where neither answers nor a lineage say what a policy asks, and for files that cannot be used.
+    Raises BadInput if neither answers nor a lineage tell a policy's calls, and for unusable files.
     """
     settings, pipeline = config.selection, config.pipeline
     assert settings is not None
@@ -68,7 +68,7 @@ def selection_law(
 
 
 def planned_call_usd(config: PipelineConfig, resolved: Mapping[str, ResolvedService]) -> list[float]:
-    """The planned price of a call of each candidate."""
+    """Return the planned price of a call of each candidate."""
     return [planned_usd(resolved[stage.name], {}) + stage.usd_per_call for stage in config.stages]
 
 

@@ -1,4 +1,4 @@
-"""Selection policies on a log of answers: which error each would have had, how much it would have asked and paid."""
+"""Selection policies on a log of answers: the error, calls and dollars that each would have had."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from mark.studies.answer_scan import AnswerScan, CandidateRecord
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Names and numbers as the command line has them. `service` is a pipeline file with `[selection]`.
+    """Names and numbers of the command line. `service` is a pipeline file with `[selection]`.
 
-    Without `policies` the file's own is replayed. A number that is None is the file's.
+    Without `policies` the file's own policy is replayed. A missing number is taken from the file.
     """
 
     log: str
@@ -42,7 +42,7 @@ class ReplayRequest:
 
 @dataclass(slots=True)
 class SelectionReplay:
-    """What candidates and policies did with the queries of a log."""
+    """The results of candidates and policies on the queries of a log."""
 
     log: str
     queries: int
@@ -56,12 +56,12 @@ class SelectionReplay:
         return min(self.candidates, key=lambda name: self.candidates[name].error)
 
     def regret(self, policy: str) -> float:
-        """By how much the mean loss of a policy is above that of the best candidate; below zero: it is better."""
+        """Return the policy's mean loss minus the best candidate's; below zero the policy is better."""
         return self.policies[policy].error - self.candidates[self.best].error
 
 
 def replay_log(request: ReplayRequest, progress: Callable[[float], None] | None = None) -> SelectionReplay:
-    """PolicyReplay the policies on the log, each with a generator of the same seed. Raises BadInput."""
+    """Replay the policies on the log, each with a generator of the same seed. Raises BadInput."""
     config = None if request.service is None else _pipeline(request.service)
     of_file = None if config is None else config.selection
     settings = {name: _settings(name, request, of_file) for name in _policies(request, of_file)}
@@ -71,7 +71,7 @@ def replay_log(request: ReplayRequest, progress: Callable[[float], None] | None 
     for name, one in settings.items():
         _check_scores(name, one, scan)
     names = tuple(scan.records)
-    # All are made before the first replay, because a policy that does not load should not take a minute to show.
+    # All are made before the first replay, so that a policy that does not load shows within seconds.
     selections = {name: _selection(name, one, names, request) for name, one in settings.items()}
     found = {}
     for done, (name, selection) in enumerate(selections.items()):
@@ -83,7 +83,7 @@ def replay_log(request: ReplayRequest, progress: Callable[[float], None] | None 
 
 
 def lineage_of(found: SelectionReplay) -> Lineage:
-    """Which candidates each query asked, in the replay of one policy. Raises BadInput where there is no query."""
+    """Return the candidates that each query asked, in the replay of one policy. Raises BadInput without a query."""
     names = list(found.candidates)
     (one,) = found.policies.values()
     if not one.queries:
@@ -101,7 +101,7 @@ def _pipeline(file: str) -> PipelineConfig:
 
 
 def _policies(request: ReplayRequest, of_file: SelectionSettings | None) -> tuple[str, ...]:
-    """The policies by name. Raises BadInput for one that is unknown, and for options that none of them has."""
+    """Return the policies by name. Raises BadInput for an unknown one, and for options that no policy uses."""
     names = request.policies or (() if of_file is None else (of_file.policy,))
     if not names:
         raise BadInput(f"is needed without --service: some of {', '.join(POLICIES)}, module:Class", "--policy")
@@ -118,7 +118,7 @@ def _policies(request: ReplayRequest, of_file: SelectionSettings | None) -> tupl
 
 
 def _settings(name: str, request: ReplayRequest, of_file: SelectionSettings | None) -> SelectionSettings:
-    """Those of the file with the options. Raises BadInput for a cascade with nothing that says when it goes on."""
+    """Return the file's settings with the options. Raises BadInput for a cascade without a rule to go on."""
     found = replace(SelectionSettings(name) if of_file is None else of_file, policy=name)
     if request.half_life is not None:
         found = replace(found, half_life=request.half_life)
@@ -132,7 +132,7 @@ def _settings(name: str, request: ReplayRequest, of_file: SelectionSettings | No
 
 
 def _check_scores(name: str, settings: SelectionSettings, scan: AnswerScan) -> None:
-    """A cascade goes on by the score of every candidate but the last. Raises BadInput where one is missing."""
+    """Raise BadInput if a score is missing: a cascade goes on by the score of every candidate but the last."""
     if settings.policy != CASCADE:
         return
     for candidate, one in list(scan.records.items())[:-1]:
@@ -151,7 +151,7 @@ def _selection(name: str, settings: SelectionSettings, names: Sequence[str], req
 
 
 def _folder_of(reference: str, service: str | None) -> Path:
-    """Where the module of a policy lies: in the folder of the service file, else in the current one."""
+    """Return the folder of a policy's module: the service file's if it has the module, otherwise the current one."""
     module = reference.partition(":")[0].partition(".")[0]
     beside = Path.cwd() if service is None else Path(service).resolve().parent
     found = (beside / module).is_dir() or (beside / f"{module}.py").is_file()
@@ -168,7 +168,7 @@ def _replayed(name: str, queries: Iterator[LoggedQuery], selection: Selection, w
 def _shown(
     queries: Iterator[LoggedQuery], rows: int, done: int, policies: int, progress: Callable[[float], None] | None
 ) -> Iterator[LoggedQuery]:
-    """The queries, told to `progress` now and then."""
+    """Yield the queries and report to `progress` every 1,000 of them."""
     for at, query in enumerate(queries):
         if progress is not None and at % 1000 == 0:
             progress((done + at / rows) / policies)

@@ -1,4 +1,4 @@
-"""What a change of a service costs: the service before and after it on the same requests, and what was changed."""
+"""The cost of a change of a service: both versions on the same requests, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mark.studies.executor import HERE, StudyExecutor
 
 @dataclass(frozen=True, slots=True)
 class ServiceDiff:
-    """`changed` has the settings that differ, with their values before and after, as a service file would say them."""
+    """Two runs. `changed` has the settings that differ, with their values before and after as in a service file."""
 
     before: SimulationResult
     after: SimulationResult
@@ -25,14 +25,14 @@ class ServiceDiff:
 
     @property
     def usd(self) -> float:
-        """What the evaluated part costs more; negative where it costs less."""
+        """The extra dollars of the evaluated part; negative if it costs less."""
         return self.after.bill.total - self.before.bill.total
 
 
 def service_diff(request: RunRequest, after: str, *, executor: StudyExecutor = HERE) -> ServiceDiff:
-    """`request` as it is, and with the service file `after` instead of its own: two whole runs on the same arrivals.
+    """Run `request` with its own service file and with `after`: two whole runs on the same arrivals.
 
-    Raises BadInput, and Infeasible where no type can keep the SLO of one of them.
+    Raises BadInput, and Infeasible if no type can keep the SLO of one of them.
     """
     policy, predictor = split_policy(request.policy, request.predictor)
     request = replace(request, policy=policy, predictor=predictor, with_bound=False)
@@ -43,7 +43,7 @@ def service_diff(request: RunRequest, after: str, *, executor: StudyExecutor = H
 
 
 def changed_settings(before: ServiceConfig, after: ServiceConfig) -> dict[str, tuple[object, object]]:
-    """Settings by name where the two differ; not the file, nor the service's own name."""
+    """Return the settings that differ, by name; the file and the service's name do not count."""
     old, new = _settings(before), _settings(after)
     return {name: (old.get(name), new.get(name)) for name in old | new if old.get(name) != new.get(name)}
 

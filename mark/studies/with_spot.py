@@ -1,4 +1,4 @@
-"""What `mark` would pay if it might buy spot, where the service buys on demand only."""
+"""The bill of `mark` with spot, for a service that buys on demand only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from mark.studies.executor import HERE, StudyExecutor
 
 
 def with_spot(request: RunRequest, *, executor: StudyExecutor = HERE) -> SimulationResult | None:
-    """The run of `mark` on the same arrivals with spot among its markets; None where the service has it already or
-    none of its types is sold so. Raises what a run raises."""
+    """Simulate `mark` on the same arrivals with spot among its markets.
+
+    None if the service has spot already or its types are not sold as spot. Raises the errors of a run.
+    """
     resolved = open_service(request)
     if Market.SPOT in resolved.service.markets or not _sells_spot(resolved):
         return None

@@ -1,1 +1,1 @@
-"""The requests that come: traces of the past, and forecasts."""
+"""Traffic: traces of past requests, and forecasts."""

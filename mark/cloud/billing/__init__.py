@@ -1,1 +1,1 @@
-"""What is paid: instances by the second, extras, and invoices to compare with."""
+"""Bills: instances by the second, extras, and invoices to compare with."""

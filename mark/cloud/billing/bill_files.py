@@ -1,4 +1,4 @@
-"""The files of a bill, each opened as what it is: a cost and usage report, a monthly invoice or Cost Explorer's."""
+"""The files of a bill, each read by its kind: a cost and usage report, a monthly invoice or Cost Explorer's answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mark.traffic.traces.blocks import blocks, is_folder
 if TYPE_CHECKING:
     from _csv import Reader
 
-# From the one that says most to the one that says least.
+# In order of detail, the most detailed first.
 KINDS = (cost_reports.KIND, cost_explorer.KIND, monthly_invoices.KIND)
 _PARTS = re.compile(r"(.*)-\d+(\.csv(?:\.gz)?)", re.IGNORECASE)
 _LARGEST_JSON = 256 << 20
@@ -29,7 +29,8 @@ _LARGEST_JSON = 256 << 20
 class BillFile:
     """One file. `kind`, `report` and `digest` are known once its items have been read.
 
-    Files of one `report` are parts of it: of one folder, with one header, named alike but for a number at the end.
+    Files of one `report` are parts of it: they share a folder and a header, and their names differ in a number at the
+    end.
     """
 
     path: Path
@@ -39,11 +40,11 @@ class BillFile:
 
     @property
     def digest(self) -> bytes:
-        """Of the text: the same for a file and its compressed copy."""
+        """The digest of the text, which is the same for a file and its compressed copy."""
         return self._hash.digest()
 
     def items(self, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
-        """Raises BadInput for what is no bill or cannot be read, naming the file and the line."""
+        """Yield the line items. Raises BadInput, naming the file and the line, for other files or an unreadable one."""
         if _is_json(self.path):
             self.kind, self.report = cost_explorer.KIND, (str(self.path),)
             try:
@@ -95,7 +96,7 @@ class BillFile:
 
 
 def bill_files(path: str) -> list[BillFile]:
-    """A file as it is; of a folder and the folders in it all tables, and what else Cost Explorer answered."""
+    """Return the file, or all tables and Cost Explorer answers of a folder and its subfolders."""
     where = Path(path)
     if not path or not is_folder(where):
         return [BillFile(where)]
@@ -117,7 +118,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _is_answer(path: Path) -> bool:
-    """Reports have manifests beside them, which are JSON too."""
+    """Return whether it is an answer of Cost Explorer, because the manifests beside reports are JSON too."""
     try:
         with path.open("rb") as file:
             return b'"ResultsByTime"' in file.read(1 << 16)

@@ -1,7 +1,7 @@
 """Cost Explorer: the answer of `aws ce get-cost-and-usage` (JSON), and the CSV that the console downloads.
 
-Both have to be grouped by usage type, else nothing says what was used. Grouped by record type as well, the JSON also
-tells credits, taxes and fees from use.
+Both must be grouped by usage type, because nothing else names the usage. If it is also grouped by record type, the JSON
+separates credits, taxes and fees from use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIMENSIONS = {"Usage type", "UsageType", "Service", "Linked account", "Charge t
 
 
 def json_items(data: object, path: Path, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
-    """The groups of an answer as line items. Raises BadInput for what is none, or lacks what is needed."""
+    """Yield the groups of an answer as line items. Raises BadInput for other JSON, or if a needed field is missing."""
     if not isinstance(data, Mapping) or not isinstance(data.get("ResultsByTime"), list):
         raise BadInput(f"no {KIND}: it has no ResultsByTime", str(path))
     keys = [str(one.get("Key")) for one in data.get("GroupDefinitions", []) if isinstance(one, Mapping)]
@@ -102,7 +102,10 @@ def is_table(header: Sequence[str]) -> bool:
 def table_items(
     rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
 ) -> Iterator[LineItem]:
-    """The console's CSV: a row a day, hour or month, a column `BoxUsage:c5.large($)` for each usage type."""
+    """Yield the items of the console's CSV: a row for each day, hour or month, a column for each usage type.
+
+    Columns are named like `BoxUsage:c5.large($)`.
+    """
     if header[0].strip() not in ("Usage type", "UsageType"):
         raise BadInput("no usage types; group by `Usage type` before the download", where, header[0].strip())
     dated = [(place, cells) for place, cells in rows if not cells[0].strip().lower().endswith("total")]
@@ -136,7 +139,7 @@ def table_items(
 
 
 def _ends(starts: Sequence[float], where: str) -> list[float]:
-    """When each row ends: where the next begins, and the last after a step like those before it."""
+    """Return the end of each row: the start of the next; for the last row, after a step like the others."""
     if len(starts) < 2:
         raise BadInput("one row may be a day or a month: download at least two of them, by day or hour", where)
     if any(b <= a for a, b in pairwise(starts)):

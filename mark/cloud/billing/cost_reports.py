@@ -25,7 +25,7 @@ _TAG_PREFIXES = ("resourcetagsuser", "resourcetags", "user", "")
 def items(
     rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
 ) -> Iterator[LineItem]:
-    """The line items under a header; `rows` are (file and line, cells). Raises BadInput, naming the cell."""
+    """Yield the line items under a header; `rows` are (file and line, cells). Raises BadInput, naming the cell."""
     columns = BillColumns(
         header,
         where,

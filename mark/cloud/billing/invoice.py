@@ -1,7 +1,7 @@
-"""What a period was invoiced, by line, from AWS's own files.
+"""The invoiced cost of a period, by line, from AWS's own files.
 
-Sums are decimal: every line item of the files is in one of the sums of an `Invoice`, to the last digit, and once, in
-however many reports it stands.
+Sums are decimal: every line item of the files is in one of the sums of an `Invoice`, to the last digit, and only once
+even if several reports contain it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from mark.domain.errors import BadInput
 
 _COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
 _PLAIN_LINUX = re.compile(r"(RunInstances(:SV\d+)?|RunInstance|Hosting)?")
-_PROBE = 1000  # items of each part of a report by which a part that repeats another one is known
+_PROBE = 1000  # items kept of each part of a report, to detect another part that repeats them
 
 
 @dataclass(frozen=True, slots=True)
 class InvoicedCost:
-    """What a line was invoiced in the period. `rated` is the part of it that was billed by use at a price, discounts
-    taken off: its dollars over its amount are the price that was really paid."""
+    """The invoiced amount and dollars of a line in the period.
+
+    `rated` is the part billed by use at a price, after discounts: its dollars over its amount are the price paid.
+    """
 
     amount: float
     usd: float
@@ -67,11 +69,11 @@ def read_invoice(
     tags: Sequence[tuple[str, str]] = (),
     instances: Sequence[str] = (),
 ) -> Invoice:
-    """The line items of the period [begin, end), those with all of the tags; of instances only the types that fit one
-    of the patterns. An item that reaches beyond the period counts with its share of the time.
+    """Read the line items of the period [begin, end) that have all `tags`, with instances of the given types only.
 
-    What several reports have counts once. Raises BadInput for what is no bill, for reports that differ on one thing,
-    for dollars that are none (another currency), and where nothing is left to compare.
+    `instances` are patterns of types. An item that reaches beyond the period counts with its share of the time. An item
+    in several reports counts once. Raises BadInput for files that are not bills, for reports that differ on an item,
+    for dollars in another currency, and if the selection is empty.
     """
     reading = _Reading(begin_s, end_s, tuple(tags), tuple(instances))
     files = [file for path in paths for file in bill_files(path)]
@@ -97,7 +99,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Pile:
-    """What one file says of one line, of one account on one day (over all days where there is one file)."""
+    """One file's data on one line, of one account on one day (over all days if there is one file)."""
 
     rows: int = 0
     usd: Decimal = ZERO
@@ -127,13 +129,13 @@ class _Reading:
     by_day: bool = False
     piles: dict[_Key, _Pile] = field(default_factory=dict)
     probes: dict[tuple[str, ...], dict[int, set[tuple[str, float, str]]]] = field(default_factory=dict)
-    repeated: set[tuple[str, ...]] = field(default_factory=set)  # reports of which a part repeats another
+    repeated: set[tuple[str, ...]] = field(default_factory=set)  # reports of which one part repeats another
     first_s: float = float("inf")
     last_s: float = float("-inf")
     regions: set[str] = field(default_factory=set)
     platforms: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
-    covered: bool = False  # is there use that a reservation or a savings plan has paid
+    covered: bool = False  # whether a reservation or a savings plan has paid for any use
 
     def read(self, n: int, file: BillFile) -> None:
         for item in file.items(self.tags):
@@ -142,7 +144,7 @@ class _Reading:
                 self._probe(n, file.report, (item.identity, item.start_s, item.item_type))
 
     def _probe(self, n: int, report: tuple[str, ...], item: tuple[str, float, str]) -> None:
-        """Items have identities within a report: parts of it share none."""
+        """Find parts that repeat each other's items: parts of one report share no identities."""
         parts = self.probes.setdefault(report, {})
         if any(item in seen for part, seen in parts.items() if part != n):
             self.repeated.add(report)
@@ -176,8 +178,8 @@ class _Reading:
         sums.amount += amount
         sums.usd += inside
         if item.item_type == "DiscountedUsage":
-            # A reservation has paid for it already: it counts at list price here, and `commitments` for as much less,
-            # which is how savings plans come in the report.
+            # A reservation has paid for this already. It counts at list price here and is subtracted from
+            # `commitments`, as savings plans are in the report.
             listed = item.list_cost * share
             sums.usd += listed
             pile.of(COMMITMENTS).usd -= listed
@@ -194,7 +196,7 @@ class _Reading:
                 self.platforms.add(item.operation)
 
     def _share(self, start_s: float, end_s: float) -> Decimal:
-        """How much of the item's time lies in the period."""
+        """Return the share of the item's time that lies in the period."""
         if self.begin_s <= start_s and end_s <= self.end_s and start_s < self.end_s:
             return Decimal(1)
         overlap_s = min(end_s, self.end_s) - max(start_s, self.begin_s)
@@ -204,7 +206,7 @@ class _Reading:
         return not self.instances or any(fnmatchcase(instance, pattern) for pattern in self.instances)
 
     def _counted(self, files: Sequence[BillFile]) -> tuple[dict[_Key, _Pile], tuple[str, ...]]:
-        """The piles that count, and what is said of the others."""
+        """Return the piles that count, and notes on the others."""
         if not self.by_day:
             return self.piles, ()
         copies: dict[bytes, int] = {}
@@ -213,7 +215,7 @@ class _Reading:
         notes = []
         for n, file in enumerate(files):
             before = copies.setdefault(file.digest, n)
-            # A part that repeats items of another is a report of its own, and so are those beside it.
+            # A part that repeats items of another part is a separate report, and so are its neighbours.
             alone = file.report in self.repeated
             reports.append(reports[before] if before != n else n if alone else of.setdefault(file.report, n))
             if before != n and any(key[0] == n for key in self.piles):

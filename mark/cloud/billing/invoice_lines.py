@@ -1,8 +1,8 @@
-"""Which line of a comparison a line item of AWS's cost and usage report belongs to.
+"""The line of a comparison to which a line item of AWS's cost and usage report belongs.
 
-Usage types: AWS, "Understanding your AWS billing and usage reports" of EC2, ELB, VPC, Lambda and SageMaker. Everywhere
-but in us-east-1 they begin with a region (`USE2-BoxUsage:c5.large`), which is dropped. Line item types: AWS, "Cost and
-Usage Report, line item details".
+Usage types: AWS, "Understanding your AWS billing and usage reports" of EC2, ELB, VPC, Lambda and SageMaker. Outside
+us-east-1 they begin with a region (`USE2-BoxUsage:c5.large`), which is dropped. Line item types: AWS, "Cost and Usage
+Report, line item details".
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from functools import lru_cache
 from mark.traffic.traces.blocks import shown
 
 INSTANCE_MARKETS = ("on_demand", "spot", "burstable", "sagemaker")
-# Amounts of these are use; those of other types are not, or are said once more.
+# Their amounts are use; amounts of other types are not, or repeat these.
 USED = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceLine:
-    """A line that has dollars on both sides. `market` is a field of Bill; "" is what no simulation knows.
+    """A line that has dollars on both sides. `market` is a field of Bill; "" is a line that no simulation knows.
 
-    `name` is the instance type where it is one; `unit` that of its amounts. `is_use` is false for what is paid and not
-    used: credits, taxes, fees.
+    `name` is the instance type for instances; `unit` is the unit of the amounts. `is_use` is false for paid items that
+    are not use: credits, taxes, fees.
     """
 
     market: str
@@ -53,7 +53,7 @@ BALANCER = InvoiceLine("other", "balancer", "h")
 BALANCER_UNITS = InvoiceLine("other", "balancer units", "LCU-h")
 ADDRESSES = InvoiceLine("other", "public addresses", "h")
 DATA_OUT = InvoiceLine("other", "data out", "GB")
-SITE = InvoiceLine("other", "controller, NAT, table, queue")  # of mark's own site; invoices have them apart
+SITE = InvoiceLine("other", "controller, NAT, table, queue")  # of mark's own site; invoices list the parts separately
 EXTRAS = (BALANCER, BALANCER_UNITS, ADDRESSES, DATA_OUT)
 
 _REGION = re.compile(r"^(?:[A-Z]{2,4}\d?-)+")
@@ -70,17 +70,17 @@ _SUPPORT = re.compile(r"AWS ?(Support|DeveloperSupport|PremiumSupport)")
 _INSTANCE = re.compile(r"(BoxUsage|SpotUsage|Host)(?::(.+))?")
 _BURSTABLE = re.compile(r"t\d[a-z]*\.")
 _MACHINE_LEARNING = frozenset({"AmazonSageMaker", "MachineLearningSavingsPlans"})
-# Other products move data, too, at other prices and for other reasons.
+# Other products move data too, at other prices and for other reasons.
 _MOVES_DATA = frozenset({"AmazonEC2", "AWSELB", "AWSDataTransfer"})
 
 
 @lru_cache(maxsize=4096)
 def line_of(product: str, usage_type: str, item_type: str) -> InvoiceLine:
-    """The line that a line item counts for: its product code, usage type and line item type, as in the report.
+    """Return the line of a line item, by its product code, usage type and line item type in the report.
 
-    Fees of reserved instances and savings plans, and what a plan takes off, are one line, `commitments`; upfront fees
-    are not, being for years. Private discounts belong to the use they discount. What is none of ours is a line of its
-    own, named as it is in the report.
+    Recurring fees of reserved instances and savings plans, and the amounts that a plan takes off, are one line,
+    `commitments`; upfront fees are not in it, because they cover years. Private discounts belong to the use that they
+    discount. Any other item gets its own line, named as in the report.
     """
     if item_type in _BY_ITEM_TYPE:
         return _BY_ITEM_TYPE[item_type]
@@ -109,9 +109,9 @@ def _used(product: str, usage_type: str) -> InvoiceLine | None:
     found = _INSTANCE.fullmatch(usage_type)
     if found is None:
         return None
-    how, instance = found[1], shown((found[2] or "m1.small").encode())  # AWS's oldest type goes without saying
+    how, instance = found[1], shown((found[2] or "m1.small").encode())  # AWS omits the name of its oldest type
     if how == "Host":
-        # EC2's dedicated hosts are another thing.
+        # EC2's dedicated hosts are not SageMaker hosts.
         return InvoiceLine("sagemaker", instance, "h") if instance.startswith("ml.") else None
     if product != "AmazonEC2":
         return None

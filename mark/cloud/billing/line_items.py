@@ -1,4 +1,4 @@
-"""One line item of an AWS bill, whatever file it comes from, and how cells of such files are read.
+"""One line item of an AWS bill, of any kind of file, and functions that read the cells of such files.
 
 Every kind of file has a module that yields these: `cost_reports`, `monthly_invoices`, `cost_explorer`.
 """
@@ -18,7 +18,7 @@ ZERO = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class LineItem:
-    """Times are Unix seconds, `cost` is unblended dollars, `list_cost` what a reservation's use is worth on demand.
+    """One item. Times are Unix seconds, `cost` is unblended dollars, `list_cost` the on-demand price of reserved use.
 
     `product`, `usage_type`, `operation` and `item_type` have the names of the cost and usage report.
     """
@@ -35,17 +35,17 @@ class LineItem:
     operation: str = ""
     region: str = ""
     list_cost: Decimal = ZERO
-    is_selected: bool = True  # has it all the tags that were asked for
-    identity: str = ""  # what no other item of its report has
+    is_selected: bool = True  # whether it has all the requested tags
+    identity: str = ""  # unique within its report
 
 
 class BillColumns:
-    """The columns of a table, found by the letters of their names: AWS writes them in several ways."""
+    """The columns of a table, found by the letters of their names, because AWS writes them in several ways."""
 
     def __init__(
         self, header: Sequence[str], where: str, required: Mapping[str, Sequence[str]], what: str, **optional: str
     ) -> None:
-        """`required` and `optional` have for each column the names that it may have, optional ones split at spaces."""
+        """Find columns: `required` and `optional` have the possible names of each, optional ones split at spaces."""
         self.places = {letters(name): place for place, name in reversed(list(enumerate(header)))}
         self.at: dict[str, int] = {}
         self.names = {column: names[0] for column, names in required.items()}
@@ -76,7 +76,7 @@ class BillRow:
         return "" if at is None else self.cells[at].strip()
 
     def number(self, column: str) -> Decimal:
-        """Zero where it is blank, as amounts of taxes are."""
+        """Return the number in a column, zero if blank, as amounts of taxes are."""
         return number(self.text(column), self.where(column))
 
     def span(self) -> tuple[float, float]:
@@ -86,7 +86,7 @@ class BillRow:
         return start_s, end_s
 
     def item(self) -> LineItem:
-        """The line item, as far as the columns of both kinds of reports say it."""
+        """Return the line item, from the columns that both kinds of reports have."""
         start_s, end_s = self.span()
         return LineItem(
             where=self.place,
@@ -135,7 +135,7 @@ def time(cell: str, where: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Unix seconds of an ISO 8601 time, UTC where it names no zone. Raises ValueError, also far from today."""
+    """Return Unix seconds of an ISO 8601 time, in UTC if it names no zone. Raises ValueError, also far from today."""
     when = datetime.fromisoformat(text)
     if not 2000 <= when.year < 2200:
         raise ValueError(text)
@@ -148,11 +148,11 @@ def _unix_s(cell: str) -> float:
 
 
 def utc(at_s: float) -> str:
-    """A Unix time to the minute."""
+    """Return a Unix time as text, to the minute."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 @lru_cache(maxsize=4096)
 def letters(name: str) -> str:
-    """`lineItem/UsageType` and `line_item_usage_type` alike; `user:CostCenter` and `user_cost_center`, too."""
+    """Return lower-case letters and digits, equal for `lineItem/UsageType` and `line_item_usage_type`, for example."""
     return "".join(c for c in name.lower() if c.isascii() and c.isalnum())

@@ -1,10 +1,11 @@
-"""The meter: seconds of running instances into dollars by market, the same for simulated, local and real instances.
+"""The meter: seconds of running instances into dollars by market, for simulated, local and real instances.
 
-The rule is EC2's for Linux (docs/semantics.md, 9): whole seconds from running to shutting down, at least 60 of
-them per start. The end of the run cuts every interval, and what it cuts pays no minimum.
+The rule is EC2's for Linux (docs/semantics.md, 9): whole seconds from running to shutting down, at least 60 of them per
+start. The end of the run cuts every interval, and a cut interval pays no minimum.
 
-Committed instances are paid all the time; in return as many running ones of their offer cost nothing at any moment.
-(AWS counts by the clock hour, where two instances for half an hour each are covered by one: never dearer than this.)
+Committed instances are paid all the time; in return the same number of running ones of their offer cost nothing at any
+moment. (AWS counts by the clock hour, where two instances for half an hour each are covered by one: never dearer than
+this.)
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ _DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
 
 
 def disks_of(offer: Offer) -> float:
-    """In units of DISK_GIB, what an instance of the offer boots from: only types with GPUs need the GPU image's disk.
+    """Return the size of an instance's boot disk, in units of DISK_GIB: only types with GPUs need the GPU image's disk.
 
-    SageMaker's have images of its own.
+    SageMaker's GPU types use SageMaker's images.
     """
     return GPU_DISKS if offer.gpus and offer.market is not Market.SAGEMAKER else 1.0
 
 
 def disk_usd_per_s(offer: Offer) -> float:
-    """Dollars a second of the disk of an instance, from its launch until it is terminated."""
+    """Return dollars a second of the disk of an instance, from its launch until it is terminated."""
     return disks_of(offer) * _DISK_USD_PER_S
 
 
-# Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.
+# Dollars of one instance of an offer from time 0 to t; never falls. The difference of two values is a bill.
 Cost = Callable[[float], float]
 
 
 @dataclass(slots=True)
 class _Account:
-    """One offer: closed intervals as sums; open ones as a count, and sums of where they began.
+    """One offer: closed intervals as sums; open ones as a count and sums of their beginnings.
 
-    `covered_usd` is what running instances would have cost up to `covered_to_s` that a commitment covers.
+    `covered_usd` is the cost up to `covered_to_s` of running instances that a commitment covers.
     """
 
     cost: Cost
@@ -62,13 +63,13 @@ class _Account:
     boot_usd: float = 0.0
 
     def covered(self, now_s: float) -> float:
-        """Dollars that commitments have saved up to `now_s`, which lies not before the last change."""
+        """Return the dollars that commitments have saved up to `now_s`, which is not before the last change."""
         if not self.committed:
             return 0.0
         return self.covered_usd + min(self.open, self.committed) * (self.cost(now_s) - self.cost(self.covered_to_s))
 
     def cover(self, at_s: float) -> None:
-        """To be called before the number of running instances changes."""
+        """Update the covered dollars; called before the number of running instances changes."""
         self.covered_usd, self.covered_to_s = self.covered(at_s), at_s
 
 
@@ -76,10 +77,10 @@ _SUMS = tuple(f.name for f in fields(_Account) if f.name not in ("cost", "commit
 
 
 class Meter:
-    """Adds up intervals of running instances. Asking is O(offers), however many instances run.
+    """Adds up intervals of running instances. A query is O(offers), for any number of running instances.
 
-    `costs[i]` belongs to `offers[i]`. Times in seconds of the run, which ends at `end_s`; nothing is billed beyond.
-    `committed` instances by offer name are covered, for `committed_usd_per_hour` all in all.
+    `costs[i]` belongs to `offers[i]`. Times are in seconds of the run, which ends at `end_s`; later times are not
+    billed. `committed` instances by offer name are covered, for `committed_usd_per_hour` in total.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Meter:
         self._disks_usd = 0.0
 
     def open(self, offer: int, at_s: float) -> None:
-        """One more instance of the offer runs."""
+        """Count one more running instance of the offer."""
         account, at_s = self._accounts[offer], min(at_s, self._end_s)
         account.cover(at_s)
         account.open += 1
@@ -115,7 +116,7 @@ class Meter:
         account.open_s += at_s
 
     def close(self, offer: int, began_s: float, at_s: float, *, minimum: bool = True, taken: bool = False) -> None:
-        """The instance that was opened at `began_s` runs no more; `taken`: the cloud took it back."""
+        """End the interval of the instance that was opened at `began_s`; `taken`: the cloud took it back."""
         account = self._accounts[offer]
         began_s = min(began_s, self._end_s)
         account.cover(min(at_s, self._end_s))
@@ -132,38 +133,38 @@ class Meter:
         account.billed_s += until_s - began_s
 
     def repriced(self, offer: int, began_s: Sequence[float]) -> None:
-        """Its cost has changed, perhaps for a little of the past: for what runs, opened at these times, it counts."""
+        """Apply a changed cost, perhaps changed a little earlier, to the running instances, opened at these times."""
         account = self._accounts[offer]
         account.open_usd = sum(account.cost(at_s) for at_s in began_s)
 
     def booted(self, offer: int, began_s: float, at_s: float) -> None:
-        """An instance opened at `began_s` is ready, or ends unready: what was paid for it so far was for its boot."""
+        """Record that an instance opened at `began_s` is ready, or ends unready: its cost so far was for its boot."""
         account = self._accounts[offer]
         if account.open > account.committed:
             account.boot_usd += account.cost(at_s) - account.cost(began_s)
 
     def boot_usd(self) -> float:
-        """Dollars paid for instances that were not ready yet, where no commitment covers them; part of the bill."""
+        """Return dollars paid for instances that were not ready yet and no commitment covers; part of the bill."""
         return sum(account.boot_usd for account in self._accounts)
 
     def surplus(self, offer: int, usd: float) -> None:
-        """Surplus CPU credits owed (or, below zero, earned back before they were charged)."""
+        """Add surplus CPU credits owed (or, below zero, earned back before they were charged)."""
         self._accounts[offer].paid_usd += usd
 
     def disks(self, change: float, at_s: float) -> None:
-        """`change` disks more or fewer exist; stopped instances keep theirs."""
+        """Change the number of existing disks; stopped instances keep theirs."""
         at_s = min(at_s, self._end_s)
         self._disks_usd += self._disks * (at_s - self._disks_since_s) * _DISK_USD_PER_S
         self._disks_since_s = at_s
         self._disks += change
 
     def spent_usd(self, now_s: float) -> dict[str, float]:
-        """Dollars up to `now_s` by market, keyed by the fields of `Bill` (without functions)."""
+        """Return dollars up to `now_s` by market, keyed by the fields of `Bill` (without functions)."""
         now_s = min(now_s, self._end_s)
         spent = dict.fromkeys(("on_demand", "spot", "burstable", "sagemaker", "other"), 0.0)
         for offer, account in zip(self._offers, self._accounts, strict=True):
             running_usd = account.open * account.cost(now_s) - account.open_usd if account.open else 0.0
-            # max: the two sums may differ from zero by their rounding.
+            # max: the difference of the two sums may be slightly below zero by rounding.
             spent[_FIELD[offer.market]] += account.paid_usd + max(0.0, running_usd) - account.covered(now_s)
         spent["on_demand"] += self._committed_usd_per_s * now_s
         if self._bills_disks:
@@ -171,7 +172,7 @@ class Meter:
         return spent
 
     def state(self) -> dict[str, Any]:
-        """All of it in plain numbers, for `restore` into a meter of the same prices."""
+        """Return the state in plain numbers, for `restore` into a meter of the same prices."""
         accounts = {
             offer.name: {name: getattr(account, name) for name in _SUMS}
             for offer, account in zip(self._offers, self._accounts, strict=True)
@@ -180,18 +181,18 @@ class Meter:
         return {"accounts": accounts, "disks": (self._disks, self._disks_since_s, self._disks_usd)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. What was paid for offers that are not there any more is dropped."""
+        """Continue from a state. Amounts of offers that no longer exist are dropped."""
         for offer, account in zip(self._offers, self._accounts, strict=True):
             for name, value in state["accounts"].get(offer.name, {}).items():
                 setattr(account, name, value)
         self._disks, self._disks_since_s, self._disks_usd = state["disks"]
 
     def bill(self, end_s: float) -> Bill:
-        """The bill of everything up to `end_s`; what still runs is cut there. Repeatable."""
+        """Return the bill of everything up to `end_s`, where running instances are cut. Repeatable."""
         return Bill(**self.spent_usd(end_s))
 
     def instance_hours(self, now_s: float) -> dict[str, float]:
-        """Billed hours by offer name, only offers that ran."""
+        """Return billed hours by offer name, only for offers that ran."""
         now_s = min(now_s, self._end_s)
         hours = {}
         for offer, account in zip(self._offers, self._accounts, strict=True):

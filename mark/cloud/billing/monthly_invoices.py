@@ -1,7 +1,7 @@
 """The monthly invoice as CSV, from the console's page "Bills" or as `...-aws-billing-csv-2026-05.csv`.
 
-A row has what was used, the credit on it and the tax on it, which are three line items here. Rows of totals repeat the
-others and are left out.
+A row has the use, its credit and its tax, which are three line items here. Rows of totals repeat the others and are
+left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REQUIRED = {
     "amount": ("UsageQuantity",),
     "cost": ("CostBeforeTax", "UnBlendedCost", "Cost"),
 }
-_KEPT = ("lineitem", "rounding")  # and no totals of an invoice, an account or a statement
+_KEPT = ("lineitem", "rounding")  # without the totals of an invoice, an account or a statement
 
 
 def is_one(names: set[str]) -> bool:
@@ -33,7 +33,7 @@ def is_one(names: set[str]) -> bool:
 def items(
     rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
 ) -> Iterator[LineItem]:
-    """As of a cost and usage report. It has no tags, so that nothing is selected where one is asked for."""
+    """Yield the line items, as for a cost and usage report. It lacks tags, so a requested tag selects nothing."""
     columns = BillColumns(
         header,
         where,
@@ -54,7 +54,7 @@ def items(
         row = BillRow(columns, cells, place)
         if not letters(row.text("record")).endswith(_KEPT):
             continue
-        # Taxes and fees of a month say no times of use.
+        # Taxes and fees of a month lack times of use.
         for column in ("start", "end"):
             if not row.text(column) and f"period_{column}" in columns.at:
                 row.cells = [*row.cells]
@@ -71,7 +71,7 @@ def items(
 
 
 def _type_of(product: str, usage_type: str, described: str, cost: Decimal) -> str:
-    """The line item type, which the invoice does not have as a column."""
+    """Return the line item type, which the invoice lacks as a column."""
     words = described.lower()
     if "refund" in words:
         return "Refund"

@@ -1,4 +1,4 @@
-"""What an instance costs over time where its price moves: every second at the price in effect."""
+"""The cost of an instance whose price changes: every second is billed at the price in effect."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Protocol
 
 from mark.domain.service import ResolvedService
 
-_KEPT = 200  # changes of a price; older ones are no longer told apart
+_KEPT = 200  # changes of a price; older ones are merged
 
 
 @dataclass(frozen=True, slots=True)
 class Repriced:
-    """`resolved` with the prices of now, and by offer when that price began, in control seconds."""
+    """The current prices in `resolved`, and by offer the time of its price in control seconds."""
 
     resolved: ResolvedService
     since_s: dict[str, float]
 
 
 class LivePrices(Protocol):
-    """Prices that are asked for again and again, elsewhere: neither call waits."""
+    """Prices that are refreshed elsewhere, so that neither call waits."""
 
     def repriced(self) -> Repriced | None:
-        """What is known last: the same object until there is something new; None before."""
+        """Return the last known prices: the same object until they change; None before the first."""
 
     def trouble(self) -> str:
-        """How old prices are that should be newer, and why; "" while all is well."""
+        """Return the age of outdated prices and the reason; "" if all are current."""
 
 
 class Tariff:
-    """Dollars that one instance costs from second 0 to t; never falls. Prices change forwards only."""
+    """Dollars of one instance from second 0 to t; never falls. Prices change only forwards in time."""
 
     def __init__(self, usd_per_s: float) -> None:
         self._steps = [(0.0, usd_per_s, 0.0)]  # from second, dollars per second, dollars until then
@@ -42,7 +42,7 @@ class Tariff:
         return usd + usd_per_s * (t_s - from_s)
 
     def change(self, usd_per_s: float, from_s: float) -> bool:
-        """The price from then on; not before the last change. Is it another one?"""
+        """Set the price from that time, but not before the last change; return whether it differs."""
         last_s, before, _ = self._steps[-1]
         if usd_per_s == before:
             return False
@@ -55,7 +55,7 @@ class Tariff:
         return True
 
     def state(self, from_s: float = 0.0) -> list[tuple[float, float, float]]:
-        """Plain numbers, for `restore`: enough for dollars from that second on."""
+        """Return plain numbers for `restore`, enough for dollars from that second on."""
         return self._steps[max(0, bisect_right(self._steps, from_s, key=lambda step: step[0]) - 1) :]
 
     def restore(self, state: Sequence[Sequence[float]]) -> None:

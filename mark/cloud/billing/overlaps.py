@@ -1,8 +1,8 @@
-"""Which of several reports counts where more than one says the same: every line item counts once.
+"""Decides which of several overlapping reports counts, so that every line item counts once.
 
-A payer's report has what its members' reports have, an old and a new export run side by side, a month is kept daily
-and hourly. So reports are compared thing by thing and day by day: where they agree one counts, where they differ
-the bill is refused, since the files do not tell which is right.
+A payer's report includes its members' reports, an old and a new export run side by side, a month is kept daily and
+hourly. So reports are compared item by item and day by day. If they agree one of them counts; if they differ the bill
+is refused, because the files do not tell which is right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a report says of one thing on one day (of its start)."""
+    """A report's data on one item on one day (of its start)."""
 
     report: int
     account: str
@@ -33,25 +33,25 @@ class Said:
     usd: Decimal
     amount: Decimal
     rows: int
-    is_long: bool  # has it items of more than a day
+    is_long: bool  # whether it has items of more than a day
     in_period: bool
     begin_s: float  # of the first item
-    end_s: float  # of the last one
+    end_s: float  # of the last item
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     name: str
-    kind: int  # the lower, the more it says
+    kind: int  # the lower, the more detailed
     kind_name: str
 
 
 def left_out(said: Mapping[K, Said], reports: Sequence[Report]) -> tuple[set[K], tuple[str, ...]]:
-    """The keys of what another report says too, and a note for each pair of reports of which that is true.
+    """Return the keys of items that another report has too, and a note for each pair of such reports.
 
-    Raises BadInput where two reports of one thing in the period differ.
+    Raises BadInput if two reports of one item in the period differ.
     """
-    dropped: dict[K, tuple[int, int]] = {}  # and the report that it is left out of, and the one that counts
+    dropped: dict[K, tuple[int, int]] = {}  # with the report that it is left out of, and the one that counts
     for kind in sorted({report.kind for report in reports}):
         own = {key: one for key, one in said.items() if reports[one.report].kind == kind}
         _drop_within(own, reports, dropped)
@@ -68,7 +68,7 @@ def left_out(said: Mapping[K, Said], reports: Sequence[Report]) -> tuple[set[K],
 
 
 def _drop_within(said: Mapping[K, Said], reports: Sequence[Report], dropped: dict[K, tuple[int, int]]) -> None:
-    """Among reports of one kind: by account, line and day; by month where one has items that long."""
+    """Drop repeated items among reports of one kind, by account, line and day; by month if an item is that long."""
     with_accounts = {one.report for one in said.values() if one.account}
     by_account = with_accounts == {one.report for one in said.values()}
     things: dict[tuple[str, InvoiceLine], list[K]] = {}
@@ -92,7 +92,7 @@ def _drop_all_but_one(
     reports: Sequence[Report],
     dropped: dict[K, tuple[int, int]],
 ) -> None:
-    """The one with most items counts: it knows the times best."""
+    """Keep the report with most items, because it has the most precise times."""
     rows = {report: sum(said[key].rows for key in keys) for report, keys in by_report.items()}
     first, *others = sorted(by_report, key=lambda report: (-rows[report], report))
     whole = [said[key] for key in by_report[first]]
@@ -111,7 +111,7 @@ def _drop_all_but_one(
 
 
 def _drop_across(said: Mapping[K, Said], reports: Sequence[Report], dropped: dict[K, tuple[int, int]]) -> None:
-    """Between kinds, which name things differently: by the sum of a month."""
+    """Drop repetitions among kinds, by the sum of a month, because kinds name items differently."""
     months: dict[Hashable, dict[int, list[K]]] = {}
     for key, one in said.items():
         months.setdefault(_month(one.day), {}).setdefault(reports[one.report].kind, []).append(key)
@@ -139,7 +139,7 @@ def _agree(one: Iterable[Said], other: Iterable[Said], *, amounts: bool = True) 
 
 
 def _of_one_time(one: Iterable[Said], other: Iterable[Said]) -> bool:
-    """Is the time of one report within the time of the other? Two halves of a day may cost the same."""
+    """Return whether the time of one report is within the time of the other; two halves of a day may cost the same."""
     (begin, end), (begins, ends) = (
         (min(said.begin_s for said in report), max(said.end_s for said in report))
         for report in (list(one), list(other))

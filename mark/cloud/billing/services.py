@@ -23,8 +23,10 @@ _OF_EC2 = re.compile(r"([A-Z]{2,4}\d?-)*(BoxUsage|SpotUsage|HeavyUsage|DataTrans
 
 
 def product_of(service: str, usage_type: str = "") -> str:
-    """The product code; the name itself where it is none of those that matter here. Without a name the usage type
-    says what it can: only one service has hours of instances."""
+    """Return the product code, or the name if the code does not matter here.
+
+    Without a name the usage type decides: only one service has hours of instances.
+    """
     if not service:
         return "AmazonEC2" if _OF_EC2.fullmatch(usage_type) else ""
     return _PRODUCTS.get(service, service)

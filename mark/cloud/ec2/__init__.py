@@ -1,1 +1,1 @@
-"""How EC2 behaves: capacity, interruptions, boots, CPU credits, states. Pure: times come in with every call."""
+"""EC2's behaviour: capacity, interruptions, boots, CPU credits, states. Pure: every call passes the time."""

@@ -9,13 +9,13 @@ from mark.domain.ec2_limits import LAUNCH_CREDIT_STARTS_PER_DAY
 from mark.domain.offer import Offer
 from mark.domain.time import DAY_S
 
-CREDIT_STEP_S = 5.0  # at most this long a busy instance goes without settling its balance
+CREDIT_STEP_S = 5.0  # longest time that a busy instance goes without settling its balance
 
 
 class CreditAccount:
-    """One instance's balance. In unlimited mode surplus credits are charged, else the speed falls to the baseline.
+    """One instance's balance. In unlimited mode surplus credits are charged, otherwise the speed falls to the baseline.
 
-    `unlimited` None: as the catalogue has it. Raises ValueError for an offer that is not burstable.
+    With `unlimited` None the catalogue decides. Raises ValueError for an offer that is not burstable.
     """
 
     def __init__(self, offer: Offer, *, unlimited: bool | None = None) -> None:
@@ -34,9 +34,9 @@ class CreditAccount:
         return self.launch + self.earned
 
     def settle(self, passed_s: float, busy_s: float) -> float:
-        """Bring the balance up to date: of the time passed all vCPUs were busy for `busy_s`. Returns dollars owed.
+        """Bring the balance up to date, with all vCPUs busy for `busy_s` of the time passed; return dollars owed.
 
-        They are for surplus credits. Dollars below zero take back what was owed and has been earned since.
+        They are for surplus credits. Dollars below zero take back debts that have been earned since.
         """
         credits = self.credits
         used = busy_s * self.speed * self._vcpu / 60.0
@@ -48,15 +48,16 @@ class CreditAccount:
             self.earned = max(0.0, balance)
             self.speed = credits.baseline if self._spare() <= 0.0 else 1.0
             return 0.0
-        # Surplus is paid down by earned credits; what exceeds a day's earnings is charged at once, the rest when the
-        # instance ends. Owed dollars are returned all the time, so that the bill is right at any moment.
+        # Surplus is paid down by earned credits. AWS charges the excess over a day's earnings immediately and the
+        # remainder when the instance ends; owed dollars are returned all the time here, so that the bill is right at
+        # any moment.
         kept = max(balance, -credits.max_credits)
         owed = (kept - balance) + max(0.0, -kept) - max(0.0, -self.earned)
         self.earned = kept
         return owed / 60.0 * (self._surplus_usd_per_vcpu_hour or 0.0)
 
     def steady_s(self) -> float:
-        """For at least so long its speed cannot change, whatever it does: until the spare credits are spent or back."""
+        """Return the least time until its speed can change: until the spare credits are spent or back."""
         if self.unlimited:
             return math.inf
         full, earned = self._vcpu / 60.0, self.credits.credits_per_hour / 3600.0  # credits per second
@@ -65,23 +66,23 @@ class CreditAccount:
         return abs(spare) / pace if pace > 0.0 else math.inf
 
     def stop(self) -> None:
-        """Standard mode (T2) loses its balance at a stop; unlimited mode keeps what it earned (for a week)."""
+        """Stop the instance: standard mode (T2) loses its balance; unlimited mode keeps earned credits (a week)."""
         self.launch, self.speed = 0.0, 1.0
         self.earned = max(0.0, self.earned) if self.unlimited else 0.0
 
     def _spare(self) -> float:
-        # Full speed needs more than one step's worth, so that no step spends what is not there.
+        # Full speed needs more than one step's worth, so that no step overdraws the balance.
         return self.balance - self._vcpu / 60.0 * CREDIT_STEP_S
 
 
 class LaunchCredits:
-    """Grants launch credits, as often as the account may have them in a day."""
+    """Grants launch credits, up to the account's limit per day."""
 
     def __init__(self) -> None:
         self._granted_s: deque[float] = deque()
 
     def grant(self, account: CreditAccount, now_s: float) -> None:
-        """To an instance that starts."""
+        """Grant credits to an instance that starts."""
         amount = account.credits.launch_credits
         while self._granted_s and self._granted_s[0] <= now_s - DAY_S:
             self._granted_s.popleft()

@@ -1,6 +1,6 @@
-"""What chance decides about an instance: how long it boots, when a spot instance is interrupted, when any crashes.
+"""Random draws for an instance: its boot time, its spot interruption, its crash.
 
-Every draw is a function of (seed, instance number, start, purpose), so that none shifts another.
+Every draw is a function of (seed, instance number, start, purpose), so that draws do not shift each other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from mark.domain.offer import Offer
 from mark.domain.time import HOUR_S
 
-_SEEDS_APART = 1_000_003  # so that services of one seed do not draw what those of the next one do
+_SEEDS_APART = 1_000_003  # so that services of one seed do not repeat the draws of the next seed
 
 
 def service_seed(seed: int, nth: int) -> int:
-    """Of what is drawn for the `nth` service of a site, or stage of a pipeline: each has boots of its own."""
+    """Return the seed of the `nth` service of a site, or stage of a pipeline: each has its own boots."""
     return (seed + nth * _SEEDS_APART) % 2**63
 
 
@@ -39,19 +39,19 @@ class Start:
     nth: int
 
     def boot_s(self, offer: Offer) -> float:
-        """From the start to the first request it can take."""
+        """Return the time from the start to the first request that the instance can take."""
         delay = offer.boot if self.nth == 0 else offer.resume or offer.boot
         return delay.at(float(self._generator(_Purpose.BOOT).standard_normal()))
 
     def until_interruption_s(self, offer: Offer) -> float:
-        """From the start to the notice, by the offer's hazard rate; inf where it has none."""
+        """Return the time from the start to the interruption notice, by the offer's hazard rate; inf at rate zero."""
         if offer.interruptions_per_hour <= 0.0:
             return math.inf
         drawn = float(self._generator(_Purpose.INTERRUPTION).standard_exponential())
         return drawn / offer.interruptions_per_hour * HOUR_S
 
     def until_crash_s(self, per_hour: float) -> float:
-        """From when it serves to its crash, at this rate."""
+        """Return the time from ready to crash, at this rate."""
         if per_hour <= 0.0:
             return math.inf
         return float(self._generator(_Purpose.CRASH).standard_exponential()) / per_hour * HOUR_S

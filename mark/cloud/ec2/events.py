@@ -1,4 +1,4 @@
-"""What happens to instances by itself, and in which order."""
+"""Events of instances that no call causes, and their order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class InstanceEvent(IntEnum):
-    """The value is the priority among events of one time: losses come before gains."""
+    """The kind of an event. The value is the priority among events of one time: losses come before gains."""
 
     GONE = 0  # the cloud takes a spot instance back
     RUNNING = 1  # billing begins
@@ -17,5 +17,5 @@ class InstanceEvent(IntEnum):
     NOTICE = 6  # of an interruption
     IDLE = 7  # a draining instance may have finished
     CREDITS = 8  # are settled
-    FORGOTTEN = 9  # it is described no more
-    CRASHED = 10  # it answers no more, though the cloud says that it runs
+    FORGOTTEN = 9  # its description ends
+    CRASHED = 10  # it no longer answers, though the cloud reports it as running

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """As AWS names it. Only `running` is billed."""
+    """A state by AWS's name. Only `running` is billed."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -17,7 +17,7 @@ class State(StrEnum):
 
     @property
     def code(self) -> int:
-        """AWS's number of it."""
+        """AWS's number of the state."""
         return _CODES[self]
 
 
@@ -42,11 +42,11 @@ HOLDS_CAPACITY = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
 class IllegalStateChange(ValueError):
-    """EC2 knows no way from the one state to the other."""
+    """EC2 does not allow this change of state."""
 
 
 def moved(before: State, after: State) -> State:
-    """`after`, where the table allows it. Raises IllegalStateChange."""
+    """Return `after` if the table allows the transition. Raises IllegalStateChange."""
     if after not in TRANSITIONS[before]:
         raise IllegalStateChange(f"no instance goes from {before} to {after}")
     return after

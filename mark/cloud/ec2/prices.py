@@ -1,4 +1,4 @@
-"""What instances cost over time."""
+"""The cost of instances over time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from mark.domain.time import HOUR_S
 def cost(
     offer: Offer, series: SpotSeries | None, on_demand_usd_per_hour: Mapping[str, float]
 ) -> Callable[[float], float]:
-    """Dollars that one instance costs from time 0 to t: at the offer's price, or as the series has it.
+    """Return a function for the dollars of one instance from time 0 to t, by the offer's price or by the series.
 
-    A series is of the on-demand price, which is known by instance type. Raises BadInput where that lacks the offer's.
+    A series is relative to the on-demand price, which is known by instance type. Raises BadInput if it lacks the
+    offer's type.
     """
     if series is None:
         fixed_usd_per_s = offer.usd_per_s

@@ -1,8 +1,8 @@
-"""How much of what EC2 sells a refused launch says something about.
+"""The scope of a refused launch: the offers that EC2 would refuse as well.
 
 A launch is refused for one pool (a type, in a zone, in a market), for a type, for a family's quota of vCPUs, or for a
-whole market: a quota of spot requests, or a policy of the account that forbids spot. What is put off is that much, so
-that the next plan buys something else.
+whole market: by a quota of spot requests, or a policy of the account that forbids spot. All offers in the scope are
+postponed, so that the next plan buys another one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _P5 = re.compile(r"p5[a-z]*\.")
 
 
 def counts_as_p5(instance: str) -> bool:
-    """Does the type count against a quota of its own on spot, beside that of P4, P3 and P2?"""
+    """Return whether the type counts against a separate quota on spot, beside the quota of P4, P3 and P2."""
     return _P5.match(instance) is not None
 
 
 def quota_of(offer: Offer) -> tuple[str, bool]:
-    """The quota of vCPUs that an instance of it counts against: the families' name, and whether it is that of spot."""
+    """Return the quota of vCPUs that an instance counts against: the families' name, and whether it is for spot."""
     found = _FAMILY.match(offer.instance)
     family = found.group() if found is not None else offer.instance
     name = "standard" if family[0] in _STANDARD and family not in ("dl", "inf", "hpc", "mac", "trn") else family
@@ -37,7 +37,7 @@ def quota_of(offer: Offer) -> tuple[str, bool]:
 
 
 def refused_with(offer: Offer, scope: RefusalScope, offers: Iterable[Offer]) -> tuple[str, ...]:
-    """Names of all `offers` that are refused with this one, itself first."""
+    """Return the names of all `offers` that are refused with this one, itself first."""
     spot = offer.market is Market.SPOT
 
     def alike(other: Offer) -> bool:

@@ -22,7 +22,7 @@ _Running = TypeVar("_Running", bound=Running)
 
 
 class SpotZone:
-    """One zone. Of the instances held and asked for there, only the `share` (0 to 1) of the series can be held.
+    """One zone. Of the instances held and requested there, only the `share` (0 to 1) of the series can be held.
 
     Without a series it sells any number.
     """
@@ -30,24 +30,24 @@ class SpotZone:
     def __init__(self, series: SpotSeries | None = None) -> None:
         self.share = 1.0 if series is None else series.share_at(0.0)
         self._changes = iter(()) if series is None else series.changes()
-        self._most_wanted = 0  # held and asked for at a time, since the share was last 1
+        self._most_wanted = 0  # most held and requested at a time, since the share was last 1
         self._look_ahead()
 
     def _look_ahead(self) -> None:
         self.next_change_s, self._next_share = next(self._changes, (math.inf, self.share))
 
     def room(self, count: int, held: int) -> int:
-        """How many of `count` more instances are sold besides those held; not above zero for none."""
+        """Return how many of `count` more instances are sold besides the `held` ones; zero or below: none."""
         if self.share >= 1.0:
             return count
         self._most_wanted = max(self._most_wanted, held + count)
-        # Rounded as a fall is: half an instance is lost. 1e-9: binary rounding must not make it one more.
+        # Rounded as a fall is: half an instance is lost. 1e-9: binary rounding must not add an instance.
         return min(count, math.ceil(self.share * self._most_wanted - 0.5 - 1e-9) - held)
 
     def change(self, held: Iterable[_Running]) -> list[_Running]:
-        """The share changes, as it does at `next_change_s`; returns those of the held that are interrupted.
+        """Apply the change of the share at `next_change_s`; return the held instances that are interrupted.
 
-        They are 1 - after / before of them, the longest running first.
+        They are 1 - after / before of the held ones, the longest running first.
         """
         before, self.share = self.share, self._next_share
         self._look_ahead()

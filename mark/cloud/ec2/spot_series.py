@@ -1,4 +1,4 @@
-"""Spot markets as they were: availability, preemption and price series (docs/semantics.md, 10)."""
+"""Records of spot markets: availability, preemption and price series (docs/semantics.md, 10)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mark.domain.errors import BadInput
 
 Kind = Literal["availability", "price"]
 
-# On-demand prices of types that only old price files know: EC2 price list, Linux, us-east-1, as of 2015.
+# On-demand prices of types that only old price files have: EC2 price list, Linux, us-east-1, as of 2015.
 _OLD_ON_DEMAND_USD = {
     "c3.xlarge": 0.21,
     "d2.8xlarge": 5.52,
@@ -32,9 +32,9 @@ _OLD_ON_DEMAND_USD = {
 class SpotSeries:
     """A step function of time that repeats; time 0 is the start of the evaluated part.
 
-    `shares[i]` holds from `times_s[i]` to the next one: of an availability series the share of the spot capacity that
-    can be held, of a price series the spot price over the on-demand price. `times_s` begins at 0 and neighbours differ
-    in share. After `period_s` it starts again.
+    `shares[i]` holds from `times_s[i]` to the next one. In an availability series it is the share of the spot capacity
+    that can be held, in a price series the spot price over the on-demand price. `times_s` begins at 0 and neighbours
+    differ in share. After `period_s` it starts again.
     """
 
     name: str
@@ -51,17 +51,17 @@ class SpotSeries:
         object.__setattr__(self, "_area", tuple(area))
 
     def share_at(self, t_s: float) -> float:
-        """The share that holds at `t_s` (t_s >= 0)."""
+        """Return the share that holds at `t_s` (t_s >= 0)."""
         return self.shares[bisect_right(self.times_s, t_s % self.period_s) - 1]
 
     def integral(self, t_s: float) -> float:
-        """The share integrated from 0 to `t_s`, in seconds."""
+        """Return the share integrated from 0 to `t_s`, in seconds."""
         rounds, phase_s = divmod(t_s, self.period_s)
         i = bisect_right(self.times_s, phase_s) - 1
         return rounds * self._area[-1] + self._area[i] + self.shares[i] * (phase_s - self.times_s[i])
 
     def changes(self) -> Iterator[tuple[float, float]]:
-        """(time, share from then on) of every change after time 0, without end; empty when nothing ever changes."""
+        """Yield (time, share from then on) of every change after time 0, without end unless the share is constant."""
         if len(set(self.shares)) == 1:
             return
         before, rounds = self.shares[0], 0
@@ -77,9 +77,9 @@ class SpotSeries:
 def steps_by_zone(
     series: Sequence[SpotSeries], zones: Sequence[str], until_s: float
 ) -> dict[Kind, dict[str, list[tuple[float, float]]]]:
-    """What holds in each zone as steps (from second, share) up to `until_s`, by kind; no zone where there is no series.
+    """Return each zone's series as steps (from second, share) up to `until_s`, by kind; without a series no zone.
 
-    Series belong to the zones in their order; where there are fewer, they start again with the first.
+    Series belong to the zones in their order; if there are fewer, they start again with the first.
     """
     found: dict[Kind, dict[str, list[tuple[float, float]]]] = {"availability": {}, "price": {}}
     for kind, by_zone in found.items():
@@ -207,5 +207,5 @@ def _series(name: str, kind: Kind, times: list[float], shares: list[float]) -> S
             kept_s.append(t_s - times[0])
             kept.append(share)
     if len(kept) == 1:
-        period_s = max(period_s, 3600.0)  # never changes; the period is then of no consequence, only not too short
+        period_s = max(period_s, 3600.0)  # it never changes, so the period only must not be too short
     return SpotSeries(name, kind, tuple(kept_s), tuple(kept), period_s)

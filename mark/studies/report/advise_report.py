@@ -1,4 +1,4 @@
-"""`mark advise` as a table and as a page: the own scaler as measured, beside what was simulated on the same days."""
+"""`mark advise` as a table and as a page: the own scaler as measured, beside policies simulated on the same days."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def advise_table(advice: ScalerAdvice) -> RenderableType:
 
 
 def render_advice(advice: ScalerAdvice) -> str:
-    """The page: the measured rows and the advice above the page of `mark compare`."""
+    """Return the page: the measured rows and the advice above the page of `mark compare`."""
     from mark.studies.report.htmlpage import bullets, grid, section
 
     heads = [head.replace("\n", " ") or "promise" for head in _HEADS]
@@ -101,7 +101,7 @@ def _in_time(share: float) -> str:
 
 
 def _notes(advice: ScalerAdvice) -> list[str]:
-    """What the numbers rest on: where each came from, what was interpolated and what was left out."""
+    """Return the basis of the numbers: the source of each, interpolated parts and omitted parts."""
     now, part = advice.now, advice.part
     notes = [
         f"replicas are counted by {advice.history.workload.ready_by}",

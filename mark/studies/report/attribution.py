@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mark.studies.attribution import Attribution
 
 TITLE = "Where the dollars above the bound go"
-# Each part with its name and what it is; docs/attribution.md says the same at more length.
+# Each part's name and meaning; docs/attribution.md has them in more detail.
 MEANINGS = {
     "forecast_error": ("forecast error", "saving of the same policy with perfect forecasts"),
     "boot_delay": ("boot delay", "further saving when every boot takes its mean, and the policy knows"),
@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
-    """Bound, parts and bill, one row each: its name, the dollars of every policy, what it is."""
+    """Return bound, parts and bill, one row each: its name, the dollars of every policy, its meaning."""
     small = min((one.bill_usd for one in found.values()), default=1.0) < 1.0
 
     def amount(dollars: float) -> str:
@@ -52,7 +52,7 @@ def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
 
 
 def attribution_table(found: Mapping[str, Attribution]) -> list[RenderableType]:
-    """Nothing where there is nothing to show; the share of the gap where there is one policy only."""
+    """Return the table, with shares of the gap if there is only one policy; empty without an attribution."""
     if not found:
         return []
     only = next(iter(found.values())) if len(found) == 1 else None

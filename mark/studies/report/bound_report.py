@@ -1,4 +1,4 @@
-"""The clairvoyant lower bound, shown: for no late request, and for as many as the SLO allows."""
+"""The clairvoyant lower bound, shown for no late request and for all late requests that the SLO allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def bound_table(
     at_zero: Bound, within_slo: Bound, requests: int, read: str = "", certificate: str = ""
 ) -> RenderableType:
-    """`certificate`: a sentence about the certificate that was written."""
+    """Return the table. `certificate`: a sentence about the certificate that was written."""
     table = columns(
         "late\nallowed", "at\nleast", "fluid", "whole", "a\nplan", "functions", "$ per\nmillion", "by func-\ntions"
     )
@@ -48,7 +48,7 @@ def bound_table(
 
 
 def _gap_words(bound: Bound) -> list[str]:
-    """How much a better proof by the same rules could add, where a plan is known."""
+    """Return how much a better proof by the same rules could add, if a plan is known."""
     if bound.usd is None or bound.feasible_usd is None or not bound.usd > 0.0:
         return []
     return [
@@ -66,7 +66,7 @@ def bound_json(
     read: str = "",
     certificate: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`certificate`: the file, what it proves and its digest, where one was written."""
+    """Return the JSON. `certificate`: the file, the dollars that it proves and its digest, if one was written."""
     return {
         "schema": 1,
         "service": service,
@@ -81,7 +81,7 @@ def _whole_json(bound: Bound) -> dict[str, Any]:
 
 
 def proven_json(bound: Bound | PipelineBound) -> dict[str, Any]:
-    """A bound as JSON, of a service or of a pipeline without its stages."""
+    """Return a bound as JSON: a service's, or a pipeline's without its stages."""
     return {
         "late_allowed": bound.late_allowed,
         "usd": bound.usd,

@@ -1,4 +1,4 @@
-"""What a file is, and whether it can be used: `mark check`."""
+"""`mark check`: the kind of a file, and whether it can be used."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from mark.studies.report.promise_help_report import tail_words, window
 from mark.studies.report.words import count, duration, number, percent, rate, usd
 from mark.traffic.traces.reader import open_trace
 
-_FLEETS = (1, 2, 4, 8)  # instances of which it is said what they carry
+_FLEETS = (1, 2, 4, 8)  # numbers of instances for which the load that they carry is shown
 _FEW = 100.0  # requests a window: nearly every service has more
 
 
 def check_file(name: str) -> str:
-    """One line on what is in a service, pipeline, catalogue, profile or trace. Raises BadInput, Infeasible.
+    """Return one line that summarises a service, pipeline, catalogue, profile or trace. Raises BadInput, Infeasible.
 
-    Services are told by name or `.toml`, catalogues and profiles by their header; everything else is read as a trace.
+    Services are recognised by name or `.toml`, catalogues and profiles by their header; every other file is read as a
+    trace.
     """
     if name not in SERVICE_NAMES and name.endswith(".toml") and names_pipeline(name):
         return _pipeline(load_pipeline(name))
@@ -68,7 +69,10 @@ def _service(name: str) -> str:
 
 
 def _carried(resolved: ResolvedService) -> list[str]:
-    """What fleets of the cheapest type carry, and what service times alone allow; none where these are certain."""
+    """Return the loads that fleets of the cheapest type carry, and the share in time by service times alone.
+
+    Empty if service times are certain.
+    """
     offers = buyable(resolved)
     shares = lateness_of(resolved, offers).shares
     if shares is None:
@@ -95,7 +99,7 @@ def _carried(resolved: ResolvedService) -> list[str]:
 
 
 def _faults(faults: Faults) -> str:
-    """What instances do now and then, "" where it is nothing."""
+    """Return the faults of instances in a phrase, "" without faults."""
     parts = []
     if faults.slows:
         added = f" and {number(faults.slow_add_s * 1e3, 0)} ms" if faults.slow_add_s else ""
@@ -110,7 +114,7 @@ def _faults(faults: Faults) -> str:
 
 
 def _pipeline(config: PipelineConfig) -> str:
-    """Each stage is looked up by itself, and none may need more than the whole of the promise."""
+    """Return the line of a pipeline. Each stage is looked up separately, and may need at most the whole promise."""
     catalog, profiles = load_catalog(config.fleet.catalog), measured_profiles(config.profile_file, config.source)
     stages, names = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages", ", ".join(config.names)
     if config.selection is not None:
@@ -140,7 +144,7 @@ def _pipeline(config: PipelineConfig) -> str:
 
 
 def _header(name: str) -> frozenset[str]:
-    """The columns that the first line names; none for what is no readable text (its reader will say what is wrong)."""
+    """Return the columns in the first line; none if it is unreadable, because the file's reader reports that."""
     path = Path(name)
     if not is_file(path):
         return frozenset()

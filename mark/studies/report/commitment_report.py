@@ -1,4 +1,4 @@
-"""What a commitment would have saved: `mark plan --advise-commitment`."""
+"""`mark plan --advise-commitment`: the saving that a commitment would have brought."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORT_S = 7 * 86400.0
 def commitment_table(
     result: SimulationResult, advice: Sequence[Advice], committed: Mapping[str, int], source: str
 ) -> RenderableType:
-    """One line an offer and term. `committed`: instances by offer that are committed today and stay in the count."""
+    """Return one line for each offer and term. `committed`: instances committed today, by offer; they count."""
     table = columns(
         "offer", "term", "on demand\n$/h", "committed\n$/h", "pays if\nused", "commit\nto", "saves\na month"
     )

@@ -1,7 +1,7 @@
-"""The report: one HTML file that needs nothing else, no network and no server.
+"""The report: one self-contained HTML file that needs no network and no server.
 
-Every text from outside is escaped (`_html`) or travels packed as JSON; the page's script puts it in place as text, and
-plotly's pseudo-HTML is defused in `_plain_names`.
+Every text from outside is escaped (`_html`) or packed as JSON, which the page's script inserts as text; plotly's
+pseudo-HTML is defused in `_plain_names`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 MOST_DECISIONS = 1000
 MOST_CHOICES = 6  # alternatives shown beside a decision
 
-_MOST_IN_A_ROW = 7  # cards; of more each row has half
+_MOST_IN_A_ROW = 7  # cards; more are split into two rows
 
 
 def render_report(
@@ -61,8 +61,11 @@ def render_report(
     outlook: RunOutlook | None = None,
     next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
 ) -> str:
-    """The whole page. `results` by policy name, one or more; `attribution` of some of them; the promise's `outlook`,
-    and of each policy the next day."""
+    """Return the whole page.
+
+    `results` are by policy name, one or more; `attribution` covers some of them; `outlook` is the promise's, and
+    `next_days` has each policy's next day.
+    """
     first = next(iter(results.values()))
     trace = first.trace
     mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
@@ -134,7 +137,7 @@ def render_report(
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
-    """The questions of a budget: today's bill, tomorrow's, the range, how old the prices are, and what comes next."""
+    """Return the answers for a budget: today's bill, tomorrow's, the range, the prices' age, and the next steps."""
     rows = [*at_a_glance(results), *next_day_row(results, next_days)]
     if not rows:
         return ""
@@ -144,7 +147,7 @@ def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str
 
 
 def _promise(found: RunOutlook | None) -> str:
-    """Whether the promise can be had at its confidence, and if not, the changes that would help."""
+    """Return whether the promise can be kept at its confidence, and otherwise the changes that would help."""
     if found is None:
         return ""
     outlook = found.outlook
@@ -158,7 +161,7 @@ def _promise(found: RunOutlook | None) -> str:
 
 
 def _words(text: str) -> str:
-    """Text with `code` in backquotes, as HTML."""
+    """Return text with `code` in backquotes as HTML."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", _html(text))
 
 
@@ -181,7 +184,7 @@ def _card(name: str, results: Mapping[str, SimulationResult]) -> str:
 
 
 def _outcomes(results: Mapping[str, SimulationResult]) -> str:
-    """The table: columns that would be all zero (a market, rejected, interrupted) are left out."""
+    """Return the table; columns that would be all zero (a market, rejected, interrupted) are left out."""
     against, winner = reference(results), best(results)
     used = [market for market in MARKETS if any(getattr(result.bill, market) for result in results.values())]
     rejected = any(result.requests.rejected for result in results.values())
@@ -222,8 +225,8 @@ def _cold_starts(called: FunctionCalls) -> str:
 
 
 def _policy_part(results: Mapping[str, SimulationResult]) -> str:
-    """The figures of one policy at a time, chosen by buttons; the script fills them in."""
-    # The recommended one first in view; its place is what the script starts with.
+    """Return the figures of one policy at a time, chosen by buttons; the script fills them in."""
+    # The recommended policy is shown first; the script starts with its place.
     start = list(results).index(best(results) or next(iter(results)))
     buttons = "".join(
         f"<button type=button role=tab data-policy={i} aria-selected={'true' if i == start else 'false'}>"
@@ -251,7 +254,7 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
 
 
 def _weighed(weighed: Weighed) -> list[Any]:
-    """What a decision was weighed against, for the page's script: words, saving, and rows of a table."""
+    """Return the alternatives of a decision for the page's script: words, saving, and rows of a table."""
     chosen = weighed.chosen
     rows = [
         [
@@ -320,7 +323,7 @@ def _section(title: str, body: str, lead: str = "") -> str:
 
 
 def _grid(heads: Sequence[str], rows: Sequence[str]) -> str:
-    """`heads` are HTML already."""
+    """Return a table. `heads` are HTML already."""
     head = "".join(f"<th scope=col>{text}</th>" for text in heads)
     return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
 
@@ -343,7 +346,7 @@ def _json(data: Any) -> str:
 
 
 def _plain_names(data: dict[str, Any]) -> dict[str, Any]:
-    """plotly reads <b>, <a href> and the like in a trace's name: look-alike brackets keep a name a name."""
+    """Replace angle brackets in names by look-alikes, because plotly reads <b>, <a href> and the like in them."""
     figures = [*data["shared"].values(), *(policy[k] for policy in data["policies"] for k in ("load", "fleet", "bill"))]
     for figure in figures:
         for line in figure["data"]:

@@ -1,4 +1,4 @@
-"""One decision in dollars: what is believed, what was chosen, and what the alternatives would cost."""
+"""One decision in dollars: the believed load, the chosen fleet, and the cost of the alternatives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _UNKNOWN = PriceList()
 _PRICES = ("usd_per_request", "usd_per_miss", "usd_per_planned_request")
 _ROUNDING = 0.01
-_NO_SHARE = 5e-4  # of requests without room: what would be printed as 0.0 %
+_NO_SHARE = 5e-4  # a smaller share of requests without room would be printed as 0.0 %
 MOST_CHOICES = 10  # shown; the JSON has all
 
 
@@ -41,9 +41,9 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`at_s` counts from the trace's first row; `weighed` is None for a policy without a forecast.
+    """A decision explained. `at_s` counts from the trace's first row. `weighed` may be None, without a forecast.
 
-    `other_slos` are what other RT_max would cost, ascending; empty where that was not asked for.
+    `other_slos` are the costs of other RT_max, ascending; empty unless requested.
     """
 
     plan: Plan
@@ -52,11 +52,11 @@ class Explanation:
     weighed: Weighed | None
     running: dict[str, int]  # offer -> instances that serve or will
     prices: dict[str, float]  # offer -> $/h
-    batches: dict[str, Batches]  # offer -> of what is planned and batches
+    batches: dict[str, Batches]  # offer -> batches, for planned offers that batch
     committed_usd_per_hour: float = 0.0
     price_list: PriceList = _UNKNOWN
     other_slos: Sequence[SloPrice] = ()
-    read: str = ""  # what was read of the trace, in words
+    read: str = ""  # the trace that was read, in words
     promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
     next_day: NextDay | None = None
 
@@ -108,7 +108,7 @@ def explain(
     promise: PromiseOutlook | None = None,
     next_day: NextDay | None = None,
 ) -> Explanation:
-    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, `read` what it is."""
+    """Return the plan with its alternatives and prices, all by the forecast; `at_s` is a time of the trace `read`."""
     resolved = context.resolved
     offers = dict(zip((offer.name for offer in resolved.offers), resolved.candidates, strict=True))
     return Explanation(
@@ -137,7 +137,7 @@ def explain(
 
 
 def plan_table(explained: Explanation) -> RenderableType:
-    """The explanation for the terminal."""
+    """Return the explanation for the terminal."""
     plan, weighed = explained.plan, explained.weighed
     wanted = columns("offer", "want", "have", "$/h", "reason")
     for target in plan.targets:
@@ -174,7 +174,7 @@ def plan_table(explained: Explanation) -> RenderableType:
 
 
 def _plan_notes(explained: Explanation) -> list[str]:
-    """The plan's notes, without the one that the outlook says better, and what solved it."""
+    """Return the plan's notes and its solver, without the note that the outlook states better."""
     plan, promise = explained.plan, explained.promise
     said: tuple[str, ...] = ()
     if promise is not None and plan.confidence is not None:
@@ -184,7 +184,7 @@ def _plan_notes(explained: Explanation) -> list[str]:
 
 
 def believed_words(belief: LoadBelief) -> str:
-    """What was believed, as a sentence."""
+    """Return the believed load as a sentence."""
     low, median, high = (rate(belief.mean_rps[LEVELS.index(level)]) for level in (0.05, 0.5, 0.95))
     peak, high_peak = (rate(belief.peak_rps[LEVELS.index(level)]) for level in (0.5, 0.95))
     lead_s = belief.horizon_s - 60.0
@@ -235,7 +235,7 @@ def _closing(explained: Explanation) -> list[str]:
 
 
 def _prices(explained: Explanation) -> list[RenderableType]:
-    """What one more request, one more miss and one millisecond less cost, as far as it is known."""
+    """Return the cost of one more request, one more miss and one millisecond less, as far as they are known."""
     found, lines = explained.price_list, []
     if found.usd_per_request is not None and found.usd_per_miss:
         share = found.usd_per_request / found.usd_per_miss
@@ -265,7 +265,7 @@ def _other_slo(other: SloPrice, own_usd_per_hour: float) -> str:
 
 
 def _while_held(explained: Explanation) -> list[str]:
-    """Why an hour of what is chosen costs another sum than its prices: it is held for a part of the time only."""
+    """Return why an hour of the chosen fleet differs from its prices: it is held for part of the time only."""
     weighed = explained.weighed
     if weighed is None:
         return []
@@ -292,7 +292,7 @@ def _while_held(explained: Explanation) -> list[str]:
 
 
 def saved_words(weighed: Weighed) -> str:
-    """The expected saving against the best alternative and against leaving the fleet as it is."""
+    """Return the expected saving against the best alternative and against leaving the fleet as it is."""
     saved, kept = weighed.saved_usd_per_hour, weighed.saved_against_kept_usd_per_hour
     if saved is None:
         return "There was no alternative."

@@ -27,7 +27,7 @@ BASELINE = "seasonal-naive"
 
 
 def backtest_json(found: Backtest, dollars: Dollars | None) -> dict[str, Any]:
-    """The stable object, each predictor's dollars beside its scores where the part was simulated."""
+    """Return the stable JSON object, with each predictor's dollars beside its scores if the part was simulated."""
     data = found.as_json()
     if dollars is not None:
         for name, score in data["predictors"].items():
@@ -52,7 +52,7 @@ def backtest_table(found: Backtest, dollars: Dollars | None) -> RenderableType:
 
 
 def render_backtest(found: Backtest, dollars: Dollars | None) -> str:
-    """The whole page; it needs nothing else, no network and no server."""
+    """Return the whole self-contained page."""
     notes = _notes(found, dollars)
     return html_page(
         title=f"mark: forecasts of {found.split.trace}",
@@ -89,7 +89,7 @@ _COVERAGE_LEAD = "Share of the truth inside the 90 % interval (solid) and the 50
 
 
 def fans_figure(found: Backtest) -> Figure:
-    """Rows are predictors, columns origins; in every panel the truth around the origin and the fan behind it."""
+    """Return a figure with predictors as rows and origins as columns; each panel has the truth and a fan behind it."""
     names = list(found.scores)
     origins = [forecast.origin_s for forecast in found.fans[names[0]]]
     figure = new_figure(
@@ -113,12 +113,12 @@ def fans_figure(found: Backtest) -> Figure:
 
 
 def crps_figure(found: Backtest) -> Figure:
-    """One line a predictor over the minutes ahead."""
+    """Return one line for each predictor over the minutes ahead."""
     return _by_horizon(found, [("crps", "solid")], "requests/s")
 
 
 def coverage_figure(found: Backtest) -> Figure:
-    """Two lines a predictor, and where they ought to be."""
+    """Return two lines for each predictor, and their ideal values."""
     figure = _by_horizon(found, [("coverage_90", "solid"), ("coverage_50", "dot")], "share inside")
     for share in (0.5, 0.9):
         figure.add_hline(y=share, line={"color": "#94a3b8", "width": 1, "dash": "dash"})
@@ -137,12 +137,12 @@ def _fan(found: Backtest, forecast: Forecast, colour: str, legend: bool) -> list
 
 
 def fan_lines(forecast: Forecast, x: FloatArray, colour: str, *, legend: bool) -> list[dict[str, Any]]:
-    """The central intervals of 90 and 50 % as bands, and the median, of steps that are drawn at `x`."""
+    """Return the central intervals of 90 and 50 % as bands, and the median, of steps that are drawn at `x`."""
 
     def band(levels: tuple[float, float], name: str, opacity: float) -> dict[str, Any]:
         low, high = (forecast.mean_at(level) for level in levels)
         there, back = np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])
-        # Without a colour of its own an area has half of its line's, which the page changes on a dark ground.
+        # Without its own colour an area has half of its line's, which the page changes on a dark ground.
         area = {"line_color": colour, "line_width": 0, "fill": "toself", "opacity": 2.0 * opacity}
         return _line(there, back, name, legend, hoverinfo="skip", **area)
 
@@ -222,7 +222,7 @@ def _headline(found: Backtest) -> str:
 
 
 def _takeaway(found: Backtest) -> list[str]:
-    """Which predictor is best, and by how much less CRPS than the baseline where that ran too."""
+    """Return the best predictor, and how much less CRPS it has than the baseline, if that ran too."""
     best = _best(found)
     if best is None:
         return []
@@ -235,7 +235,7 @@ def _takeaway(found: Backtest) -> list[str]:
 
 
 def _best(found: Backtest) -> str | None:
-    """The lowest CRPS, the first named where equal; None when nothing was scored."""
+    """Return the predictor with the lowest CRPS, the first of equal ones; None without scores."""
     scored = {name: score.crps for name, score in found.scores.items() if np.isfinite(score.crps)}
     return min(scored, key=scored.__getitem__) if scored else None
 
@@ -255,7 +255,7 @@ def _notes(found: Backtest, dollars: Dollars | None) -> list[str]:
 
 
 def _shown_steps(found: Backtest) -> list[int]:
-    """The first step, one after a quarter of the horizon, and the last."""
+    """Return the first step, one after a quarter of the horizon, and the last."""
     last = found.split.steps - 1
     return sorted({0, (last + 1) // 4 - 1 if last >= 3 else 0, last})
 

@@ -1,4 +1,4 @@
-"""Dollars against the promise, shown: as a table, as JSON, and as a page with two plots."""
+"""Dollars against the promise, shown as a table, as JSON, and as a page with two plots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STEP_HEADS = ("one number stricter", "$ a month per 10 ms", "per nine")
 
 
 def frontier_json(found: Frontier) -> dict[str, Any]:
-    """The stable object that `--json` writes, without anything that depends on the machine."""
+    """Return the stable object that `--json` writes; nothing in it depends on the machine."""
     shared, cheapest = found.any_result, found.cheapest_not_worse()
     return {
         "schema": 1,
@@ -70,7 +70,7 @@ def frontier_table(found: Frontier) -> RenderableType:
 
 
 def render_frontier(found: Frontier) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole self-contained page."""
     rows = [[*cells[:5], f"{cells[5]} {_word(point)}", *cells[6:]] for point, cells in _rows(found)]
     steps = _steps(found)
     return html_page(
@@ -100,14 +100,14 @@ _LEAD = (
 
 
 def rt_max_figure(found: Frontier) -> Figure:
-    """A line for each attainment, and its bound below."""
+    """Return a line for each attainment, and its bound below."""
     figure = _figure(found, lambda slo: (slo.attainment, slo.confidence), lambda slo: slo.rt_max_s * 1e3, _percent)
     figure.update_xaxes(title_text="RT_max, ms", tickvals=sorted({point.slo.rt_max_s * 1e3 for point in found.points}))
     return figure
 
 
 def nines_figure(found: Frontier) -> Figure:
-    """A line for each RT_max, and its bound below."""
+    """Return a line for each RT_max, and its bound below."""
     figure = _figure(
         found, lambda slo: (slo.rt_max_s, slo.confidence), lambda slo: nines(slo.attainment), _milliseconds
     )
@@ -121,8 +121,7 @@ def nines_figure(found: Frontier) -> Figure:
 
 
 def takeaways(found: Frontier) -> list[str]:
-    """What the service's own promise costs, what the next 10 ms and the next nine would, and whether it pays to ask
-    for less or more."""
+    """Return the costs of the service's promise, the next 10 ms and the next nine, and whether another promise pays."""
     own = found.own_point
     lines = [_own(own)]
     if own.kept is not None:
@@ -146,7 +145,7 @@ def _own(own: FrontierPoint) -> str:
 
 
 def _stricter(found: Frontier) -> list[str]:
-    """The next 10 ms and the next nine."""
+    """Return the costs of the next 10 ms and the next nine."""
     own = found.own_point
     return [
         _step_words(own, "The next 10 ms", found.next_10_ms(own), _milliseconds),
@@ -235,7 +234,7 @@ def _figure(
 
 
 def _steps(found: Frontier) -> list[list[str]]:
-    """What each step costs along either number of the service's own promise, the other held; from loose to strict."""
+    """Return the cost of each step along either number of the promise, the other held; from loose to strict."""
     own = found.own
     rows = []
     for point in sorted(found.points, key=lambda point: -point.slo.rt_max_s):
@@ -260,7 +259,7 @@ def _steps(found: Frontier) -> list[list[str]]:
 
 
 def _signed(found: Frontier, amount_usd: float | None) -> str:
-    """Dollars a month, more or less."""
+    """Return dollars a month with their sign."""
     shared = found.any_result
     month = None if shared is None or amount_usd is None else _month(shared, amount_usd)
     if month is None:
@@ -307,7 +306,7 @@ def _notes(found: Frontier) -> list[str]:
     lines += [f"{winner} is stricter and costs less than {listed(promises)}" for winner, promises in beaten.items()]
     lines.append(_CHANCE)
     shared = found.any_result
-    # Of the notes of every run, those that hold for all of them; a run's own stand in its JSON.
+    # Only notes that hold for all runs; notes of single runs stand in their JSON.
     return lines + ([] if shared is None else _common(found, shared))
 
 
@@ -336,7 +335,7 @@ def _promise(slo: Slo) -> str:
 
 
 def _sure(slo: Slo) -> str:
-    """The confidence, where it is not the usual one."""
+    """Return the confidence, unless it is the usual one."""
     return "" if slo.confidence == CONFIDENCE else f", {_share(slo.confidence)} sure"
 
 
@@ -345,7 +344,7 @@ def _percent(slo: Slo) -> str:
 
 
 def _share(share: float) -> str:
-    """With as many digits as it has: 99.8 %, 80 %."""
+    """Return the share with all its digits: 99.8 %, 80 %."""
     return f"{100.0 * share:.10g} %"
 
 
@@ -374,7 +373,7 @@ def _point_json(found: Frontier, point: FrontierPoint) -> dict[str, Any]:
     cheaper = found.beaten_by(point)
     run = None if point.result is None else point.result.as_json()
     if run is not None:
-        del run["speed"]  # all else is the same on every machine
+        del run["speed"]  # the rest is the same on every machine
     return {
         **_slo_json(point.slo),
         "own": point.slo == found.own,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mark.domain.pipeline import Pipeline
 
-# A line's piece by where it goes on: (up, down, left). To the right it always leads to the stage's name.
+# Line pieces by their other ends: (up, down, left). To the right each leads to the stage's name.
 _PIECES = {
     (False, True, False): "╭",
     (False, True, True): "┬",
@@ -18,13 +18,13 @@ _PIECES = {
 
 
 def drawn(pipeline: Pipeline) -> list[str]:
-    """What stands to the left of each stage's name, all of one width: where its answers go, and what it waits for.
+    """Return the drawing to the left of each stage's name, all of one width: its outgoing and incoming answers.
 
-    A line begins at a stage (a corner or tee that goes down) and has an arrow at each one that waits for it; lines that
-    only pass are not joined to what they cross.
+    A line begins at a stage (a corner or tee that goes down) and has an arrow at each stage that waits for it. Lines
+    that only cross are not joined.
     """
     names = pipeline.names
-    ends: list[list[int]] = [[] for _ in names]  # by stage, those that wait for it
+    ends: list[list[int]] = [[] for _ in names]  # by stage, the stages that wait for it
     for target, before in enumerate(pipeline.predecessors):
         for source in before:
             ends[source].append(target)
@@ -34,11 +34,11 @@ def drawn(pipeline: Pipeline) -> list[str]:
 
 
 def _lanes(ends: Sequence[Sequence[int]]) -> dict[int, int]:
-    """By source its line's place from the left; two lines that share a row never share a place."""
+    """Return the place of each source's line from the left; two lines that share a row never share a place."""
     lanes: dict[int, int] = {}
     for source, targets in enumerate(ends):
         if targets:
-            # A line that ends in this very row keeps its place, or the two would look like one.
+            # A line that ends in this row keeps its place, otherwise the two would look like one.
             taken = {lane for other, lane in lanes.items() if max(ends[other]) >= source}
             lanes[source] = next(lane for lane in range(len(ends)) if lane not in taken)
     return lanes

@@ -1,4 +1,4 @@
-"""What a trace shows of a pipeline: the graph, which stages its queries visit, and how often."""
+"""A trace of a pipeline: the graph, the stages that its queries visit, and how often."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def trace_table(config: PipelineConfig, trace: PipelineTrace) -> RenderableType:
-    """The graph, the stages line by line, the visited sets, and what to know."""
+    """Return the graph, the stages line by line, the visited sets, and notes."""
     pipeline, lineage = trace.pipeline, trace.lineage
     total = int(lineage.queries.sum())
     stages = columns("stage", "comes after", "queries", "calls\na query", "fan-out\nmean", "max")
@@ -48,7 +48,7 @@ def trace_table(config: PipelineConfig, trace: PipelineTrace) -> RenderableType:
 
 
 def trace_json(config: PipelineConfig, trace: PipelineTrace) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     lineage = trace.lineage
     total = int(lineage.queries.sum())
     stages = []
@@ -84,7 +84,7 @@ def trace_json(config: PipelineConfig, trace: PipelineTrace) -> dict[str, Any]:
 
 
 def visited_sets(lineage: Lineage) -> list[tuple[tuple[str, ...], int]]:
-    """Which stages are visited together, and by how many queries; the most frequent first."""
+    """Return the sets of stages visited together with their numbers of queries, the most frequent first."""
     found: Counter[tuple[str, ...]] = Counter()
     for queries, calls in zip(lineage.queries.tolist(), lineage.calls.tolist(), strict=True):
         found[tuple(name for name, called in zip(lineage.stages, calls, strict=True) if called)] += queries
@@ -92,7 +92,7 @@ def visited_sets(lineage: Lineage) -> list[tuple[tuple[str, ...], int]]:
 
 
 def trace_notes(trace: PipelineTrace) -> list[str]:
-    """What a reader of the graph must know beside it."""
+    """Return the notes that a reader of the graph needs."""
     notes = [
         f"{stage} is called again for its own answer (line {line}): these calls count as fan-out, and follow each other"
         for stage, line in trace.repeated.items()
@@ -103,7 +103,7 @@ def trace_notes(trace: PipelineTrace) -> list[str]:
 
 
 def _fan_out(lineage: Lineage, stage: int) -> tuple[float | None, int | None]:
-    """Mean and most calls of a query that visits the stage; None where none does."""
+    """Return the mean and largest number of calls of a query that visits the stage; None without such a query."""
     calls = lineage.calls[:, stage]
     visits = lineage.queries[calls > 0].sum()
     if not visits:

@@ -1,4 +1,4 @@
-"""A graph of stages drawn for a page: boxes in layers from left to right, and a line wherever an answer goes."""
+"""A graph of stages drawn for a page: boxes in layers from left to right, and a line for each answer."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ BOX_WIDTH, LINE_HEIGHT, HEAD_HEIGHT, PADDING = 196, 18, 24, 10
 
 @dataclass(frozen=True, slots=True)
 class StageBox:
-    """What stands in the box of a stage; plain text, a line each."""
+    """The content of a stage's box: plain text lines."""
 
     name: str
     lines: tuple[str, ...]
-    marked: str = ""  # a word on its edge, such as "bottleneck", which the whole box is drawn in the colour of
+    marked: str = ""  # a word on its edge, such as "bottleneck", whose colour the whole box gets
 
 
 def graph_svg(pipeline: Pipeline, boxes: Sequence[StageBox]) -> str:
-    """An SVG element as wide as the graph (`mark.planning.graphs.graph_layout`); `boxes` are its stages', in order."""
+    """Return an SVG element of the graph's width (`mark.planning.graphs.graph_layout`); `boxes` are in stage order."""
     height = HEAD_HEIGHT + LINE_HEIGHT * max(len(box.lines) for box in boxes) + PADDING
     layout = graph_layout(pipeline, BOX_WIDTH, height)
     size = f'viewBox="0 0 {layout.width:g} {layout.height:g}" width="{layout.width:g}"'
@@ -47,7 +47,7 @@ def _end(x: float, y: float, word: str) -> str:
 
 
 def _box(x: float, y: float, height: float, box: StageBox) -> str:
-    """The name is cut where it would leave the box; a title has it whole."""
+    """Return the SVG of a box. A long name is cut to fit; a title has all of it."""
     kind = "box marked" if box.marked else "box"
     texts = [f'<text class="name" x="{x + PADDING:g}" y="{y + 18:g}">{html.escape(_cut(box.name, 22))}</text>']
     for n, line in enumerate(box.lines):
@@ -72,5 +72,5 @@ def _cut(text: str, most: int) -> str:
 
 
 def _said(pipeline: Pipeline) -> str:
-    """The graph in words, for readers that do not see it."""
+    """Return the graph in words, for readers that do not see it."""
     return html.escape("; ".join(f"{one.name} after {', '.join(one.after) or 'the query'}" for one in pipeline.stages))

@@ -1,6 +1,6 @@
-"""The few pieces that HTML pages with figures are made of: one file that needs nothing else, no network and no server.
+"""The parts of self-contained HTML pages with figures, which need no network and no server.
 
-Texts are escaped here; what comes back is HTML.
+The functions escape texts and return HTML.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def packed_plotly() -> str:
-    """plotly's JavaScript (4.8 MB) in 1.9 MB; `page_script` unpacks it. packaging/plotly_bundle.py copies it here."""
+    """Return plotly's JavaScript (4.8 MB) in 1.9 MB, copied by packaging/plotly_bundle.py; `page_script` unpacks it."""
     return _packed("plotly", files("mark.studies.report").joinpath("plotly.min.js.gz").read_bytes())
 
 
 def packed(name: str, text: str) -> str:
-    """A script element that holds `text` as gzip in base64, for the page's script to unpack by its name."""
+    """Return a script element that holds `text` as gzip in base64, for the page's script to unpack by its name."""
     return _packed(name, gzip.compress(text.encode(), mtime=0))
 
 
@@ -40,32 +40,33 @@ def asset(name: str) -> str:
 
 
 def page_script(own: str = "") -> str:
-    """The last element of a page with figures: draws them, then runs `own`, the text of a function or nothing."""
+    """Return the last element of a page with figures: it draws them and runs `own`, a function's text or nothing."""
     from mark.studies.report.plots import ON_DARK
 
     return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"
 
 
 def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:
-    """An empty figure, or a grid of them; options are those of plotly's `make_subplots`.
+    """Return an empty figure, or a grid of them; options are the ones of plotly's `make_subplots`.
 
-    The library plotly takes 0.3 s to import and comes with the extra `report`; the pages of `mark compare` do without.
+    The library plotly takes 0.3 s to import and comes with the extra `report`; the pages of `mark compare` do not need
+    it.
     """
     figure: Figure = module_of("plotly.subplots", "a page with figures").make_subplots(rows, columns, **options)
     return figure
 
 
 def read_first(read: str) -> str:
-    """The line of what was read, for the beginning of a page's facts; nothing where the trace was generated."""
+    """Return the line about the trace that was read, for a page's facts; empty if the trace was generated."""
     return f"{html.escape(read)}<br>" if read else ""
 
 
 def html_page(
     *, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str], read: str = ""
 ) -> str:
-    """The whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out.
+    """Return the whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out.
 
-    `read` says what was read of the trace that the page rests on.
+    `read` describes the trace that was read.
     """
     first, *more = sentences
     return "\n".join(
@@ -90,13 +91,13 @@ def html_page(
 
 
 def section(title: str, body: str, lead: str = "") -> str:
-    """`body` is HTML."""
+    """Return a section. `body` is HTML."""
     above = f"<p class=lead>{html.escape(lead)}</p>" if lead else ""
     return f"<section><h2>{html.escape(title)}</h2>{above}{body}</section>"
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first cell of a row is its head."""
+    """Return a table; the first cell of a row is its head."""
     head = "".join(f"<th scope=col>{html.escape(text)}</th>" for text in heads)
     body = "".join(
         f"<tr><th scope=row>{html.escape(first)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
@@ -110,7 +111,7 @@ def bullets(lines: Sequence[str]) -> str:
 
 
 def drawn(figure: Figure) -> str:
-    """A figure for the page's script. Names in it must be escaped already; nothing in it can end its element."""
+    """Return a figure for the page's script. Names in it must be escaped already; nothing in it can end its element."""
     data = (
         str(module_of("plotly.io", "a page with figures").to_json(figure, validate=False))
         .replace("<", "\\u003c")
@@ -121,7 +122,7 @@ def drawn(figure: Figure) -> str:
 
 
 def styled(figure: Figure, height: int) -> Figure:
-    """The figure, `height` pixels high; colours and fonts are the page's."""
+    """Return the figure, `height` pixels high, with the page's colours and fonts."""
     return figure.update_layout(
         template="none",
         height=height,
@@ -131,6 +132,6 @@ def styled(figure: Figure, height: int) -> Figure:
 
 
 def faint(colour: str, opacity: float) -> str:
-    """A colour `#rrggbb` that lets through what lies below it."""
+    """Return a translucent colour for `#rrggbb`."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"

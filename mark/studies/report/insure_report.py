@@ -1,4 +1,4 @@
-"""What protection against slow instances costs, shown: as a table, as JSON, and as a page with a plot."""
+"""The cost of protection against slow instances, shown as a table, as JSON, and as a page with a plot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MEASURE = (
 
 
 def insure_json(found: Insurance) -> dict[str, Any]:
-    """The stable object that `--json` writes."""
+    """Return the stable object that `--json` writes."""
     advised = found.advised
     return {
         "schema": 1,
@@ -77,7 +77,7 @@ def insure_table(found: Insurance) -> RenderableType:
 
 
 def render_insure(found: Insurance) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole self-contained page."""
     return html_page(
         title=f"mark: protection against slow instances, {_headline(found)}",
         kicker="mark · protection against slow instances",
@@ -93,7 +93,7 @@ def render_insure(found: Insurance) -> str:
 
 
 def month_figure(found: Insurance) -> Figure:
-    """A bar for each option: the instances, and on top of them the second fleet with its conductors."""
+    """Return a bar for each option: the instances, and on top of them the second fleet with its conductors."""
     figure = new_figure()
     names = [one.option for one in found.options]
     months = [_month(found, one) or 0.0 for one in found.options]
@@ -110,7 +110,7 @@ def month_figure(found: Insurance) -> Figure:
 
 
 def takeaways(found: Insurance) -> list[str]:
-    """Which option to buy and why the others are passed over; then how far that hangs on the faults."""
+    """Return the option to buy, why the others are worse, and how much the choice depends on the faults."""
     advised, promise = found.advised, _promise(found)
     if advised is None:
         best = max(found.options, key=lambda one: one.attainment)
@@ -134,7 +134,7 @@ def takeaways(found: Insurance) -> list[str]:
 
 
 def faults_words(faults: Faults) -> str:
-    """The faults in a phrase; empty where there are none."""
+    """Return the faults in a phrase, empty without faults."""
     said = []
     if faults.slows:
         longer = [f"x {faults.slow_factor:g}"] if faults.slow_factor > 1.0 else []
@@ -168,7 +168,7 @@ def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
 
 
 def _hangs_on(found: Insurance) -> str:
-    """Whether other shares of slow time change the advice."""
+    """Return whether other shares of slow time change the advice."""
     said = [_other_words(found, other) for other in found.others]
     return _sentence("; ".join(said))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def insured_plan_json(found: InsuredPlan) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     return {
         "schema": 1,
         "service": found.config.name,
@@ -27,7 +27,7 @@ def insured_plan_json(found: InsuredPlan) -> dict[str, Any]:
 
 
 def insured_plan_table(found: InsuredPlan) -> RenderableType:
-    """Stage by stage."""
+    """Return the plans stage by stage."""
     return page(
         text(f"{found.config.name}: {usd(found.usd_per_hour)} an hour for all stages", "bold"),
         *(plan_table(one) for one in _explained(found).values()),

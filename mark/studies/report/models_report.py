@@ -1,4 +1,4 @@
-"""What a registry of models holds: as tables and as JSON."""
+"""The content of a registry of models, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Profiles = Mapping[str, Profile]  # by instance
 
 @dataclass(frozen=True, slots=True)
 class VersionDiff:
-    """Two versions of a model side by side; `usd_per_million` has each type that both have a profile on."""
+    """Two versions of a model side by side; `usd_per_million` has each type for which both have a profile."""
 
     before: ModelVersion
     after: ModelVersion
@@ -34,7 +34,7 @@ class VersionDiff:
 
     @property
     def files(self) -> dict[str, str]:
-        """What became of each file that is not the same: added, removed or changed."""
+        """The change of each file that differs: added, removed or changed."""
         old, new = self.before.content.files, self.after.content.files
         return {
             path: "added" if path not in old else "removed" if path not in new else "changed"
@@ -44,7 +44,7 @@ class VersionDiff:
 
     @property
     def latency_ms(self) -> dict[str, dict[int, tuple[float | None, float | None]]]:
-        """By type and batch size, where one of them has a row."""
+        """Latencies by type and batch size, if one of the versions has a row."""
         old, new = ({name: _rows(one) for name, one in each.items()} for each in self.profiles)
         return {
             name: {
@@ -58,7 +58,10 @@ class VersionDiff:
 def version_diff(
     before: ModelVersion, after: ModelVersion, profiles: tuple[Profiles, Profiles], catalog: Catalog
 ) -> VersionDiff:
-    """`profiles` are theirs. Dollars are those of a full instance on demand, at the batch size that serves most."""
+    """Compare two versions with their `profiles`.
+
+    Dollars are for a full instance on demand, at the batch size with the highest throughput.
+    """
     prices = {o.instance: o.usd_per_hour for o in catalog.offers if o.market is Market.ON_DEMAND and not o.retired}
     both = sorted(profiles[0].keys() & profiles[1].keys() & prices.keys())
     usd = {name: tuple(_usd_per_million(each[name], prices[name]) for each in profiles) for name in both}

@@ -1,6 +1,6 @@
-"""What a deployed site costs a month: also what stands there without a request, and what is easily forgotten.
+"""The monthly cost of a deployed site, including resources that cost without requests and those easily forgotten.
 
-Prices are those of `mark.cloud.billing.extras`; other regions are up to a third dearer.
+Prices are from `mark.cloud.billing.extras`; other regions are up to a third dearer.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from mark.studies.report.words import HOURS_PER_MONTH, dollars, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Of terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its
-# function, and one of what that may cost.
+# In terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its function,
+# and one of the limit on that function's cost.
 ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION, ALARMS_OF_LIMITED_FUNCTION = 2, 2, 5, 1, 1
 ALARMS_OF_PIPELINE = 4  # three of its conductors, one of its promise
 ALARMS_OF_LEARNER = 1
-# Of mark_infra.aws.cloudwatch: one of the site, eight of each service, one of each offer that it bought, one of each
+# In mark_infra.aws.cloudwatch: one of the site, eight of each service, one of each offer that it bought, one of each
 # pipeline, and one of each service or pipeline whose servers learn.
 METRICS, METRICS_OF_SERVICE, METRICS_OF_PIPELINE, METRICS_OF_LEARNER = 1, 8, 1, 1
-# Terraform's types that cost nothing themselves, as a site has them.
+# Terraform's types that a site has and that cost nothing themselves.
 FREE = frozenset((
-    *("aws_autoscaling_group", "aws_launch_template"),  # what they launch has lines of its own
+    *("aws_autoscaling_group", "aws_launch_template"),  # their instances have separate lines
     *("aws_budgets_budget", "aws_sns_topic", "aws_sns_topic_subscription"),  # two budgets, 1,000 mails a month
     *("aws_cloudwatch_event_rule", "aws_cloudwatch_event_target"),  # events of AWS's own services
     *("aws_default_security_group", "aws_security_group"),
     *("aws_vpc_security_group_egress_rule", "aws_vpc_security_group_ingress_rule"),
     *("aws_iam_instance_profile", "aws_iam_role", "aws_iam_role_policy"),
     "terraform_data",  # of Terraform alone
-    "aws_route53_record",  # an alias: its queries are free, and its zone is there already
+    "aws_route53_record",  # an alias: its queries are free, and its zone exists already
     *("aws_internet_gateway", "aws_route", "aws_route_table", "aws_route_table_association"),
     *("aws_subnet", "aws_vpc", "aws_vpc_endpoint"),  # gateway endpoints, for S3 and DynamoDB
     *("aws_lambda_alias", "aws_lambda_permission"),
@@ -67,7 +67,7 @@ FREE = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class ServiceCost:
-    """What one service may come to."""
+    """The prices and limits of one service."""
 
     name: str
     cheapest: str  # offer
@@ -77,14 +77,14 @@ class ServiceCost:
     function: str | None
     function_usd_per_million: float
     max_function_usd_per_hour: float | None = None
-    image: bool = False  # instances boot from an image of its own
-    image_gb: float = 0.0  # of the function, unpacked; 0: it is a zip, or there is none
+    image: bool = False  # instances boot from their own image
+    image_gb: float = 0.0  # of the function, unpacked; 0: it is a zip, or the service lacks a function
     other_disks_gib: Mapping[str, float] = field(default_factory=dict)  # of other types, by their platform
 
 
 @dataclass(frozen=True, slots=True)
 class ConductorsCost:
-    """What the conductors of one pipeline come to."""
+    """The conductors of one pipeline."""
 
     pipeline: str
     count: int
@@ -93,9 +93,9 @@ class ConductorsCost:
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """A line of the bill. `usd_per_month` is None where it depends on traffic; `basis` says on what.
+    """A line of the bill. If it depends on traffic, `usd_per_month` stays None and `basis` says how.
 
-    `resources` are Terraform's types whose price it is.
+    `resources` are Terraform's types that the line pays for.
     """
 
     part: str  # fleet, functions or other
@@ -106,7 +106,7 @@ class CostLine:
 
 
 def alarms(services: Sequence[ServiceCost], balancers: int, pipelines: int = 0, learners: int = 0) -> int:
-    """How many alarms a site has; `services` are stages, too, and `balancers` those before stages.
+    """Return the number of alarms of a site; `services` include stages, and `balancers` the ones before stages.
 
     `learners` of its services and pipelines learn from feedback.
     """
@@ -128,10 +128,10 @@ def monthly(
     conductors: Sequence[ConductorsCost] = (),
     learners: int = 0,
 ) -> list[CostLine]:
-    """Every line of the bill, in dollars for a month of 730 hours.
+    """Return every line of the bill, in dollars for a month of 730 hours.
 
-    `services` are stages of pipelines, too. These are behind `stage_balancers`, which have no public address.
-    `learners` of the services and pipelines learn from feedback.
+    `services` include stages of pipelines. These are behind `stage_balancers`, without public addresses. `learners` of
+    the services and pipelines learn from feedback.
     """
     charges = []
     for one in services:
@@ -191,7 +191,7 @@ def monthly(
 def _of_site(
     zones: int, balancers: int, controller_disk_gib: float, watched: int, sent: int, read: int
 ) -> list[tuple[str, float | None, str, tuple[str, ...]]]:
-    """`watched` by as many alarms; metrics `sent`, and those `read` of balancers, each once a minute."""
+    """Return the site's lines: `watched` alarms, metrics `sent`, and balancers' metrics `read`, each once a minute."""
     hours, seconds = HOURS_PER_MONTH, HOURS_PER_MONTH * 3600.0
     return [
         (
@@ -244,7 +244,7 @@ def _of_site(
 
 
 def least_usd_per_month(charges: Sequence[CostLine]) -> float:
-    """What the lines that do not depend on traffic add up to."""
+    """Return the sum of the lines that do not depend on traffic."""
     return sum(charge.usd_per_month or 0.0 for charge in charges)
 
 

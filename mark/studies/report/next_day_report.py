@@ -16,12 +16,12 @@ _DIFFERS = "The range of the saving draws the known hours and days anew; the int
 
 
 def with_next_day(shown: dict[str, Any], found: NextDay | None) -> dict[str, Any]:
-    """The JSON of a run or of a plan with that of the next day; null where less than a day of traffic is known."""
+    """Return the JSON of a run or plan with its next day; null if less than a day of traffic is known."""
     return {**shown, "next_day": None if found is None else found.as_json()}
 
 
 def next_day_sentences(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> list[str]:
-    """Of the policy that is advised, else of the first one; and how its interval differs from a saving's range."""
+    """Return a sentence on the advised policy, otherwise the first, which tells its interval from a saving's range."""
     name = best(results) or next(iter(results))
     found = next_days.get(name)
     if found is None:
@@ -35,13 +35,13 @@ def next_day_sentences(results: Mapping[str, SimulationResult], next_days: Mappi
 def next_day_row(
     results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]
 ) -> list[tuple[str, str]]:
-    """A row of a page's overview, of the policy that is advised."""
+    """Return a row on the advised policy for a page's overview."""
     found = next_days.get(best(results) or "")
     return [] if found is None else [("Next day", interval_words(found.usd))]
 
 
 def next_day_words(found: NextDay, how: str = "") -> str:
-    """Dollars and probability; the first words say what they hold for."""
+    """Return dollars and probability; `how` names the policy or plan that they hold for."""
     promise = ""
     if found.promise is not None:
         chance = _chance(found.promise.probability)
@@ -51,7 +51,7 @@ def next_day_words(found: NextDay, how: str = "") -> str:
 
 
 def interval_words(found: BillInterval) -> str:
-    """The bill, its interval, and what the interval is calibrated on."""
+    """Return the bill, its interval, and the calibration of the interval."""
     known = f"calibrated on {found.past_windows} past windows of 24 h" if found.calibrated else _UNKNOWN
     return f"{usd(found.expected)}, nine times out of ten between {usd(found.low)} and {usd(found.high)} ({known})"
 

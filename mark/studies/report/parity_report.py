@@ -1,4 +1,4 @@
-"""Trained parity models, shown: as a table and as JSON."""
+"""Trained parity models, shown as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def training_json(found: ParityTraining, written: Mapping[str, Any]) -> dict[str, Any]:
-    """The stable object that `--json` writes; `written` is the content of parity.json."""
+    """Return the stable object that `--json` writes; `written` is the content of parity.json."""
     return {
         "schema": 1,
         "available_accuracy": found.available_accuracy,

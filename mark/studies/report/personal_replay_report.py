@@ -22,7 +22,7 @@ _NOTES = (
 
 
 def learning_table(ratings: str, found: PersonalReplay) -> RenderableType:
-    """The terminal's page."""
+    """Return the terminal's page."""
     errors = columns("heads", "error")
     errors.add_row("static: no learning after the first part", number(found.static_rmse, 4))
     errors.add_row("online: learned each reward of the second part", number(found.online_rmse, 4))
@@ -58,7 +58,7 @@ def _rmse(tally: ErrorTally) -> float | None:
 
 
 def learning_json(found: PersonalReplay) -> dict[str, Any]:
-    """The result of `mark personal replay --json`."""
+    """Return the result of `mark personal replay --json`."""
     return {
         "schema": 1,
         "observations": found.observations,

@@ -1,4 +1,4 @@
-"""`mark personal retrain`: the errors with both tables on newer rewards and the decision, as a table and as JSON."""
+"""`mark personal retrain`: the errors of both tables on newer rewards and the decision, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERRORS = {"rmse": "squared error", "mae": "absolute error", "log_loss": "log lo
 
 
 def retrain_table(service: str, found: Retrained) -> RenderableType:
-    """The terminal's page."""
+    """Return the terminal's page."""
     trial = found.trial
     errors = columns("table", trial.metric)
     errors.add_row(f"present: {found.present}", number(trial.error(trial.present), 4))
@@ -51,7 +51,7 @@ def _verdict(found: Retrained) -> str:
 
 
 def retrain_json(found: Retrained) -> dict[str, Any]:
-    """The result of `mark personal retrain --json`."""
+    """Return the result of `mark personal retrain --json`."""
     trial = found.trial
     return {
         "schema": 1,

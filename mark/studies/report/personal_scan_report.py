@@ -1,4 +1,4 @@
-"""`mark personal scan`: the places that have something of a key, as a table and as JSON."""
+"""`mark personal scan`: the places that hold data of a key, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FoundPlace(Protocol):
-    """A place that has something of a key (`mark.launch.personal_scan`)."""
+    """A place that holds data of a key (`mark.launch.personal_scan`)."""
 
     @property
     def where(self) -> str: ...
@@ -24,7 +24,7 @@ class FoundPlace(Protocol):
 
 
 class FinishedScan(Protocol):
-    """What was looked at, and what was found."""
+    """The places searched, and the ones found."""
 
     @property
     def key(self) -> str: ...
@@ -39,7 +39,7 @@ class FinishedScan(Protocol):
 
 
 def scan_json(scan: FinishedScan) -> dict[str, Any]:
-    """The scan for programs."""
+    """Return the scan for programs."""
     return {
         "schema": 1,
         "key": scan.key,
@@ -49,7 +49,7 @@ def scan_json(scan: FinishedScan) -> dict[str, Any]:
 
 
 def scan_table(scan: FinishedScan) -> RenderableType:
-    """The scan for people."""
+    """Return the scan for people."""
     looked = f"{count(scan.files)} files, {count(scan.objects)} objects and {count(scan.servers)} servers"
     if not scan.found:
         return page(text(f"{scan.key}: nothing in {looked}", "bold"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def heads_table(said: Mapping[str, Any]) -> RenderableType:
-    """Errors of predictions before their reward was known, by version and by what keys had before."""
+    """Return errors of predictions before their reward was known, by version and by the keys' number of rewards."""
     table = columns("vectors", "keys with", "observations", "mean error", "interval")
     for one in said["errors"]:
         low, high = one["interval"]
@@ -28,7 +28,7 @@ def heads_table(said: Mapping[str, Any]) -> RenderableType:
 
 
 def key_table(said: Mapping[str, Any]) -> RenderableType:
-    """What is known of one key."""
+    """Return the state of one key."""
     error = said.get("error")
     words = "" if error is None else f", root mean squared error {error:.4g}"
     table = columns("weight", "")

@@ -1,4 +1,4 @@
-"""The clairvoyant bound of a pipeline, shown: as of a service, and by stage."""
+"""The clairvoyant bound of a pipeline, shown in total and by stage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pipeline_bound_table(bounded: BoundedPipeline) -> RenderableType:
 
 
 def pipeline_bound_json(service: str, bounded: BoundedPipeline) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     return {
         "schema": 1,
         "service": service,

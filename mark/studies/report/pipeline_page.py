@@ -1,4 +1,4 @@
-"""A planned pipeline as a page: its graph, and where the milliseconds and the dollars go."""
+"""A planned pipeline as a page: its graph, and each stage's share of milliseconds and dollars."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def pipeline_plan_page(planned: PlannedPipeline) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole self-contained page."""
     plan = planned.plan
     first, *more = headline(planned)
     _, *kept = promise(planned)
@@ -85,7 +85,7 @@ def _boxes(plan: PipelinePlan) -> list[StageBox]:
 
 
 def _spent_figure(plan: PipelinePlan) -> Figure:
-    """A bar each for the mean query, the slowest 1 % and the bill, in the colours of the stages."""
+    """Return a bar each for the mean query, the slowest 1 % and the bill, in the colours of the stages."""
     figure = new_figure(2, 1, row_heights=[0.66, 0.34], vertical_spacing=0.3)
     for s, name in enumerate(plan.pipeline.names):
         colour = {"color": COLOURS[s % len(COLOURS)]}

@@ -1,4 +1,4 @@
-"""A planned pipeline for the terminal and as JSON: the promise, the bill, and which stage spends which."""
+"""A planned pipeline for the terminal and as JSON: the promise, the bill, and each stage's share of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Rows = list[list[str]]  # the heads of a table, and its rows
 
 
 def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
-    """What to buy, where the dollars and the milliseconds go, and what else would cost what."""
+    """Return the instances to buy, the shares of dollars and milliseconds, and the costs of alternatives."""
     plan = planned.plan
     graph = zip(drawn(plan.pipeline), plan.pipeline.names, strict=True)
     return page(
@@ -65,7 +65,7 @@ def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
 
 
 def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     plan, window = planned.plan, planned.window
     found, latency_s = plan.found, plan.seen.latency_s
     return {
@@ -143,13 +143,13 @@ def _selection_json(planned: PlannedPipeline) -> dict[str, Any]:
 
 
 def selection_words(planned: PlannedPipeline) -> list[str]:
-    """What the selection does in the window; empty without one."""
+    """Return sentences on the selection in the window; empty without one."""
     run = planned.selection
     return [] if run is None else selection_sentences(run, _window_usd(planned, run))
 
 
 def _window_usd(planned: PlannedPipeline, run: SelectionRun) -> float:
-    """The fleet while the window lasts, and calls that are paid by the call."""
+    """Return the cost of the fleet during the window, and of calls that are paid by the call."""
     return planned.plan.found.usd_per_hour * planned.window.duration_s / 3600.0 + run.call_usd
 
 
@@ -213,7 +213,7 @@ def headline(planned: PlannedPipeline) -> list[str]:
 
 
 def stage_rows(plan: PipelinePlan) -> Rows:
-    """With instances that stages share, by the worker; a stage's dollars are its part of theirs."""
+    """Return rows of stages. If they share instances, counts are workers, and each stage has its part of dollars."""
     shared = shares_instances(plan)
     rows = [["stage", "on", "workers" if shared else "count", "batch\nup to", "mean", "busy", "$/h", "of the\ndollars"]]
     names, usd_per_hour = plan.pipeline.names, plan.stage_usd_per_hour
@@ -234,12 +234,12 @@ def stage_rows(plan: PipelinePlan) -> Rows:
 
 
 def shares_instances(plan: PipelinePlan) -> bool:
-    """Is what is bought shared by several stages, or may it be?"""
+    """Return whether several stages share instances, or may share them."""
     return any(choice.option.placement is not None for choice in plan.found.choices)
 
 
 def pack_rows(plan: PipelinePlan) -> Rows:
-    """What to buy, by what is on it."""
+    """Return rows of instances to buy, by the workers on them."""
     rows = [["buy", "instances", "$/h", ""]]
     for pack in plan.packs:
         on_it = [f"{name} {n:,}" for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n]
@@ -265,7 +265,7 @@ def promise(planned: PlannedPipeline) -> list[str]:
 
 
 def milliseconds_rows(plan: PipelinePlan) -> Rows:
-    """By stage: of a call, then of a query along its critical path, in the mean and of the slowest."""
+    """Return rows of stages: times of a call, then of a query along its critical path, mean and slowest."""
     less_head = f"one {'worker' if shares_instances(plan) else 'replica'} less:\nlate, at most"
     rows = [
         ["stage", "calls\na query", "wait\nms", "batch\nms", "of the\nmean query", "of the\nslowest 1 %", less_head]
@@ -286,7 +286,7 @@ def milliseconds_rows(plan: PipelinePlan) -> Rows:
 
 
 def alternative_rows(plan: PipelinePlan) -> Rows:
-    """The plan, and what stricter and looser promises, separate instances and InferLine's planner come to."""
+    """Return the plan, and the costs of stricter and looser promises, separate instances and InferLine's planner."""
     rows = [["", "$/h", "against\nplan", "late,\nat most"]]
     rows.append(["this plan", usd(plan.found.usd_per_hour), "", percent(plan.found.miss_limit, 2)])
     rows += [[_within(plan, other), *_costs(plan, other.usd_per_hour), ""] for other in plan.other_slos]
@@ -302,7 +302,7 @@ def alternative_rows(plan: PipelinePlan) -> Rows:
 
 
 def _table(rows: Rows) -> Table:
-    """The first row has the heads."""
+    """Return the table of the rows, the first of which has the heads."""
     heads, *others = rows
     table = columns(*heads)
     for row in others:
@@ -362,7 +362,7 @@ def closing(planned: PlannedPipeline) -> list[str]:
 
 
 def _fixed_fleet_regret(planned: PlannedPipeline) -> float | None:
-    """Dollars over the least of a fixed fleet; a run's regret is over a bound whose fleets change."""
+    """Return dollars over the least of a fixed fleet; a run's regret is over a bound whose fleets change."""
     bound = planned.bound
     return planned.plan.found.usd_per_hour / bound.usd_per_hour if bound is not None and bound.usd_per_hour else None
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from mark.studies.pipeline_result import ParityRun, PipelineRun, StageRun
 
-# What never changes and knows the load beforehand: savings count against it.
+# A fleet that never changes and knows the load beforehand; savings are measured against it.
 REFERENCE = "fixed"
 
 
 def pipeline_run_table(run: PipelineRun) -> RenderableType:
-    """One policy, line by line, and its stages."""
+    """Return one policy, line by line, and its stages."""
     times = run.latency_ms
     table = columns("", "", "")
     table.add_row(
@@ -83,7 +83,7 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
 
 
 def pipeline_compare_table(runs: Mapping[str, PipelineRun]) -> RenderableType:
-    """Policies side by side, then the words."""
+    """Return policies side by side, then the words."""
     first = next(iter(runs.values()))
     return page(
         *what_was_read(first.read),
@@ -97,7 +97,7 @@ def pipeline_compare_table(runs: Mapping[str, PipelineRun]) -> RenderableType:
 
 
 def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     return {
         "schema": 1,
         "service": run.service,
@@ -146,7 +146,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
 
 
 def _functions_json(run: PipelineRun, of: PipelineRun | StageRun) -> dict[str, Any]:
-    """Of a run or a stage; nothing where the file names no function."""
+    """Return the functions of a run or a stage; empty if the file names no function."""
     if not run.names_functions:
         return {}
     return {
@@ -158,7 +158,7 @@ def _functions_json(run: PipelineRun, of: PipelineRun | StageRun) -> dict[str, A
 
 
 def pipeline_compare_json(runs: Mapping[str, PipelineRun]) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     return {
         "schema": 1,
         "policies": {name: pipeline_run_json(run) for name, run in runs.items()},
@@ -167,7 +167,7 @@ def pipeline_compare_json(runs: Mapping[str, PipelineRun]) -> dict[str, Any]:
 
 
 def cheapest_kept(runs: Mapping[str, PipelineRun]) -> str | None:
-    """The cheapest policy that kept the promise; of equals the first."""
+    """Return the cheapest policy that kept the promise, the first of equal ones."""
     return min((name for name, run in runs.items() if run.kept), key=lambda name: runs[name].usd, default=None)
 
 
@@ -209,7 +209,7 @@ def _stages(run: PipelineRun) -> Table:
 
 
 def _functions(run: PipelineRun) -> Table:
-    """Of the stages that asked theirs."""
+    """Return a table of the stages whose functions were called."""
     table = columns("stage", "function", "calls", "of its\ncalls", "cold", "throttled", "$")
     for stage in run.stages:
         if stage.function is not None and stage.by_function.calls:
@@ -228,7 +228,7 @@ def _functions(run: PipelineRun) -> Table:
 def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
     against, winner = _reference(runs), cheapest_kept(runs)
     named = any(run.names_functions for run in runs.values())
-    # What functions cost takes the place of the most instances at a time: there are 80 columns.
+    # Function dollars replace the largest number of instances, to fit 80 columns.
     bill, instances = (["bill", "of it\nfunct."], ["inst.\nmean"]) if named else (["bill"], ["instances\nmean", "max"])
     table = columns("policy", *bill, "saves", "SLO %", "p50", "p95", "p99 ms", *instances, "regret")
     for name, run in runs.items():
@@ -268,8 +268,10 @@ def _parities(runs: Mapping[str, PipelineRun]) -> Table:
 
 
 def _reference(runs: Mapping[str, PipelineRun]) -> str | None:
-    """What savings are counted against: a fleet that never changes, else the dearest policy; one that keeps the
-    promise."""
+    """Return the policy that savings are measured against; it keeps the promise.
+
+    It is the fleet that never changes, otherwise the dearest policy.
+    """
     able = [name for name, run in runs.items() if run.kept]
     if REFERENCE in able and len(runs) > 1:
         return REFERENCE
@@ -277,7 +279,7 @@ def _reference(runs: Mapping[str, PipelineRun]) -> str | None:
 
 
 def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:
-    """In dollars, the most important first."""
+    """Return sentences in dollars, the most important first."""
     first, winner = next(iter(runs.values())), cheapest_kept(runs)
     within = f"within {number(first.slo.rt_max_s * 1e3, 0)} ms"
     if winner is None:
@@ -308,7 +310,7 @@ def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:
 
 
 def _notes(runs: Mapping[str, PipelineRun]) -> Sequence[str]:
-    """Every note once: shared ones plainly, the others with the policies that they concern."""
+    """Return every note once: shared ones plainly, the others with their policies."""
     owners: dict[str, list[str]] = {}
     for name, run in runs.items():
         for note in dict.fromkeys([*run.notes, f"planned on {_planned_on(run)}"]):

@@ -1,7 +1,7 @@
-"""What the report draws, as plain data in plotly's words (traces and layout), ready for JSON.
+"""The report's figures as plain data in plotly's words (traces and layout), ready for JSON.
 
 A figure is {"x": shared x values or None, "data": [...], "layout": {...}}: the x values of a timeline are written once,
-the page's script hands them to every trace. Colours and fonts are the page's business.
+and the page's script hands them to every trace. Colours and fonts belong to the page.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from mark.studies.report.takeaway import MARKETS, market_name
 
 MOST_POINTS = 5000
 
-# Fixed places, so that a policy or market has one colour in every figure of a page.
-# Told apart with any kind of colour blindness, on white paper as on a dark ground (tested), and by their dashes where
-# they are printed in grey.
+# Fixed places, so that a policy or market has one colour in every figure of a page. Distinguishable with any kind of
+# colour blindness, on white paper and on a dark ground (tested), and by their dashes in a grey print.
 COLOURS = ("#0061a8", "#d55e00", "#099268", "#7048e8", "#111827", "#cc79a7", "#7a2e00", "#00239d", "#6f4070", "#f00b4d")
 ON_DARK = dict(
     zip(
@@ -38,7 +37,7 @@ Figure = dict[str, Any]
 
 
 def load_figure(result: SimulationResult) -> Figure:
-    """Arrivals and overflow (the highest minute of each point) against the capacity of ready instances (mean)."""
+    """Return arrivals and overflow (each point's highest minute) against the capacity of ready instances (mean)."""
     line = result.timeline
     x, axis, per_point = _time_axis(line)
     data = [
@@ -62,7 +61,7 @@ def load_figure(result: SimulationResult) -> Figure:
 
 
 def fleet_figure(result: SimulationResult) -> Figure:
-    """Ready instances by offer, stacked; offers that never ran are left out."""
+    """Return ready instances by offer, stacked; offers that never ran are left out."""
     line = result.timeline
     x, axis, per_point = _time_axis(line)
     used = [name for name, ready in line.instances.items() if np.any(np.nan_to_num(ready) > 0.0)]
@@ -80,7 +79,7 @@ def fleet_figure(result: SimulationResult) -> Figure:
 
 
 def bill_figure(result: SimulationResult) -> Figure:
-    """Dollars spent so far by market, stacked; markets without spending are left out."""
+    """Return dollars spent so far by market, stacked; markets without spending are left out."""
     line = result.timeline
     x, axis, per_point = _time_axis(line)
     data = [
@@ -97,7 +96,7 @@ def bill_figure(result: SimulationResult) -> Figure:
 
 
 def bills_figure(results: Mapping[str, SimulationResult]) -> Figure:
-    """Dollars spent so far, one line a policy, with its name at its end."""
+    """Return dollars spent so far, one line a policy, with its name at its end."""
     data, axis = [], "hours"
     for i, (name, result) in enumerate(results.items()):
         x, axis, per_point = _time_axis(result.timeline)
@@ -117,7 +116,7 @@ def bills_figure(results: Mapping[str, SimulationResult]) -> Figure:
 
 
 def spread(ends: Sequence[float], apart: float, top: float) -> list[float]:
-    """Places for labels as near to `ends` as they can be `apart`, in their order, between 0 and `top`."""
+    """Return places for labels, close to `ends` but `apart` from each other, in order, between 0 and `top`."""
     order = sorted(range(len(ends)), key=lambda i: (ends[i], -i))
     places = [0.0] * len(ends)
     lowest = 0.0
@@ -132,10 +131,10 @@ def spread(ends: Sequence[float], apart: float, top: float) -> list[float]:
 
 
 def latency_figure(results: Mapping[str, SimulationResult]) -> Figure:
-    """The share of answers slower than x, both axes logarithmic, with RT_max and the share that may be late."""
+    """Return the share of answers slower than x, both axes logarithmic, with RT_max and the share that may be late."""
     data = []
     for i, (name, result) in enumerate(results.items()):
-        seen = (result.ccdf_share > 0.0) & (result.ccdf_ms > 0.0)  # a logarithmic axis has no zero
+        seen = (result.ccdf_share > 0.0) & (result.ccdf_ms > 0.0)  # a logarithmic axis lacks zero
         ms, share = result.ccdf_ms[seen], result.ccdf_share[seen]
         picked = np.unique(np.linspace(0, max(0, len(ms) - 1), min(len(ms), 1000)).astype(np.int64))
         data.append(
@@ -153,7 +152,7 @@ def latency_figure(results: Mapping[str, SimulationResult]) -> Figure:
         dashed | {"xref": "x", "x0": rt_max_ms, "x1": rt_max_ms, "yref": "paper", "y0": 0, "y1": 1},
         dotted | {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": late, "y1": late},
     ]
-    # Annotations on a logarithmic axis are placed by the logarithm; shapes by the value.
+    # Annotations on a logarithmic axis are placed by the logarithm, shapes by the value.
     note = {"showarrow": False, "bgcolor": "#ffffff"}
     layout["annotations"] = [
         note
@@ -183,7 +182,7 @@ def latency_figure(results: Mapping[str, SimulationResult]) -> Figure:
 
 
 def _time_axis(line: Timeline) -> tuple[list[float | None], str, int]:
-    """x values, the axis title and how many minutes make one point."""
+    """Return x values, the axis title and how many minutes make one point."""
     per_point = max(1, math.ceil(len(line.t_s) / MOST_POINTS))
     end_s = float(line.t_s[-1]) if len(line.t_s) else 0.0
     unit_s, unit = (
@@ -194,7 +193,7 @@ def _time_axis(line: Timeline) -> tuple[list[float | None], str, int]:
 
 
 def _binned(values: FloatArray, per_point: int, reduce: Callable[..., Any]) -> list[float | None]:
-    """One value for every `per_point` minutes; NaN (a gap) only where all of them are NaN."""
+    """Return one value for every `per_point` minutes; NaN (a gap) only if all of them are NaN."""
     if per_point > 1:
         padded = np.full(math.ceil(len(values) / per_point) * per_point, np.nan)
         padded[: len(values)] = values
@@ -205,17 +204,17 @@ def _binned(values: FloatArray, per_point: int, reduce: Callable[..., Any]) -> l
 
 
 def _last(rows: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Of cumulative values the last is the highest."""
+    """Return the highest value of each row, which is the last one for cumulative values."""
     return np.asarray(np.nanmax(rows, axis=axis))
 
 
 def _plain(values: FloatArray, digits: int = 5) -> list[float | None]:
-    """Numbers for JSON: `digits` significant ones (megabytes matter here), NaN as null."""
+    """Return numbers for JSON: `digits` significant ones, because megabytes matter here, and NaN as null."""
     return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
 def _of_policy(place: int, name: str, y: list[float | None]) -> dict[str, Any]:
-    """A policy's line: one colour and one dash in every figure of a page."""
+    """Return a policy's line, with one colour and one dash in every figure of a page."""
     return _line(name, y, COLOURS[place % len(COLOURS)], dash=DASHES[place % len(DASHES)])
 
 

@@ -1,4 +1,4 @@
-"""What `mark profile` measured: for the terminal, as JSON, and as a page."""
+"""The result of `mark profile` for the terminal, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from rich.console import RenderableType
 
-# What follows from the profile: the SLO, and the candidate that keeps it or why none does.
+# The SLO, and the candidate that keeps it by the profile, or the reason why none does.
 Promise = tuple[Slo, Candidate | str]
 
 _HEADS = ("batch", "times", "mean ms", "+-", "p99 ms", "in worker", "items/s")
@@ -26,7 +26,7 @@ _MEAN, _P99, _RATE, _KNEE = "#2563eb", "#ea7317", "#0f9d78", "#64748b"
 
 
 def profile_table(measured: Measured, promise: Promise | None) -> RenderableType:
-    """A row for each size, what follows, and what to be wary of. A p99 of too few times ends in "?"."""
+    """Return a row for each batch size, the conclusions, and the warnings. A p99 of too few times ends in "?"."""
     table = columns(*_HEADS)
     for cells in _cells(measured):
         table.add_row(*cells)
@@ -40,12 +40,12 @@ def profile_table(measured: Measured, promise: Promise | None) -> RenderableType
 
 
 def profile_json(measured: Measured, promise: Promise | None) -> dict[str, Any]:
-    """`promise` is null without an SLO; where nothing keeps it, all but `rt_max_ms` and `why_not` are."""
+    """Return the JSON. `promise` is null without an SLO; if nothing keeps it, it has only `rt_max_ms` and `why_not`."""
     return {**measured.as_json(), "promise": None if promise is None else _promise_json(*promise)}
 
 
 def profiled_pipeline_table(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> RenderableType:
-    """The models of a pipeline, each with the stages that it answers for."""
+    """Return the models of a pipeline, each with its stages."""
     table = columns("stages", *_HEADS)
     warnings = []
     for stages, measured in found:
@@ -57,13 +57,13 @@ def profiled_pipeline_table(name: str, found: Sequence[tuple[Sequence[str], Meas
 
 
 def profiled_pipeline_json(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> dict[str, Any]:
-    """docs/json.md describes it."""
+    """Return the JSON that docs/json.md describes."""
     models = [{"stages": list(stages), **profile_json(measured, None)} for stages, measured in found]
     return {"schema": 1, "pipeline": name, "models": models}
 
 
 def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:
-    """What `mark profile --on` found, from its JSON: the best type, and a row for each with its bill and latencies."""
+    """Return the result of `mark profile --on`, from its JSON: the best type, and each type's bill and latencies."""
     table = columns("", "$/million", "bill $", "batch: mean ms", "reason")
     for name, one in found["types"].items():
         cost = one["usd_per_million"]
@@ -89,7 +89,7 @@ def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:
 
 
 def render_profile(measured: Measured, promise: Promise | None) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole self-contained page."""
     warnings = measured.warnings()
     return html_page(
         title=f"mark: profile of {measured.model}",
@@ -110,7 +110,7 @@ def render_profile(measured: Measured, promise: Promise | None) -> str:
 
 
 def latency_figure(measured: Measured, promise: Promise | None) -> Figure:
-    """Mean with its interval, and the 99th percentile."""
+    """Return the mean with its interval, and the 99th percentile."""
     batches = [size.batch for size in measured.sizes]
     half_ms = [size.half_s * 1e3 for size in measured.sizes]
     figure = new_figure()
@@ -135,7 +135,7 @@ def latency_figure(measured: Measured, promise: Promise | None) -> Figure:
 
 
 def throughput_figure(measured: Measured) -> Figure:
-    """Items a second, and where the knee is."""
+    """Return items a second, and the knee."""
     figure = new_figure()
     figure.add_scatter(
         x=[size.batch for size in measured.sizes],
@@ -150,7 +150,7 @@ def throughput_figure(measured: Measured) -> Figure:
 
 
 def takeaways(measured: Measured, promise: Promise | None) -> list[str]:
-    """Where the knee is, what an SLO makes of it, and what comes on top."""
+    """Return the knee, the batch policy that keeps an SLO, and additional times."""
     knee, best = measured.knee, max(measured.sizes, key=measured.throughput_rps)
     of_best = "the best that was measured"
     if knee is not best:
@@ -191,7 +191,7 @@ def _headline(measured: Measured) -> str:
 
 
 def _workers(measured: Measured) -> str:
-    """How many, and what one of them uses of the machine."""
+    """Return the number of workers, and the use of the machine by one of them."""
     workers = "one worker" if measured.workers == 1 else f"{measured.workers} workers at a time"
     vcpus = max((size.vcpus for size in measured.sizes if size.vcpus is not None), default=None)
     if vcpus is None or measured.memory_bytes is None:
@@ -226,7 +226,7 @@ def _by_batch(figure: Figure, measured: Measured, unit: str) -> Figure:
 
 
 def _ms(seconds: float) -> str:
-    """Milliseconds with three significant digits."""
+    """Return milliseconds with three significant digits."""
     value = seconds * 1e3
     if not value > 0.0:
         return "0"

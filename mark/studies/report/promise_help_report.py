@@ -1,4 +1,4 @@
-"""How likely a promise is kept, in words, and what would help."""
+"""The chance that a promise is kept, in words, and the changes that would help."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NONE = "No change that was tried helps: more instances, other types, functions,
 
 
 def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
-    """How likely plans said that they keep the promise, of the first policy that says so, and how its windows went."""
+    """Return the confidence that plans stated and the windows kept, for the first policy that states one."""
     for name, result in results.items():
         run, slo = result.promise, result.slo
         if run.confidence_at_start is None or run.least_confidence is None or run.least_at_s is None:
@@ -44,9 +44,9 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
 
 
 def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[RenderableType]:
-    """A sentence, and where the promise cannot be had at its confidence a table of what would help.
+    """Return a sentence, and a table of helpful changes if the promise cannot be kept at its confidence.
 
-    `by` is the time by which it is judged, where that is not the one before now.
+    `by` is the time that it is judged by, unless that is the time before now.
     """
     said = sentences([outlook_words(outlook, by)])
     if outlook.can_be_had:
@@ -61,7 +61,7 @@ def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[RenderableType]
 
 
 def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
-    """Whether the promise can be had at its confidence, and for which dollars."""
+    """Return whether the promise can be kept at its confidence, and for how many dollars."""
     slo = outlook.slo
     promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
@@ -78,17 +78,17 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
 
 
 def judged_by(from_s: float) -> str:
-    """The time by which a run's outlook is judged, a day from `from_s` of its part on."""
+    """Return the time that a run's outlook is judged by: a day from `from_s` of its part."""
     return f"the day from {duration(from_s)} on" if from_s > 0.0 else "the day from the start on"
 
 
 def window(slo: Slo) -> str:
-    """The window of a promise, as a noun."""
+    """Return the window of a promise, as a noun."""
     return "day" if slo.window_s == DAY_S else f"{duration(slo.window_s)} window"
 
 
 def help_words(one: PromiseHelp) -> str:
-    """The change, as the user makes it."""
+    """Return the change as the user would write it."""
     match one.kind:
         case HelpKind.RT_MAX:
             assert one.rt_max_s is not None
@@ -109,7 +109,7 @@ def help_words(one: PromiseHelp) -> str:
 
 
 def tail_words(helps: Sequence[PromiseHelp]) -> str:
-    """What would help where no type can keep the promise, for the line of an error; "" without a change."""
+    """Return helpful changes for an error that no type can keep the promise; "" without a change."""
     if not helps:
         return ""
     return "; these changes would help: " + ", or ".join(f"{help_words(one)}{_each(one)}" for one in helps)

@@ -1,4 +1,4 @@
-"""What an account may run beside what a site may need, before anything is bought."""
+"""The quotas of an account beside a site's possible needs, before any purchase."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """One quota of the account. `allowed` is None where it is not known; `code` is AWS's, to ask for more by."""
+    """One quota of the account. `allowed` may be unknown (None); `code` is AWS's, for a request to raise it."""
 
     what: str
     code: str
     needed: int
     allowed: int | None
-    services: tuple[str, ...]  # whose limits need it
+    services: tuple[str, ...]  # their limits need it
 
     @property
     def short(self) -> bool:
@@ -28,7 +28,7 @@ class QuotaLine:
 
     @property
     def warning(self) -> str:
-        """Of one that is too small."""
+        """The warning for a quota that is too small."""
         return (
             f"{', '.join(self.services)} may need {self.needed:,} {self.what}, the account has {self.allowed:,}: "
             f"ask AWS for more (quota {self.code}), or lower the limits"

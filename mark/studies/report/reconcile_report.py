@@ -1,4 +1,4 @@
-"""Simulated against invoiced, line by line, and what `mark` would have paid: `mark reconcile`."""
+"""`mark reconcile`: simulated against invoiced, line by line, and the bill that `mark` would have had."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     from mark.studies.reconcile import Compared, Reconciliation
 
-_MOST_NOT_SIMULATED = 8  # lines of the table; the rest is one line more, and all of them stand in the JSON
+_MOST_NOT_SIMULATED = 8  # lines of the table; the remaining ones are summed in one line, and the JSON has all
 _MOST_NAMED = 3
-_DOUBT = 0.8  # below this the saving is not yet worth reading
+_DOUBT = 0.8  # if less is explained, the saving is not yet worth reading
 _SAME_PRICE = 0.005
 _HALF_A_CENT = 0.005
 
 
 def reconcile_table(found: Reconciliation) -> RenderableType:
-    """Both sides of every line, their sums, and the words."""
+    """Return both sides of every line, their sums, and the words."""
     first = found.results[found.policy]
     table = columns("line", "invoiced", "simulated", "$ invoiced", "$ simulated", "$ apart")
     simulated = [one for one in found.used if one.simulates]
@@ -55,7 +55,7 @@ def reconcile_table(found: Reconciliation) -> RenderableType:
 
 
 def summary(found: Reconciliation) -> list[str]:
-    """The comparison, what it leaves out, and what the others would have paid."""
+    """Return the comparison, the lines that it leaves out, and the other policies' bills."""
     lines = [_explained(found)]
     if others := found.not_simulated:
         lines.append(f"Not simulated: {_named(others)}.")
@@ -109,7 +109,7 @@ def _would_have_paid(found: Reconciliation, name: str) -> str:
 
 
 def reconcile_json(found: Reconciliation) -> dict[str, Any]:
-    """The stable object of docs/reconcile.md."""
+    """Return the stable object of docs/reconcile.md."""
     invoice = found.invoice
     return {
         "schema": 1,
@@ -177,7 +177,7 @@ def _amount(amount: float, unit: str) -> str:
 
 
 def _money(amount: float, sign: str = "") -> str:
-    """To the cent, without a dollar sign under heads that have it; small amounts to two digits as everywhere."""
+    """Return dollars to the cent, without a dollar sign under heads that have it; small amounts with two digits."""
     shown = usd(0.0 if abs(amount) < 5e-7 else amount)
     return shown.replace("$-", "-$").replace("$", sign)
 

@@ -70,7 +70,7 @@ def _points(share: float) -> str:
 
 
 def replay_json(found: SelectionReplay) -> dict[str, Any]:
-    """The result of `mark selection replay --json`."""
+    """Return the result of `mark selection replay --json`."""
     names = list(found.candidates)
     return {
         "schema": 1,

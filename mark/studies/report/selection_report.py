@@ -1,4 +1,4 @@
-"""What a selection did, for the terminal, pages and JSON: its error, its asks, and what correct answers cost."""
+"""The results of a selection for the terminal, pages and JSON: its error, its asks, and the cost of correct answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADS = ["error", "asks\na query", "$ per million\nqueries", "$ per million\ncor
 
 
 def selection_json(run: SelectionRun, usd_of_all: float, queries: float) -> dict[str, Any]:
-    """docs/json.md describes it. `usd_of_all` is the bill of `queries` queries."""
+    """Return the JSON that docs/json.md describes. `usd_of_all` is the bill of `queries` queries."""
     return {
         "error": run.error,
         "asks_per_query": run.asks_per_query,
@@ -28,7 +28,7 @@ def selection_json(run: SelectionRun, usd_of_all: float, queries: float) -> dict
 
 
 def selection_cells(run: SelectionRun, usd_of_all: float, queries: float) -> list[str]:
-    """Cells under `HEADS`."""
+    """Return the cells under `HEADS`."""
     return [
         percent(run.error, 2),
         number(run.asks_per_query),
@@ -38,7 +38,7 @@ def selection_cells(run: SelectionRun, usd_of_all: float, queries: float) -> lis
 
 
 def selection_sentences(run: SelectionRun, usd_of_all: float) -> list[str]:
-    """The selection in words."""
+    """Return the selection in words."""
     asked = ", ".join(f"{name} {percent(share)}" for name, share in zip(run.candidates, run.asked, strict=True))
     lines = [f"Queries ask {number(run.asks_per_query)} candidates in the mean: {asked} of them."]
     if run.answered is not None:

@@ -15,7 +15,7 @@ _TOTALS = (("answers", "answers"), ("feedback", "feedbacks"), ("contexts", "cont
 
 
 def state_table(said: Mapping[str, Any]) -> RenderableType:
-    """What the server says; "-" where it says nothing."""
+    """Return the server's values; "-" for missing ones."""
     candidates: Mapping[str, Any] = said["candidates"]
     table = columns("candidate", "share", "error", "labels", "$ a call", "")
     for name, one in candidates.items():
@@ -33,7 +33,7 @@ def state_table(said: Mapping[str, Any]) -> RenderableType:
 
 
 def _number(said: Any, *keys: str) -> float | None:
-    """The number under the first of the keys that has one."""
+    """Return the number under the first of the keys that has one."""
     for key in keys:
         value = said.get(key) if isinstance(said, Mapping) else None
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What if the profile, the boots, the functions or the spot market are worse than believed? Each answer is a run."""
+"""Sensitivity of the results to a worse profile, boot, function or spot market; each answer is a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class VariationOutcome:
-    """One policy under one variation; `change` is its bill over the bill as simulated, less 1 (None: that was 0)."""
+    """One policy under one variation; `change` is its bill over the original one, less 1 (None: that was 0)."""
 
     policy: str
     bill_usd: float
@@ -30,8 +30,10 @@ class VariationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """`order_holds`: are the policies ranked as before? Policies that keep the SLO rank before those that miss it,
-    then by bill."""
+    """The outcomes of one variation. `order_holds` says whether the policies rank as before.
+
+    Policies that keep the SLO rank before those that miss it, then by bill.
+    """
 
     label: str
     outcomes: tuple[VariationOutcome, ...]
@@ -43,10 +45,10 @@ def sensitivity(
     base: Mapping[str, SimulationResult],
     run: Callable[[Sequence[RunRequest]], list[SimulationResult]],
 ) -> list[Variation]:
-    """Run every policy again, without its bound, under each of the variations; that of interruptions only where spot
-    was bought, since nothing else is taken back.
+    """Run every policy again, without its bound, under each variation.
 
-    `requests` and `base` hold, by policy name, what was asked and what came out of it. Errors of `run` pass through.
+    Interruptions vary only if spot was bought, because AWS takes back nothing else. `requests` and `base` hold requests
+    and results by policy name. Errors of `run` pass through.
     """
     buys_spot = any(result.bill.spot > 0.0 for result in base.values())
     variations = [(label, change) for label, change in VARIATIONS if buys_spot or change.interruptions == 1.0]

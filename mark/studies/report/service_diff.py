@@ -1,4 +1,4 @@
-"""What a change of a service costs a month: as a table, as JSON, and as Markdown for a pull request."""
+"""The monthly cost of a change of a service: as a table, as JSON, and as Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mark.simulation.result import SimulationResult
     from mark.studies.service_diff import ServiceDiff
 
-_MARKDOWN = re.compile(r"([\\|*_<>`])")  # what Markdown would take for its own
+_MARKDOWN = re.compile(r"([\\|*_<>`])")  # characters that Markdown would interpret
 _HEADS = ("", "before", "after", "change")
 _TIE_USD = 0.01  # a month
 
@@ -49,7 +49,7 @@ def service_diff_table(diff: ServiceDiff) -> RenderableType:
 
 
 def service_diff_markdown(diff: ServiceDiff) -> str:
-    """A comment for a pull request: the verdict, a table, what was changed, and what it rests on."""
+    """Return a comment for a pull request: the verdict, a table, the changed settings, and the basis."""
     lines = [f"### {_verdict(diff)}", ""]
     lines += [line for read in [diff.before.trace.read] if read for line in (f"<sub>{_escaped(read)}</sub>", "")]
     lines += [line for sentence in _promise(diff) for line in (sentence, "")]
@@ -69,7 +69,7 @@ def _verdict(diff: ServiceDiff) -> str:
 
 
 def _promise(diff: ServiceDiff) -> list[str]:
-    """Whether the promise is kept, where it is not both times: a change that breaks it saves nothing."""
+    """Return whether the promise is kept, unless both versions keep it: a change that breaks it saves nothing."""
     said = {True: "keeps its promise", False: "misses its promise", None: "has no request to keep a promise for"}
     before, after = kept(diff.before), kept(diff.after)
     if before is after is True:
@@ -131,7 +131,7 @@ def _value(value: object) -> str:
 
 
 def _code(line: str) -> str:
-    """The setting's name as code."""
+    """Return the line with the setting's name as code."""
     name, colon, rest = line.partition(": ")
     return f"`{name}`: {_escaped(rest)}" if colon else line
 

@@ -1,4 +1,4 @@
-"""What to take away: which policies kept the promise, what it costs against what, and what the numbers leave out."""
+"""The conclusions: the policies that kept the promise, its cost against others, and the limits of the numbers."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from mark.simulation.result import SimulationResult
 from mark.studies.report.words import count, dollars, duration, number, per_month, percent, usd
 from mark.studies.saving_range import saving_range
 
-# What SageMaker would cost, the fairest endpoint first: the plain one has one unbatched type.
+# SageMaker's policies, the fairest endpoint first: the plain one has one unbatched type.
 MANAGED = ("target-tracking-best", "target-tracking")
 _WITH_LSTM = ("mark-paper", "mark-optimal")  # the paper's system forecasts with its LSTM
 _DARK = 0.5  # of a minute's requests in time: below, users of that minute would not call the promise kept
-_TIE = 0.01  # a saving below a hundredth pays for no moving part
+_TIE = 0.01  # a saving below a hundredth does not justify a moving part
 
 MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
 
 
 def market_name(field: str) -> str:
-    """A field of Bill as people write it."""
+    """Return a field of Bill as people write it."""
     return "SageMaker" if field == "sagemaker" else field.replace("_", "-")
 
 
 def kept(result: SimulationResult) -> bool | None:
-    """Did the run keep its SLO? None when there was no request to keep it for."""
+    """Return whether the run kept its SLO; None without requests."""
     return result.kept
 
 
 def keeps_every_minute(result: SimulationResult) -> bool:
-    """Is there no minute in which most requests were late or rejected?"""
+    """Return whether no minute had most of its requests late or rejected."""
     worst = result.slo_result.worst_minute_attainment
     return worst is None or worst >= _DARK
 
 
 def verdict(result: SimulationResult) -> str:
-    """`ok`, `dips` (kept on the whole, but most requests of a minute were late), `MISSED`; "" without requests."""
+    """Return `ok`, `dips` (kept overall, but most requests of a minute were late), `MISSED`; "" without requests."""
     ok = kept(result)
     return "" if ok is None else "MISSED" if not ok else "ok" if keeps_every_minute(result) else "dips"
 
 
 def lacks_lstm(name: str, result: SimulationResult) -> bool:
-    """Is it the paper's system with other forecasts than its own, for want of a package?"""
+    """Return whether this is the paper's system with another forecast than its own, because a package is missing."""
     return name in _WITH_LSTM and bool(result.predictor) and not result.predictor.startswith("lstm")
 
 
 def row_name(name: str, result: SimulationResult) -> str:
-    """The name of a row, with an asterisk where it is not what it says."""
+    """Return the name of a row, with an asterisk if the row differs from its name."""
     return f"{name}*" if lacks_lstm(name, result) else name
 
 
 def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
-    """What the marks of a table of outcomes mean: the asterisk, `dips`, and a regret that is not there."""
+    """Return the meanings of a table's marks: the asterisk, `dips`, and a missing regret."""
     lines = [
         f"{name}*: not the paper's system as printed, since {result.predictor} forecasts in place of its LSTM"
         for name, result in results.items()
@@ -77,7 +77,7 @@ def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
 
 
 def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
-    """By name and case: which policy kept the promise in every case, and where the others missed it."""
+    """Return the policies that kept the promise in every case, and the cases that others missed, by name and case."""
     missed = {
         name: [f"{case} ({percent(run.slo_result.attainment)})" for case, run in cases.items() if kept(run) is False]
         for name, cases in runs.items()
@@ -90,7 +90,7 @@ def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
@@ -103,17 +103,16 @@ def usd_per_million(result: SimulationResult) -> float | None:
 
 
 def forecasters(result: SimulationResult) -> str:
-    """The predictor behind the plans: a name, or all of them with their plans where others had to; "" where none
-    did."""
+    """Return the predictors behind the plans: one name, or several with their plan counts; "" without forecasts."""
     if set(result.predictors) <= {result.predictor}:
         return result.predictor
     return ", ".join(f"{name} ({plans:,} plans)" for name, plans in result.predictors.items())
 
 
 def reference(results: Mapping[str, SimulationResult]) -> str | None:
-    """What savings are counted against: what a user runs today, else the best fixed fleet, else the dearest policy.
+    """Return the policy that savings are measured against: today's, else the best fixed fleet, else the dearest.
 
-    Only of those that keep the promise: a bill that buys less is no reference. None where no other does.
+    Only policies that keep the promise count, because other bills buy less. None without another such policy.
     """
     able = [name for name, result in results.items() if kept(result) is not False]
     if len(results) < 2 or not able:
@@ -127,12 +126,12 @@ def reference(results: Mapping[str, SimulationResult]) -> str | None:
 
 
 def saving(result: SimulationResult, against: SimulationResult) -> float | None:
-    """1 - bill / bill; negative where it costs more."""
+    """Return 1 - bill / bill; negative if it costs more."""
     return 1.0 - result.bill.total / against.bill.total if against.bill.total > 0.0 else None
 
 
 def saving_shown(result: SimulationResult, against: SimulationResult) -> str:
-    """The saving with its range, as `32 %; resampling the 24 hours: 27 to 36 %`."""
+    """Return the saving with its range, as `32 %; resampling the 24 hours: 27 to 36 %`."""
     share, span = percent(saving(result, against), 0), saving_range(result, against)
     if span is None or percent(span.low, 0) == percent(span.high, 0):
         return share
@@ -141,7 +140,7 @@ def saving_shown(result: SimulationResult, against: SimulationResult) -> str:
 
 
 def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
-    """By policy: `share` of the bill of `against` that is saved, and the range of it, None where there is none."""
+    """Return by policy the saved `share` of the bill of `against`, and its range, if it has one."""
     name = reference(results)
     if name is None:
         return {}
@@ -158,7 +157,7 @@ def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
 
 
 def saves(result: SimulationResult, against: SimulationResult) -> str:
-    """The saving as people read it: a share, and where it costs more than twice as much, how many times."""
+    """Return the saving for people: a share, or how many times as much, if it costs more than twice as much."""
     return share_shown(saving(result, against))
 
 
@@ -170,17 +169,19 @@ def share_shown(share: float | None) -> str:
 
 
 def best(results: Mapping[str, SimulationResult]) -> str | None:
-    """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale.
+    """Return the cheapest policy that kept the SLO and can really run, so no oracle.
 
-    Of those that cost the same to the cent the one with the fewest moving parts.
+    Of policies with the same cost to the cent it is the one with the fewest moving parts.
     """
     cheapest = ties(results)
     return cheapest[0] if cheapest else None
 
 
 def ties(results: Mapping[str, SimulationResult]) -> list[str]:
-    """The cheapest that kept the SLO, and what costs as much as it is shown: fixed fleets first, then what runs today,
-    then `mark`, then the others in their order."""
+    """Return the cheapest policies that kept the SLO, equal in the shown cost.
+
+    Fixed fleets come first, then the policy of today, then `mark`, then the others in their order.
+    """
     able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
     if not able:
         return []
@@ -200,7 +201,7 @@ def is_fixed(name: str) -> bool:
 
 
 def _shown(name: str, result: SimulationResult) -> str:
-    """The name, and what a fixed fleet consists of."""
+    """Return the name, and the instances of a fixed fleet."""
     if name != BEST_FIXED:
         return name
     hours = result.trace.duration_s / HOUR_S
@@ -213,7 +214,7 @@ def is_oracle(name: str) -> bool:
 
 
 def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
-    """A few sentences in dollars, the most important first. Empty without requests."""
+    """Return a few sentences in dollars, the most important first."""
     if not any(result.requests.total for result in results.values()):
         return ["No requests arrived in this part of the trace."]
     winner = best(results)
@@ -229,7 +230,7 @@ def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
 
 def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
     if winner is None:
-        # An oracle alone may have kept it; the closest of those that one can run is what helps.
+        # Perhaps only an oracle kept it; the closest policy that can really run is more helpful.
         able = [name for name in results if not is_oracle(name)] or list(results)
         name = max(able, key=lambda n: results[n].slo_result.attainment or 0.0)
         result = results[name]
@@ -254,7 +255,7 @@ def _tied(winner: str | None, results: Mapping[str, SimulationResult]) -> list[s
 
 
 def _today(results: Mapping[str, SimulationResult]) -> list[str]:
-    """What runs today where it is no reference, because it misses the promise."""
+    """Return a sentence on today's policy if it cannot be the reference, because it misses the promise."""
     result = results.get(AS_IS)
     if result is None or kept(result) is not False:
         return []
@@ -263,7 +264,7 @@ def _today(results: Mapping[str, SimulationResult]) -> list[str]:
 
 
 def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
-    """Per month, and against the reference."""
+    """Return the cost per month, and against the reference."""
     if winner is None:
         return []
     result, other_name = results[winner], reference(results)
@@ -303,7 +304,7 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
 
 
 def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str]:
-    """How far from the floor: perfect forecasts, and the proven bound."""
+    """Return the distance from perfect forecasts and from the proven bound."""
     result = results[winner]
     sentences = []
     oracle = next((r for name, r in results.items() if is_oracle(name)), None)
@@ -321,7 +322,7 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
 
 
 def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) -> str:
-    """What the same policy would pay with spot, and what it risks; `results` are without."""
+    """Return the bill of the same policy with spot, and its risk; `results` are without spot."""
     own = results.get("mark")
     change = "" if own is None else f" ({saves(spot, own)} less)" if (saving(spot, own) or 0.0) > 0.0 else ""
     taken = spot.fleet.interrupted
@@ -333,8 +334,10 @@ def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) 
 
 
 def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
-    """The questions of a budget, in rows: today's bill (or the reference's), the best policy's, the saving with its
-    range, and of when the prices are. Empty where no policy kept the promise."""
+    """Return rows for a budget: today's bill (or the reference's), the best policy's, the saving, the prices' date.
+
+    Empty if no policy kept the promise.
+    """
     winner, other = best(results), reference(results)
     if winner is None:
         return []
@@ -358,7 +361,7 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
 
 
 def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
-    """What to do with this, in order; commands in backquotes."""
+    """Return the next steps for the user, in order; commands in backquotes."""
     winner, other = best(results), reference(results)
     if winner is None:
         return [
@@ -388,7 +391,7 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
 
 
 def notes(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Every note once: shared ones plainly, the others with the policies they concern; then what is missing."""
+    """Return every note once: shared ones plainly, the others with their policies; then the gaps."""
     owners: dict[str, list[str]] = {}
     for name, result in results.items():
         own = list(result.notes)

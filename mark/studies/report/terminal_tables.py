@@ -1,4 +1,4 @@
-"""Tables for the terminal. Everything fits 80 columns; rich adds colour where there is a terminal.
+"""Tables for the terminal. Everything fits 80 columns; rich adds colour on a terminal.
 
 Text from outside (names, notes) goes through `Text`, never through rich's markup.
 """
@@ -63,9 +63,11 @@ def compare_table(
     outlook: RunOutlook | None = None,
     next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
 ) -> RenderableType:
-    """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
-    above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy; `outlook`
-    what would have helped to keep the promise; `next_days` what each policy's next day costs."""
+    """Return policies side by side, then the bill by market, the dollars above the bound, and the words.
+
+    `spot` is the run of `mark` with spot, which the policies may not buy; `outlook` has changes that would have helped
+    to keep the promise; `next_days` has the cost of each policy's next day.
+    """
     first = next(iter(results.values()))
     return page(
         *what_was_read(first.trace.read),
@@ -89,7 +91,7 @@ def compare_table(
 
 
 def simulate_table(result: SimulationResult, next_day: NextDay | None = None) -> RenderableType:
-    """One policy, line by line."""
+    """Return one policy, line by line."""
     results = {result.policy: result}
     requests, fleet, speed = result.requests, result.fleet, result.speed
     times = result.latency_ms
@@ -166,7 +168,7 @@ def simulate_table(result: SimulationResult, next_day: NextDay | None = None) ->
 
 
 def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
-    """Every variation, every policy: bill, its change, SLO; and whether the order of the policies holds."""
+    """Return every variation of every policy: bill, its change, SLO; and whether the order of the policies holds."""
     table = columns("scenario", "policy", "bill", "change", "SLO", "order holds")
     for row in rows:
         for place, outcome in enumerate(row.outcomes):
@@ -182,7 +184,7 @@ def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
 
 
 def trace_table(info: Mapping[str, Any]) -> RenderableType:
-    """`mark.traffic.traces`'s facts about a trace, one a line."""
+    """Return the facts of `mark.traffic.traces` about a trace, one a line."""
     table = columns("", "")
     for key, value in info.items():
         if key != "read":
@@ -198,7 +200,7 @@ def catalogs_table(catalogs: Sequence[Catalog]) -> RenderableType:
 
 
 def catalog_table(catalog: Catalog) -> RenderableType:
-    """What can be bought, by price within an instance's market."""
+    """Return the offers, by price within an instance's market."""
     table = columns("offer", "$/h", "vCPU", "GiB", "GPUs", "boot s", "interr./month", "")
     for offer in sorted(catalog.offers, key=lambda o: (str(o.market), o.usd_per_hour, o.name)):
         table.add_row(
@@ -236,7 +238,7 @@ def catalog_table(catalog: Catalog) -> RenderableType:
 
 
 def _lost_per_month(per_hour: float) -> float:
-    """The chance that one spot instance is taken back within 730 h."""
+    """Return the chance that one spot instance is taken back within 730 h."""
     return -math.expm1(-per_hour * 730.0)
 
 
@@ -269,7 +271,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> Table:
 
 
 def _markets(results: Mapping[str, SimulationResult]) -> Table:
-    """Only markets in which money was spent; without the dollar sign so that eight columns fit."""
+    """Return the markets in which money was spent, without the dollar sign so that eight columns fit."""
     small = min(result.bill.total for result in results.values()) < 1.0
 
     def amount(dollars: float) -> str:

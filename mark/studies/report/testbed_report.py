@@ -1,4 +1,4 @@
-"""The testbed on a terminal: what runs and what it costs, and what a load has shown."""
+"""The testbed on a terminal: its parts and their cost, and the results of a load."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mark.studies.report.words import milliseconds, number, percent, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# A client that sends later than this share of RT_max is a reason for misses itself.
+# A client that sends later than this share of RT_max causes misses itself.
 _LATE_SHARE = 0.05
 
 
 def status_page(said: Mapping[str, Any]) -> RenderableType:
-    """Where everything is, the fleet, and the bill so far."""
+    """Return all addresses, the fleet, and the bill so far."""
     doors = columns("", "")
     doors.add_row("AWS endpoint", said["endpoint"])
     doors.add_row("Site file", said["site"])
@@ -51,7 +51,7 @@ def status_page(said: Mapping[str, Any]) -> RenderableType:
 
 
 def result_page(data: Mapping[str, Any]) -> RenderableType:
-    """What became of the requests of a load."""
+    """Return the results of a load's requests."""
     requests, slo, latency = data["requests"], data["slo"], data["latency_ms"]
     table = columns("", "")
     table.add_row("Sent", _sent(data["trace"]))
@@ -79,7 +79,7 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
 
 
 def _stages(stages: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Of a pipeline: what answered the calls of each stage; the last column is of what was not answered in time."""
+    """Return where the calls of each stage were answered; the last column counts calls not answered in time."""
     table = columns("stage", "queries", "on instances", "by function", "$", "without answer")
     for one in stages:
         missed = one["queries"] - one["instances"] - one["functions"]
@@ -89,7 +89,7 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _sent(trace: Mapping[str, Any]) -> str:
-    """How much of the trace, in how long: one scale of time is the trace's, the other the reader's."""
+    """Return how much of the trace was sent in how long: one time scale is the trace's, the other the reader's."""
     said, scale = f"{number(trace['duration_s'], 0)} s of the trace", trace["time_scale"]
     if scale == 1.0:
         return said
@@ -97,7 +97,7 @@ def _sent(trace: Mapping[str, Any]) -> str:
 
 
 def _why(data: Mapping[str, Any]) -> Iterator[str]:
-    """Where the promise was missed, and by what."""
+    """Yield the reasons for a missed promise."""
     slo, missed, launched = data["slo"], data["missed"], data["fleet"]["launched"]
     if slo["attainment"] is None or slo["attainment"] >= slo["target"]:
         return

@@ -1,4 +1,4 @@
-"""How numbers are written: one place, so that table, report and explanation agree. ASCII only, for pipes."""
+"""The formats of numbers, in one place, so that table, report and explanation agree. ASCII only, for pipes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12
 
 
 def usd(amount: float | None) -> str:
-    """Dollars to the cent, below ten cents to two significant digits, down to a millionth; "-" where undefined."""
+    """Return dollars to the cent, below ten cents to two significant digits, down to a millionth; "-" if undefined."""
     if amount is None or not math.isfinite(amount):
         return "-"
     if 1e-6 <= abs(amount) < 0.1:
@@ -17,14 +17,14 @@ def usd(amount: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """For extrapolations: whole dollars from 10 on, since the cents would pretend a precision they lack."""
+    """Return whole dollars from 10 on, for extrapolations: cents would pretend a precision that they lack."""
     if amount is None or not math.isfinite(amount) or abs(amount) < 10.0:
         return usd(amount)
     return f"${amount:,.0f}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share in [0, 1] as percent, cut rather than rounded near 100 so that 99.999 % never reads as all."""
+    """Return a share in [0, 1] as percent, cut rather than rounded near 100, so that 99.999 % never reads as all."""
     if share is None or not math.isfinite(share):
         return "-"
     value = 100.0 * share
@@ -38,14 +38,14 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Whole milliseconds from 10 on, one digit below."""
+    """Return whole milliseconds from 10 on, one digit below."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
 def latency(value_ms: float | None) -> str:
-    """Milliseconds without their unit, or seconds with it from ten on: for narrow columns."""
+    """Return milliseconds without their unit, or seconds with it from ten on: for narrow columns."""
     if value_ms is None or not value_ms >= 9_950.0:
         return milliseconds(value_ms)
     return f"{value_ms / 1e3:,.0f} s"
@@ -56,7 +56,7 @@ def rate(rps: float) -> str:
 
 
 def count(n: float) -> str:
-    """A count for reading: 940, 12,345, 14.0 million, 1.2 billion."""
+    """Return a count for reading: 940, 12,345, 14.0 million, 1.2 billion."""
     if n >= 1e9:
         return f"{n / 1e9:.1f} billion"
     if n >= 1e6:
@@ -65,7 +65,7 @@ def count(n: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The largest unit that reads naturally: 45 s, 10 min, 8.2 h, 7 days."""
+    """Return the largest unit that reads naturally: 45 s, 10 min, 8.2 h, 7 days."""
     for unit_s, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= (2.0 if unit == "days" else 1.0) * unit_s:
             return f"{seconds / unit_s:.3g} {unit}"
@@ -73,5 +73,5 @@ def duration(seconds: float) -> str:
 
 
 def per_month(amount_usd: float, duration_s: float) -> float | None:
-    """The same spending for a month of 730 h; None for a run without duration."""
+    """Return the same spending for a month of 730 h; None for a run without duration."""
     return amount_usd * HOURS_PER_MONTH * 3600.0 / duration_s if duration_s > 0.0 else None

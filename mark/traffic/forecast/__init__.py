@@ -1,1 +1,1 @@
-"""Forecasting: the port `Predictor` and what surrounds every predictor."""
+"""Forecasting: the port `Predictor` and the code around every predictor."""

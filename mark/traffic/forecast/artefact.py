@@ -1,4 +1,4 @@
-"""`artefact`: the forecast that the authors' published code ran with, for `mark-paper:artefact`.
+"""`artefact`: the forecast that the authors' published code used, for `mark-paper:artefact`.
 
 It multiplies the highest rate of the last observed step by 1.2 and expects that for the whole horizon.
 """
@@ -13,7 +13,7 @@ HEADROOM = 1.2
 
 
 class Artefact:
-    """The observed maximum x 1.2, all quantiles equal; 0 before anything was observed."""
+    """The observed maximum x 1.2, all quantiles equal; 0 before the first observation."""
 
     name = "artefact"
 

@@ -1,7 +1,7 @@
-"""The backtest: replay a trace in arrival order (predict, wait until the truth is known, learn) and score it all.
+"""The backtest: replay a trace in arrival order (predict, wait for the truth, learn) and score the forecasts.
 
-A predictor is only ever handed copies of what was over before the origin, so there is no future for it to find; and a
-forecast that does not begin at the origin, as one does that has seen more or less than it should, is refused.
+A predictor gets only copies of load from before the origin, so it cannot find the future. A forecast that does not
+begin at the origin is refused, because its predictor has seen more or less than it should.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from mark.traffic.traces.trace import Trace
 
 ORIGIN_EVERY_S = 300.0
 MOST_STEPS = 10_080  # ahead: a week of minutes
-FANS = 4  # origins whose forecasts are kept to be looked at
+FANS = 4  # origins whose forecasts are kept for inspection
 COLUMNS = "predictor,origin_s,target_s,quantile,rate_rps"
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What is learned from and what is judged: `load` without a break, its first `train` steps the history.
+    """The training and the judged part of a trace: `load` without a break, whose first `train` steps are the history.
 
-    Forecasts of `steps` steps are made at `origins` (places in `load`, ascending from `train`). Load that is not known,
-    in a gap or beyond the trace's end, is NaN; it reaches to the last target.
+    Forecasts of `steps` steps are made at `origins` (places in `load`, ascending from `train`). Unknown load, in a gap
+    or beyond the trace's end, is NaN; `load` reaches to the last target.
     """
 
     trace: str
@@ -46,7 +46,7 @@ class Split:
     origins: range
     steps: int
     notes: tuple[str, ...] = ()
-    read: str = ""  # what was read of the whole trace, in words
+    read: str = ""  # the whole trace that was read, in words
 
     @property
     def start_s(self) -> float:
@@ -61,7 +61,7 @@ class Split:
         return self.load.start_s + step * self.load.step_s
 
     def seen(self, begin: int, end: int) -> Load:
-        """Steps [begin, end) as a predictor gets them: arrays of their own, behind which nothing else lies."""
+        """Return copies of steps [begin, end) for a predictor, which give no access to other steps."""
         load = self.load
         mean, peak = (rates[begin:end].copy() for rates in (load.mean_rps, load.peak_rps))
         return Load(self.at_s(begin), load.step_s, mean, peak, load.fine)
@@ -79,9 +79,8 @@ def split(
     """Cut a trace: learn from [start - train, start), judge the forecasts made in [start, start + duration).
 
     Seconds count from the trace's first row. Without `start_s` the history is the first `train_s` seconds, and without
-    either the first half of the trace. Steps are a minute, or a bin where that is longer, and as many as cover the
-    horizon; an origin comes every 300 s, or every step where steps are longer. Raises BadInput for a part or horizon
-    that the trace does not have.
+    either the first half of the trace. Steps are a minute, or a bin if that is longer, and cover the horizon; an origin
+    comes every 300 s, or every step if steps are longer. Raises BadInput for a part or horizon outside the trace.
     """
     step_s = trace.step_s
     if start_s is None:
@@ -95,7 +94,7 @@ def split(
     if steps > MOST_STEPS:
         raise BadInput(f"more than {MOST_STEPS:,} steps of {step_s:g} s ahead", "horizon_s", horizon_s)
     train = int((start_s if train_s is None else min(train_s, start_s)) / step_s + 1e-9)
-    # A step that the trace's end cuts is never over.
+    # A step that the trace's end cuts never completes.
     known = int((trace.duration_s - start_s) / step_s + 1e-9)
     judged = min(math.ceil(part.duration_s / step_s - 1e-9), known)
     if judged == 0:
@@ -112,7 +111,7 @@ def split(
 
 @dataclass(slots=True)
 class BacktestReplay:
-    """One predictor's way through a split; iterating it yields its forecasts, all at LEVELS."""
+    """One predictor's replay of a split; iterating it yields its forecasts, all at LEVELS."""
 
     name: str
     predictor: Predictor
@@ -122,15 +121,15 @@ class BacktestReplay:
     predict_s: list[float] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Forecast]:
-        """Forecasts in the order of the origins.
+        """Yield forecasts in the order of the origins.
 
-        Raises BadInput, naming the predictor, when it raises and when its forecast is not what was asked for.
+        Raises BadInput, naming the predictor, if it raises or its forecast does not fit the request.
         """
         split, predictor = self.split, self.predictor
         self.fit_s, _ = self._timed("fit", predictor.fit, split.seen(0, split.train), split.train)
         at = split.train
         for origin in split.origins:
-            for step in range(at, origin):  # one by one, as they come to an end
+            for step in range(at, origin):  # one by one, as they complete
                 spent_s, _ = self._timed("update", predictor.update, split.seen(step, step + 1), step + 1)
                 self.update_s.append(spent_s)
             at = origin
@@ -158,13 +157,13 @@ class BacktestReplay:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a backtest says of one predictor. Rates in requests/s; NaN where undefined.
+    """A predictor's scores in a backtest. Rates in requests/s; NaN if undefined.
 
-    `mase` is the median's mean absolute error over that of a naive forecast in the training part (`Backtest.mase_lag`).
-    `peak_crps` is that of the highest 5 s rate per step, NaN where bins are coarser. `by_horizon` has a row a step, its
-    `horizon_s` reaching from the origin to the step's end. `update_ms` and `predict_ms` are medians of wall time.
-    `made_by` counts the forecasts by the name that they bear, which shows fallbacks: `predictor` is its own name, which
-    is not the one asked for where that was a file.
+    `mase` is the median's mean absolute error over the error of a naive forecast in the training part
+    (`Backtest.mase_lag`). `peak_crps` is for the highest 5 s rate per step, NaN if bins are coarser. `by_horizon` has a
+    row a step, its `horizon_s` reaching from the origin to the step's end. `update_ms` and `predict_ms` are medians of
+    wall time. `made_by` counts the forecasts by their predictors' names, which shows fallbacks. `predictor` is the
+    predictor's own name, which differs from a requested file name.
     """
 
     predictor: str
@@ -180,7 +179,7 @@ class Score:
     made_by: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
-        """The stable object of one predictor; NaN becomes null when it is written."""
+        """Return the stable object of one predictor; NaN becomes null when it is written."""
         return {
             "mase": self.mase,
             "crps": self.crps,
@@ -196,9 +195,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """The scores by predictor, in the order asked for, and the forecasts of some origins to look at.
+    """The scores by predictor, in the requested order, and the forecasts of some origins for inspection.
 
-    `mase_lag` says what MASE is scaled by: the naive error over a "day" or, for want of one, over a "step".
+    `mase_lag` is the scale of MASE: the naive error over a "day", or over a "step" if the history is too short.
     """
 
     split: Split
@@ -207,7 +206,7 @@ class Backtest:
     mase_lag: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """The stable object of `forecast backtest --json`."""
+        """Return the stable object of `forecast backtest --json`."""
         split = self.split
         return {
             "schema": 1,
@@ -234,9 +233,9 @@ def backtest(
 ) -> Backtest:
     """Replay fresh `predictors`, one after the other, and score them.
 
-    `out` names a file (gzip where it ends in .gz) that takes every forecast, as the stable interface says. The
-    forecasts of the origins `fans_at` are kept to be looked at; FANS of them, evenly spread, unless said. `progress`
-    takes the share that is done. Raises BadInput, naming the predictor, where one raises or answers what was not asked.
+    `out` names a file (gzip if it ends in .gz) that gets every forecast, in the form of the stable interface. The
+    forecasts of the origins `fans_at` are kept for inspection, by default of FANS evenly spread ones. `progress` takes
+    the finished share. Raises BadInput, naming the predictor, if one raises or its forecast does not fit the request.
     """
     lag, scale = _mase_scale(split)
     if fans_at is None:
@@ -280,7 +279,7 @@ def _score(replay: BacktestReplay, tally: Tally, scale: float, made_by: Mapping[
 
 
 def _mase_scale(split: Split) -> tuple[str | None, float]:
-    """The naive error in the training part, by the longest lag that it can tell, and that lag's name."""
+    """Return the naive error in the training part, by the longest possible lag, and that lag's name."""
     rates = split.load.mean_rps[: split.train]
     for name, lag in (("day", max(1, round(DAY_S / split.load.step_s))), ("step", 1)):
         error = naive_error(rates, lag)
@@ -290,7 +289,7 @@ def _mase_scale(split: Split) -> tuple[str | None, float]:
 
 
 def _at_levels(forecast: Forecast) -> Forecast:
-    """The forecast at LEVELS, linear between its own levels and constant beyond them."""
+    """Return the forecast at LEVELS, linear between its own levels and constant beyond them."""
     if np.array_equal(forecast.levels, LEVELS):
         return forecast
     mean, peak = (np.stack([at(q) for q in LEVELS]) for at in (forecast.mean_at, forecast.peak_at))
@@ -299,7 +298,10 @@ def _at_levels(forecast: Forecast) -> Forecast:
 
 @contextmanager
 def _opened(out: str | None) -> Iterator[Callable[[str], object] | None]:
-    """What takes the text for the file; None without one. Equal text gives equal bytes: no time stamp in the gzip."""
+    """Yield a function that writes text to the file, or None without a file.
+
+    Equal text gives equal bytes, because the gzip omits the time stamp.
+    """
     if out is None:
         yield None
         return
@@ -314,12 +316,12 @@ def _opened(out: str | None) -> Iterator[Callable[[str], object] | None]:
         raise BadInput(f"cannot be written ({error.strerror})", "out", out) from None
 
 
-# Rates as the shortest text that reads back as the same number: a truth that equals a quantile lies within.
+# Rates as the shortest text that reads back as the same number, so that a truth equal to a quantile lies within.
 _CELLS = tuple(f"{level:.2f},%r\n" for level in LEVELS)
 
 
 def _rows(name: str, forecast: Forecast) -> str:
-    """The lines of one forecast: target by target, quantiles ascending."""
+    """Return the lines of one forecast: target by target, quantiles ascending."""
     origin = f"{name},{forecast.origin_s:.12g}".replace("%", "%%")
     targets = (forecast.origin_s + forecast.step_s * np.arange(forecast.steps)).tolist()
     starts = [f"{origin},{target:.12g}," for target in targets]

@@ -1,7 +1,7 @@
-"""What a forecast becomes once a little more is known: its sample paths, sifted by the rate seen just now.
+"""A forecast updated by the current rate: its sample paths, filtered by the rate seen just now.
 
-A minute is long when a surge has begun. The paths of the last forecast already hold the futures in which it does, with
-how long it lasts in each; those that fit what is seen now are kept (rejection sampling, the nearest of them).
+A minute is long when a surge has begun. The paths of the last forecast already include futures with the surge and its
+duration; the paths nearest to the current rate are kept (rejection sampling).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
 
 _KEPT = 20  # paths
-_FADE_STEPS = 15  # steps over which load that no path foresaw is believed to fade away
-_MOST_TIMES = 100.0  # a path that is further below what is seen says nothing of it as a factor
+_FADE_STEPS = 15  # steps over which load that no path foresaw fades
+_MOST_TIMES = 100.0  # beyond this factor a path near zero is raised by a sum, because the factor says nothing
 
 
 def condition_on_rate(forecast: Forecast, rate_rps: float) -> Forecast:
-    """`forecast`, knowing that the rate is `rate_rps` now, within its first step.
+    """Return `forecast` given that the rate is `rate_rps` now, within its first step.
 
-    A path fits by its first two steps, for a surge that begins within a step fills only part of it. Without paths the
-    quantiles do, each as a path. What differs from the nearest paths all the same is a factor that fades, and a sum for
-    a path that is near zero now, because its factor has no bound.
+    A path is compared by its first two steps, because a surge that begins within a step fills only part of it. Without
+    paths each quantile serves as a path. The remaining difference to the nearest paths is a factor that fades; for a
+    path that is near zero now it is a sum, because its factor is unbounded.
     """
     paths = forecast.mean_rps if forecast.paths_rps is None else forecast.paths_rps
     now = paths[:, :2].max(axis=1)

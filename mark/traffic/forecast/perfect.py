@@ -12,11 +12,11 @@ from mark.domain.load import LEVELS, Forecast, Load
 class PerfectPredictor:
     """Answers from `truth`, all quantiles equal; beyond its end the last value, in a gap the value before it.
 
-    `fit` and `update` only move the origin: the next forecast begins where the observed load ends.
+    `fit` and `update` only move the origin: the next forecast begins at the end of the observed load.
     """
 
     name = "perfect"
-    foresees = True  # what arrives can tell it nothing
+    foresees = True  # arrivals cannot teach it anything
 
     def __init__(self, truth: Load) -> None:
         self._truth = truth
@@ -32,7 +32,7 @@ class PerfectPredictor:
             self._origin_s = observed.end_s
 
     def predict(self, steps: int) -> Forecast:
-        """The truth from the origin on; raises BadInput for an origin off the truth's grid."""
+        """Return the truth from the origin on. Raises BadInput for an origin off the truth's grid."""
         step_s = self._truth.step_s
         place = (self._origin_s - self._truth.start_s) / step_s
         if abs(place - round(place)) > 1e-6:
@@ -43,7 +43,7 @@ class PerfectPredictor:
 
 
 def _bridged(rates: FloatArray) -> FloatArray:
-    """Missing steps take the last value before them; 0 before the first. At least one step long."""
+    """Fill missing steps with the last value before them, 0 before the first; the result has at least one step."""
     if len(rates) == 0:
         return np.zeros(1)
     last = np.maximum.accumulate(np.where(np.isfinite(rates), np.arange(len(rates)), -1))

@@ -1,7 +1,7 @@
-"""Predictors by name: ours, and any package's that registers an entry point in the group `mark.predictors`.
+"""Predictors by name: ours, and the ones that packages register in the entry point group `mark.predictors`.
 
-An entry point names something callable as `factory(seed=...)` that returns a `Predictor`. A file that
-`mark forecast fit` wrote is as good as a name: it makes the predictor that is saved there.
+An entry point is a callable `factory(seed=...)` that returns a `Predictor`. A file that `mark forecast fit` wrote can
+replace a name: it makes the predictor that is saved there.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ GROUP = "mark.predictors"
 
 
 def predictor_names() -> tuple[str, ...]:
-    """Every name `make_predictor` takes, sorted."""
+    """Return every name that `make_predictor` takes, sorted."""
     return tuple(sorted({Artefact.name, *plugins.names(GROUP)}))
 
 
 def make_predictor(name: str, seed: int, step_s: float | None = None) -> Predictor:
-    """A fresh predictor, or the trained one in the file `name`, which must fit steps of `step_s` where that is given.
+    """Return a fresh predictor, or the trained one in the file `name`, which must fit steps of a given `step_s`.
 
-    Raises BadInput for an unknown name (naming the known), for one that does not load, and for a file that is damaged,
-    of another version or trained on another step.
+    Raises BadInput for an unknown name (naming the known), for a predictor that does not load, and for a file that is
+    damaged, of another version or trained on another step.
     """
     if name not in predictor_names() and (os.sep in name or PurePath(name).suffix or os.path.isfile(name)):
         return _from_file(name, seed, step_s)

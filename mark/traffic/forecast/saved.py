@@ -1,6 +1,6 @@
-"""What a predictor has learned, in one file: a numpy archive (.npz) whose header names the predictor.
+"""A predictor's learned state in one file: a numpy archive (.npz) whose header names the predictor.
 
-A checkpoint of an unfinished training is the same file with another kind. Nothing in either is ever executed.
+A checkpoint of an unfinished training is the same file with another kind. The content of either is never executed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _STATE = "state/"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """`state` of the predictor named `predictor`, whose layout is `version`, learned from steps of `step_s`.
+    """The `state` of the predictor named `predictor`, whose layout is `version`, learned from steps of `step_s`.
 
-    `kind` is `predictor` or `checkpoint`; `learned_from` tells one history and seed from another (see `fingerprint`).
+    `kind` is `predictor` or `checkpoint`; `learned_from` distinguishes histories and seeds (see `fingerprint`).
     """
 
     predictor: str
@@ -42,7 +42,7 @@ class Saved:
 
 
 def fingerprint(history: Load, seed: int) -> str:
-    """Equal for equal histories and seeds, and practically never else."""
+    """Return a text that is equal for equal histories and seeds, and practically never otherwise."""
     digest = hashlib.sha256(f"{seed} {history.start_s!r} {history.step_s!r} {history.fine}".encode())
     for rates in (history.mean_rps, history.peak_rps):
         digest.update(np.ascontiguousarray(rates, dtype="<f8").tobytes())
@@ -50,9 +50,9 @@ def fingerprint(history: Load, seed: int) -> str:
 
 
 def save(path: str, saved: Saved) -> None:
-    """Write `saved` to `path` at once: a reader finds the old file or the new one, never half of it.
+    """Write `saved` to `path` atomically: a reader finds the old file or the new one, never half of it.
 
-    Raises BadInput where no file can be written.
+    Raises BadInput if the file cannot be written.
     """
     header = {key: value for key, value in asdict(saved).items() if key != "state"}
     arrays = {_STATE + name: array for name, array in saved.state.items()}
@@ -74,7 +74,7 @@ def save(path: str, saved: Saved) -> None:
 
 
 def load(path: str, kind: str = "predictor") -> Saved:
-    """What `save` wrote. Raises BadInput for a file that is damaged, of another kind or format, or something else."""
+    """Return the content that `save` wrote. Raises BadInput for a file that is damaged, of another kind or format."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -89,7 +89,7 @@ def load(path: str, kind: str = "predictor") -> Saved:
             raise ValueError
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror or error})", "predictor file", path) from None
-    # What numpy and zipfile raise for a file that is none of theirs, and what a strange header does.
+    # Errors of numpy and zipfile for foreign files, and errors of an unexpected header.
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput("is damaged, or not a predictor saved by `mark forecast fit`", "predictor file", path) from error
     if saved.kind != kind:
@@ -98,7 +98,7 @@ def load(path: str, kind: str = "predictor") -> Saved:
 
 
 def _umask() -> int:
-    """The process's, which can only be read by setting it. A temporary file is private, the one asked for is not."""
+    """Return the process's umask, which can only be read by setting it; temporary files ignore it."""
     umask = os.umask(0o077)
     os.umask(umask)
     return umask

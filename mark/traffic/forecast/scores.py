@@ -1,4 +1,4 @@
-"""How good forecasts were: pinball loss, CRPS, coverage of intervals, MASE, added up as forecasts come."""
+"""The quality of forecasts: pinball loss, CRPS, coverage of intervals, MASE, accumulated forecast by forecast."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS
 
-ENOUGH = 20  # pairs of steps, before a mean error of the naive forecast is believed
+ENOUGH = 20  # pairs of steps, before a mean error of the naive forecast is trusted
 _MEDIAN = 9  # places in LEVELS: 0.50
 _HALF = (4, 14)  # 0.25 and 0.75
 _NINE_TENTHS = (0, 18)  # 0.05 and 0.95
 
 
 def pinball(levels: FloatArray, quantiles: FloatArray, truth: FloatArray) -> FloatArray:
-    """The loss max(q (y - x), (q - 1) (y - x)) of quantile x at level q where y came; NaN where y is missing.
+    """Return the loss max(q (y - x), (q - 1) (y - x)) of quantile x at level q for truth y; NaN if y is missing.
 
-    `levels` (Q,), `quantiles` (Q, H), `truth` (H,): (Q, H), in the unit of the truth. It is least in expectation at the
+    `levels` (Q,), `quantiles` (Q, H), `truth` (H,): (Q, H), in the unit of the truth. Its expectation is least at the
     true quantile (Koenker and Bassett 1978).
     """
     error = truth - quantiles
@@ -26,35 +26,36 @@ def pinball(levels: FloatArray, quantiles: FloatArray, truth: FloatArray) -> Flo
 
 
 def crps(quantiles: FloatArray, truth: FloatArray) -> FloatArray:
-    """Continuous ranked probability score per step, (H,), of `quantiles` (19, H) at LEVELS; NaN where truth is missing.
+    """Return the continuous ranked probability score per step, (H,), of `quantiles` (19, H) at LEVELS.
 
-    Twice the mean pinball loss: the CRPS is the integral of 2 L_q over q (Gneiting and Ranjan 2011), here its mean over
-    the 19 levels. For a single value at every level it is the absolute error.
+    It is NaN if the truth is missing. It is twice the mean pinball loss: the CRPS is the integral of 2 L_q over q
+    (Gneiting and Ranjan 2011), here its mean over the 19 levels. A single value at every level gives the absolute
+    error.
     """
     return np.asarray(2.0 * pinball(LEVELS, quantiles, truth).mean(axis=0), dtype=np.float64)
 
 
 def naive_error(rates: FloatArray, lag: int) -> float:
-    """Mean of |y_t - y_(t - lag)| over the pairs both observed; NaN where fewer than ENOUGH are."""
+    """Return the mean of |y_t - y_(t - lag)| over pairs that are both observed; NaN below ENOUGH pairs."""
     errors = np.abs(rates[lag:] - rates[:-lag])
     errors = errors[np.isfinite(errors)]
     return float(errors.mean()) if len(errors) >= ENOUGH else math.nan
 
 
 class Tally:
-    """Scores of one predictor's forecasts of `steps` steps; memory does not grow with their number.
+    """Scores of one predictor's forecasts of `steps` steps; memory does not grow with the number of forecasts.
 
-    Only steps whose truth is known count. Rates and scores in requests/s; undefined means are NaN.
+    Only steps with a known truth count. Rates and scores in requests/s; undefined means are NaN.
     """
 
     def __init__(self, steps: int) -> None:
-        # Sums per step ahead; the rows are named by the properties below.
+        # Sums per step ahead; the properties below name the rows.
         self._sums = np.zeros((6, steps))
 
     def add(
         self, mean_rps: FloatArray, truth_rps: FloatArray, peak_rps: FloatArray, peak_truth_rps: FloatArray
     ) -> None:
-        """One forecast: quantiles of mean and 5 s peak, (19, H) at LEVELS, and what came, (H,), NaN where unknown."""
+        """Add one forecast: quantiles of mean and 5 s peak, (19, H) at LEVELS, and the truth, (H,), NaN if unknown."""
         known = np.isfinite(truth_rps)
         rows = (
             known,
@@ -91,7 +92,7 @@ class Tally:
         return self._mean(5)
 
     def by_step(self) -> list[dict[str, float]]:
-        """CRPS, mean absolute error of the median, and coverage of each step ahead."""
+        """Return CRPS, mean absolute error of the median, and coverage of each step ahead."""
         with np.errstate(invalid="ignore"):
             means = self._sums / self._sums[0]
         rows = {"crps": 1, "median_error": 2, "coverage_50": 3, "coverage_90": 4}

@@ -1,7 +1,7 @@
-"""A predictor that cannot fail: it asks another, and the last value stands in where that one gives nothing usable.
+"""A predictor that cannot fail: it asks another one, and replaces unusable forecasts by the last value.
 
-A predictor may be any user's code. Whatever it raises, answers or forgets, the controller gets a forecast, is told
-which predictor made it, and why. Time here is the load's: nothing depends on a clock unless one is handed in.
+A predictor may be any user's code. Whichever way it fails, the controller gets a forecast, the name of the predictor
+that made it, and the reason. Time here is the load's: nothing depends on a clock unless one is passed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mark.traffic.forecast.fallback import LastValue
 from mark.traffic.forecast.predictor import Predictor, Savable, State
 from mark.traffic.forecast.turns import InTurns
 
-# Why the fallback stands in. Counted by these names, so there are few of them and none holds a message.
+# The reasons why the fallback stands in. They are counted by name, so they are few and contain no message.
 FIT_RAISED = "its fit raised"
 UPDATE_RAISED = "its update raised"
 PREDICT_RAISED = "its predict raised"
@@ -30,18 +30,18 @@ SLOW = "it ran out of time"
 SLOW_TO_FIT = "it is too slow to be fitted again"
 DRIFTED = "it drifted"
 
-MOST_TIMES = 100.0  # the highest rate ever seen: a forecast of more has exploded
+MOST_TIMES = 100.0  # times the highest rate ever seen: a forecast of more has exploded
 KEPT_S = 15 * DAY_S  # load that is kept to fit the predictor again
-_PATIENCE = 3  # failures in a row, before it is left alone for a while
+_PATIENCE = 3  # failures in a row, before the predictor rests
 _REST_S, _LONGEST_REST_S = 300.0, DAY_S  # the first rest; every next one is twice as long
-_GOOD_AGAIN = 60  # forecasts without a failure, after which the next rest is the first again
+_GOOD_AGAIN = 60  # forecasts without a failure, after which the next rest is a first one again
 
 
 class Supervised:
     """Implements `Predictor`: the forecasts of `predictor`, or the fallback's. No method raises an Exception.
 
-    The fallback answers when fit, update or predict raises; when a forecast is no Forecast, has another origin, step
-    or length, or quantiles that are not finite, negative or cross; when its highest quantile is above `most_times` the
+    The fallback answers when fit, update or predict raises; when a forecast has another type, origin, step or length,
+    or quantiles that are not finite, negative or cross; when its highest quantile is above `most_times` the
     highest rate ever seen; when update and predict together took longer than `budget_s` three times in a row; and while
     its recent CRPS is more than ten times the fallback's (see `Drift`).
 
@@ -49,15 +49,15 @@ class Supervised:
       long each time, at most a day. One more bad or late forecast right after a rest begins the next one; 60 good
       ones in a row make the next rest 5 minutes again.
     - When fit or update raised, or forecasts were bad three times in a row, its state is suspect: after the rest it is
-      fitted again on the last 15 days, from what it had learned where it is `Savable`. When a fit takes longer than
-      `fit_budget_s` and there is nothing to restore, it is not fitted again: that would hold up the controller.
+      fitted again on the last 15 days, from its learned state if it is `Savable`. If a fit takes longer than
+      `fit_budget_s` and no state can be restored, it is not fitted again, because that would delay the controller.
     - After a rest for being slow it only catches up, in one update.
-    - A call cannot be interrupted: a late forecast is used, and a call that never returns does stop its caller.
-    - Drift does not silence it: it goes on learning and forecasting, to be compared.
+    - A call cannot be interrupted: a late forecast is used, and a call that never returns stops its caller.
+    - Drift does not stop it: it continues to learn and forecast, so that it can be compared.
 
-    `clock` says the seconds that budgets are measured in; without one nothing is ever too slow. `stands_in` is why the
-    fallback made the last forecast, "" where it did not; `causes` holds the first message of each reason.
-    An empty or constant history is no failure.
+    `clock` returns the seconds that budgets are measured in; without one no call is too slow. `stands_in` is the
+    reason why the fallback made the last forecast, or ""; `causes` holds the first message of each reason.
+    An empty or constant history does not count as a failure.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Supervised:
         most_times: float = MOST_TIMES,
     ) -> None:
         self._name = str(getattr(predictor, "name", type(predictor).__name__))
-        # Does it know the future, so that nothing that is seen may correct it? Predictors do not.
+        # True if it knows the future, so that observations cannot correct it. Real predictors do not.
         self.foresees = bool(getattr(predictor, "foresees", False))
         self.stands_in = ""
         self.causes: dict[str, str] = {}
@@ -86,15 +86,15 @@ class Supervised:
 
     def _begin(self, history: Load) -> None:
         self._kept = int(KEPT_S / history.step_s) + 1
-        self._mean, self._peak = array("d"), array("d")  # the newest steps, no fewer than are needed
-        self._highest_rps = -math.inf  # while nothing was seen
+        self._mean, self._peak = array("d"), array("d")  # the newest steps, at least as many as are needed
+        self._highest_rps = -math.inf  # before the first observation
         self._remember(history)
         self._fallback, self._drift = LastValue(), Drift()
         self._fallback.fit(history)
-        self._suspect = False  # is its state in doubt?
+        self._suspect = False  # whether its state is in doubt
         self._learned: State | None = None
         self._trouble = ""  # the reason of its last failure
-        self._missed = 0  # steps not yet handed on to it
+        self._missed = 0  # steps not yet passed to it
         # Failed and slow answers in a row, and good ones since the last failure.
         self._failed, self._slow, self._good = 0, 0, 0
         self._rest_s = _REST_S
@@ -132,7 +132,7 @@ class Supervised:
         self._spent_s = self._clock() - began_s
 
     def predict(self, steps: int, recent_rps: float | None = None) -> Forecast:
-        """As the port; the fallback takes `recent_rps`, the rate just now, for the last value where it is known."""
+        """Return a forecast, as the port says; the fallback takes the current rate `recent_rps` as last value."""
         own = self._own(steps)
         self.stands_in = self._trouble
         if own is not None:
@@ -143,7 +143,7 @@ class Supervised:
         return own if own.predictor == self.name else replace(own, predictor=self.name)
 
     def learn(self) -> None:
-        """It is its turn: one that learns in turns does a piece. Others learn when they are fitted and updated."""
+        """Do a piece of learning if the predictor learns in turns. Others learn when they are fitted and updated."""
         if not isinstance(self._predictor, InTurns) or self._suspect or self._resting:
             return
         try:
@@ -190,7 +190,7 @@ class Supervised:
         ):
             if said != true and not (isinstance(true, float) and abs(said - true) < 1e-6):
                 raise ValueError(f"{what} is {said}, not {true}")
-        # Again what Forecast checks when it is built: arrays can be written into later.
+        # Repeat the checks of Forecast's construction, because arrays can be modified later.
         for rates in (forecast.mean_rps, forecast.peak_rps):
             rising = (rates[1:] >= rates[:-1] - 1e-9).all()  # False for NaN
             if not (rising and rates[0].min() >= 0.0 and rates[-1].max() < np.inf):
@@ -206,7 +206,7 @@ class Supervised:
     def _check_size(self, forecast: Forecast) -> None:
         if self._highest_rps < 0.0:
             return
-        # Of no requests at all any number is a multiple: one a step counts as seen.
+        # Any number is a multiple of zero requests, so one request a step counts as seen.
         most_rps = self._most_times * max(self._highest_rps, 1.0 / self._step_s)
         highest_rps = float(max(forecast.mean_rps[-1].max(), forecast.peak_rps[-1].max()))
         if highest_rps > most_rps:
@@ -220,7 +220,7 @@ class Supervised:
             self._predictor.fit(history)
         except Exception as error:
             self._note(FIT_RAISED, error)
-            self._learned, self._suspect = None, True  # what it had learned may be what is wrong
+            self._learned, self._suspect = None, True  # its learned state may be the fault
             self._rest()
         else:
             self._suspect, self._missed = False, 0
@@ -231,7 +231,7 @@ class Supervised:
     def _state(self) -> State | None:
         try:
             return self._predictor.state() if isinstance(self._predictor, Savable) else None
-        except Exception:  # it has learned nothing, or cannot say it: then it is fitted anew
+        except Exception:  # it has learned nothing, or cannot return it; then it is fitted again
             return None
 
     def _too_slow(self, took_s: float) -> bool:
@@ -255,7 +255,7 @@ class Supervised:
         self._rests_until_s = self._origin_s + self._rest_s
         self._rest_s = min(2.0 * self._rest_s, _LONGEST_REST_S)
 
-    # -- what was seen -------------------------------------------------------------------------------------------------
+    # -- observed load -------------------------------------------------------------------------------------------------
 
     def _remember(self, observed: Load) -> None:
         self._origin_s, self._step_s, self._fine = float(observed.end_s), float(observed.step_s), observed.fine
@@ -276,7 +276,7 @@ def _no_time_s() -> float:
 
 
 def _message(error: Exception) -> str:
-    """One line, not long; an error may fail to print itself."""
+    """Return one short line; an error may fail to print itself."""
     try:
         text = " ".join(f"{type(error).__name__}: {error}".split())
     except Exception:

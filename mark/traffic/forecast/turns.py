@@ -1,4 +1,4 @@
-"""Many predictors in one process: they learn in turns, and something simple forecasts for those that have not yet."""
+"""Many predictors in one process: they learn in turns, and a simple predictor stands in until each is fitted."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from mark.domain.time import DAY_S
 from mark.traffic.forecast.predictor import Deferrable, Predictor
 from mark.traffic.forecast.predictor_registry import make_predictor
 
-AT_ONCE = 4  # services whose predictors are fitted when they begin: it takes seconds each
+AT_ONCE = 4  # services whose predictors are fitted when they begin, which takes seconds each
 _STAND_IN = "seasonal-naive"
-_STAND_IN_S = 3 * DAY_S  # of history that it looks at, and a gap of a day
+_STAND_IN_S = 3 * DAY_S  # of history that it uses, and a gap of a day
 
 
 class InTurns:
-    """Implements `Predictor`: `predictor` learns in `learn` alone, a piece at a time.
+    """Implements `Predictor`: `predictor` learns only in `learn`, a piece at a time.
 
-    The owner of all predictors gives turns, counted in pieces and not in seconds, so that a run does not depend on
-    the machine. Until `predictor` is fitted the stand-in forecasts, under its own name.
+    The owner of all predictors gives turns, counted in pieces and not in seconds, so that a run does not depend on the
+    machine. Until `predictor` is fitted the stand-in forecasts, under its own name.
     """
 
     def __init__(self, predictor: Deferrable, stand_in: Predictor) -> None:
         self._predictor, self._stand_in = predictor, stand_in
         self._fitting: Iterator[None] | None = None
-        self._since: list[Load] = []  # what came while it was being fitted
+        self._since: list[Load] = []  # load that arrived while it was being fitted
 
     @property
     def name(self) -> str:
@@ -49,22 +49,22 @@ class InTurns:
         return self._current.predict(steps)
 
     def learn(self) -> None:
-        """Its turn: one piece."""
+        """Do one piece of learning."""
         if self._fitting is None:
             self._predictor.learn()
             return
         for _ in self._fitting:
-            return  # there is more
+            return  # more pieces follow
         self._fitting = None
         for observed in self._since:
             self._predictor.update(observed)
         if self._since:
-            self._stand_in.fit(_newest(self._since[-1], 0))  # it need not remember any more
+            self._stand_in.fit(_newest(self._since[-1], 0))  # its history can be dropped
         self._since = []
 
 
 def taking_turns(predictor: Predictor, of: int) -> Predictor:
-    """`predictor`, to learn in turns where it is one `of` more than AT_ONCE in this process, and can."""
+    """Return `predictor`, to learn in turns if it can and the process has more than AT_ONCE predictors (`of`)."""
     if of <= AT_ONCE or not isinstance(predictor, Deferrable):
         return predictor
     return InTurns(predictor, make_predictor(_STAND_IN, 0))
@@ -73,5 +73,5 @@ def taking_turns(predictor: Predictor, of: int) -> Predictor:
 def _newest(load: Load, steps: int) -> Load:
     first = max(0, len(load) - steps)
     start_s = load.start_s + first * load.step_s
-    # Copies, so that of two hundred histories no more is kept in memory.
+    # Copies, so that two hundred histories do not stay in memory as a whole.
     return Load(start_s, load.step_s, np.array(load.mean_rps[first:]), np.array(load.peak_rps[first:]), load.fine)

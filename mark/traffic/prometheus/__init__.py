@@ -1,1 +1,1 @@
-"""What a Prometheus knows of a workload: answers, the metrics that count requests, and the queries that read them."""
+"""A workload in Prometheus: answers, the metrics that count requests, and the queries that read them."""

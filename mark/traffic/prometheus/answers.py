@@ -18,12 +18,12 @@ from mark.traffic.traces.exports import INCOMPLETE, PARTIAL
 
 # Two Prometheus servers that scrape the same targets differ in these labels only.
 REPLICA_LABELS = ("__replica__", "prometheus_replica")
-_LATER = ("canceled", "internal", "timeout", "unavailable")  # kinds of errors that say nothing of the query
+_LATER = ("canceled", "internal", "timeout", "unavailable")  # kinds of errors that do not concern the query
 _SHOWN = 200  # characters of a reason
 
 
 class Unanswered(BadInput):
-    """Prometheus did not answer, or not in full. The same question may be answered later."""
+    """Prometheus did not answer, or not in full. The same query may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class PromSeries:
     values: FloatArray
 
     def without(self, dropped: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        """The labels that remain, as a key."""
+        """Return the labels except `dropped`, as a key."""
         gone = set(dropped)
         return tuple(sorted((name, value) for name, value in self.labels.items() if name not in gone))
 
@@ -75,9 +75,9 @@ _ARRAYS = ("times_s", "values")
 
 
 def parse_answer(body: bytes, where: str) -> PromAnswer:
-    """The series of an answer to `query` or `query_range`; `where` names the server in errors.
+    """Return the series of an answer to `query` or `query_range`; `where` names the server in errors.
 
-    Raises BadInput for an answer that says `error` or that is none of Prometheus', and Unanswered for a part of an
+    Raises BadInput for an answer that says `error` or that is not in Prometheus' form, and Unanswered for a partial
     answer.
     """
     whole = json_of(body)
@@ -117,7 +117,7 @@ def parse_answer(body: bytes, where: str) -> PromAnswer:
 
 
 def json_of(body: bytes) -> Mapping[str, Any]:
-    """The JSON object of a body; an empty one where it holds none."""
+    """Return the JSON object of a body, or an empty one."""
     try:
         whole = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -126,22 +126,22 @@ def json_of(body: bytes) -> Mapping[str, Any]:
 
 
 def reason_of(whole: Mapping[str, Any]) -> str:
-    """Why Prometheus refuses, from the JSON of its answer; empty where it does not say."""
+    """Return Prometheus' reason for refusing, from the JSON of its answer; empty if it gives no reason."""
     said = [str(whole[key]) for key in ("errorType", "error", "message") if whole.get(key)]
     return shown(": ".join(said).encode())
 
 
 def shown(body: bytes) -> str:
-    """The beginning of a text from outside, on one line."""
+    """Return the beginning of a text from outside, on one line."""
     text = " ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split())
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def summed(answer: PromAnswer, where: str) -> tuple[FloatArray, FloatArray]:
-    """The sum of all series at each time, and the times.
+    """Return the times, and the sum of all series at each.
 
     Series that differ in REPLICA_LABELS only are the same measurement twice and count once: the highest value holds,
-    because a server that was down for a while has too few. Raises BadInput where there is no point.
+    because a server that was down for a while has too few. Raises BadInput without any point.
     """
     if not answer.series:
         raise BadInput("the query has no answer in this time", where)

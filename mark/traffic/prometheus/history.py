@@ -1,4 +1,4 @@
-"""The last weeks of a workload as Prometheus has them: requests, ready replicas and latencies."""
+"""The last weeks of a workload in Prometheus: requests, ready replicas and latencies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mark.traffic.traces.trace import Trace
 
 LATENCY_STEP_S = 300.0
 _LEAST_POINTS = 10
-_RISING = 0.999  # share of steps that do not fall: a counter, and no rate
+_RISING = 0.999  # share of steps that do not fall, from which it is a counter and no rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,10 +33,10 @@ class LatencyBuckets:
     within: FloatArray
 
     def late(self, rt_max_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Answers later than `rt_max_s` by step: interpolated, at least and at most.
+        """Return answers later than `rt_max_s` by step: interpolated, at least and at most.
 
-        Within a bucket latencies are taken as spread evenly. Beyond the last finite bound nothing is known, so that
-        all answers there count as late.
+        Within a bucket latencies are taken as spread evenly. Beyond the last finite bound latencies are unknown, so all
+        answers there count as late.
         """
         total = self.within[:, -1]
         exact = np.flatnonzero(np.isclose(self.bounds_s, rt_max_s, rtol=1e-6))
@@ -53,9 +53,9 @@ class LatencyBuckets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadHistory:
-    """What was read. `trace` counts requests by step; `replicas` are the ready ones at Unix times `replicas_s`.
+    """The data read. `trace` counts requests by step; `replicas` are the ready ones at Unix times `replicas_s`.
 
-    `latency` is None where there is no histogram.
+    `latency` is None without a histogram.
     """
 
     workload: Workload
@@ -71,7 +71,7 @@ class WorkloadHistory:
         return self.began_s + self.trace.duration_s
 
     def replicas_between(self, start_s: float, end_s: float) -> FloatArray:
-        """The ready replicas at the steps of a span of Unix time."""
+        """Return the ready replicas at the steps of a span of Unix time."""
         return self.replicas[(self.replicas_s > start_s) & (self.replicas_s <= end_s)]
 
 
@@ -82,7 +82,7 @@ def read_history(
     end_s: float,
     progress: Callable[[float], None] = lambda _: None,
 ) -> WorkloadHistory:
-    """Read the `days` before `end_s`. Raises BadInput for what cannot be used, and what the reader raises."""
+    """Read the `days` before `end_s`. Raises BadInput for unusable data, and the errors of the reader."""
     step_s = _step(reader, workload, end_s)
     end_s = math.floor(end_s / LATENCY_STEP_S) * LATENCY_STEP_S
     start_s = end_s - math.floor(days * DAY_S / LATENCY_STEP_S) * LATENCY_STEP_S
@@ -121,7 +121,7 @@ def read_history(
 
 
 def _step(reader: MetricsReader, workload: Workload, end_s: float) -> float:
-    """The finest step at which there are rates: a rate needs two scrapes within it."""
+    """Return the finest step that has rates: a rate needs two scrapes within it."""
     if "{window}" not in workload.rate:
         return STEPS_S[0]
     for step_s in STEPS_S:
@@ -132,7 +132,7 @@ def _step(reader: MetricsReader, workload: Workload, end_s: float) -> float:
 
 
 def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray]:
-    """End of each step and its requests/s."""
+    """Return the end of each step and its requests/s."""
     ends_s, rps = summed(read, workload.counted_by)
     if rps.min() < 0.0:
         raise BadInput("a rate is negative", workload.counted_by, float(rps.min()))
@@ -158,7 +158,7 @@ def _latency(
 
 
 def latency_buckets(read: PromAnswer, workload: Workload, query: str, step_s: float) -> LatencyBuckets | None:
-    """The answer to `query`, answers a second by `le`, as counts of steps; None without an infinite bound."""
+    """Return the answer to `query`, answers a second by `le`, as counts of steps; None without an infinite bound."""
     by_bound: dict[float, PromAnswer] = {}
     for one in read.series:
         try:
@@ -177,7 +177,7 @@ def latency_buckets(read: PromAnswer, workload: Workload, query: str, step_s: fl
         times, values = summed(by_bound[bound_s], query)
         known = np.isin(times, ends_s)
         within[np.searchsorted(ends_s, times[known]), column] = values[known]
-    # Buckets of one histogram are scraped together, but their rates are extrapolated one by one.
+    # Buckets of one histogram are scraped together, but their rates are extrapolated separately.
     within = np.minimum(np.maximum.accumulate(within, axis=1), total[:, None]) * step_s
     return LatencyBuckets(np.array(bounds_s), ends_s, within)
 

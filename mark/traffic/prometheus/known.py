@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RequestMetric:
-    """How one project counts requests.
+    """A project's metric of requests.
 
-    `workload` are the labels that may name the workload, the first that is there. `buckets` is the latency histogram
-    without `_bucket`, whose bounds are in `bound_s` seconds. `by_replica`: each replica exports the metric itself, so
-    that the number of pods which export it is the number of replicas.
+    `workload` are the labels that may name the workload, the first present one counts. `buckets` is the latency
+    histogram without `_bucket`, whose bounds are in `bound_s` seconds. `by_replica`: each replica exports the metric
+    itself, so the number of pods that export it is the number of replicas.
     """
 
     name: str
@@ -29,7 +29,7 @@ class RequestMetric:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMetric:
-    """Where the number of ready replicas stands. `named` is the pattern of `label`'s value, {} is the workload."""
+    """A metric of ready replicas. `named` is the pattern of `label`'s value, {} is the workload."""
 
     metric: str
     label: str
@@ -44,7 +44,7 @@ REQUESTS = (
         workload=("destination_workload", "destination_service_name"),
         buckets="istio_request_duration_milliseconds",
         bound_s=1e-3,
-        # A request is reported by both proxies: the client's would count it a second time.
+        # Both proxies report a request; the client's would count it a second time.
         match='reporter=~"destination|waypoint"',
         source="istio.io/latest/docs/reference/config/metrics",
     ),
@@ -102,7 +102,7 @@ REQUESTS = (
         name="triton",
         requests="nv_inference_request_success",
         workload=("model",),
-        # The only histogram of Triton, for models that are not decoupled; it is off unless Triton is told.
+        # Triton's only histogram, for models that are not decoupled; it must be enabled in Triton.
         buckets="nv_inference_first_response_histogram_ms",
         bound_s=1e-3,
         source="docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/metrics.html",
@@ -146,7 +146,7 @@ READY = (
 )
 
 # Pods by node and nodes by type: kube-state-metrics, docs/metrics/workload/pod-metrics.md and cluster/node-metrics.md.
-# kube_node_labels has this label only where kube-state-metrics may show it (--metric-labels-allowlist).
+# kube_node_labels has this label only if kube-state-metrics may show it (--metric-labels-allowlist).
 PODS = "kube_pod_info"
 NODES = "kube_node_labels"
 INSTANCE_LABEL = "label_node_kubernetes_io_instance_type"

@@ -1,6 +1,6 @@
-"""Which metric counts the requests of a workload, found by trying, and the queries that read it.
+"""Finds the metric that counts the requests of a workload, by trying, and the queries that read it.
 
-A workload is chosen only where there is no doubt: several candidates with traffic are an error that names them.
+A workload is chosen only without doubt: several candidates with traffic are an error that names them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, RE
 STEPS_S = (60.0, 120.0, 300.0)  # a rate needs two scrapes within the step
 _SEARCH_S = DAY_S  # a candidate has had requests within a day
 _POD_NAMES = ("pod", "pod_name", "k8s_pod_name")
-_POD = (*_POD_NAMES, "replica", "instance")  # what tells replicas apart, best first
-# Where an exporter speaks of others' requests, `namespace` is its own and the workload's has another name.
+_POD = (*_POD_NAMES, "replica", "instance")  # labels of a replica, best first
+# If an exporter reports requests of others, `namespace` is the exporter's and the workload's has another name.
 _NAMESPACES = ("exported_namespace", "destination_workload_namespace", "namespace_name", "namespace")
-# Of a Deployment (a Knative revision has one, too) or of a StatefulSet.
+# Pods of a Deployment (a Knative revision has one too) or of a StatefulSet.
 _OF_WORKLOAD = "{}(-[0-9]{{5}}-deployment)?-[a-z0-9]{{5,10}}-[a-z0-9]{{5}}|{}-[0-9]+"
 _SCRAPERS = (("job",), ("instance",), ("job", "instance"))
 _OF_TARGETS = ("container", "endpoint", "service")  # labels that a scraper adds beside its job
@@ -37,31 +37,31 @@ _OF_EXPORTER = (
     "NodeAddress",
     "Version",
 )
-_ALIKE = 0.02  # two scrapers of one target see counts that differ by less
-_FEW = 50.0  # requests: of fewer, a likeness says nothing
+_ALIKE = 0.02  # counts of two scrapers of one target differ by less
+_FEW = 50.0  # requests: below this equal counts prove nothing
 _MOST_NAMED = 6
 _MATCHER = re.compile(r'\s*[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"\s*')
 
 
 class MetricsReader(Protocol):
-    """Where metrics are read.
+    """The source of metrics.
 
-    Both methods may be repeated. They raise Unanswered where the server does not answer, or not in full, and BadInput
-    where it refuses the query.
+    Both methods may be repeated. They raise Unanswered if the server does not answer, or not in full, and BadInput if
+    it refuses the query.
     """
 
     def query(self, promql: str, at_s: float) -> PromAnswer:
-        """The value of each series at a Unix time."""
+        """Return the value of each series at a Unix time."""
         ...
 
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
-        """The values of each series at `start_s` and every `step_s` from there on, `end_s` included."""
+        """Return the values of each series at `start_s` and every `step_s` from there on, `end_s` included."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user said of the workload. `select` holds label matchers for every metric; queries are PromQL."""
+    """The user's settings of the workload. `select` holds label matchers for every metric; queries are PromQL."""
 
     workload: str | None = None
     metric: str | None = None
@@ -75,10 +75,10 @@ class Asked:
 class Workload:
     """A workload and the queries that read it.
 
-    `rate` gives requests/s, `buckets` cumulative requests/s by `le` (None: there is no histogram), whose bounds are in
+    `rate` gives requests/s, `buckets` cumulative requests/s by `le` (None without a histogram), whose bounds are in
     `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step. `pods`
-    gives a series for each pod by `pod_label`, where the replicas themselves export the metric.
-    `counted_by` says in words which metric counts the requests, `ready_by` which one counts the replicas.
+    gives a series for each pod by `pod_label`, if the replicas themselves export the metric. `counted_by` says in words
+    which metric counts the requests, `ready_by` which one counts the replicas.
     """
 
     name: str
@@ -114,7 +114,7 @@ class _Candidate:
 
 
 def check_select(select: str) -> str:
-    """The matchers, as `namespace="shop",app=~"rank.*"`. Raises BadInput for anything else."""
+    """Return the matchers, as `namespace="shop",app=~"rank.*"`. Raises BadInput for any other form."""
     text = select.strip().removeprefix("{").removesuffix("}").strip().removesuffix(",")
     rest = text
     while rest:
@@ -126,9 +126,9 @@ def check_select(select: str) -> str:
 
 
 def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload:
-    """The workload that is asked for, or the only one with requests in the day before `end_s`.
+    """Return the requested workload, or the only one with requests in the day before `end_s`.
 
-    Raises BadInput where there is none or where there are several, and what the reader raises.
+    Raises BadInput for no or several workloads, and the errors of the reader.
     """
     select = check_select(asked.select)
     if asked.rate is not None:
@@ -161,7 +161,7 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
 def instance_types(
     reader: MetricsReader, workload: Workload, select: str, at_s: float
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Pods of the workload by instance type at a time, and nodes that they are on; empty where nobody says."""
+    """Return the workload's pods by instance type at a time, and their nodes; empty if Prometheus does not know."""
     place = f'namespace="{_quoted(workload.namespace)}"' if workload.namespace else ""
     pods = reader.query(f"max by (node,pod) ({PODS}{{{','.join(filter(None, (select, place)))}}})", at_s)
     nodes = reader.query(f"max by (node,{INSTANCE_LABEL}) ({NODES})", at_s)
@@ -170,7 +170,7 @@ def instance_types(
     named = re.compile(_OF_WORKLOAD.format(name, name))
     own = {pod for one in pods.series if named.fullmatch(pod := one.labels.get("pod", ""))}
     if not own and workload.pods is not None:
-        # The workload is not called as its Deployment, as a model that vLLM serves.
+        # The workload is not named like its Deployment, for example a model that vLLM serves.
         own = {one.labels.get(workload.pod_label, "") for one in reader.query(workload.pods, at_s).series}
     by_type: dict[str, int] = {}
     hosts: dict[str, set[str]] = {}
@@ -183,7 +183,7 @@ def instance_types(
 
 
 def _own_queries(asked: Asked) -> Workload:
-    """A workload by the user's own PromQL: the rate's at least."""
+    """Return a workload by the user's own PromQL, which must include the rate."""
     assert asked.rate is not None
     if asked.metric is not None:
         raise BadInput("is not looked for where --query-rate is given: name one of both", "--metric", asked.metric)
@@ -205,7 +205,7 @@ def _own_queries(asked: Asked) -> Workload:
 
 
 def _candidates(reader: MetricsReader, asked: Asked, select: str, end_s: float) -> list[_Candidate]:
-    """Workloads with requests in the last day, those with most first."""
+    """Return the workloads with requests in the last day, the busiest first."""
     names = [metric.name for metric in REQUESTS]
     if asked.metric is not None and asked.metric not in names:
         raise BadInput(f"must be one of {', '.join(names)}", "--metric", asked.metric, known=names)
@@ -251,10 +251,10 @@ def _listed(found: Sequence[_Candidate]) -> str:
 
 
 def _scrapers(reader: MetricsReader, counter: str, end_s: float) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
-    """Labels that only tell scrapers of one target apart, the label that tells replicas apart, and notes.
+    """Return labels that only distinguish scrapers of one target, the label that distinguishes replicas, and notes.
 
-    Two jobs that scrape the same pods count each request twice. Counts that are the same in every pod show it, because
-    two different processes would have different ones.
+    Two jobs that scrape the same pods count each request twice. Equal counts in every pod show it, because two
+    different processes would have different counts.
     """
     labels = (*_POD, "namespace", "job", *REPLICA_LABELS)
     answer = reader.query(f"sum by ({','.join(labels)}) (increase({counter}[{_SEARCH_S:.0f}s]))", end_s)
@@ -270,7 +270,7 @@ def _scrapers(reader: MetricsReader, counter: str, end_s: float) -> tuple[tuple[
 
 
 def _merged(rows: Sequence[tuple[dict[str, str], float]], dropped: Sequence[str]) -> list[tuple[dict[str, str], float]]:
-    """The highest value of the rows that are alike but for `dropped`."""
+    """Return the highest value of rows that are equal except in `dropped`."""
     found: dict[tuple[tuple[str, str], ...], float] = {}
     for labels, value in rows:
         key = tuple(sorted((name, text) for name, text in labels.items() if name not in dropped))
@@ -296,7 +296,7 @@ def _replicas(
     pod: str | None,
     end_s: float,
 ) -> tuple[str, str]:
-    """The query of the ready replicas, and the metric by which they are counted."""
+    """Return the query of the ready replicas, and the metric that counts them."""
     if asked.replicas is not None:
         return asked.replicas, "--query-replicas"
     for ready in READY:
@@ -322,7 +322,7 @@ def _replicas(
 def _buckets(
     reader: MetricsReader, asked: Asked, metric: RequestMetric, matchers: str, without: str, end_s: float
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The query of the latency histogram, where it has one, and notes."""
+    """Return the query of the latency histogram, or None, and notes."""
     if asked.latency is not None:
         return asked.latency, ()
     buckets = f"{metric.buckets}_bucket{{{matchers}}}"

@@ -1,8 +1,8 @@
 """Access logs as traces: one file, or many that are merged by time.
 
-Lines stand in the order of the answers, each node of a balancer writes its own file, and files are rotated and
-concatenated. So the times of all lines are sorted (see `ordered`), and no request is left out for being late. A line
-that is no request of the format is counted and named; more of them than `BadLines` allows refuse the log.
+Lines are in the order of the answers, each node of a balancer writes its own file, and files are rotated and
+concatenated. So the times of all lines are sorted (see `ordered`), and late requests are kept. A line that is not a
+request of the format is counted and named; if there are more of them than `BadLines` allows, the log is refused.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from mark.traffic.traces.trace import Trace
 Mask = NDArray[np.bool_]
 
 HEAD = 1 << 16  # bytes of a file by which its format is recognised
-_LEAST_SHARE = 0.1  # of a file's first lines that are requests, for the file to be a log
+_LEAST_SHARE = 0.1  # least share of requests among a file's first lines, for the file to be a log
 _LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
 _SECOND_US = 1_000_000
-# Kubernetes' node logs, and docker compose's.
+# Prefixes of Kubernetes' node logs and of docker compose.
 _PREFIX = re.compile(rb"^(?:\d{4}-\S+ std(?:out|err) [FP] |[\w.-]+ +\| ?)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class LogReading:
-    """What a user says of a log.
+    """A user's settings for a log.
 
-    `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are passed over, as if
-    they were not there. `time_field` names the field of a JSON log. `times` says how the time of a line is written
-    (only forms of `strptime` concern logs), and whose clock shows a time that names no zone (else UTC).
+    `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are skipped as if they
+    did not exist. `time_field` names the field of a JSON log. `times` is the form of a line's time (only forms of
+    `strptime` concern logs), and the zone of times that name none (otherwise UTC).
     """
 
     log_filter: tuple[str, str] | None = None
@@ -78,7 +78,7 @@ class LogFile:
     unwrap: Callable[[bytes], bytes] | None = None
 
     def are_requests(self, block: bytes) -> list[bool]:
-        """Of each line."""
+        """Return for each line whether it is a request."""
         found: list[bool] = (
             self.lines.stamps(block if self.unwrap is None else self.unwrap(block)).micros >= 0
         ).tolist()
@@ -86,17 +86,17 @@ class LogFile:
 
 
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
-    """The file as an access log, by its first lines; None where it is none. Raises BadInput for an unreadable file."""
+    """Return the file as an access log, by its first lines, or None. Raises BadInput for an unreadable file."""
     return _recognised(path, beginning(path, HEAD), reading)
 
 
 def is_log(head: bytes, reading: LogReading) -> bool:
-    """Do these bytes begin an access log?"""
+    """Return whether these bytes begin an access log."""
     return _recognised(Path(), head[: head.rfind(b"\n") + 1], reading) is not None
 
 
 def log_fault(path: Path) -> str | None:
-    """Why a file that looks like an access log is none; None where it does not even look so."""
+    """Return why a file that resembles an access log cannot be read as one; None if it does not resemble one."""
     head = beginning(path, HEAD)
     if in_container(head):
         return "a container's log, and its lines are no access log in a known format"
@@ -117,11 +117,11 @@ def read_logs(
     *,
     may_overlap: bool = True,
 ) -> Trace:
-    """The arrivals of the files of a log; second 0 is the first request.
+    """Return the arrivals of the files of a log; second 0 is the first request.
 
     `left_out` are names of other files and why they were not read, for the notes. Raises BadInput for a log with more
-    bad lines than allowed, for a filter's field that the format does not have, and for a filter that leaves nothing;
-    unless `may_overlap`, for files that hold the same requests, too.
+    bad lines than allowed, for a filter's field that the format lacks, and for a filter that leaves no lines; unless
+    `may_overlap`, also for files that hold the same requests.
     """
     log = _Log(name, files, reading, left_out, may_overlap)
     trace = trace_of(name, log.stream, notes=log.notes, most_kept=_MOST_KEPT)
@@ -170,11 +170,11 @@ class _Filter:
     def __init__(self, name: str, value: str) -> None:
         self.name = name
         self.text = shown(f"{name}={value}".encode("utf-8", "surrogateescape"))
-        # Brackets are no pattern here: paths and IPv6 addresses hold them.
+        # Brackets are escaped, because paths and IPv6 addresses contain them.
         self._pattern = re.compile(translate(value.replace("[", "[[]")))
 
     def values(self, block: bytes, lines: LogLines) -> list[bytes]:
-        """Raises BadInput for a field that the format does not have."""
+        """Return each line's value. Raises BadInput for an unknown field."""
         try:
             return lines.values(self.name, block)
         except BadInput as error:
@@ -192,23 +192,23 @@ _NOWHERE: _Place = (Path(), 0, "")
 
 
 def _named(place: _Place) -> tuple[str, str]:
-    """Where a line stands, without folders, and its beginning."""
+    """Return the place of a line, without folders, and its beginning."""
     path, number, line = place
     return f"{path.name} line {number}", line[:80]
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What the reading of a log met with."""
+    """Counts from the reading of a log."""
 
-    lines: int = 0  # blank lines aside
+    lines: int = 0  # without blank lines
     requests: int = 0  # before the filter
     bad: int = 0
     first_bad: _Place = _NOWHERE
-    cut: int = 0  # of the bad lines, those that end a file
-    cut_files: list[Path] = field(default_factory=list)  # compressed, and ending too early
+    cut: int = 0  # of the bad lines, those at the end of a file
+    cut_files: list[Path] = field(default_factory=list)  # compressed files that end too early
     before: int = 0  # unknown lines before the first request of a file
-    notices: int = 0  # these included
+    notices: int = 0  # including `before`
     first_notice: _Place = _NOWHERE
     filtered: int = 0
     first_filtered: str = ""
@@ -221,12 +221,12 @@ class _Tally:
         self.nul_bytes += count
 
     def check(self, allowed: BadLines) -> None:
-        """A file may end with a cut line; other bad lines count."""
+        """Raise BadInput if too many lines are bad. A file may end with a cut line."""
         # Start-up is short; more lines before few requests are lines of another format.
         bad, first = self.bad, self.first_bad
         if self.before > max(_LEAST_BEFORE, self.requests):
             bad, first = bad + self.before, self.first_notice
-        most = allowed.allowed(self.lines, least=1)  # a log of a few lines may have a bad one, too
+        most = allowed.allowed(self.lines, least=1)  # a log of a few lines may have a bad one too
         if bad and (not self.requests or bad > most + (self.cut if most else 0)):
             path, number, line = first
             share = -(-10_000 * bad // self.lines) / 100
@@ -250,7 +250,7 @@ class _Log:
     origin: int = 0
 
     def stream(self) -> Iterator[FloatArray]:
-        """Ascending seconds from the first request."""
+        """Yield ascending seconds from the first request."""
         if self.ordered is None:
             self.ordered = self._sorted()
         stamps = self.ordered.blocks()
@@ -330,7 +330,7 @@ class _Log:
         return ordered
 
     def _stamps(self, file: LogFile, keep: _Filter | None, told: Callable[[int, int], None] | None) -> Iterator[Micros]:
-        """Times of the requests that are kept, in the order of the lines, never empty."""
+        """Yield the times of the requests that are kept, in the order of the lines, never empty."""
         tally = self.tally
         tally.formats.add(file.lines.name)
         tally.whole_seconds = tally.whole_seconds and file.lines.name not in (ALB.name, CLASSIC.name)
@@ -339,7 +339,7 @@ class _Log:
         begun = ends_bad = False
         for line, raw in blocks(file.path, nuls=tally.saw_nuls, cut=tally.cut_files.append, told=told):
             self.overlaps.check(file.path, raw)
-            # Files that were joined may each have begun with a byte-order mark.
+            # Each of several joined files may have begun with a byte-order mark.
             block = raw.replace(b"\n" + BOM, b"\n") if BOM in raw else raw
             block = block if file.unwrap is None else file.unwrap(block)
             try:
@@ -371,7 +371,7 @@ class _Log:
     def _count_others(
         self, file: LogFile, line: int, block: bytes, wrong: Micros, startup: int, *, ends_bad: bool
     ) -> bool:
-        """Count the lines of a block that are no requests. Returns whether the last line so far is a bad one."""
+        """Count the lines of a block that are not requests. Return whether the last line so far is a bad one."""
         tally = self.tally
         texts = block.split(b"\n")
         for i in wrong.tolist():
@@ -396,7 +396,7 @@ class _Log:
         return ends_bad
 
     def _kept(self, keep: _Filter, block: bytes, lines: LogLines, valid: Mask) -> Mask:
-        """Which of the valid lines of a block a filter keeps; the others are counted."""
+        """Return which of the valid lines of a block a filter keeps; the others are counted."""
         values = keep.values(block, lines)
         verdicts = {value: keep.fits(value) for value in set(values)}  # most fields have few values
         fits = np.fromiter(map(verdicts.__getitem__, values), dtype=np.bool_, count=len(values))
@@ -407,7 +407,7 @@ class _Log:
         return valid & fits
 
     def _in_utc(self, found: Stamps, kept: Mask, place: tuple[Path, int]) -> Micros:
-        """Raises BadInput for a clock that was set, as long as its zone is unknown."""
+        """Return the kept times in UTC. Raises BadInput for a clock change in an unknown zone."""
         micros, local = found.micros[kept], found.local[kept]
         if local.any():
             self.tally.local += int(local.sum())
@@ -434,7 +434,7 @@ def _listed(left_out: Sequence[tuple[str, str]]) -> str:
 
 
 def _spread(stream: Iterator[Micros]) -> Iterator[Micros]:
-    """Whole-second stamps, ascending, spread evenly over their second. A second is never torn apart."""
+    """Spread whole-second stamps, ascending, evenly over their second. A second is never split."""
     held = np.empty(0, dtype=np.int64)
     for block in stream:
         stamps = np.concatenate((held, block))

@@ -1,4 +1,4 @@
-"""Traces that know each request: arrivals files, and what access logs and the gamma generator share with them."""
+"""Traces that know each request: arrivals files, and code shared with access logs and the gamma generator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mark.traffic.traces.series import Series
 from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
 
 BIN_S = 1.0
-_LEAST_S = 60.0  # a trace of one request still has a minute to be served in
+_LEAST_S = 60.0  # least length, so that a trace of one request leaves time to serve it
 _JITTER_S = 0.5
 _MOST_AT_ONCE = 50_000_000  # arrivals within a second that may be held in memory
 _MOST_KEPT = 16_000_000  # requests kept rather than read again
@@ -26,9 +26,9 @@ _MOST_KEPT = 16_000_000  # requests kept rather than read again
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ArrivalReplay:
-    """A Source: the requests of `stream()`, exact at scale 1, else repeated and jittered (docs/semantics.md, 1).
+    """A Source: the requests of `stream()`, exact at scale 1, otherwise repeated and jittered (docs/semantics.md, 1).
 
-    `stream` begins anew at each call and yields ascending seconds from the first request, block by block.
+    `stream` starts over at each call and yields ascending seconds from the first request, block by block.
     """
 
     stream: Callable[[], Iterator[FloatArray]]
@@ -43,10 +43,10 @@ class ArrivalReplay:
         return _in_chunks(self._scaled(start_s, end_s, scale, seed), start_s, end_s)
 
     def _scaled(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[FloatArray]:
-        from mark.traffic.traces.draw import copy_scaled  # here: numba, 0.8 s, only to draw
+        from mark.traffic.traces.draw import copy_scaled  # here: numba, 0.8 s, only for drawing
 
         state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
-        # So few requests at a time that their copies are an ordinary block.
+        # Few enough requests at a time that their copies fit an ordinary block.
         size = max(1, int(CHUNK_REQUESTS / (scale + 1.0)))
         waiting = np.empty(0)  # copies that a later request's copies may still precede
         for first, piece in _pieces(self.stream(), size):
@@ -64,7 +64,7 @@ class ArrivalReplay:
 
 
 def _pieces(stream: Iterator[FloatArray], size: int) -> Iterator[tuple[int, FloatArray]]:
-    """(number of the first request, at most `size` requests)."""
+    """Yield (number of the first request, at most `size` requests)."""
     first = 0
     for block in stream:
         for begin in range(0, len(block), size):
@@ -73,7 +73,7 @@ def _pieces(stream: Iterator[FloatArray], size: int) -> Iterator[tuple[int, Floa
 
 
 def _in_chunks(stream: Iterator[FloatArray], start_s: float, end_s: float) -> Iterator[Chunk]:
-    """Cut ascending arrivals at every CHUNK_S from `start_s`, and earlier where they are many."""
+    """Cut ascending arrivals at every CHUNK_S from `start_s`, and earlier if they are many."""
     held: list[FloatArray] = []
     size = 0
     edge = min(start_s + CHUNK_S, end_s)
@@ -83,7 +83,7 @@ def _in_chunks(stream: Iterator[FloatArray], start_s: float, end_s: float) -> It
             most = CHUNK_REQUESTS - size
             cut = int(np.searchsorted(times, edge))
             if cut > most:
-                # Early, between two requests that do not tie.
+                # Earlier, between two requests with different times.
                 early = int(np.searchsorted(times, times[most])) or int(np.searchsorted(times, times[most], "right"))
                 until_s = float(times[min(early, len(times) - 1)])
                 held.append(times[:early])
@@ -115,12 +115,11 @@ def trace_of(
     duration_s: float | None = None,
     most_kept: int = _MOST_KEPT,
 ) -> Trace:
-    """A trace of the requests of `stream`, which is read once here for what must be known beforehand.
+    """Return a trace of the requests of `stream`, which is read once here for its totals.
 
-    Up to `most_kept` requests are kept in memory; of more, every later use reads `stream` again.
-
-    `notes` is asked after that. Without `duration_s` the trace ends with the second of the last request, and is a
-    minute at least. Raises BadInput for no requests and for a span above ten years.
+    Up to `most_kept` requests are kept in memory; if there are more, every later use reads `stream` again. `notes` is
+    called after that. Without `duration_s` the trace ends with the second of the last request, and lasts at least a
+    minute. Raises BadInput for no requests and for a span above ten years.
     """
     seconds: list[NDArray[np.int64]] = []
     counts: list[NDArray[np.int64]] = []
@@ -165,7 +164,7 @@ def trace_of(
 
 
 def read_arrivals(path: Path, header: str) -> Trace:
-    """A file of one row a request: `t_seconds` and further columns, whose names are noted. Streamed, twice.
+    """Read a file of one row a request: `t_seconds` and further columns, whose names are noted. Streamed, twice.
 
     Raises BadInput with file and line for times that are not numbers, not finite, negative or going back.
     """
@@ -175,7 +174,7 @@ def read_arrivals(path: Path, header: str) -> Trace:
 
 
 def _times(path: Path) -> Iterator[FloatArray]:
-    """Seconds from the first row, block by block, checked."""
+    """Yield seconds from the first row, block by block, checked."""
     origin: float | None = None
     last = 0.0
     for line, block in blocks(path):

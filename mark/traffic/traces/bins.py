@@ -1,4 +1,4 @@
-"""Rows of a table as bins: how long each row is, the requests in it, and several series added."""
+"""Rows of a table as bins: the length of each row, the requests in it, and sums of several series."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mark.traffic.traces.meanings import Unit
 from mark.traffic.traces.times import shown
 
 _EXACT = 1e-3  # of a step
-_RUN = 3  # longer steps in a row that are the rows' own and no gaps
+_RUN = 3  # longer steps in a row that are the rows' own length and no gaps
 
 Bins = tuple[FloatArray, FloatArray, float]  # starts, requests, the least width
 
 
 def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str, *, sure: bool) -> Bins:
-    """Requests of each bin. With `sure` longer steps are gaps, as the user said."""
+    """Return the requests of each bin. With `sure`, by the user's word, longer steps are gaps."""
     order = np.argsort(seconds, kind="stable")
     between = np.diff(seconds[order])
     rows_s = float(between[between > 0.0].min()) if np.any(between > 0.0) else 60.0
@@ -50,7 +50,7 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
     width = _widths(starts, None if unit.counter or unit.per_s else counts, least, where, sure=sure)
     if unit.counter:
         increases = np.diff(counts)
-        within = steps <= REACH * width[:-1]  # when what came in a gap came is not known
+        within = steps <= REACH * width[:-1]  # within a gap the time of arrival is unknown
         counts = np.where(increases < 0.0, counts[1:], increases)[within]  # a restart begins at 0
         starts, width = starts[:-1][within], width[:-1][within]
         if not len(counts):
@@ -68,7 +68,7 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
 
 
 def added(bins: Sequence[Bins], where: str) -> Bins:
-    """The sum of several series, each at the times of the others; one that has no row at a time counts nothing then."""
+    """Return the sum of several series, each at the times of the others; a missing row adds nothing."""
     width_s = min(width for _, _, width in bins)
     starts, place = np.unique(np.concatenate([starts for starts, _, _ in bins]), return_inverse=True)
     if (len(starts) > 1 and float(np.diff(starts).min()) < 0.999 * width_s) or max(
@@ -80,10 +80,10 @@ def added(bins: Sequence[Bins], where: str) -> Bins:
 
 
 def _widths(starts: FloatArray, counts: FloatArray | None, least: float, where: str, *, sure: bool) -> FloatArray:
-    """How long each row is: the `least` step, or the row's own where the rows have another step for a while.
+    """Return the length of each row: the `least` step, or the row's own if rows have another step for a while.
 
-    `counts` (requests of each row) tell such rows from rows of the least step with gaps between them: rows that are
-    longer hold more. Raises BadInput where they do not tell. With `sure` there are no rows of another step.
+    `counts` (requests of each row) distinguish such rows from rows of the least step with gaps between them, because
+    longer rows hold more. Raises BadInput if they do not decide. With `sure` no rows have another step.
     """
     steps = np.diff(starts)
     if not len(steps):

@@ -1,4 +1,4 @@
-"""Text files as blocks of whole lines: plain or compressed, by content; foreign errors are translated here only."""
+"""Text files as blocks of whole lines: plain or compressed, by content; only this module translates foreign errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ watched: ContextVar[Told | None] = ContextVar("watched", default=None)
 
 
 def is_folder(path: Path) -> bool:
-    """Is it a folder? False is a regular file; raises BadInput for anything else."""
+    """Return whether it is a folder; False is a regular file. Raises BadInput for other kinds."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -53,7 +53,7 @@ def is_folder(path: Path) -> bool:
 
 
 def beginning(path: Path, size: int) -> bytes:
-    """The first lines of a file, about `size` bytes of them, whatever stands behind them. Raises BadInput."""
+    """Return the first lines of a file, about `size` bytes of them, independent of the rest. Raises BadInput."""
     head = b""
     cut: list[Path] = []
     try:
@@ -80,12 +80,13 @@ def blocks(
     """Yield (number of the first line, whole lines each ended by a line feed) in blocks of about `size` bytes.
 
     Lines count from 1. A byte-order mark and carriage returns before line feeds are dropped, UTF-16 becomes UTF-8.
-    Raises BadInput for what cannot be read: missing, truncated or corrupt, binary data, a line above 1 MiB. Compressed
-    is gzip, bzip2, xz or zstd.
+    Raises BadInput for unreadable files: missing, truncated or corrupt, binary data, a line above 1 MiB. Compressed
+    means gzip, bzip2, xz or zstd.
 
-    With `nuls` a run of NUL bytes in a text ends a line, and `nuls` is told its length: logrotate's `copytruncate` and
-    a crash leave such runs. Without it they are binary data. With `cut` a compressed file may end anywhere, as one does
-    that is still written or was copied in part: `cut` is told its path, and the line that it ends within is left out.
+    With `nuls` a run of NUL bytes in a text ends a line, and `nuls` gets its length: logrotate's `copytruncate` and a
+    crash leave such runs. Without it they are binary data. With `cut` a compressed file may end anywhere, as a file
+    does that is still written or was copied in part: `cut` gets its path, and the line within which it ends is left
+    out.
     """
     line = 1
     rest = b""
@@ -94,7 +95,7 @@ def blocks(
         with path.open("rb") as raw:
             total = os.fstat(raw.fileno()).st_size
             stream = _unpacked(raw)
-            bare = False  # does a carriage return end each line?
+            bare = False  # whether a carriage return ends each line
             while data := stream.read(size):
                 if line == 1 and not rest and data.startswith(_ZIP):
                     raise BadInput("a zip archive or an Excel workbook: unpack it, or save its sheet as CSV", str(path))
@@ -136,7 +137,7 @@ def blocks(
 
 
 def ends_within_line(path: Path) -> bool:
-    """Does a text end without a line feed? Of a compressed one False, because its own end tells whether it was cut."""
+    """Return whether a text ends without a line feed. False for a compressed one, because its own end shows a cut."""
     try:
         with path.open("rb") as file:
             if is_packed(file.read(6)):
@@ -148,17 +149,17 @@ def ends_within_line(path: Path) -> bool:
 
 
 def _ignored(_: int) -> None:
-    """NUL bytes, of which the reader of the whole file tells."""
+    """Ignore NUL bytes, because the reader of the whole file reports them."""
 
 
 def is_text(data: bytes) -> bool:
-    """Do the bytes look like text, NUL bytes aside? Nothing but NUL bytes does."""
+    """Return whether the bytes look like text, apart from NUL bytes; nothing but NUL bytes does too."""
     text = data.replace(b"\0", b"")
     return len(text) - len(text.translate(None, _CONTROLS)) <= _MOST_CONTROLS * len(text)
 
 
 def is_packed(head: bytes) -> bool:
-    """Do these first bytes begin a compressed file?"""
+    """Return whether these first bytes begin a compressed file."""
     return head.startswith((_GZIP, _BZIP2, _XZ, _ZSTD))
 
 
@@ -188,7 +189,7 @@ class _Utf16:
 
 
 class _Unpacker(Protocol):
-    """What the libraries of gzip, bzip2, xz and zstd have in common."""
+    """The common interface of the libraries of gzip, bzip2, xz and zstd."""
 
     @property
     def eof(self) -> bool: ...
@@ -208,9 +209,9 @@ _UNPACKERS: Mapping[bytes, Callable[[], _Unpacker]] = {
 
 
 class _Packed:
-    """What the parts of a compressed file hold, one after the other. `cut`: the file ends within a part.
+    """The content of the parts of a compressed file, in order. `cut`: the file ends within a part.
 
-    The libraries' own files lose what stands before the cut.
+    The libraries' own files lose the content before the cut.
     """
 
     def __init__(self, raw: IO[bytes], unpacker: Callable[[], _Unpacker]) -> None:
@@ -232,7 +233,7 @@ class _Packed:
         return text
 
     def _next(self) -> bytes:
-        if self._part.eof:  # gzip may be padded behind a part
+        if self._part.eof:  # gzip may be padded after a part
             return self._part.unused_data.lstrip(b"\0") or self._raw.read(_PACKED).lstrip(b"\0")
         packed = self._raw.read(_PACKED)
         self.cut = not packed
@@ -240,7 +241,7 @@ class _Packed:
 
 
 def shown(line: bytes) -> str:
-    """A line of a file as an error message may show it: printable whatever it holds."""
+    """Return a line of a file for an error message, with only printable characters."""
     return "".join(c if c.isprintable() else "\ufffd" for c in line[:200].decode("utf-8", "replace"))
 
 

@@ -24,7 +24,7 @@ _MISSING = frozenset(
     ]
 )
 _SPACES = " '\u2019\u00a0\u202f\u2009"
-# The first group has no leading zero: `0,500` is a half and not 500.
+# The first group lacks a leading zero: `0,500` is a half and not 500.
 _SPACED = rf"[1-9]\d{{0,2}}(?:[{_SPACES}]\d{{3}})+"
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _FORMS = {
@@ -32,7 +32,7 @@ _FORMS = {
     COMMA: rf"(?:[1-9]\d{{0,2}}(?:\.\d{{3}})+|{_SPACED}|\d+)(?:,\d+)?{_EXPONENT}|,\d+{_EXPONENT}",
 }
 _CELLS = {name: re.compile(rf"([+\-\u2212]?)({form})\s*(\D*)") for name, form in _FORMS.items()}
-_THREE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(?![\d.,])")  # one separator with three digits behind it
+_THREE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(?![\d.,])")  # one separator followed by three digits
 _EXPONENTIAL = re.compile(r"[+-]?\d+([.,])\d+[eE][+-]?\d")
 _LEADING = re.compile(r"[+-]?(\d+)")
 _ENOUGH = 3  # short numbers that show that digits are grouped
@@ -61,11 +61,11 @@ _MEASURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NumberColumn:
-    """A column of numbers; NaN where a value is missing or `bad`.
+    """A column of numbers; NaN for a value that is missing or `bad`.
 
-    `unit` is what stands behind the numbers: "per-second", "per-minute", "per-hour", "count", MEASURE, MIXED or None.
-    `decimal` is the decimal sign that the column shows; None where it shows none. `unclear` is a cell with two
-    readings. `slip` is by how much rounding to a few digits may change the sum.
+    `unit` is the unit after the numbers: "per-second", "per-minute", "per-hour", "count", MEASURE, MIXED or None.
+    `decimal` is the decimal sign that the column shows, or None. `unclear` is a cell with two readings. `slip` is the
+    largest change of the sum by rounding to a few digits.
     """
 
     values: FloatArray
@@ -77,9 +77,9 @@ class NumberColumn:
 
 
 def read_numbers(values: Sequence[object], decimal: str | None = None) -> NumberColumn | None:
-    """The numbers of a column; None where fewer than half of the cells that hold something are numbers.
+    """Return the numbers of a column; None if fewer than half of the filled cells are numbers.
 
-    `decimal` is POINT or COMMA where it is known.
+    `decimal` is POINT or COMMA if it is known.
     """
     quick = _quick(values) if decimal != COMMA else None
     texts = [value.strip() for value in values if isinstance(value, str)]
@@ -118,20 +118,20 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
 
 
 def plain_numbers(values: Sequence[object]) -> FloatArray | None:
-    """Finite numbers, one for each value; None where one is none."""
+    """Return finite numbers, one for each value; None if any value is not one."""
     numbers = _quick(values)
     return numbers if numbers is not None and len(numbers) and np.all(np.isfinite(numbers)) else None
 
 
 def is_missing(value: object) -> bool:
-    """Does the cell say that there is no value?"""
+    """Return whether the cell marks a missing value."""
     if isinstance(value, str):
         return value.strip().lower() in _MISSING
     return value is None or value != value or value in (float("inf"), float("-inf")) or str(value) in ("<NA>", "NaT")
 
 
 def _quick(values: Sequence[object]) -> FloatArray | None:
-    """Numbers as Python writes them, NaN for `nan` and for infinity, which most columns are; None for others."""
+    """Return numbers in Python's form, as most columns have them, NaN for `nan` and infinity; None for other forms."""
     try:
         numbers = np.array([_float(value) for value in values])
     except (TypeError, ValueError, OverflowError):
@@ -153,7 +153,7 @@ def _float(value: object) -> float:
 
 
 def _one(value: object, decimal: str) -> tuple[float, str | None, float] | None:
-    """Number, unit, and by how much the number may be off where it was rounded to thousands or millions."""
+    """Return number, unit, and the largest error of the number if it was rounded to thousands or millions."""
     if not isinstance(value, str):
         try:
             return _float(value), None, 0.0
@@ -174,7 +174,7 @@ def _one(value: object, decimal: str) -> tuple[float, str | None, float] | None:
 
 
 def _unit(text: str) -> tuple[float, str | None]:
-    """The factor and the unit; "" for an unknown one."""
+    """Return the factor and the unit; "" for an unknown one."""
     found = _UNIT.fullmatch(text)
     scale, unit = (_SCALES.get(found[1], 1.0), found[2]) if found else (1.0, text)
     for factor, word in ((scale, unit), (1.0, text.strip())):
@@ -191,10 +191,10 @@ def _unit(text: str) -> tuple[float, str | None]:
 
 
 def _decimal(texts: Sequence[str]) -> tuple[str | None, str | None]:
-    """The decimal sign of a column, and a cell that leaves it open.
+    """Return the decimal sign of a column, and a cell that leaves it open.
 
-    `1,500` is 1500 or one and a half. Whole numbers below a thousand settle it: digits are grouped, because three
-    decimals would stand behind every number. Whole numbers above settle it too: they would be grouped.
+    `1,500` is 1500 or one and a half. Whole numbers below a thousand decide it: digits are grouped, because three
+    decimals would follow every number. Whole numbers above decide it too: they would be grouped.
     """
     open_cell: str | None = None
     shorts = 0
@@ -211,7 +211,7 @@ def _decimal(texts: Sequence[str]) -> tuple[str | None, str | None]:
         three = _THREE.match(text)
         if three is not None:
             if _unit(text[three.end() :])[0] > 1.0:
-                return (POINT if three[1] == "." else COMMA), None  # `1.002 K` is scaled and has no groups
+                return (POINT if three[1] == "." else COMMA), None  # `1.002 K` is scaled, so its digits are not grouped
             open_cell = open_cell or text
             continue
         fits = [sign for sign in (POINT, COMMA) if _CELLS[sign].fullmatch(text)]

@@ -1,4 +1,4 @@
-"""Numbers out of comma-separated blocks, fast where all is well and exact about the line where it is not."""
+"""Numbers from comma-separated blocks: fast for valid blocks, exact about the line of a fault."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mark.traffic.traces.blocks import shown
 
 
 def read_numbers(block: bytes, line: int, path: Path, names: tuple[str, ...], *, more: bool) -> FloatArray:
-    """The leading columns of each line of `block`, shape (lines, len(names)); `line` is the first one's number.
+    """Return the leading columns of each line of `block`, shape (lines, len(names)); `line` is the first one's number.
 
-    With `more`, further columns of any content may follow, as many as they like. Every value is finite and not
-    negative. Raises BadInput naming the first line that is otherwise.
+    With `more`, any number of columns with any content may follow. Every value is finite and not negative. Raises
+    BadInput naming the first line that breaks this.
     """
     lines = block.count(b"\n")
     if not block.strip():
@@ -31,24 +31,24 @@ def read_numbers(block: bytes, line: int, path: Path, names: tuple[str, ...], *,
         )  # fmt: skip
     except ValueError:
         values = np.empty((0, 0))
-    # loadtxt skips blank lines, so a lower number of rows is a fault as well.
+    # loadtxt skips blank lines, so a lower number of rows is a fault too.
     if values.shape != (lines, len(names)) or not np.all(np.isfinite(values)) or values.min() < 0.0:
         return _slowly(block, line, path, names, more)
     return values
 
 
 def _whole_numbers(block: bytes, columns: int) -> FloatArray | None:
-    """A block of nothing but digits in `columns` columns, shape (lines, columns); None for any other block.
+    """Return a block of only digits in `columns` columns, shape (lines, columns); None for any other block.
 
-    Most traces of counts are such, and this is several times as fast as a general reader.
+    Most traces of counts have such blocks, and this is several times as fast as a general reader.
     """
     text = np.frombuffer(block, dtype=np.uint8)
-    ends = np.flatnonzero(text < 48)  # commas and line feeds, and what has no business here
+    ends = np.flatnonzero(text < 48)  # commas, line feeds and invalid characters
     if len(ends) % columns or text.max() > 57:
         return None
     marks = text[ends].reshape(-1, columns)
     lengths = np.diff(ends, prepend=-1) - 1
-    # 15 digits are exact in a float, and none at all is no number.
+    # 15 digits are exact in a float, and an empty cell is refused.
     if np.any(marks[:, -1] != 10) or np.any(marks[:, :-1] != 44) or lengths.min() < 1 or lengths.max() > 15:
         return None
     values = np.zeros(len(ends))
@@ -59,7 +59,7 @@ def _whole_numbers(block: bytes, columns: int) -> FloatArray | None:
 
 
 def _slowly(block: bytes, line: int, path: Path, names: tuple[str, ...], more: bool) -> FloatArray:
-    """Line by line, to name the first that is wrong; what is good after all (blank lines at the end) is returned."""
+    """Check line by line to name the first wrong one; return the numbers if all are good (blank lines at the end)."""
     rows: list[list[float]] = []
     for number, text in enumerate(block.rstrip(b"\n").split(b"\n"), line):
         where = f"{path} line {number}"
@@ -72,7 +72,7 @@ def _slowly(block: bytes, line: int, path: Path, names: tuple[str, ...], more: b
                 value = float(field.replace(b"_", b"?"))  # Python's own 1_000 is no number elsewhere
             except ValueError:
                 raise BadInput(f"{name} is not a number", where, shown(field)) from None
-            if not math.isfinite(value):  # numpy's takes longer than all else for one number
+            if not math.isfinite(value):  # numpy's function would take most of the time
                 raise BadInput(f"{name} must be finite", where, shown(field))
             if value < 0.0:
                 raise BadInput(f"{name} must not be negative", where, shown(field))

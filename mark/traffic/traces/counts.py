@@ -20,8 +20,8 @@ from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk,
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
-REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; else there is a gap
-_LEAST_BIN_S = 0.999e-3  # less is a slip of units, and no time stamp resolves it
+REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; otherwise there is a gap
+_LEAST_BIN_S = 0.999e-3  # a smaller width is a wrong unit, and no time stamp resolves it
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
 
@@ -33,7 +33,7 @@ class PoissonBins:
     series: Series
 
     def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
-        from mark.traffic.traces.draw import ROOM, draw_bins  # here: numba, 0.8 s, only to draw
+        from mark.traffic.traces.draw import ROOM, draw_bins  # here: numba, 0.8 s, only for drawing
 
         series = self.series
         state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -44,7 +44,7 @@ class PoissonBins:
             high = min(low + CHUNK_S, end_s)
             before, _ = series.until(np.array([low, high]))
             expected = float(before[1] - before[0]) * scale
-            # Room for the draw and, since the last slice may be drawn whole and cut, for one slice more.
+            # Room for the draw and for one more slice, because the last slice may be drawn whole and cut.
             room = int(min(expected + 6.0 * expected**0.5 + ROOM, CHUNK_REQUESTS))
             times = np.empty(room)
             n, row, piece, reached = draw_bins(
@@ -58,9 +58,9 @@ class PoissonBins:
 
 
 def read_counts(path: Path, gaps: str = "bridge") -> Trace:
-    """A `t_seconds,count` file, plain or gzip. `gaps` is one of GAPS.
+    """Read a `t_seconds,count` file, plain or gzip. `gaps` is one of GAPS.
 
-    Raises BadInput with file and line for what docs/semantics.md, 15 does not allow.
+    Raises BadInput with file and line for violations of docs/semantics.md, 15.
     """
     starts, counts = _rows(path)
     cut: tuple[str, ...] = ()
@@ -78,10 +78,13 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
 def trace_of_counts(
     name: str, where: str, starts: FloatArray, counts: FloatArray, width_s: float, gaps: str = "bridge"
 ) -> Trace:
-    """Bins `width_s` wide with their starts ascending, treated by `gaps` (one of GAPS). `where` is for BadInput."""
+    """Return a trace of bins `width_s` wide with ascending starts, with gaps treated by `gaps` (one of GAPS).
+
+    `where` is for BadInput.
+    """
     starts = starts - starts[0]
     rows = len(starts)
-    # Half a bin is the least that counts as absent: stamps may wander a little.
+    # A gap is at least half a bin, because stamps may wander a little.
     holes = np.flatnonzero(np.diff(starts) > REACH * width_s)
     found = tuple(
         (begin + width_s, end) for begin, end in zip(starts[holes].tolist(), starts[holes + 1].tolist(), strict=True)
@@ -115,7 +118,7 @@ def trace_of_counts(
 
 
 def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: float) -> Trace:
-    """Bins at hand as a trace: `starts_s` ascend by `bin_s` or more, what lies between is missing."""
+    """Return bins as a trace: `starts_s` ascend by `bin_s` or more, and time between bins is missing."""
     starts = starts_s - starts_s[0]
     holes = np.flatnonzero(np.diff(starts) > REACH * bin_s)
     gaps = tuple((float(starts[i] + bin_s), float(starts[i + 1])) for i in holes)
@@ -133,7 +136,7 @@ def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: fl
 
 
 def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
-    """Starts as they stand in the file, and counts; checked."""
+    """Return the starts as in the file, and the counts; checked."""
     tables: list[FloatArray] = []
     last: float | None = None
     for line, block in blocks(path):
@@ -168,7 +171,7 @@ def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
 def _interpolated(
     starts: FloatArray, counts: FloatArray, width_s: float, holes: NDArray[np.intp], where: str
 ) -> tuple[FloatArray, FloatArray]:
-    """The bins with those that are absent put in, on a line between the neighbours of each gap."""
+    """Return the bins with missing ones added on a line between the neighbours of each gap."""
     absent = np.floor((starts[holes + 1] - starts[holes]) / width_s - 1.0 + 1e-6)
     if absent.sum() > _MOST_FILLED:
         raise BadInput("too many bins to interpolate, use `gaps` bridge or zero", where, f"{absent.sum():.4g}")

@@ -40,7 +40,7 @@ def _compiled(function: _F) -> _F:
 
 @_compiled
 def _mix(z: Any) -> Any:
-    """Finaliser of splitmix64 (Steele, Lea and Flood, 2014): a bijection of 64-bit words."""
+    """Apply the finaliser of splitmix64 (Steele, Lea and Flood, 2014), a bijection of 64-bit words."""
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
@@ -48,7 +48,7 @@ def _mix(z: Any) -> Any:
 
 @_compiled
 def stream(seed: Any, index: Any, part: Any) -> Any:
-    """The state of a splitmix64 generator that belongs to (seed, index, part); uint64."""
+    """Return the state of a splitmix64 generator that belongs to (seed, index, part); uint64."""
     state = _mix(np.uint64(seed) + _GAMMA)
     state = _mix(state ^ (np.uint64(index) + _GAMMA))
     return _mix(state + _GAMMA * (np.uint64(part) + np.uint64(1)))
@@ -56,7 +56,7 @@ def stream(seed: Any, index: Any, part: Any) -> Any:
 
 @_compiled
 def poisson(state: Any, mean: float) -> Any:
-    """One Poisson draw: (count, next state).
+    """Draw one Poisson number: (count, next state).
 
     Sequential inversion below 10; above, the transformed rejection PTRS of W. Hoermann, "The transformed rejection
     method for generating Poisson random variables", Insurance: Mathematics and Economics 12 (1993).
@@ -69,7 +69,7 @@ def poisson(state: Any, mean: float) -> Any:
         term = math.exp(-mean)
         total = term
         k = 0
-        # 200 is out of reach below mean 10; it stops the search where rounding keeps the sum just under u.
+        # 200 is out of reach below mean 10; it stops the search if rounding keeps the sum just under u.
         while u >= total and k < 200:
             k += 1
             term *= mean / k
@@ -150,8 +150,8 @@ def draw_bins(
 
     Row i is the bin [starts[i], ends[i]); bins ascend and do not overlap. The bin index of a row is its start over
     `width`, the least distance of two starts, rounded down. Begins at slice `part` of row `row`. Returns (number
-    written, row, slice, covered until): it ends at `high`, or earlier where `out` is too full for the next slice; row
-    and slice are then where to go on. `out` holds at least ROOM.
+    written, row, slice, covered until): it ends at `high`, or earlier if `out` is too full for the next slice, and then
+    continues at that row and slice. `out` holds at least ROOM.
     """
     raw = np.empty(ROOM, dtype=np.float64)
     heads = np.empty(ROOM + 1, dtype=np.int64)
@@ -163,7 +163,7 @@ def draw_bins(
             break
         mean = counts[row] * scale
         slices = max(1, math.ceil(mean / SLICE))
-        # Rounding must not carry an arrival past the end, or the result would not be sorted.
+        # Rounding must not move an arrival past the end, or the result would not be sorted.
         ceiling = ends[row]
         step = (ceiling - begin) / slices
         index = np.int64(math.floor(begin / width + 1e-6))
@@ -200,7 +200,7 @@ def draw_bins(
 
 @_compiled
 def add_windows(times: FloatArray, offset: float, width: float, counts: Any) -> None:
-    """Add to counts[w] the number of times with floor((t + offset) / width) = w; the last window takes the rest."""
+    """Add to counts[w] the number of times with floor((t + offset) / width) = w; the last window takes later ones."""
     last = len(counts) - 1
     inverse = 1.0 / width
     for t in times:
@@ -211,10 +211,10 @@ def add_windows(times: FloatArray, offset: float, width: float, counts: Any) -> 
 def copy_scaled(
     times: FloatArray, first: int, scale: float, jitter: float, end: float, seed: Any, out: FloatArray
 ) -> int:
-    """Repeat request i of `times` floor(scale) times and once more with the remaining probability; returns the number.
+    """Repeat request i of `times` floor(scale) times and once more with the remaining probability; return the number.
 
-    Each copy is moved by a uniform draw of [-jitter, jitter], reflected at 0 and `end` so that none is lost. The draws
-    of a request depend on (seed, first + i) only. The copies are not sorted.
+    Each copy is moved by a uniform draw of [-jitter, jitter], reflected at 0 and `end` so that no copy is lost. The
+    draws of a request depend on (seed, first + i) only. The copies are not sorted.
     """
     whole = math.floor(scale)
     rest = scale - whole
@@ -234,7 +234,7 @@ def copy_scaled(
 
 @_compiled
 def _normal(state: Any) -> Any:
-    """A standard normal draw by Marsaglia's polar method: (draw, next state)."""
+    """Draw a standard normal by Marsaglia's polar method: (draw, next state)."""
     while True:
         state += _GAMMA
         x = 2.0 * np.float64(_mix(state) >> _S11) * _UNIT - 1.0
@@ -247,10 +247,10 @@ def _normal(state: Any) -> Any:
 
 @_compiled
 def _gamma(state: Any, shape: float) -> Any:
-    """A gamma draw of mean `shape` and scale 1: (draw, next state).
+    """Draw a gamma of mean `shape` and scale 1: (draw, next state).
 
-    G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000); a shape
-    below 1 is drawn at shape + 1 and multiplied by U^(1/shape), as they propose.
+    G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000); a shape below 1
+    is drawn at shape + 1 and multiplied by U^(1/shape), as they propose.
     """
     boost = 1.0
     if shape < 1.0:
@@ -285,11 +285,10 @@ def gamma_arrivals(
     change_s: float,
     out: FloatArray,
 ) -> Any:
-    """Arrivals whose gaps are gamma with mean 1 / rate and the given CV: (number, state, now) after filling `out`.
+    """Draw arrivals whose gaps are gamma with mean 1 / rate and the given CV: (number, state, now) after filling `out`.
 
-    Rate and CV move linearly from the first pair to the second within [change_at, change_at + change_s]; each gap
-    takes the values of the moment at which it begins. Stops at `end` (now >= end) or when `out` is full. CV 0 is a
-    constant gap.
+    Rate and CV move linearly from the first pair to the second within [change_at, change_at + change_s]; each gap takes
+    the values at its beginning. Stops at `end` (now >= end) or when `out` is full. CV 0 is a constant gap.
     """
     n = 0
     while n < len(out):

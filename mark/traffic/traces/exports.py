@@ -1,8 +1,8 @@
 """Files of other tools as named columns: delimited text, JSON lines and documents, Parquet.
 
-What the columns mean is none of this module's business (see `tables`). Formats: Prometheus, HTTP API, range
-queries; CloudWatch, GetMetricStatistics, GetMetricData and GetQueryResults; Datadog, "Query timeseries data";
-Elasticsearch, date histogram aggregations; k6, "CSV output" and "JSON output"; Locust, "--csv-full-history".
+Another module decides the meaning of the columns (see `tables`). Formats: Prometheus, HTTP API, range queries;
+CloudWatch, GetMetricStatistics, GetMetricData and GetQueryResults; Datadog, "Query timeseries data"; Elasticsearch,
+date histogram aggregations; k6, "CSV output" and "JSON output"; Locust, "--csv-full-history".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mark.traffic.traces.times import as_times
 
 MOST_BYTES = 2 << 30  # a table is held in memory
 UNNAMED = "value"  # the column of a series without a name
-SERIES = "series"  # the column that names the series of each row, where a format has several
+SERIES = "series"  # the column that names the series of each row, if a format has several
 _PARQUET = b"PAR1"
 _DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
@@ -41,25 +41,25 @@ Columns = Mapping[str, Sequence[object]]
 class Export:
     """Named columns of equal length.
 
-    `unit`: what the format says that its counts are (see `tables.UNITS`). `meanings` are what the format says of
-    columns. `lines` are the numbers of the rows' lines in the file. `bad` are lines that have no row. `skipped` says
-    what was left out because it is known to be no row.
+    `unit`: the format's statement about its counts (see `tables.UNITS`). `meanings` are its statements about columns.
+    `lines` are the numbers of the rows' lines in the file. `bad` are lines without a row. `skipped` describes lines
+    that are known to be no rows.
     """
 
     columns: Columns
-    form: str  # for the note that says what was assumed
-    named: bool = True  # are the names the file's own?
+    form: str  # for the note about the assumptions
+    named: bool = True  # whether the names are the file's own
     unit: str | None = None
     meanings: Mapping[str, Meaning] = field(default_factory=dict)
     lines: Sequence[int] | None = None
     bad: Sequence[tuple[int, str]] = ()
     skipped: Sequence[str] = ()
-    cut: bool = False  # is it compressed, and ends too early?
-    unended: bool = False  # does the last line end in a cell without quotes, and without a line feed?
+    cut: bool = False  # whether it is compressed and ends too early
+    unended: bool = False  # whether the last line ends in a cell without quotes, and without a line feed
 
 
 def read_export(path: Path) -> Export | None:
-    """The columns of a file; None where it has no form that is known. Raises BadInput for what breaks its own form."""
+    """Return the columns of a file, or None for an unknown form. Raises BadInput if it breaks its own form."""
     if is_parquet(path):
         return _parquet(path)
     cut: list[Path] = []
@@ -78,7 +78,7 @@ def is_parquet(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(_PARQUET)) == _PARQUET
     except OSError:
-        return False  # what reads it says why
+        return False  # its reader reports the reason
 
 
 def _text(path: Path, cut: Callable[[Path], None]) -> str:
@@ -92,12 +92,12 @@ def _text(path: Path, cut: Callable[[Path], None]) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")  # Excel's, west of the Oder
+        return data.decode("cp1252", "replace")  # Excel's encoding in Western Europe
 
 
 def _parquet(path: Path) -> Export:
     try:
-        import pandas as pd  # here: 0.4 s, only for tables
+        import pandas as pd  # imported here because it takes 0.4 s and only tables need it
 
         frame = pd.read_parquet(path)
     except ImportError:
@@ -108,8 +108,8 @@ def _parquet(path: Path) -> Export:
 
 
 def columns_of(frame: Any) -> Columns:
-    """The columns of a pandas DataFrame, its index among them where that has a name or holds times."""
-    import pandas as pd  # here: 0.4 s, only for tables
+    """Return the columns of a pandas DataFrame, with its index if that has a name or holds times."""
+    import pandas as pd  # imported here because it takes 0.4 s and only tables need it
 
     if frame.index.name is not None or isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.reset_index()
@@ -154,7 +154,7 @@ def _json(text: str, path: Path) -> Export | None:
     return None
 
 
-_DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets, too
+_DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets too
 _NEXT = re.compile(
     r"(?:@?odata\.|_)?(next|has_?(more|next)(_?page)?|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated"
     r"|more_?(results|data|rows|items)?_?(available)?)",
@@ -167,9 +167,9 @@ _PAGES = re.compile(r"(?:total|num|page)?_?(?:pages|count_?of_?pages)|page_?coun
 
 
 def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, path: Path) -> None:
-    """An answer that says how many rows or pages there are must have them all.
+    """Raise BadInput for an answer that states more rows or pages than it has.
 
-    The sum of a column may be called a total, too.
+    The sum of a column may be called a total too.
     """
     sums = [plain_numbers(values) for values in found.columns.values()] if found is not None else []
     said = [item for value in whole.values() if isinstance(value, dict) for item in value.items()]
@@ -190,7 +190,7 @@ PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", r
 
 
 def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
-    """An answer in pages says that more follows; its first page alone would be too few requests."""
+    """Raise BadInput for a page of an answer that has more pages, because it would hold too few requests."""
     nested = [value for value in whole.values() if isinstance(value, dict)]
     for answer in (whole, *nested):
         for key, value in answer.items():
@@ -239,13 +239,13 @@ def _json_lines(text: str, path: Path) -> Export | None:
 
 
 def _k6(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
-    """k6's JSON output: declarations of metrics, and their points."""
+    """Return the points of k6's JSON output, without its declarations of metrics."""
     points = [(row["metric"], row["data"]) for row in rows if row["type"] == "Point"]
     return _rows([{"metric": name, **data} for name, data in points if isinstance(data, dict)], path)
 
 
 def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
-    """Objects of plain values; what less than half of them have, and what holds more than a value, is left out."""
+    """Return objects as rows of plain values, without names that fewer than half have or that hold nested values."""
     if not rows:
         return None
     held = Counter(name for row in rows for name in row)
@@ -259,7 +259,7 @@ def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
 def _pairs(
     pairs: Sequence[Any], form: str, name: str, path: Path, *, named: bool = True, unit: str | None = None
 ) -> Export:
-    """Raises BadInput for none, and for a point that is no pair."""
+    """Return pairs of time and value as columns. Raises BadInput without pairs, and for other points than pairs."""
     wrong = [pair for pair in pairs if not isinstance(pair, list | tuple) or len(pair) != 2]
     if wrong or not pairs:
         raise BadInput(f"points of time and value are needed ({form})", str(path), wrong[0] if wrong else None)
@@ -268,7 +268,7 @@ def _pairs(
 
 
 def _several(series: Sequence[tuple[str, Sequence[Any], str | None]], form: str, path: Path) -> Export:
-    """Series of (name, points, unit) as one table, with a column that names the series where there are several."""
+    """Return series of (name, points, unit) as one table, with a column of their names if there are several."""
     full = [one for one in series if one[1]]
     if not full:
         raise BadInput(f"points of time and value are needed ({form})", str(path), f"{len(series)} series")
@@ -289,7 +289,7 @@ def _objects(value: object, form: str, path: Path) -> list[Mapping[str, object]]
 
 
 def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
-    """A counter keeps its name; what `rate` and `increase` make of it has none, and must be told apart by the user."""
+    """Read Prometheus. A counter keeps its name; `rate` and `increase` drop it, so the user must name the unit."""
     data = whole.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
         if whole.get("status") == "error" and "error" in whole:
@@ -315,7 +315,7 @@ _STATISTICS = ("Average", "Minimum", "Maximum")
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:
-    """Of a number of requests `Sum` is the count; of a time that was measured `SampleCount` is."""
+    """Read CloudWatch statistics: for a number of requests `Sum` is the count, for a measured time `SampleCount`."""
     points = whole.get("Datapoints")
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         return None
@@ -352,7 +352,7 @@ def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
 
 
 def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
-    """Rows of CloudWatch Logs Insights: each a list of fields and their values."""
+    """Read rows of CloudWatch Logs Insights, each a list of fields and their values."""
     results = whole.get("results")
     if not isinstance(results, list) or not results or not all(isinstance(row, list) for row in results):
         return None
@@ -361,7 +361,7 @@ def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
 
 
 def _histogram(whole: Mapping[str, object], path: Path) -> Export | None:
-    """A `date_histogram` of Elasticsearch, the only aggregation and not divided further."""
+    """Read a `date_histogram` of Elasticsearch that is the only aggregation, without a sub-aggregation."""
     found = whole.get("aggregations")
     if not isinstance(found, dict) or len(found) != 1:
         return None
@@ -399,7 +399,7 @@ def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
 
 
 def _delimited(text: str, path: Path) -> Export | None:
-    """Lines of equally many cells. The first one names the columns where none of its cells is a time."""
+    """Read lines with equal numbers of cells. The first one names the columns if it holds no time."""
     numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     sep = _SEP.fullmatch(numbered[0][1].strip())
     if sep is not None:
@@ -415,7 +415,7 @@ def _delimited(text: str, path: Path) -> Export | None:
         delimiter = sep[1] if sep is not None else _delimiter(lines[: 2 * _PEEK_LINES])
         reader = csv.reader(lines, delimiter=delimiter)
         rows = [(kept[reader.line_num - 1][0], row) for row in reader if row]
-    except csv.Error as error:  # a cell of more than 128 KiB: a quote that nothing closes
+    except csv.Error as error:  # a cell of more than 128 KiB: a quote that is never closed
         raise BadInput(f"no table: {error}", str(path)) from None
     width = Counter(len(row) for _, row in rows[: _PEEK_LINES * 10]).most_common(1)[0][0]
     first = next(i for i, (_, row) in enumerate(rows) if len(row) == width)
@@ -467,7 +467,7 @@ def _delimited(text: str, path: Path) -> Export | None:
 
 
 def _refuse_fewer_lines(last: tuple[int, str], rows: int, path: Path) -> None:
-    """The line below a table that says how many rows there are, as psql's `(60 rows)`, must not say more."""
+    """Raise BadInput if the line below a table, as psql's `(60 rows)`, states more rows than the table has."""
     found = _FRAME.fullmatch(last[1].strip())
     said = re.sub(r"\D", "", found[1] or found[2] or "") if found else ""
     if said and int(said) > rows:
@@ -476,7 +476,7 @@ def _refuse_fewer_lines(last: tuple[int, str], rows: int, path: Path) -> None:
 
 
 def _titles(rows: Sequence[Sequence[str]]) -> int:
-    """How many rows of titles stand above the header, as CloudWatch's console writes `Label` and `Statistic`.
+    """Return the number of title rows above the header, as CloudWatch's console writes `Label` and `Statistic`.
 
     The header is the row of words above the first row with a time.
     """
@@ -490,11 +490,11 @@ def _is_time(cell: str) -> bool:
     try:
         return as_times("", [cell]) is not None
     except BadInput:
-        return True  # a time of which day and month, or the zone, are not clear
+        return True  # a time whose day and month, or zone, are ambiguous
 
 
 def _delimiter(head: Sequence[str]) -> str:
-    """The one that cuts most lines into equally many cells, and into most."""
+    """Return the delimiter that cuts most lines into equal numbers of cells, and into most cells."""
 
     def cells(delimiter: str) -> tuple[int, int]:
         widths = Counter(len(row) for row in csv.reader(head, delimiter=delimiter) if len(row) > 1)

@@ -20,12 +20,12 @@ LeftOut = tuple[str, str]
 
 
 def is_pattern(spec: str) -> bool:
-    """Is it a pattern of names? A file of exactly this name is none."""
+    """Return whether it is a pattern of names. A file of exactly this name takes precedence."""
     return bool(_WILD & set(spec)) and not Path(spec).exists()
 
 
 def matching(pattern: str) -> tuple[list[Path], list[LeftOut]]:
-    """The files that a pattern names, those of folders included. Raises BadInput where there are none."""
+    """Return the files that a pattern names, including files in folders. Raises BadInput without any."""
     found: list[Path] = []
     left_out: list[LeftOut] = []
     for name in sorted(glob.glob(pattern, recursive=True)):
@@ -40,7 +40,7 @@ def matching(pattern: str) -> tuple[list[Path], list[LeftOut]]:
 
 
 def below(folder: Path) -> tuple[list[Path], list[LeftOut]]:
-    """The files below a folder, and those that are hidden or empty. Raises BadInput where it cannot be read."""
+    """Return the files below a folder, and its hidden or empty files. Raises BadInput if it cannot be read."""
     found: list[Path] = []
     left_out: list[LeftOut] = []
     try:
@@ -59,11 +59,13 @@ def below(folder: Path) -> tuple[list[Path], list[LeftOut]]:
 
 
 def _once(found: list[Path], left_out: list[LeftOut], none: str, where: str) -> tuple[list[Path], list[LeftOut]]:
-    """Without a second name of a file, and without a copy of one: `access.log.1` and `access.log.1.gz`, or `access.log`
-    and `access.log.bak`, where one holds the same as the other, or as its beginning.
+    """Remove second names and copies of files.
+
+    A copy holds the same content as another file, or its beginning: `access.log.1.gz` of `access.log.1`, or
+    `access.log.bak` of `access.log`.
     """
     found = list(dict.fromkeys(found))
-    # A link comes after the file that it leads to, and a copy after its original.
+    # A link comes after its target, and a copy after its original.
     found.sort(key=lambda path: (path.is_symlink(), path.suffix in _PACKED, len(path.name), path))
     originals: dict[Path, list[Path]] = {}
     seen: dict[tuple[int, int], Path] = {}
@@ -85,14 +87,14 @@ def _once(found: list[Path], left_out: list[LeftOut], none: str, where: str) -> 
 
 
 def _original(name: str) -> str:
-    """The name without what packing and copying add."""
+    """Return the name without the additions of packing and copying."""
     for suffix in _PACKED:
         name = name.removesuffix(suffix)
     return _COPIED.sub("", name)
 
 
 def _begins(copy: Path, original: Path) -> bool:
-    """Does the original begin with all that the copy holds, once they are unpacked?"""
+    """Return whether the original begins with the copy's whole content, both unpacked."""
     try:
         pieces = zip_longest(_pieces(copy), _pieces(original), fillvalue=b"")
         ended = False
@@ -101,7 +103,7 @@ def _begins(copy: Path, original: Path) -> bool:
                 return False
             ended = ended or len(first) < len(second)
     except BadInput:
-        return False  # reading them says why
+        return False  # reading them reports the reason
     return True
 
 

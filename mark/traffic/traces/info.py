@@ -1,4 +1,4 @@
-"""What is in a trace, in numbers: `mark trace info`."""
+"""`mark trace info`: a trace in numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mark.traffic.traces.trace import Trace
 
 
 def trace_info(trace: Trace) -> dict[str, Any]:
-    """Rows, duration, requests, rates, gaps and burstiness of a trace; None where undefined.
+    """Return rows, duration, requests, rates, gaps and burstiness of a trace; None if undefined.
 
     `cv`: standard deviation over mean, of the bin counts or (arrivals) of the times between requests. `idc`: variance
-    over mean of the counts per bin (60 s for arrivals); 1 for Poisson at a constant rate. The peak is over a bin, too,
+    over mean of the counts per bin (60 s for arrivals); 1 for Poisson at a constant rate. The peak is over a bin too,
     and over the last 60 s of arrivals.
     """
     if trace.kind == "counts":
@@ -22,12 +22,12 @@ def trace_info(trace: Trace) -> dict[str, Any]:
         last_rps = 0.0
     else:
         bin_s = 60.0
-        # Whole minutes only: the last one is cut where the trace ends.
+        # Whole minutes only, because the trace's end cuts the last one.
         load = trace.series.load(0.0, max(bin_s, math.floor(trace.duration_s / bin_s) * bin_s), bin_s, 1.0)
         counts, widths_s = load.mean_rps * bin_s, np.full(len(load), bin_s)
-        # The last whole minute may begin within one of them.
+        # The last 60 s may begin within one of these minutes.
         last_rps = trace.total_counts(max(0.0, trace.duration_s - bin_s), trace.duration_s) / bin_s
-    # Bins without a row count as empty where no row means no requests.
+    # If a missing row means no requests, bins without a row count as empty.
     absent = round((trace.duration_s - float(widths_s.sum())) / trace.bin_s) if trace.series.silent else 0
     bins = len(counts) + (absent if trace.kind == "counts" else 0)
     mean = float(counts.sum()) / bins

@@ -1,7 +1,7 @@
 """Access logs of one JSON object a line (Envoy, nginx, Caddy, Traefik, Google's and Elasticsearch's exports).
 
-Which field holds the time and which shows that an object is a request is decided by a file's first lines. The other
-lines are searched for these two names; only a line that is unusual is parsed.
+A file's first lines decide which field holds the time and which one marks a request. The other lines are searched for
+these two names; only an unusual line is parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INNER = frozenset(
     ("_source", "httprequest", "request", "http", "jsonpayload", "fields", "event", "attributes", "response")
 )
 _OUTER = frozenset(("_source", "jsonpayload"))  # objects whose fields may be the record's time
-# Names without capitals and signs. When a request came is better than when it was answered.
+# Names without capitals and signs. The time of arrival is better than the time of the answer.
 _BEGAN = ("startutc", "starttime", "startlocal", "starttimestamp", "requestcreationtime", "requeststarttime")
 _USUAL = frozenset(
     ("timestamp", "time", "ts", "datetime", "timeiso8601", "timelocal", "msec", "date", "asctime", "eventtime", "t")
@@ -62,7 +62,7 @@ _MESSAGES = ("message", "MESSAGE", "@message", "log", "line", "msg", "textPayloa
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SIGNS = re.compile(r"[^a-z0-9]")
 _SECOND_US = 1_000_000
-_SAME_US = _SECOND_US  # how far apart two times of one moment may be
+_SAME_US = _SECOND_US  # largest distance of two times of one moment
 _DAY = re.compile(rb"\d{4}-\d\d-\d\d")
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 
@@ -70,10 +70,10 @@ _CLOCK = re.compile(rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 def json_log(
     head: bytes, parse: Parse = stamps_of, time_field: str | None = None, *, whole: bool = True
 ) -> tuple[JsonLog, int] | None:
-    """The log that a file's first lines begin, and how many of them are its requests; None where they are no log.
+    """Return the log that a file's first lines begin, and how many of them are its requests; None for other files.
 
-    Objects that show nothing of a request and objects that count are none: see `tables`. Raises BadInput where several
-    fields hold different times and, if the log is read as a `whole`, where each request has two objects.
+    Objects without a mark of a request and objects that count are not a log: see `tables`. Raises BadInput if several
+    fields hold different times and, if the log is read as a `whole`, if each request has two objects.
     """
     rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
     flat = [_flat(row) for row in rows]
@@ -93,7 +93,7 @@ def json_log(
 
 @dataclass(frozen=True, slots=True)
 class JsonLog:
-    """Requests are the objects with a time in `paths` (a day and a clock where two) and a field of a request."""
+    """A log whose requests are the objects with a time in `paths` (two: a day and a clock) and a field of a request."""
 
     paths: tuple[Path, ...]
     marker: str
@@ -122,7 +122,7 @@ class JsonLog:
         return [self._value(field, line) for line in block.split(b"\n")[:-1]]
 
     def _search(self, block: bytes, text: np.ndarray, ends: np.ndarray, micros: np.ndarray, local: np.ndarray) -> None:
-        """Fill in the lines in which time and marker stand once, braces are closed and quotes are pairs."""
+        """Fill in the lines that have one time, a marker, closed braces and paired quotes."""
         name = json.dumps(self.paths[0][-1]).encode()
         places, values = [], []
         for found in re.finditer(re.escape(name) + rb'\s*:\s*("[^"\n]*|[-+.\deE]+)', block):
@@ -167,20 +167,20 @@ class JsonLog:
 
 
 def in_container(head: bytes) -> bool:
-    """Is it a log of Docker's `json-file` driver: each object holds a line that a container wrote?"""
+    """Return whether it is a log of Docker's `json-file` driver, whose objects each hold a line of a container."""
     row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
     return isinstance(row.get("log"), str) and row.get("stream") in ("stdout", "stderr")
 
 
 def messages_in(head: bytes) -> Callable[[bytes], bytes] | None:
-    """What makes lines of the messages in a log shipper's objects; None where the first object has no message."""
+    """Return a function that extracts the messages of a log shipper's objects as lines; None without a message."""
     row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
     name = next((name for name in _MESSAGES if isinstance(row.get(name), str)), None)
     return None if name is None else partial(_texts, name=name)
 
 
 def from_container(block: bytes) -> bytes:
-    """The lines that the container wrote, as many as there are objects."""
+    """Return the lines that the container wrote, one for each object."""
     return _texts(block, "log")
 
 
@@ -208,7 +208,7 @@ def _parsed(line: bytes) -> dict[str, object] | None:
 
 
 def _flat(row: Mapping[str, object]) -> dict[Path, object]:
-    """Fields by their path: the object's own, and those of the objects in it that are known."""
+    """Return fields by their path: its own fields, and fields of known objects in it."""
     found: dict[Path, object] = {}
     for name, value in row.items():
         found[name,] = value
@@ -226,7 +226,7 @@ def _is_request(row: Mapping[Path, object]) -> bool:
 
 
 def _refuse_pairs(requests: Sequence[Mapping[Path, object]]) -> None:
-    """Raise BadInput where a request has an object when it begins, and another one when it ends."""
+    """Raise BadInput if a request has one object at its beginning and another at its end."""
     for path in [path for path in requests[0] if len(path) == 1 and path[0].lower() in _EVENTS]:
         texts = [str(row.get(path, "")) for row in requests]
         begins = sum(bool(_BEGINS.search(text)) for text in texts)
@@ -257,7 +257,7 @@ def _text(value: object) -> bytes:
 
 
 def _marker(requests: Sequence[Mapping[Path, object]]) -> str:
-    """The name of a request's field that most objects have."""
+    """Return the name of the request field that most objects have."""
     names = [path[-1] for row in requests for path in row if _plain(path[-1]) in _REQUEST]
     return max(dict.fromkeys(names), key=names.count)
 
@@ -268,7 +268,7 @@ def _marker(requests: Sequence[Mapping[Path, object]]) -> str:
 def _time_field(
     rows: Sequence[Mapping[Path, object]], parse: Parse, asked: str | None
 ) -> tuple[tuple[Path, ...], np.ndarray] | None:
-    """Where the time stands, and the times of the first rows."""
+    """Return the paths of the time, and the times of the first rows."""
     held: dict[tuple[Path, ...], Stamps] = {}
     names = dict.fromkeys(path for row in rows for path in row if len(path) == 1 or path[0].lower() in _OUTER)
     for path in names:
@@ -292,7 +292,7 @@ def _time_field(
     if apart or any(np.median(np.abs(s.micros - first.micros)) > _SAME_US for s in others):
         names_of = ", ".join(".".join(paths[0]) for paths in zoned)
         raise BadInput("several fields hold times, choose one with `time_column`", "this JSON log", names_of)
-    # Times that a whole second keeps apart are as many without their fractions.
+    # Fields tie if whole seconds separate all their times; then the one with fractions is better.
     finest = max(zoned, key=lambda p: (len(np.unique(zoned[p].micros)), np.count_nonzero(zoned[p].micros % _SECOND_US)))
     return finest, zoned[finest].micros
 
@@ -300,7 +300,7 @@ def _time_field(
 def _day_and_clock(
     rows: Sequence[Mapping[Path, object]], names: Mapping[Path, None], parse: Parse
 ) -> tuple[tuple[Path, ...], np.ndarray] | None:
-    """A date in one field and a clock in another."""
+    """Return a date in one field and a clock in another."""
 
     def all_fit(path: Path, pattern: re.Pattern[bytes]) -> bool:
         return all(path in row and pattern.fullmatch(_text(row[path])) for row in rows)

@@ -1,4 +1,4 @@
-"""Access logs of one request a line as text: which lines are requests, and where their time stands.
+"""Access logs of one request a line as text: which lines are requests, and the position of their time.
 
 Formats: AWS, "Access logs for your Application Load Balancer" and "... Classic Load Balancer"; Apache, "Log Files"
 (Common and Combined Log Format; nginx, gunicorn, Traefik and werkzeug write the same, some with fractions or without a
@@ -21,11 +21,11 @@ from mark.traffic.traces.stamps import ISO, WEB, Micros, Stamps, TimeFormat, civ
 TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 _REQUEST = rb'"[A-Z]{3,12} [^"\n]*HTTP/\d(?:\.\d)?"'
 _STATUS = rb" \d{3}\b"
-# Up to a bracket that opens a time: brackets of prefixes are passed over.
+# Up to a bracket that opens a time: brackets of prefixes are skipped.
 _TO_BRACKET = rb"^(?:[^\[\n]*+\[)+?"
 _TO_STAMP = rb"^(?:[^\n]*?[\s\[\"|(=])??"
 
-# Lines that are known to be no requests: of start-up, of errors, of directives.
+# Lines that are known to be no requests: start-up, errors, directives.
 NOTICE = re.compile(
     rb"#|[\[\]]\s*$|/\S*entrypoint\S*[ :]|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] |"
     rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\] \[\d+\] \[[A-Z]+\] |"
@@ -38,17 +38,17 @@ REQUEST_LIKE = re.compile(rb"\b(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH|CONNECT
 
 
 class LogLines(Protocol):
-    """The lines of one file of a log. It is asked for blocks in their order."""
+    """The lines of one file of a log. Blocks must come in their order."""
 
     @property
     def name(self) -> str:
         """The format, for notes and errors."""
 
     def stamps(self, block: bytes) -> Stamps:
-        """The time of each line's request; negative where the line is none."""
+        """Return the time of each line's request; negative for other lines."""
 
     def values(self, field: str, block: bytes) -> list[bytes]:
-        """What each line has in a field, `-` where it has none. Raises BadInput for a field unknown to the format."""
+        """Return each line's value of a field, `-` if it is missing. Raises BadInput for an unknown field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class TextLog:
 
 
 def spread_over(parsed: Stamps, rows: Sequence[bool]) -> Stamps:
-    """The stamps of the rows that are requests, among rows that are none."""
+    """Return the stamps of the rows that are requests, spread over all rows."""
     micros, local = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
     micros[np.array(rows)], local[np.array(rows)] = parsed.micros, parsed.local
     return Stamps(micros, local)
@@ -103,7 +103,7 @@ _CLASSIC_LINE = (
     "timestamp elb client:port backend:port request_processing_time backend_processing_time response_processing_time "
     'elb_status_code backend_status_code received_bytes sent_bytes "request" "user_agent" ssl_cipher ssl_protocol'
 )
-# A user may hold blanks, or be missing.
+# A user name may contain blanks, or be missing.
 _COMMON_TIME = rb"[^ ]++ [^ ]++ [^\[]*+\[[^\]]*+\] "
 _COMMON_SIZES = _COMMON_TIME + _QUOTED + rb" [^ ]++ [^ ]++ "
 # After the quote that opens a request: `GET https://host:443/path?query HTTP/1.1` or `GET /path?query HTTP/1.1`.
@@ -164,7 +164,7 @@ ADDRESSES = frozenset({"client", "target"})  # compared with the port and withou
 # -- formats -----------------------------------------------------------------------------------------------------------
 
 # type time elb client target, three times, two status codes, two sizes; "request" "user_agent"; cipher protocol group;
-# "trace_id" "domain_name" "chosen_cert_arn"; priority; request_creation_time; what follows grows with the years.
+# "trace_id" "domain_name" "chosen_cert_arn"; priority; request_creation_time; AWS adds further fields over the years.
 _ALB = re.compile(
     rb"^(?:https?|h2|grpcs?|wss?) (?:[^ \n\"]++ ){11}" + TEXT + rb" " + TEXT + rb" (?:[^ \n\"]++ ){3}"
     + rb" ".join([TEXT] * 3) + rb" [^ \n\"]++ (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?: |$)",
@@ -173,7 +173,7 @@ _ALB = re.compile(
 
 
 class AlbLog(TextLog):
-    """Requests by `request_creation_time`: lines stand in the order of the answers."""
+    """Requests by `request_creation_time`, because lines are in the order of the answers."""
 
     def stamps(self, block: bytes) -> Stamps:
         micros = _alb_micros(block)
@@ -199,7 +199,7 @@ HAPROXY = TextLog(
     ),
     _HAPROXY_FIELDS,
 )
-# host ident user [time] "request" status bytes, and for Combined "referer" "agent". A user may hold blanks.
+# host ident user [time] "request" status bytes, and for Combined "referer" "agent". A user name may contain blanks.
 COMMON = TextLog(
     "Common or Combined Log Format",
     re.compile(_TO_BRACKET + rb"(" + WEB + rb")\] " + TEXT + rb" (?:\d{3}|-) (?:\d++|-)", re.MULTILINE),
@@ -262,7 +262,7 @@ UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 
 
 def text_format(head: bytes, time_format: TimeFormat | None) -> tuple[TextLog, int] | None:
-    """The format that most lines of a file's beginning have, and how many have it; of equals the first listed."""
+    """Return the format of most lines of a file's beginning, and their number; of equal ones the first listed."""
     if time_format is not None:
         found = _of_own(head, time_format)
         return None if found is None else (found, len(found.pattern.findall(head)))
@@ -272,13 +272,13 @@ def text_format(head: bytes, time_format: TimeFormat | None) -> tuple[TextLog, i
 
 
 def _of_own(head: bytes, time_format: TimeFormat) -> TextLog | None:
-    """Lines that hold a time of the user's format and a request; None where few do, and for a table."""
+    """Return lines with a time of the user's format and a request; None if they are few, and for a table."""
     lines = [line for line in head.split(b"\n") if line.strip()]
     if sum(map(bool, map(REQUEST_LIKE.search, lines))) * 2 <= len(lines):
         return None
     others = [re.sub(time_format.pattern, b"", line) for line in lines[1:] or lines]  # without a header
     if any(len(cells) == 1 and cells != {0} for cells in ({line.count(d) for line in others} for d in _DELIMITERS)):
-        return None  # equally many cells in each line
+        return None  # equal numbers of cells in each line
     shown = rb"(?=[^\n]*(?:" + REQUEST_LIKE.pattern + rb"))"
     pattern = re.compile(rb"^" + shown + rb"[^\n]*?(" + time_format.pattern + rb")", re.MULTILINE)
     if pattern.search(head) is None:
@@ -293,12 +293,12 @@ _DELIMITERS = (b",", b";", b"\t", b"|")
 
 
 def _alb_micros(block: bytes) -> Micros:
-    """`request_creation_time` of each line, negative where the line is none of an ALB log.
+    """Return `request_creation_time` of each line, negative for lines that are not from an ALB log.
 
-    The quotes give the usual line away: after twelve blank-separated words and five quoted ones, the eleventh quote
-    follows the time. Lines that do not fit (a quote inside quotes, a shorter fraction) are looked at one by one.
+    A usual line is recognised by its quotes: after twelve blank-separated words and five quoted ones, the eleventh
+    quote follows the time. Other lines (a quote inside quotes, a shorter fraction) are read one by one.
     """
-    text = np.frombuffer(block + bytes(29), dtype=np.uint8)  # so that 29 bytes can always be looked at
+    text = np.frombuffer(block + bytes(29), dtype=np.uint8)  # so that 29 bytes can always be read
     ends = np.flatnonzero(text == 10)
     begins = np.concatenate(([0], ends[:-1] + 1))
     quotes = np.flatnonzero(text == 34)
@@ -308,7 +308,7 @@ def _alb_micros(block: bytes) -> Micros:
     words = np.searchsorted(blanks, quotes[first]) - np.searchsorted(blanks, begins)
     after = quotes[first + 10]
     usual = (after < ends) & (words == 12) & (after - begins > 64)
-    # Where nothing usual stands the table shows the block's beginning, and is not used.
+    # If a line is unusual, the table shows the block's beginning, which is not used.
     table = text[np.where(usual, after, 29)[:, None] + np.arange(-29, 0)]
     usual &= (table[:, 0] == 32) & (table[:, 28] == 32) & np.isin(text[begins], np.frombuffer(b"ghw", np.uint8))
     usual &= np.all(table[:, [5, 8, 11, 14, 17, 20, 27]] == np.frombuffer(b"--T::.Z", np.uint8), axis=1)
@@ -321,7 +321,7 @@ def _alb_micros(block: bytes) -> Micros:
     return stamps
 
 
-# Columns of the digits in ` 2018-07-02T22:22:48.364000Z `, the blank before it included.
+# Columns of the digits in ` 2018-07-02T22:22:48.364000Z `, including the blank before it.
 _ALB_DIGITS = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 19, 21, 22, 23, 24, 25, 26]
 
 # -- W3C ---------------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ FIELDS = re.compile(rb"^#Fields:[ \t]*([^\n]*)", re.MULTILINE)
 
 @dataclass(slots=True)
 class W3cLog:
-    """`#Fields:` names the columns of the lines that follow, date and time apart, in UTC. It may come again."""
+    """A log whose `#Fields:` names the columns of the following lines, date and time separate, in UTC; repeatable."""
 
     name: str = "W3C log"
     _fields: list[str] = field(default_factory=list)
@@ -357,7 +357,7 @@ class W3cLog:
         return values
 
     def _segments(self, block: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Directives and the lines between them; the fields are those of the segment at hand."""
+        """Yield directives and the lines between them; the fields are set for the current segment."""
         at = 0
         for found in _DIRECTIVE.finditer(block):
             if found.start() > at:

@@ -20,9 +20,9 @@ from mark.traffic.traces.times import as_times
 from mark.traffic.traces.trace import Trace
 
 _PEEK_ROWS = 50
-_LEAST_TWIN = 4096  # bytes: shorter files may hold a header only
+_LEAST_TWIN = 4096  # bytes: shorter files may have only a header
 _NO_TEXT = ("binary data", "a line longer")
-# What rotation and compression add to a name.
+# The additions of rotation and compression to a name.
 _ROTATED = re.compile(r"(?:[.-]?\d[\d.T_-]*|\.(?:gz|bz2|xz|zst))+$")
 
 
@@ -36,9 +36,9 @@ def read_many(
     *,
     mixed: bool,
 ) -> Trace:
-    """The trace of files: their access logs if there are any, else their tables. Other files are named in its notes.
+    """Return the trace of files: their access logs if there are any, otherwise their tables. Notes name other files.
 
-    Logs of two formats are refused unless `mixed`, because the same requests may stand in both. Raises BadInput.
+    Logs of two formats are refused unless `mixed`, because they may hold the same requests. Raises BadInput.
     """
     logs: list[LogFile] = []
     others: list[Path] = []
@@ -82,7 +82,7 @@ def _refuse_two_formats(logs: Sequence[LogFile]) -> None:
 
 
 def _refuse_twins(files: Sequence[Path]) -> None:
-    """Refuse files of the same bytes: a copy counts each request twice, and two nodes may write the same lines."""
+    """Refuse files of the same bytes: a copy counts each request twice, though two nodes may write the same lines."""
     by_size: dict[int, list[Path]] = {}
     for path in files:
         alike = by_size.setdefault(path.stat().st_size, [])
@@ -94,7 +94,7 @@ def _refuse_twins(files: Sequence[Path]) -> None:
 
 
 def _refuse_namesake(logs: Sequence[LogFile], others: Sequence[Path]) -> None:
-    """Refuse to leave out a file that rotation made of one that is read: its requests would be missing."""
+    """Refuse to leave out a file that rotation made of a read one, because its requests would be missing."""
     names = {_ROTATED.sub("", log.path.name): log.path.name for log in logs}
     for path in others:
         if (namesake := names.get(_ROTATED.sub("", path.name))) is not None:
@@ -127,7 +127,7 @@ def _tables(
         exports = [(path, export) for path, export in exports if export.named]
     suffixes = {_ROTATED.sub("", path.name).rpartition(".")[2] for path, _ in exports}
     for path, fault in broken:
-        # Another kind of file may be left out; one of the tables may not.
+        # Files of another kind may be left out, but a table may not.
         if _ROTATED.sub("", path.name).rpartition(".")[2] in suffixes:
             raise fault
         left_out.append((path.name, "no table"))
@@ -173,7 +173,7 @@ def _refuse_same_times(exports: Sequence[tuple[Path, Export]], columns: TableCol
 
 
 def _joined(exports: Sequence[Export]) -> Export:
-    """One table below the other. Lines are counted through, as where the files had been joined."""
+    """Join tables one below the other, with line numbers as in one joined file."""
     first, *others = exports
     if not others:
         return first
@@ -198,5 +198,5 @@ def _has_times(export: Export) -> bool:
             if as_times(key, values[:_PEEK_ROWS]) is not None:
                 return True
         except BadInput:
-            return True  # times, and `trace_of_table` says what is wrong with them
+            return True  # times; `trace_of_table` reports their fault
     return False

@@ -1,4 +1,4 @@
-"""What a column counts, by its name: a title, a metric's name, or the query that a dashboard shows as the legend."""
+"""The meaning of a column's numbers, by its name: a title, a metric's name, or the query in a dashboard's legend."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from enum import Enum
 
 class Kind(Enum):
     REQUESTS = "requests"  # the name says requests, or a rate of something
-    COUNT = "a count"  # of whatever
+    COUNT = "a count"  # of anything
     PART = "a part of the requests"
     ERRORS = "errors"
     UNKNOWN = "unknown"
-    UNCLEAR = "an expression"  # of which only the user knows whether it is a rate
+    UNCLEAR = "an expression"  # only the user knows whether it is a rate
     MEASURE = "a measure"  # of a request or of a machine
     STATISTIC = "a statistic"  # an average, a percentile: a row stands for many requests
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a number stands for: requests of its row (`per_s` 0), requests in every `per_s` seconds, or a counter.
+    """The unit of a number: requests of its row (`per_s` 0), requests in every `per_s` seconds, or a counter.
 
     `times` is 1000 for a column of thousands.
     """
@@ -43,9 +43,10 @@ UNITS = {"count": ROW, **RATES, "counter": COUNTER}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`unit` is None where the name does not say it. `may_count` is a counter by its name, where its values rise.
+    """The meaning of a name. `unit` may be unstated (None).
 
-    `times` is 1000 where the name says that the numbers are thousands.
+    `may_count` is a counter by its name, if its values rise. `times` is 1000 if the name says that the numbers are
+    thousands.
     """
 
     kind: Kind
@@ -98,7 +99,7 @@ _MEASURES = frozenset(
         *("week", "weekday", "day", "hour", "minute", "second", "index", "rank"),
     ]
 )
-# Requests that are there at one moment.
+# Requests in progress at one moment.
 _GAUGES = frozenset(
     [
         *("concurrent", "concurrency", "flight", "inflight", "pending", "waiting", "queued", "backlog", "active"),
@@ -126,7 +127,7 @@ _OTHER_CALLS = re.compile(
 _WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query's function of a window of time
 _METRIC = re.compile(r"([a-zA-Z_:][\w:.]*)\s*(?:\{[^}]*\})?\s*\[")
 _OVER = re.compile(r"\[\s*([^\]:]+)(?::[^\]]*)?\]")
-_OF_SERIES = re.compile(r"\b(?:count|count_values|group)\s*\(")  # how many series there are
+_OF_SERIES = re.compile(r"\b(?:count|count_values|group)\s*\(")  # the number of series
 _WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE_OF = {"s": "per-second", "m": "per-minute", "h": "per-hour"}
@@ -139,7 +140,7 @@ _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
 
 
 def meaning_of(name: str) -> Meaning:
-    """What the name says of the column's numbers."""
+    """Return the meaning of the column's numbers by its name."""
     times = 1.0
     for scale, factor in _SCALES:
         if re.search(scale, _BRACES.sub("", name)) is not None:
@@ -192,7 +193,7 @@ def _of_name(name: str) -> Meaning:
 
 
 def _per(found: re.Match[str]) -> Unit:
-    """Requests in a number of seconds, minutes, hours or days."""
+    """Return the unit of requests in a number of seconds, minutes, hours or days."""
     number, word = int(found["number"] or 1), found["unit"]
     unit = "ms" if word == "ms" else word[0]
     if number == 1 and unit in _RATE_OF:
@@ -210,7 +211,7 @@ def _part(words: set[str], low: str) -> Kind | None:
 
 
 def _of_query(name: str, call: str) -> Meaning:
-    """A query of Prometheus or Loki. `rate` is per second; `increase` counts in its window."""
+    """Return the meaning of a query of Prometheus or Loki: `rate` is per second, `increase` counts in its window."""
     per_minute = _TIMES_60.search(name) is not None
     outside = _BRACES.sub("", _TIMES_60.sub("", name))
     others = outside.replace("count_over_time", "")

@@ -1,6 +1,6 @@
-"""Stamps in order, however many there are: sorted runs in a temporary file, merged when they are read.
+"""Any number of stamps in order: sorted runs in a temporary file, merged when they are read.
 
-8 bytes a stamp are written; the memory needed is that of one run, and of a block of each run while merging.
+8 bytes a stamp are written. The memory used is one run, and a block of each run while merging.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from mark.domain.errors import BadInput
 from mark.traffic.traces.stamps import Micros
 
-RUN = 4_000_000  # stamps sorted at once
+RUN = 4_000_000  # stamps sorted at a time
 BLOCK = 1 << 16
 _BYTES = 8
 
 
 @dataclass(slots=True)
 class Ordered:
-    """Stamps that are added in any order and read in ascending order, as often as needed."""
+    """Stamps that are added in any order and read in ascending order, repeatedly."""
 
     run: int = RUN
     count: int = 0
@@ -33,7 +33,7 @@ class Ordered:
     _file: IO[bytes] | None = None
 
     def add(self, stamps: Micros) -> None:
-        """Raises BadInput where the disk is full."""
+        """Add stamps. Raises BadInput if the disk is full."""
         self._held.append(stamps)
         self._in_memory += len(stamps)
         self.count += len(stamps)
@@ -41,7 +41,7 @@ class Ordered:
             self._write()
 
     def blocks(self) -> Iterator[Micros]:
-        """All stamps, ascending. Blocks are not empty."""
+        """Yield all stamps, ascending. Blocks are not empty."""
         rest = np.sort(np.concatenate(self._held)) if self._held else np.empty(0, dtype=np.int64)
         self._held = [rest] if len(rest) else []
         runs = [_Run(self, first, count) for first, count in self._runs]
@@ -50,7 +50,7 @@ class Ordered:
             return
         pieces = [*(run.head for run in runs), rest]
         while any(map(len, pieces)):
-            # Up to here every run is known: its further stamps are later than the last one of its block.
+            # Every run is known up to here, because its further stamps are later than the last one of its block.
             ends = [int(run.head[-1]) for run in runs if run.left]
             until = min(ends, default=None)
             cuts = [len(p) if until is None else int(np.searchsorted(p, until, "right")) for p in pieces]
@@ -88,7 +88,7 @@ class Ordered:
 
 
 class _Run:
-    """A sorted run: the block at hand, and how many stamps stand behind it."""
+    """A sorted run: the current block, and the number of stamps after it."""
 
     def __init__(self, source: Ordered, first: int, count: int) -> None:
         self._source, self._next, self.left = source, first, count

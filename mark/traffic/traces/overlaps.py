@@ -1,6 +1,6 @@
-"""Files of a folder that hold the same requests: the first ones of a file stand in another file, too.
+"""Files of a folder that hold the same requests: the first requests of one file stand in another file too.
 
-A log that was copied before it was rotated has such lines, and so has the sum of several logs beside them.
+A log that was copied before its rotation has such lines, and so does the sum of several logs beside them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from mark.domain.errors import BadInput
 from mark.traffic.traces.blocks import beginning
 
-_LINES = 8  # successive lines; fewer are equal by chance where nodes answer the same health checks
+_LINES = 8  # successive lines; fewer are equal by chance if nodes answer the same health checks
 _LEAST = 3
 _HEAD = 1 << 15  # bytes
 
@@ -25,7 +25,7 @@ class Overlaps:
 
     @classmethod
     def of(cls, files: Iterable[tuple[Path, Callable[[bytes], list[bool]]]]) -> Overlaps:
-        """Of files, each with what tells which lines of a block are requests. Raises BadInput for unreadable files."""
+        """Collect the first requests of files, each with a function that marks request lines. Raises BadInput."""
         found = cls()
         for path, are_requests in files:
             head = beginning(path, _HEAD)
@@ -35,7 +35,7 @@ class Overlaps:
         return found
 
     def check(self, path: Path, block: bytes) -> None:
-        """Raise BadInput where a block of a file holds the first requests of another file."""
+        """Raise BadInput if a block of a file holds the first requests of another file."""
         if not self._heads:
             return
         lines = block.split(b"\n")

@@ -1,4 +1,4 @@
-"""Keep the bytes of a pipe in a temporary file, because a trace is looked at first and may be read more than once."""
+"""Keeps the bytes of a pipe in a temporary file, because a trace is inspected first and may be read more than once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when the proces
 
 @dataclass(frozen=True, slots=True)
 class PipeLimits:
-    """How long a pipe may be silent, and how many bytes may come through it.
+    """The longest silence of a pipe, and the most bytes that may come through it.
 
-    A streamed trace may be longer than one that is held in memory; `is_streamed` tells by the first bytes.
+    A streamed trace may be longer than one that is held in memory; `is_streamed` decides by the first bytes.
     """
 
     is_streamed: Callable[[bytes], bool] = lambda _: False
@@ -40,7 +40,7 @@ class PipeLimits:
 
 
 def from_pipe(spec: str, limits: PipeLimits) -> Path | None:
-    """A file with all that comes through the pipe of this name, `-` being standard input; None where it is no pipe.
+    """Return a file with the bytes of the pipe of this name, `-` being standard input; None for other names.
 
     Raises BadInput for a silent pipe, for binary data, and for more than the limits or half of the disk's free space.
     """
@@ -49,10 +49,10 @@ def from_pipe(spec: str, limits: PipeLimits) -> Path | None:
     try:
         mode = Path(spec).stat().st_mode
     except (OSError, ValueError):
-        return None  # opening it says why
+        return None  # opening it reports the reason
     if not stat.S_ISFIFO(mode):
         return None
-    # Without O_NONBLOCK, opening waits for a writer.
+    # Without O_NONBLOCK, opening would wait for a writer.
     source = os.open(spec, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return _spooled(source, spec, Path(spec).name, limits)
@@ -60,7 +60,7 @@ def from_pipe(spec: str, limits: PipeLimits) -> Path | None:
         os.close(source)
 
 
-_standard: list[Path] = []  # it can be read once only
+_standard: list[Path] = []  # it can be read only once
 
 
 def _standard_input(limits: PipeLimits) -> Path:
@@ -93,7 +93,7 @@ def _spooled(source: int, spec: str, name: str, limits: PipeLimits) -> Path:
 
 
 def _copy(source: int, spec: str, file: IO[bytes], limits: PipeLimits, free: int) -> None:
-    """Copy a pipe to a file. Text is compressed: logs shrink to a tenth, and `blocks` unpacks them."""
+    """Copy a pipe to a file. Text is compressed, because logs shrink to a tenth; `blocks` unpacks it."""
     told = watched.get()
     size, head, target = 0, b"", None
     while data := _next(source, spec, limits.patience_s):
@@ -122,7 +122,7 @@ def _copy(source: int, spec: str, file: IO[bytes], limits: PipeLimits, free: int
 
 
 def _next(source: int, spec: str, patience_s: float) -> bytes:
-    """The next bytes, none at the end."""
+    """Return the next bytes, empty at the end."""
     ready, _, _ = select.select([source], [], [], patience_s)
     if not ready:
         raise BadInput(f"nothing came through this pipe for {patience_s:g} s", spec)

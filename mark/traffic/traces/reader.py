@@ -1,4 +1,4 @@
-"""`open_trace`: whatever a user may name as a trace."""
+"""`open_trace`: opens every kind of trace that a user may name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mark.traffic.traces.synthetic import PREFIX, read_synthetic
 from mark.traffic.traces.table_files import RECOGNISED, TableColumns, read_table
 from mark.traffic.traces.trace import Trace, check_times
 
-GROUP = "mark.trace_sources"  # entry points: a scheme and what reads it, as `read(spec without scheme, gaps)`
+GROUP = "mark.trace_sources"  # entry points: a scheme and its reader, called as `read(spec without scheme, gaps)`
 
 
 def open_trace(
@@ -35,14 +35,16 @@ def open_trace(
     columns: TableColumns = RECOGNISED,
     skip_bad_lines: BadLines = DEFAULT,
 ) -> Trace:
-    """A trace by name: a file, a folder or a pattern of files, a pipe (`-`), `synthetic:NAME?...` or
+    """Open a trace by name.
+
+    The name is a file, a folder, a pattern of files, a pipe (`-`), `synthetic:NAME?...` or
     `cloudwatch:NAMESPACE/METRIC?...`.
 
-    What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
-    generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
-    (see `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`),
-    and its times logs, too: other columns make a table of any file. No more lines of logs and tables are left out than
-    `skip_bad_lines` allows. Raises BadInput, one line naming file, line and value, for what cannot be used.
+    A file's content decides its kind. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
+    generator's trace, which runs for start + duration (default: a day); a file is returned whole. `log_filter` (see
+    `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`), and
+    its times logs too: other columns make a table of any file. At most `skip_bad_lines` lines of logs and tables are
+    left out. Raises BadInput, one line naming file, line and value, for unusable input.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
@@ -69,13 +71,13 @@ def open_trace(
 
 
 def kept_pipe(spec: str, log_filter: tuple[str, str] | None = None, columns: TableColumns = RECOGNISED) -> Path | None:
-    """The temporary file with what comes through a pipe of this name; None where it is no pipe. Raises BadInput."""
+    """Return the temporary file with the bytes of a pipe of this name; None for other names. Raises BadInput."""
     how = LogReading(log_filter, columns.time, columns.times)
     return from_pipe(spec, PipeLimits(lambda head: head.startswith(b"t_seconds") or is_log(head, how)))
 
 
 def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
-    """Errors name the pipe, not its temporary file."""
+    """Read a pipe's temporary file; errors name the pipe."""
     try:
         return _read_file(path, how, columns, gaps)
     except BadInput as error:
@@ -117,7 +119,7 @@ def _table(path: Path, columns: TableColumns, gaps: str, how: LogReading) -> Tra
 
 
 def _source(spec: str) -> Callable[[str, str], Trace] | None:
-    """What reads a trace of this scheme, where a package registers one."""
+    """Return the reader of this scheme if a package registers one, or None."""
     scheme, colon, _ = spec.partition(":")
     if not colon or scheme not in plugins.names(GROUP):
         return None

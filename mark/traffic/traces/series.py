@@ -9,22 +9,22 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 
-FINE_S = 5.0  # the window of peak rates; coarser bins know no such peak
+FINE_S = 5.0  # the window of peak rates; coarser bins lack such a peak
 _STEPS_AT_ONCE = 20_000
 
 
 def windows_per_step(step_s: float) -> int:
-    """How many equal windows of at most 5 s (to rounding) tile a step."""
+    """Return how many equal windows of at most 5 s (to rounding) tile a step."""
     return max(1, int(np.ceil(step_s / FINE_S - 1e-9)))
 
 
 def load_of(
     counts: FloatArray, covered_s: FloatArray, whole_s: FloatArray, start_s: float, step_s: float, *, fine: bool
 ) -> Load:
-    """Rates from requests and observed seconds per window, each of shape (steps, windows).
+    """Return rates from requests and observed seconds per window, each of shape (steps, windows).
 
-    `whole_s` is the length of each window inside the part. A step observed for less than half of its length is
-    missing (NaN); a window observed for less than half of the full window's length has no say in the peak.
+    `whole_s` is the length of each window inside the part. A step observed for less than half of its length is missing
+    (NaN); a window observed for less than half of the full window's length does not count for the peak.
     """
     seen_s = covered_s.sum(axis=1)
     missing = seen_s < 0.5 * whole_s.sum(axis=1) - 1e-9
@@ -40,7 +40,7 @@ class Series:
     """Bin i covers [starts_s[i], ends_s[i]) and expects counts[i] requests, evenly spread.
 
     Bins ascend and do not overlap; `bin_s` is the least distance of two starts. Time outside the bins is missing, or
-    silent where `silent`.
+    without requests if `silent`.
     """
 
     starts_s: FloatArray
@@ -53,10 +53,10 @@ class Series:
 
     @classmethod
     def of(cls, starts_s: FloatArray, counts: FloatArray, bin_s: float, *, reach: float = 1.5, silent: bool) -> Series:
-        """Bins from their starts: each ends where the next one begins, but is at most `reach` x `bin_s` long.
+        """Make bins from their starts: each ends at the start of the next one, but is at most `reach` x `bin_s` long.
 
-        One that would be longer has a gap behind it and is `bin_s` long. So stamps that wander by a few seconds leave
-        no holes and no wrong rates, and no bin overlaps the next by a rounding error.
+        A longer one is cut to `bin_s` and followed by a gap. So stamps that wander by a few seconds leave no holes and
+        no wrong rates, and no bin overlaps the next by a rounding error.
         """
         ends_s = np.append(starts_s[1:], starts_s[-1] + bin_s)
         ends_s = np.where(ends_s - starts_s > reach * bin_s, starts_s + bin_s, ends_s)
@@ -64,7 +64,7 @@ class Series:
         return cls(starts_s, ends_s, counts, bin_s, silent, *sums)
 
     def until(self, at_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Requests expected and seconds observed in [0, at_s), for each time."""
+        """Return requests expected and seconds observed in [0, at_s), for each time."""
         row = np.maximum(np.searchsorted(self.starts_s, at_s, side="right") - 1, 0)
         width_s = self.ends_s[row] - self.starts_s[row]
         inside_s = np.clip(at_s - self.starts_s[row], 0.0, width_s)
@@ -74,15 +74,15 @@ class Series:
         return requests, at_s if self.silent else self._seen_before_s[row] + inside_s
 
     def load(self, start_s: float, end_s: float, step_s: float, scale: float) -> Load:
-        """Load on steps of `step_s` from `start_s`; the last step is cut at `end_s`.
+        """Return the load on steps of `step_s` from `start_s`; the last step is cut at `end_s`.
 
-        Where bins are 5 s or finer the peak is the highest 5 s rate within the step, else the step's mean.
+        If bins are 5 s or finer the peak is the highest 5 s rate within the step, otherwise the step's mean.
         """
         fine = self.bin_s <= FINE_S
         windows = windows_per_step(step_s) if fine else 1
         steps = steps_between(start_s, end_s, step_s)
         pieces = []
-        # In pieces, so that a long and mostly absent trace needs no memory to speak of.
+        # In pieces, so that a long and mostly absent trace needs little memory.
         for first in range(0, steps, _STEPS_AT_ONCE):
             last = min(first + _STEPS_AT_ONCE, steps)
             edges = start_s + np.arange(first * windows, last * windows + 1) * (step_s / windows)
@@ -100,5 +100,5 @@ _RATES = ("mean_rps", "peak_rps")
 
 
 def steps_between(start_s: float, end_s: float, step_s: float) -> int:
-    """How many steps cover [start_s, end_s), the last one maybe cut."""
+    """Return how many steps cover [start_s, end_s); the last one may be cut."""
     return max(0, int(np.ceil((end_s - start_s) / step_s - 1e-9)))

@@ -1,4 +1,4 @@
-"""Tables of several series below one another: which column names them, and which of them are the requests."""
+"""Tables of several series below one another: the column that names them, and the series that are the requests."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ AGGREGATED = "Aggregated"  # the sum of the others in Locust's history
 
 
 def series_of(columns: Mapping[str, Sequence[object]], seconds: FloatArray) -> list[str] | None:
-    """The name of the series of each row; None where the table is one series, or one of requests.
+    """Return the name of the series of each row; None if the table is one series, or a log of requests.
 
-    A column called `metric` or so names them. Else all columns of texts do, where each of their combinations has rows
-    at a fixed step and they share their times.
+    A column called `metric` or similar names them. Otherwise all columns of texts do, if each of their combinations has
+    rows at a fixed step and they share their times.
     """
     keys = {name: [str(value) for value in values] for name, values in columns.items() if _may_name(name, values)}
     named = [name for name in keys if name.strip().lower() in _NAMES]
@@ -44,7 +44,7 @@ def series_of(columns: Mapping[str, Sequence[object]], seconds: FloatArray) -> l
 
 
 def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[str]:
-    """The series that count: the one or all that were asked for, or the only one whose name says requests."""
+    """Return the series that count: the requested one or all, or the only one whose name says requests."""
     known = list(dict.fromkeys(names))
     if asked == SUM:
         return known
@@ -73,7 +73,7 @@ def _may_name(name: str, values: Sequence[object]) -> bool:
 
 
 def _regular(names: Sequence[str], seconds: FloatArray) -> bool:
-    """Has each series rows at a fixed step, without a time that stands twice?"""
+    """Return whether each series has rows at a fixed step and distinct times."""
     order = np.argsort(np.array(names), kind="stable")
     _, begins = np.unique(np.array(names)[order], return_index=True)
     if len(begins) > _MOST or len(begins) > 0.5 * len(names):

@@ -1,7 +1,7 @@
-"""Times as logs write them, to microseconds since 1970, for many lines at once.
+"""Times as logs write them, to microseconds since 1970, for many lines at a time.
 
-ISO 8601 (`2026-05-01T10:00:00.123Z`), web servers' own (`01/May/2026:10:00:00 +0000`, with a fraction or without a
-zone as well) and numbers since 1970 in seconds, milli-, micro- or nanoseconds.
+ISO 8601 (`2026-05-01T10:00:00.123Z`), web servers' own (`01/May/2026:10:00:00 +0000`, also with a fraction or without a
+zone) and numbers since 1970 in seconds, milli-, micro- or nanoseconds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 
-Micros = NDArray[np.int64]  # microseconds since 1970, negative where the text is no time
+Micros = NDArray[np.int64]  # microseconds since 1970, negative for other texts
 Mask = NDArray[np.bool_]
 
-# What the patterns of log formats take for a time. The parser below is stricter.
+# Accepted as a time by the patterns of log formats. The parser below is stricter.
 FRACTION = rb"(?:[.,]\d{1,9})?"
 ZONE = rb"(?: ?(?:[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
 CLOCK = rb"\d\d:\d\d:\d\d" + FRACTION + ZONE
@@ -32,24 +32,24 @@ _MONTHS = np.frombuffer(b"JanFebMarAprMayJunJulAugSepOctNovDec", dtype="S3")
 _TWO = np.array([10, 1])
 _FOUR = np.array([1000, 100, 10, 1])
 _SIX = np.array([100_000, 10_000, 1_000, 100, 10, 1])
-# Since the year 1989 and until 2106, so that a duration or a count is rarely taken for a time.
+# From the year 1989 to 2106, so that a duration or a count is rarely taken for a time.
 _FIRST_S, _LAST_S = 6e8, 4.3e9
 _QUARTER_US = 15 * 60 * 1_000_000
-_JUMBLED_US = 10 * 60 * 1_000_000  # how far lines of one file usually stand out of order
+_JUMBLED_US = 10 * 60 * 1_000_000  # usual disorder of the lines of one file
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stamps:
-    """The times of lines: `micros` in UTC, or on a wall clock of an unknown zone where `local`."""
+    """The times of lines: `micros` in UTC, or on a wall clock of an unknown zone if `local`."""
 
     micros: Micros
     local: Mask
 
 
 def stamps_of(texts: Sequence[bytes]) -> Stamps:
-    """The time that each text is; negative where it is none."""
+    """Return the time of each text; negative for other texts."""
     table = np.array(texts, dtype=f"S{_WIDTH}").view(np.uint8).reshape(len(texts), _WIDTH)
     micros = np.full(len(texts), -1, dtype=np.int64)
     local = np.zeros(len(texts), dtype=np.bool_)
@@ -66,7 +66,7 @@ def stamps_of(texts: Sequence[bytes]) -> Stamps:
 
 
 def civil_micros(digits: Micros) -> Micros:
-    """Microseconds since 1970 of UTC dates, rows of 20 digits YYYYMMDDhhmmssuuuuuu; impossible ones are negative."""
+    """Return microseconds since 1970 of UTC dates, rows of 20 digits YYYYMMDDhhmmssuuuuuu; negative if impossible."""
     year = digits[:, 0:4] @ _FOUR
     fields = (digits[:, i : i + 2] @ _TWO for i in range(4, 14, 2))
     micros = _micros(year, *fields)
@@ -93,7 +93,7 @@ def _web(table: NDArray[np.uint8]) -> tuple[Micros, Mask]:
 
 
 def _with_tail(digits: Micros, right: Mask, table: NDArray[np.uint8], at: int) -> tuple[Micros, Mask]:
-    """A date's 14 digits, and what follows it from column `at`: a fraction, and a zone, where there are any."""
+    """Return the time of a date's 14 digits with an optional fraction and zone from column `at`."""
     rows = np.arange(len(table))
     right = right & np.all((digits >= 0) & (digits <= 9), axis=1)
     fraction = table[:, at + 1 : at + 10].astype(np.int64) - 48
@@ -147,7 +147,7 @@ def _number(text: bytes) -> float:
 
 
 def _micros(year: Micros, month: Micros, day: Micros, hour: Micros, minute: Micros, second: Micros) -> Micros:
-    """Microseconds since 1970 of a date in UTC; below zero where a field is out of range.
+    """Return microseconds since 1970 of a date in UTC; below zero if a field is out of range.
 
     Days by the civil calendar of 400-year eras that begin in March, so that the leap day ends a year.
     """
@@ -174,7 +174,7 @@ def _micros(year: Micros, month: Micros, day: Micros, hour: Micros, minute: Micr
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Raises BadInput for an unknown zone."""
+    """Return the zone. Raises BadInput for an unknown one."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -182,23 +182,23 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 class ZoneClock:
-    """Times on the clock of a zone, to UTC, in the order of the lines.
+    """Converts times on the clock of a zone to UTC, in the order of the lines.
 
-    Of an hour that the clock showed twice, a line belongs to the first showing unless that would set it back by more
+    In an hour that the clock showed twice, a line belongs to the first showing unless that would set it back by more
     than ten minutes from the line before.
     """
 
     def __init__(self, zone: str) -> None:
         self._zone, self._name = zone_named(zone), zone
         self._last: int | None = None
-        # Of lines in such an hour, one behind the other: the first time, and whether the clock was set back.
+        # The first time of successive lines in such an hour, and whether the clock was set back.
         self._unclear: int | None = None
         self._set_back = False
-        self._in_hour = False  # was the last line in one?
+        self._in_hour = False  # whether the last line was in one
         self.twice = 0  # lines within hours that the clock showed twice
 
     def utc(self, local: Micros) -> Micros:
-        """Raises BadInput for a time that the clock of this zone never showed."""
+        """Return the times in UTC. Raises BadInput for a time that the clock of this zone never showed."""
         quarters, place = np.unique(local // _QUARTER_US, return_inverse=True)
         first, second = (self._offsets(quarters, fold)[place] for fold in (0, 1))
         never = np.flatnonzero(first < second)
@@ -224,11 +224,11 @@ class ZoneClock:
         return np.asarray(utc, dtype=np.int64)
 
     def begin(self) -> None:
-        """Another file: its first line has no line before."""
+        """Begin another file: its first line follows no other."""
         self._last, self._unclear, self._in_hour = None, None, False
 
     def end(self) -> None:
-        """Of a file. Raise BadInput where times may be of either hour: no line shows that the clock was set back."""
+        """End a file. Raises BadInput if times fit both hours and no line shows that the clock was set back."""
         if self._unclear is not None and not self._set_back:
             shown = (_NAIVE_EPOCH + timedelta(microseconds=self._unclear)).isoformat(" ")
             what = f"{shown} came twice there, and no line goes back: log times with their offset from UTC"
@@ -240,12 +240,12 @@ class ZoneClock:
 
 
 def offset_us(zone: ZoneInfo, local_us: int, fold: int) -> int:
-    """How far the clock of a zone is ahead of UTC, before a change (fold 0) and after it (fold 1)."""
+    """Return how far the clock of a zone is ahead of UTC, before a change (fold 0) and after it (fold 1)."""
     shown = _NAIVE_EPOCH + timedelta(microseconds=local_us)
     return round((shown.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta()) / timedelta(microseconds=1))
 
 
-# One zone for each rule by which clocks are changed.
+# One zone for each rule of clock changes.
 CHANGING = (
     *("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "America/Santiago", "Australia/Sydney"),
     *("Australia/Lord_Howe", "Pacific/Auckland", "Asia/Jerusalem", "Africa/Cairo"),
@@ -255,10 +255,10 @@ _FEW_JUMPS = 3
 
 
 def changed_clock(local: Micros) -> tuple[int, str] | None:
-    """Where successive times jump as a clock does that is set back or forward: the place, and a zone that does so.
+    """Return where successive times jump as a changed clock does, and a zone with that change; None otherwise.
 
-    Back is from an hour that comes twice into that hour. Forward is over an hour that no clock showed, among times
-    that usually stand within a minute of one another.
+    Back is from an hour that comes twice into that hour. Forward is over an hour that no clock showed, among times that
+    are usually within a minute of one another.
     """
     steps = np.diff(local)
     back = np.flatnonzero((steps < -_HOUR_US // 3) & (steps > -_HOUR_US * 7 // 6))

@@ -15,15 +15,15 @@ _HOUR_S = 3600.0
 _LONGEST_STEP_S = 13.0 * _HOUR_S
 _EXACT = 1e-3  # of a step
 _ALIKE = 0.2  # steps of a summary whose stamps wander differ by less
-_MOSTLY = 0.6  # pairs of steps that are alike; of requests at random times 0.11 are
+_MOSTLY = 0.6  # pairs of steps that are alike; requests at random times have 0.11
 _LARGE = 1e5
-_WITHOUT_GAP = 1.5  # no step is longer, of the least one
+_WITHOUT_GAP = 1.5  # times the least step: the longest one without a gap
 
 
 def is_summary(seconds: FloatArray) -> bool:
-    """Are the rows at a fixed step, as a monitoring system writes them? One row is, and so are two.
+    """Return whether the rows are at a fixed step, as a monitoring system writes them; one or two rows are.
 
-    Gaps and a few changes of the step are allowed, in any order of the rows; times that stand twice are looked at once.
+    Gaps and a few changes of the step are allowed, in any order of the rows; repeated times count once.
     """
     times = np.unique(seconds)
     if len(times) < 0.5 * len(seconds):
@@ -33,7 +33,7 @@ def is_summary(seconds: FloatArray) -> bool:
         return True
     ratio = steps / steps.min()
     if np.all(np.abs(ratio - np.round(ratio)) < _EXACT) and np.median(ratio) < 2.0:
-        # Times that stand twice: two exports that overlap are without a gap, a log of whole seconds is not.
+        # With repeated times: two exports that overlap lack gaps, a log of whole seconds has some.
         return len(times) == len(seconds) or bool(ratio.max() < _WITHOUT_GAP)
     if len(times) < len(seconds):
         return False
@@ -42,10 +42,10 @@ def is_summary(seconds: FloatArray) -> bool:
 
 
 def unfolded(seconds: FloatArray, where: str) -> tuple[FloatArray, str]:
-    """Clocks without a zone over a change of the clocks, and a note; the rows are in the order of the file.
+    """Convert clocks without a zone over a change of the clocks, and return a note; rows are in the order of the file.
 
     In autumn one step is an hour shorter than the steps beside it, which has one reading. In spring one is an hour
-    longer, which may be a gap, too. Raises BadInput then.
+    longer, which may also be a gap. Raises BadInput then.
     """
     falling = goes_down(seconds)
     times = seconds[::-1] if falling else seconds
@@ -63,7 +63,7 @@ def unfolded(seconds: FloatArray, where: str) -> tuple[FloatArray, str]:
 
 
 def check_clocks(seconds: FloatArray, where: str) -> None:
-    """Raise BadInput where requests by clocks without a zone may have been written over a change of the clocks."""
+    """Raise BadInput if requests by clocks without a zone may cover a change of the clocks."""
     seconds = seconds[::-1] if goes_down(seconds) else seconds
     steps = np.diff(seconds)
     if not len(steps) or np.sum(steps < 0.0) > max(1.0, 0.01 * len(steps)):
@@ -80,7 +80,7 @@ def check_clocks(seconds: FloatArray, where: str) -> None:
 
 
 def _as_neighbours(steps: FloatArray, more_s: float) -> NDArray[np.bool_]:
-    """Are steps, with so much more, as long as those beside them?"""
+    """Return whether steps, with `more_s` added, are as long as their neighbours."""
     before, after = np.append(steps[1], steps[:-1]), np.append(steps[1:], steps[-2])
     low, high = np.minimum(before, after), np.maximum(before, after)
     found: NDArray[np.bool_] = (steps + more_s > 0.65 * low) & (steps + more_s < 1.35 * high) & (high <= 12.0 * _HOUR_S)
@@ -88,7 +88,7 @@ def _as_neighbours(steps: FloatArray, more_s: float) -> NDArray[np.bool_]:
 
 
 def _set_back_between(times: FloatArray, i: int) -> str | None:
-    """The zone whose clocks are set back between a row and the next one."""
+    """Return the zone whose clocks are set back between a row and the next one."""
     begin, end = sorted((float(times[i]) + 1.0, float(times[i + 1]) - 1.0))
     if end - begin > _LONGEST_STEP_S:
         return None
@@ -97,7 +97,7 @@ def _set_back_between(times: FloatArray, i: int) -> str | None:
 
 
 def _set_forward_after(times: FloatArray, i: int) -> str | None:
-    """The zone whose clocks are set forward between a row and the next one."""
+    """Return the zone whose clocks are set forward between a row and the next one."""
     begin, end = sorted((float(times[i]), float(times[i + 1])))
     return set_forward_between(begin, end) if end - begin <= _LONGEST_STEP_S else None
 
@@ -114,10 +114,10 @@ class Rising(Enum):
 
 
 def rising(counts: FloatArray) -> Rising:
-    """Are whole numbers those of a counter, which never falls but to begin again?
+    """Return whether whole numbers are a counter, which never falls except to begin again.
 
-    Counts of twenty rows never rise only by accident. They do in a load test, so that only a large counter is sure,
-    which grows by less than a half over all rows. A straight and almost level line of small numbers is made by hand.
+    Counts of twenty rows never rise only by accident. They do in a load test, so only a large counter is sure, which
+    grows by less than a half over all rows. A straight and almost level line of small numbers is made by hand.
     """
     steps = np.diff(counts)
     if len(steps) < 9 or np.any(counts != np.floor(counts)) or not np.any(steps > 0.0):

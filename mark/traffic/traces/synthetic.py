@@ -27,7 +27,7 @@ _GAMMA_BLOCK = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a generator: its default and the range of its value; without a default it stays away unless given."""
+    """A key of a generator: its default and the range of its value; without a default it is missing unless given."""
 
     default: float | None
     low: float
@@ -46,10 +46,10 @@ KEYS: dict[str, dict[str, Key]] = {
     "gamma": {
         "rate": _RATE,
         "cv": Key(1.0, 0.0, 50.0),  # coefficient of variation of the gaps; 1 is Poisson
-        "rate2": Key(None, 1e-6, 1e9),  # rate after the transition (as before, unless given)
-        "cv2": Key(None, 0.0, 50.0),  # CV after the transition (as before, unless given)
-        "transition_at_s": Key(0.0, 0.0, LONGEST_S),  # when the transition begins, s
-        "transition_s": Key(3600.0, 0.0, LONGEST_S),  # how long it takes, linear, s
+        "rate2": Key(None, 1e-6, 1e9),  # rate after the transition (default: as before)
+        "cv2": Key(None, 0.0, 50.0),  # CV after the transition (default: as before)
+        "transition_at_s": Key(0.0, 0.0, LONGEST_S),  # beginning of the transition, s
+        "transition_s": Key(3600.0, 0.0, LONGEST_S),  # length of the transition, linear, s
     },
     "diurnal": {
         "rate": Key(100.0, 1e-6, 1e9),  # mean rate of a working day, requests/s
@@ -59,7 +59,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "noise": Key(0.05, 0.0, 2.0),  # slow wandering around the pattern, as a log standard deviation
         "spikes_per_day": Key(1.0, 0.0, 1000.0),  # flash crowds a day, at random
         "spike_height": Key(2.0, 1.0, 1000.0),  # mean rate at a flash crowd's top, in multiples of the level
-        "spike_s": Key(600.0, 1.0, DAY_S),  # how fast a flash crowd fades (time constant), s
+        "spike_s": Key(600.0, 1.0, DAY_S),  # time constant of the fading of a flash crowd, s
         "bin_s": _BIN,
     },
 }
@@ -70,7 +70,7 @@ _NOISE_KNOT_S = 900.0
 
 
 def read_synthetic(spec: str, length_s: float, seed: int) -> Trace:
-    """The trace of a generator over `length_s` seconds. Raises BadInput for an unknown name, key or value."""
+    """Return the trace of a generator over `length_s` seconds. Raises BadInput for an unknown name, key or value."""
     name, _, query = spec.removeprefix(PREFIX).partition("?")
     if name not in KEYS:
         raise BadInput(f"no such generator (there are {', '.join(sorted(KEYS))})", spec, name, known=KEYS)
@@ -93,14 +93,14 @@ def read_synthetic(spec: str, length_s: float, seed: int) -> Trace:
 
 
 def _parse(spec: str, name: str, query: str) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Values by key, defaults filled in (a key without one stays away), and mmpp's rates."""
+    """Return values by key, with defaults (a key without one is missing), and mmpp's rates."""
     keys = KEYS[name]
     values = {key: known.default for key, known in keys.items() if known.default is not None}
     rates: tuple[float, ...] = _MMPP_RATES
     for item in query.split("&") if query else []:
         key, _, text = item.partition("=")
         if name == "mmpp" and key == "rates":
-            # A state may be silent, all of them not.
+            # A state may be silent, but not all of them.
             rates = tuple(_number(spec, key, rate, 0.0, 1e9) for rate in text.split(","))
         elif key in keys:
             values[key] = _number(spec, key, text, keys[key].low, keys[key].high)
@@ -129,10 +129,10 @@ def _poisson(starts: FloatArray, values: Values, rates: Rates, rng: np.random.Ge
 
 
 def _mmpp(starts: FloatArray, values: Values, rates: Rates, rng: np.random.Generator) -> FloatArray:
-    """Mean rate per bin of a Markov-modulated Poisson process.
+    """Return the mean rate per bin of a Markov-modulated Poisson process.
 
-    The state stays for an exponential time of mean dwell_s, then moves to one of the others, each as likely; the
-    first rate is the first state.
+    The state stays for an exponential time of mean dwell_s, then moves to one of the others, each with the same
+    probability; the first rate is the first state.
     """
     end_s = starts[-1] + values["bin_s"]
     begins, levels = [0.0], [rates[0]]
@@ -150,10 +150,10 @@ def _mmpp(starts: FloatArray, values: Values, rates: Rates, rng: np.random.Gener
 
 
 def _diurnal(starts: FloatArray, values: Values, rates: Rates, rng: np.random.Generator) -> FloatArray:
-    """A daily cosine, a lower level at weekends, slow noise and flash crowds.
+    """Return a daily cosine, with a lower level at weekends, slow noise and flash crowds.
 
-    Without flash crowds the mean over a working day is `rate`. Noise and crowds draw from generators of their own, so
-    that changing one leaves the other as it was.
+    Without flash crowds the mean over a working day is `rate`. Noise and crowds draw from their own generators, so that
+    changing one does not affect the other.
     """
     noise_rng, spike_rng = rng.spawn(2)
     middle = starts + values["bin_s"] / 2.0
@@ -161,7 +161,7 @@ def _diurnal(starts: FloatArray, values: Values, rates: Rates, rng: np.random.Ge
     level = values["rate"] * (1.0 + depth * np.cos((middle / DAY_S - values["peak_hour"] / 24.0) * 2.0 * np.pi))
     week = np.array([1.0] * 5 + [values["weekend"]] * 2)
     days = np.arange(-1, int(middle[-1] / DAY_S) + 3)
-    # Each day's level holds from 02:00 to 22:00; the nights lead over.
+    # Each day's level holds from 02:00 to 22:00; it changes during the night.
     knots_s = (days[:, None] * DAY_S + _DAY_LEVEL_S).ravel()
     level *= np.interp(middle, knots_s, np.repeat(week[days % 7], 2))
     if values["noise"]:
@@ -189,14 +189,14 @@ _RATES: dict[str, Callable[[FloatArray, Values, Rates, np.random.Generator], Flo
 
 
 def _gamma(spec: str, values: Values, length_s: float, seed: int) -> Trace:
-    """A renewal process with gamma gaps; rate and CV may move to a second pair."""
+    """Return a renewal process with gamma gaps; rate and CV may move to a second pair."""
     rate, cv = values["rate"], values["cv"]
     rate_2, cv_2 = values.get("rate2", rate), values.get("cv2", cv)
     if max(rate, rate_2) * length_s > MOST_REQUESTS:
         raise BadInput("more than 1e11 requests", spec, f"{max(rate, rate_2) * length_s:.4g}")
 
     def stream() -> Iterator[FloatArray]:
-        from mark.traffic.traces import draw  # here: numba, 0.8 s, only to draw
+        from mark.traffic.traces import draw  # here: numba, 0.8 s, only for drawing
 
         state = draw.stream(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), 0, 1)
         now = 0.0

@@ -1,7 +1,7 @@
-"""A table with a column of times as a trace: of counts where another column holds them, else of one row a request.
+"""A table with a column of times as a trace: of counts if another column holds them, otherwise of one row a request.
 
-Columns are recognised by their names and values, and what was assumed is the first note of the trace. A table is read
-only where one reading is possible. Otherwise it is refused with the option for each reading, because a wrong guess
+Columns are recognised by their names and values, and the first note of the trace states the assumptions. A table is
+read only if one reading is possible. Otherwise it is refused with the option for each reading, because a wrong guess
 costs more than a question.
 """
 
@@ -35,7 +35,7 @@ _LEAST_TOTAL = 100.0  # requests
 NONE = "none"  # --count-column none: one row a request
 DECIMALS = (POINT, COMMA)
 
-# Columns of a log of requests; two of them tell a log from a summary.
+# Columns of a log of requests; two of them distinguish a log from a summary.
 _LOG = frozenset(
     [
         *("status", "status_code", "sc-status", "response_code", "http_status", "method"),
@@ -51,10 +51,10 @@ _LEVELS = frozenset(
 )
 _MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content"])
 _SPANS = frozenset(["span_id", "spanid", "span.id", "parentspanid", "parent_id"])  # a request has several
-_TAKEN = ("latency", "duration", "elapsed", "response", "took")  # how long a request took
+_TAKEN = ("latency", "duration", "elapsed", "response", "took")  # the duration of a request
 # Names of a number that may be anything.
 _VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
-# Names that say nothing: of columns without a name, of queries without an alias, of series by their labels alone.
+# Names without information: of unnamed columns, of queries without an alias, of series with only labels.
 _NEUTRAL = re.compile(
     rf"(?i:{'|'.join(sorted(_VALUES))}|[a-z]|cnt|wert|valor|valeur|_?col(?:umn)?[ _]?\d+|f\d+_|[a-z]-series|\d+|_)"
     r"|\{[^}]*\}"
@@ -63,10 +63,10 @@ _NEUTRAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """What a user says of a table: `time` and `count` name columns (or `none` for the second), `unit` is of UNITS.
+    """A user's settings for a table: `time` and `count` name columns (`count` may be `none`), `unit` is one of UNITS.
 
-    `count` may name several columns with + between them, which are added. `series` is the name of one of several
-    series, or `sum`. `decimal` is one of DECIMALS. None: to be recognised.
+    `count` may name several columns joined by +, which are added. `series` is the name of one of several series, or
+    `sum`. `decimal` is one of DECIMALS. None: to be recognised.
     """
 
     time: str | None = None
@@ -88,7 +88,7 @@ class TableColumns:
 
     @property
     def asks_for_table(self) -> bool:
-        """Is something asked for that a log does not have: counts, series, numbers?"""
+        """True if a setting is given that a log lacks: counts, series, numbers."""
         return self.count not in (None, NONE) or (self.unit, self.series, self.decimal) != (None, None, None)
 
 
@@ -98,9 +98,9 @@ RECOGNISED = TableColumns()
 def read_table(
     path: Path, columns: TableColumns = RECOGNISED, gaps: str = "bridge", bad_lines: BadLines = DEFAULT
 ) -> Trace | None:
-    """The trace of a file that other tools wrote; None where it is no table, or none with a column of times.
+    """Return the trace of a file that other tools wrote; None without a table or a column of times.
 
-    Raises BadInput, one line, for a table that may be read in two ways, and for what is broken in one.
+    Raises BadInput, one line, for a table that may be read in two ways, and for a broken one.
     """
     export = read_export(path)
     return None if export is None else trace_of_table(export, path.name, str(path), columns, gaps, bad_lines)
@@ -114,7 +114,7 @@ def trace_of_table(
     gaps: str = "bridge",
     bad_lines: BadLines = DEFAULT,
 ) -> Trace | None:
-    """See `read_table`. `where` is for BadInput."""
+    """Return the trace of a table, see `read_table`. `where` is for BadInput."""
     found = time_column(with_whole_times(export.columns), where, columns.time, columns.times)
     if found is None:
         if export.named and len(export.columns) > 1:
@@ -143,7 +143,7 @@ def trace_of_table(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of numbers with what its name and its units say."""
+    """A column of numbers with the meaning of its name and units."""
 
     name: str
     numbers: NumberColumn
@@ -157,7 +157,7 @@ class _Table:
         self._export, self._said, self._where = export, said, where
         self._time_name = time_name
         self.rows = rows
-        self._series: list[str] = []  # of each row, where there are several
+        self._series: list[str] = []  # of each row, if there are several
         self._aside: set[str] = set()  # columns that number the rows or hold other times
         self._take_series()
 
@@ -178,7 +178,7 @@ class _Table:
         self.rows = rows.at(kept)
 
     def trace(self, name: str, gaps: str, bad_lines: BadLines) -> Trace:
-        self._left_out(self.rows.bad, bad_lines)  # too many of them say more than what is made of the others
+        self._left_out(self.rows.bad, bad_lines)  # too many bad times matter more than the rest of the table
         column = self._count_column()
         if column is None:
             return self._of_requests(name, bad_lines)
@@ -190,7 +190,7 @@ class _Table:
     # -- the decision
 
     def _count_column(self) -> _Column | None:
-        """The column of counts or rates; None where each row is a request.
+        """Return the column of counts or rates; None if each row is a request.
 
         The table of decisions; the first line that fits decides. R are columns whose names say requests or a rate, C
         counts of something, P parts of the requests and errors, U unknown numbers, M measures, S statistics.
@@ -264,8 +264,8 @@ class _Table:
         return None
 
     def _numbers(self) -> list[_Column]:
-        """Columns of numbers. One that leaves its decimal sign open has that of the others."""
-        # Programs write a decimal point in JSON; only delimited text, which has lines, comes from people, too.
+        """Return columns of numbers. A column with an open decimal sign takes the sign of the others."""
+        # Programs write a decimal point in JSON; only delimited text, which has lines, may also come from people.
         said = self._said.decimal or (None if self._export.lines else POINT)
         read = {name: read_numbers(values, said) for name, values in self.rows.columns.items()}
         signs = {numbers.decimal for numbers in read.values() if numbers is not None and numbers.decimal is not None}
@@ -278,7 +278,7 @@ class _Table:
         return found
 
     def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:
-        """Of the format, the name, the name of the only series, and the units behind the numbers."""
+        """Return the meaning, by the format, the name, the name of the only series, and the units after the numbers."""
         meaning = self._export.meanings.get(name) or (meaning_of(name) if self._export.named else Meaning(Kind.UNKNOWN))
         if self._is_other_time(numbers) or _is_index(name, numbers):
             self._aside.add(name)
@@ -300,7 +300,7 @@ class _Table:
         return meaning
 
     def _is_other_time(self, numbers: NumberColumn) -> bool:
-        """Are the numbers times near those of the rows, as when a request ended?"""
+        """Return whether the numbers are times near the rows' times, such as the ends of requests."""
         seconds = self.rows.times.seconds
         if not self.rows.times.since_1970 or not np.any(known := np.isfinite(numbers.values)):
             return False
@@ -330,17 +330,17 @@ class _Table:
         return _Column(asked, replace(first.numbers, values=values, bad=tuple(bad)), first.meaning)
 
     def _may_count(self, column: _Column) -> bool:
-        """May a column of an unknown name be read as requests?
+        """Return whether a column of an unknown name may be read as requests.
 
-        Its name must say nothing at all, as `value` does, because a word may name anything. A counter and the one
-        series that was asked for need no name.
+        Its name must carry no information, such as `value`, because a word may name anything. A counter and the one
+        requested series need no name.
         """
         if not self._export.named or self._said.series is not None or _NEUTRAL.fullmatch(column.name.strip()):
             return True
         return any(rising(part) is Rising.SURELY for part in self._parts(column.numbers.values))
 
     def _alone(self, name: str) -> bool:
-        """Are the other columns the same in every row?"""
+        """Return whether the other columns are the same in every row."""
         others = (values for other, values in self.rows.columns.items() if other not in self._aside | {name})
         return all(len(set(map(str, values))) <= 1 for values in others)
 
@@ -369,7 +369,7 @@ class _Table:
     # -- units
 
     def _unit(self, column: _Column) -> Unit:
-        """What a column counts: what was said, by its name or unit, or by its values."""
+        """Return the unit of a column: the user's, the one of its name or unit, or the one of its values."""
         numbers, meaning = column.numbers, column.meaning
         if numbers.unclear is not None and self._said.decimal is None:
             whole = "," in numbers.unclear and meaning.unit is None and "semicolons" not in self._export.form
@@ -389,7 +389,7 @@ class _Table:
         grows = max((rising(part) for part in self._parts(numbers.values)), key=list(Rising).index)
         metric = self._export.form.startswith("Prometheus")
         if metric and all(name.split("{")[0] == UNNAMED for name in self._series or [column.name]):
-            # What a function made of a metric has no name.
+            # A function on a metric drops its name.
             raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
         if grows is Rising.SURELY or (metric and grows is Rising.PERHAPS):
             return COUNTER
@@ -412,7 +412,7 @@ class _Table:
         return [_in_order(seconds[names == name], values[names == name]) for name in dict.fromkeys(self._series)]
 
     def _is_cut(self, column: _Column) -> bool:
-        """May the file end within the last number of a column? Its row is the last line then."""
+        """Return whether the file may end within the last number of a column, whose row is then the last line."""
         values = column.numbers.values
         names = [name for name in self._export.columns if name != self._time_name]
         at_end = self._export.unended and names[-1:] == [column.name] and len(values) > 2
@@ -422,7 +422,7 @@ class _Table:
     # -- traces
 
     def _left_out(self, bad: Sequence[tuple[int, str]], bad_lines: BadLines) -> list[str]:
-        """Notes on the lines that were left out. Raises BadInput where they are too many."""
+        """Return notes on the lines that were left out. Raises BadInput if they are too many."""
         rows = self.rows
         if bad:
             line, first = min(bad)
@@ -448,7 +448,7 @@ class _Table:
             check_clocks(times.seconds, self._where)
         seconds = np.sort(times.seconds, kind="stable")
         if np.array_equal(seconds, np.floor(seconds)) and len(np.unique(seconds)) < len(seconds):
-            # As with access logs: the requests of a second are spread over it.
+            # As with access logs, the requests of a second are spread over it.
             _, first, counts = np.unique(seconds, return_index=True, return_counts=True)
             seconds = seconds + (np.arange(len(seconds)) - np.repeat(first, counts)) / np.repeat(counts, counts)
             notes.append("whole-second stamps: requests of a second are spread evenly over it")
@@ -499,7 +499,7 @@ class _Table:
 
 
 def _total(counts: FloatArray) -> str | None:
-    """Is the first row or the last the sum of all others? Small sums are so by chance."""
+    """Return whether the first row or the last is the sum of all others; small sums may be so by chance."""
     total = float(counts.sum())
     if len(counts) < 4 or total < 2.0 * _LEAST_TOTAL:
         return None
@@ -513,12 +513,12 @@ def _names(columns: Sequence[_Column]) -> str:
 
 
 def _ones(column: _Column) -> bool:
-    """Does each row count one request?"""
+    """Return whether each row counts one request."""
     return bool(np.all(column.numbers.values == 1.0))
 
 
 def _is_index(name: str, numbers: NumberColumn) -> bool:
-    """Does a column without a name number the rows, as the index of pandas does?"""
+    """Return whether an unnamed column numbers the rows, as the index of pandas does."""
     unnamed = re.fullmatch(r"column \d+|Unnamed: \d+", name) is not None
     return unnamed and len(numbers.values) > 1 and bool(np.all(np.diff(numbers.values) == 1.0))
 
@@ -529,7 +529,7 @@ def _in_order(seconds: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _never_falls(values: FloatArray) -> bool:
-    """But for restarts: a counter then begins at 0 again."""
+    """Return whether values never fall, except for restarts, where a counter begins at 0 again."""
     steps = np.diff(values)
     falls = steps < 0.0
     return bool(falls.sum() <= 0.1 * len(steps) and np.all(values[1:][falls] <= 0.5 * values[:-1][falls]))

@@ -1,4 +1,4 @@
-"""The column of times of a table, joined from two columns where it must be, and the rows without a time."""
+"""The column of times of a table, joined from two columns if needed, and the rows without a time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TOTALS = frozenset(
 class TableRows:
     """Columns beside the times; `lines` are the rows' lines in the file.
 
-    `bad` lines are left out; `skipped` says what else is.
+    `bad` lines are left out; `skipped` describes other omissions.
     """
 
     columns: Columns
@@ -63,7 +63,7 @@ class TableRows:
 
 
 def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tuple[str, ...]]]:
-    """Candidates for the times, each with the columns it is made of.
+    """Return candidates for the times, each with its source columns.
 
     A date and a clock in two columns are joined, and so are the numbers of years, months, days, hours and minutes.
     """
@@ -105,7 +105,7 @@ def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tupl
 
 
 def _parts_of_times(columns: Columns) -> dict[str, tuple[str, FloatArray]]:
-    """Columns of whole numbers that are named after a part of a time, such as `hour`."""
+    """Return columns of whole numbers that are named after a part of a time, such as `hour`."""
     found = {}
     for name, values in columns.items():
         unit = "hour" if name.strip().lower() in _HOURS else name.strip().lower()
@@ -118,7 +118,7 @@ def _parts_of_times(columns: Columns) -> dict[str, tuple[str, FloatArray]]:
 
 
 def _dashed(day: object) -> str:
-    """20260501 as 2026-05-01; other dates as they are."""
+    """Return 20260501 as 2026-05-01; other dates as they are."""
     text = str(day).strip()
     return f"{text[:4]}-{text[4:6]}-{text[6:]}" if len(text) == 8 and text.isdigit() else text
 
@@ -128,7 +128,7 @@ def _dates(name: str, values: Sequence[object]) -> bool:
         digits = all(len(str(value).strip()) == 8 for value in values)  # 20260501
         return as_times(name, values) is not None and (digits or read_numbers(values) is None)
     except BadInput:
-        return True  # of which day and month are not clear
+        return True  # day and month are ambiguous
 
 
 def time_column(
@@ -167,10 +167,10 @@ def time_column(
 def _excel_days(
     candidates: Mapping[str, tuple[Sequence[object], tuple[str, ...]]], where: str, form: TimeForm
 ) -> dict[str, Times]:
-    """Columns of Excel's days where nothing else is a time: the first column, or one that is named as a time.
+    """Return columns of Excel's days if no other column is a time: the first one, or one that is named as a time.
 
-    They are known by fractions of a day at one step. Raises BadInput for other numbers of such a size under the name of
-    a time.
+    They are recognised by fractions of a day at one step. Raises BadInput for other numbers of such a size under the
+    name of a time.
     """
     found: dict[str, Times] = {}
     for place, (name, (values, _)) in enumerate(candidates.items()):
@@ -194,7 +194,7 @@ def _excel_days(
 
 
 def _of_several(dates: Mapping[str, Times], where: str) -> str:
-    """The same moments written twice: the finest; the start rather than the end; else the usual name."""
+    """Return the best column of the same moments: the finest; the start, not the end; otherwise the usual name."""
     first, *rest = dates.values()
     if all(np.nanmax(np.abs(times.seconds - first.seconds)) <= 1.0 for times in rest):
         return max(dates, key=lambda name: len(np.unique(dates[name].known)))
@@ -210,7 +210,7 @@ def _of_several(dates: Mapping[str, Times], where: str) -> str:
 
 
 def without_bad_times(rows: TableRows, cells: Sequence[object], name: str) -> TableRows:
-    """Rows without a time are no rows: a total at the end is known to be none, others are bad lines."""
+    """Remove rows without a time: a total at the end is skipped, others are bad lines."""
     wrong = np.flatnonzero(~np.isfinite(rows.times.seconds))
     if not len(wrong):
         return rows

@@ -15,10 +15,10 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import plain_numbers, read_numbers
 from mark.traffic.traces.stamps import CHANGING, Stamps, TimeFormat, offset_us, stamps_of, zone_named
 
-# Since the year 1989 and until 2106, so that a number of requests is rarely taken for a time.
+# From the year 1989 to 2106, so that a number of requests is rarely taken for a time.
 _FIRST_S, _LAST_S = 6e8, 4.3e9
 _EPOCHS = (("epoch seconds", 1.0), ("epoch milliseconds", 1e3), ("epoch microseconds", 1e6), ("epoch nanoseconds", 1e9))
-# What a column of small numbers must be called to be taken for times.
+# Names with which a column of small numbers is taken for times.
 _SINCE_START = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "t_seconds", "elapsed_s", "time_s"), ("seconds", 1.0)),
     **dict.fromkeys(("min", "mins", "minute", "minutes"), ("minutes", 60.0)),
@@ -55,13 +55,13 @@ _FORMS = (
 )
 _CLOCK_ONLY = re.compile(
     rf"(?P<clock>{_CLOCK})(?:\s*(?:-|\u2013|to|bis)\s*\d{{1,2}}:\d\d(?::\d\d)?)?"
-)  # `10:00-11:00`, too
+)  # `10:00-11:00` too
 _NO_CLOCK = re.compile(r"(?!.*\d:\d\d).*\d.*")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeForm:
-    """What a user says of times: a form of strptime or one of DAY_FIRST, MONTH_FIRST, EXCEL; and the name of a zone."""
+    """A user's settings for times: a form of strptime or one of DAY_FIRST, MONTH_FIRST, EXCEL; and a zone's name."""
 
     form: str | None = None
     zone: str | None = None
@@ -79,13 +79,13 @@ AS_WRITTEN = TimeForm()
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A column of times, NaN where a cell holds none. `since_1970`: are they dates, or seconds from an unknown start?
+    """A column of times, NaN for a cell without one.
 
-    `local`: clocks of an unknown zone, taken as UTC.
+    `since_1970`: dates, otherwise seconds from an unknown start. `local`: clocks of an unknown zone, taken as UTC.
     """
 
     seconds: FloatArray
-    written: str  # how they are written, for the note that says what was assumed
+    written: str  # their form, for the note about the assumptions
     since_1970: bool
     local: bool = False
 
@@ -95,12 +95,12 @@ class Times:
 
 
 def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -> Times | None:
-    """The times that a column holds; None where fewer than half of its cells are times.
+    """Return the times of a column; None if fewer than half of its cells are times.
 
-    Numbers are times since 1970 where all lie between 1989 and 2106 in seconds, milli-, micro- or nanoseconds, and
-    times since the start where the column's name is that of a unit. Texts are dates with a clock or without; those
-    without a zone are UTC, or of the zone that is said. Raises BadInput for dates of which day and month cannot be
-    told apart, and for clocks that a zone does not have or has twice.
+    Numbers are times since 1970 if all lie between 1989 and 2106 in seconds, milli-, micro- or nanoseconds, and times
+    since the start if the column's name is a unit. Texts are dates with a clock or without; without a zone they are in
+    UTC, or in the given zone. Raises BadInput for dates whose day and month cannot be distinguished, and for clocks
+    that a zone lacks or has twice.
     """
     if said.form == EXCEL:
         days = read_numbers(values)
@@ -123,18 +123,18 @@ def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -
 
 
 def are_clocks(values: Sequence[object]) -> bool:
-    """Are these times of day without a date?"""
+    """Return whether these are times of day without a date."""
     return _mostly(values, _CLOCK_ONLY)
 
 
 def first_clock(text: object) -> str:
-    """The time of day, without the end of a span of hours."""
+    """Return the time of day, without the end of a span of hours."""
     found = _CLOCK_ONLY.fullmatch(str(text).strip())
     return found["clock"] if found else str(text)
 
 
 def are_days(values: Sequence[object]) -> bool:
-    """Are these texts without a clock? Whether they are dates, `as_times` says."""
+    """Return whether these are texts without a clock; `as_times` decides whether they are dates."""
     return _mostly(values, _NO_CLOCK)
 
 
@@ -150,7 +150,7 @@ def _mostly(values: Sequence[object], pattern: re.Pattern[str]) -> bool:
 
 
 def _numbers(values: Sequence[object]) -> FloatArray | None:
-    """Numbers with NaN for what is none, where most are numbers."""
+    """Return numbers with NaN for other cells, if most are numbers."""
     if (plain := plain_numbers(values)) is not None:
         return plain
     found = [plain_numbers([value]) for value in values[:20]]
@@ -171,7 +171,7 @@ def _of_numbers(name: str, numbers: FloatArray) -> Times | None:
 
 
 def _compact(texts: Sequence[str]) -> bool:
-    """Digits only, as 20260501 or 20260501100000: a date rather than a number of requests."""
+    """Return whether these are digits only, as 20260501 or 20260501100000: dates rather than numbers of requests."""
     return all(text[:2] in ("19", "20") and len(text) in (8, 12, 14) and text.isdigit() for text in texts)
 
 
@@ -182,7 +182,7 @@ def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
     if texts and all(map(_ISO.fullmatch, texts)):
         return _parsed(texts, "ISO 8601")
     for written, form in _FORMS:
-        # A look at some rows first: most columns hold no times, and a table may be long.
+        # Try some rows first, because most columns hold no times and a table may be long.
         peek = texts[:: max(1, len(texts) // 50)]
         if sum(form.fullmatch(text) is not None for text in peek) <= _LEAST * len(peek):
             continue
@@ -226,7 +226,7 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
 
 
 def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
-    """Is the day first or the month? 23.11.2026 has the day first; with slashes the whole column must tell."""
+    """Return whether the day or the month is first: 23.11.2026 has the day first; slashes need the whole column."""
     if said.form in (DAY_FIRST, MONTH_FIRST):
         return str(said.form)
     if all(match["mark"] == "." for match in found):
@@ -237,7 +237,7 @@ def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
     if second > 12 >= first:
         return MONTH_FIRST
     if first <= 12:
-        # Days that follow one another tell, where each has several rows: one row each may be a row a month.
+        # Consecutive days decide if each has several rows; with one row each it may be a row a month.
         longest = {order: _longest_step(found, order) for order in (DAY_FIRST, MONTH_FIRST)}
         near, far = sorted(longest, key=lambda order: longest[order])
         if longest[near] <= 2.0 < 20.0 < longest[far]:
@@ -249,7 +249,7 @@ def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
 
 
 def _longest_step(found: Sequence[re.Match[str]], order: str) -> float:
-    """The longest step between two different days, in days; as many days as can be apart where a day does not exist."""
+    """Return the longest step between two different days, in days; infinite if a day does not exist."""
     try:
         texts = sorted({_as_iso(match, order)[:10] for match in found})
         days = np.array(texts, dtype="datetime64[D]").astype(np.float64)
@@ -272,12 +272,12 @@ def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]
 
 
 def set_back_at(local_s: float) -> str | None:
-    """A zone whose clocks show this time twice; None where none does that we know of."""
+    """Return a zone whose clocks show this time twice; None if no known one does."""
     return next((name for name in CHANGING if _change(local_s, name) < 0.0), None)
 
 
 def set_forward_between(begin_s: float, end_s: float) -> str | None:
-    """A zone whose clocks show both times and leave out some between them."""
+    """Return a zone whose clocks show both times and leave out some between them."""
     for name in CHANGING:
         left_out = any(_change(at_s, name) > 0.0 for at_s in np.arange(begin_s, end_s, 900.0).tolist())
         if left_out and _change(begin_s, name) <= 0.0 and _change(end_s, name) <= 0.0:
@@ -291,18 +291,18 @@ def _change(local_s: float, zone_name: str) -> float:
 
 
 def _offsets(local_s: float, zone: ZoneInfo) -> tuple[float, float]:
-    """Of the clock before a change and after it; the same but in the hours around one."""
+    """Return the clock's offset before a change and after it; they differ only in the hours around a change."""
     before, after = (offset_us(zone, round(local_s * 1e6), fold) / 1e6 for fold in (0, 1))
     return before, after
 
 
 def _localised(name: str, times: Times | None, zone_name: str | None) -> Times | None:
-    """Clocks of a zone as UTC. A time that comes twice is before the change until the rows go back, then after it."""
+    """Convert clocks of a zone to UTC. A repeated time is before the change until the rows go back, then after it."""
     if times is None or zone_name is None or not times.local:
         return times
     zone = ZoneInfo(zone_name)
     seconds = times.seconds.copy()
-    # By the quarter of an hour: no zone changes its offset within one.
+    # Offsets are looked up by quarter of an hour, because no zone changes its offset within one.
     quarters = np.floor(times.known / 900.0) * 900.0
     offsets = {quarter: _offsets(float(quarter), zone) for quarter in np.unique(quarters)}
     good = np.flatnonzero(np.isfinite(seconds))
@@ -327,21 +327,21 @@ def _localised(name: str, times: Times | None, zone_name: str | None) -> Times |
 
 
 def _after_change(local: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.intp] | None:
-    """Which of the rows of an hour that comes twice are of its second time; None where that is open."""
+    """Return which rows of an hour that comes twice are in its second occurrence; None if that is open."""
     if goes_down(local):
         found = _after_change(local[::-1], len(local) - 1 - rows[::-1])
         return None if found is None else len(local) - 1 - found
     steps = np.diff(local[rows])
     back = int(np.argmin(steps)) if len(steps) else 0
     if len(steps) and steps[back] <= 0.0:
-        # The rows go back exactly once: far more than neighbours do, or to the same time where rows are hourly.
+        # The rows go back exactly once: far more than neighbours do, or to the same time if rows are hourly.
         return rows[back + 1 :] if np.sum(steps <= steps[back] / 2.0) == 1 else None
     first, last = int(rows[0]), int(rows[-1])
     if first == 0 or last == len(local) - 1:  # the file begins or ends in the hour
         return rows if first == 0 else rows[:0]
     if len(rows) > 1:
         return None
-    # A lone row, where rows are hours apart: the steps beside it are alike.
+    # A single row, if rows are hours apart: the steps beside it are alike.
     early_s, late_s = local[first] - local[first - 1], local[last + 1] - local[last]
     if late_s < 3600.0 or early_s < 3600.0:
         return None
@@ -349,10 +349,10 @@ def _after_change(local: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.intp]
 
 
 def goes_down(times: FloatArray) -> bool:
-    """Are the newest rows first?"""
+    """Return whether the newest rows are first."""
     return bool(np.sum(np.diff(times) < 0.0) > np.sum(np.diff(times) > 0.0))
 
 
 def shown(seconds: float) -> str:
-    """A time as a message shows it."""
+    """Return a time as a message shows it."""
     return str(np.datetime64(round(seconds), "s")).replace("T", " ")

@@ -1,4 +1,4 @@
-"""The nouns Trace and Part: what arrives, and which piece of it is looked at."""
+"""Trace and Part: requests over time, and the piece of them to evaluate."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Chunk = tuple[FloatArray, float]
 
 MOST_REQUESTS = 1e11
 LONGEST_S = 10 * 366 * DAY_S  # a longer span is a wrong time stamp
-MOST_PART_S = 366 * DAY_S  # simulated at once: a year; a lone wrong time stamp would otherwise run for days
+MOST_PART_S = 366 * DAY_S  # simulated at a time: a year; a single wrong time stamp would otherwise run for days
 CHUNK_S = 300.0
 CHUNK_REQUESTS = 2_000_000
 
 
 class Source(Protocol):
-    """Where a trace's arrivals come from."""
+    """The origin of a trace's arrivals."""
 
     def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
-        """Arrivals of [start_s, end_s), as `Trace.chunks` says. Repeatable: equal arguments, equal arrivals."""
+        """Yield arrivals of [start_s, end_s), as `Trace.chunks` says. Repeatable: equal arguments, equal arrivals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,10 @@ class Part:
 class Trace:
     """Requests over time, counted in bins (`counts`) or known one by one (`arrivals`); starts at second 0.
 
-    `duration_s` reaches from the first row to the end of the last bin. `gaps` are (start_s, end_s) without
-    observation; `notes` say in words what was bridged, filled, dropped or late. `gap_cv` is the coefficient of
-    variation of the times between requests where they are known (NaN elsewhere). `read_as` says which column was taken
-    for what, where a file leaves it open. `began_s` is when second 0 was, in
-    Unix seconds, where the trace knows (access logs do).
+    `duration_s` reaches from the first row to the end of the last bin. `gaps` are (start_s, end_s) without observation;
+    `notes` list in words the bridged, filled, dropped or late parts. `gap_cv` is the coefficient of variation of the
+    times between requests if they are known (NaN otherwise). `read_as` describes the interpretation of columns if a
+    file leaves it open. `began_s` is the time of second 0 in Unix seconds, if the trace knows it (access logs do).
     """
 
     name: str
@@ -74,12 +73,12 @@ class Trace:
 
     @property
     def read(self) -> str:
-        """What was read, in one line: it stands first in every answer that rests on it. Nothing is of a generator."""
+        """The trace that was read, in one line, which begins every answer about it; empty for a generator."""
         return "" if self.name.startswith("synthetic:") else f"read {self.summary}"
 
     @property
     def summary(self) -> str:
-        """Requests, span, mean and step, and which column was taken for what."""
+        """Requests, span, mean and step, and the interpretation of columns."""
         requests = self.total_counts(0.0, self.duration_s)
         seen_s = self.duration_s - sum(end - begin for begin, end in self.gaps)
         bins = f", every {self.bin_s:g} s" if self.kind == "counts" else ""
@@ -88,11 +87,11 @@ class Trace:
 
     @property
     def step_s(self) -> float:
-        """The forecast step: a minute, or the bin where that is longer."""
+        """The forecast step: a minute, or the bin if that is longer."""
         return max(60.0, self.bin_s)
 
     def part(self, start_s: float = 0.0, duration_s: float | None = None, scale: float = 1.0) -> Part:
-        """The piece to evaluate, cut at the trace's end.
+        """Return the piece to evaluate, cut at the trace's end.
 
         Raises BadInput for a start or duration outside the trace, a scale that is not above zero, a part without
         requests, one with more than 1e11 and one of more than 366 days.
@@ -116,26 +115,25 @@ class Trace:
         return Part(start_s, end_s, requests)
 
     def total_counts(self, start_s: float, end_s: float, scale: float = 1.0) -> float:
-        """Requests expected in [start_s, end_s)."""
+        """Return the requests expected in [start_s, end_s)."""
         requests, _ = self.series.until(np.array([start_s, end_s]))
         return float(requests[1] - requests[0]) * scale
 
     def load(self, start_s: float, end_s: float, scale: float = 1.0) -> Load:
-        """Expected load of [start_s, end_s) on forecast steps from `start_s`.
+        """Return the expected load of [start_s, end_s) on forecast steps from `start_s`.
 
-        The last step is cut at `end_s` and its rates are over what is left of it. Steps observed for less than half
-        of their length are NaN. The peak is the highest 5 s rate where bins are 5 s or finer, else the mean.
+        The last step is cut at `end_s` and its rates are over the remaining time. Steps observed for less than half of
+        their length are NaN. The peak is the highest 5 s rate if bins are 5 s or finer, otherwise the mean.
         """
         return self.series.load(start_s, end_s, self.step_s, scale)
 
     def chunks(self, start_s: float, end_s: float, scale: float = 1.0, seed: int = 0) -> Iterator[Chunk]:
-        """Arrivals of [start_s, end_s) in order: (ascending times, covered until), in seconds from `start_s`.
+        """Yield arrivals of [start_s, end_s) in order: (ascending times, covered until), in seconds from `start_s`.
 
-        A chunk holds every arrival from the end of the one before up to "covered until": 300 s, less where the rate is
-        high, so that it has some 2 million arrivals at most (a tie of more is not torn apart). The last one ends at
-        end_s - start_s.
-        Counts draw Poisson(count x scale) per bin, uniform within it, from (seed, bin index); arrivals files are exact
-        at scale 1 and else repeat requests. What a part holds does not depend on where it was cut.
+        A chunk holds every arrival from the end of the one before up to "covered until": 300 s, less if the rate is
+        high, so that it has at most about 2 million arrivals (a larger tie is not split). The last one ends at end_s -
+        start_s. Counts draw Poisson(count x scale) per bin, uniform within it, from (seed, bin index); arrivals files
+        are exact at scale 1 and otherwise repeat requests. The content of a part does not depend on where it was cut.
         """
         return self.source.chunks(start_s, end_s, scale, seed)
 
@@ -152,11 +150,11 @@ def _span(seconds: float) -> str:
 
 
 def drawn_load(trace: Trace, start_s: float, end_s: float, scale: float = 1.0, seed: int = 0) -> Load:
-    """The load that the drawn arrivals of [start_s, end_s) really make, on the grid of `Trace.load`.
+    """Return the load that the drawn arrivals of [start_s, end_s) really make, on the grid of `Trace.load`.
 
-    Peaks are of 5 s windows whatever the bin. Steps that `Trace.load` misses are missing here too.
+    Peaks are over 5 s windows for every bin width. Steps that `Trace.load` misses are missing here too.
     """
-    from mark.traffic.traces.draw import add_windows  # here: numba, 0.8 s, only to draw
+    from mark.traffic.traces.draw import add_windows  # here: numba, 0.8 s, only for drawing
 
     step_s = trace.step_s
     windows = windows_per_step(step_s)
@@ -182,7 +180,7 @@ def drawn_load(trace: Trace, start_s: float, end_s: float, scale: float = 1.0, s
 
 
 def check_times(start_s: float, duration_s: float | None) -> None:
-    """Raises BadInput for a start below zero or a duration that is not above it."""
+    """Raise BadInput for a start below zero or a duration that is not above it."""
     if not (math.isfinite(start_s) and start_s >= 0.0):
         raise BadInput("must be zero or more seconds", "start_s", start_s)
     if duration_s is not None and not (math.isfinite(duration_s) and duration_s > 0.0):
