@@ -127,7 +127,7 @@ class Calls:
 
 
 def test_spend_and_failures_are_those_since_the_last_time() -> None:
-    """Functions count by the growth of their bill. A new leader leaves out the minute before it led."""
+    """Functions count by the growth of their bill. A new leader counts from its first view on."""
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
     refused = decision(3, result=Result.FAILED)

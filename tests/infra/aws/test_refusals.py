@@ -206,7 +206,7 @@ REFUSED = {"spot": of_spot, "on demand": on_demand, "the first type": of_the_fir
 
 @pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_SCOPE), [*ONE_OF_EACH_SCOPE, *OTHERS]))
 def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
-    """Six of nine cases can: the first has one type only, and nothing of it can be had."""
+    """Eight of nine cases can: the first set has one type only, and one case refuses that type."""
     for offers in SETS.values():
         for refuses in REFUSED.values():
             world = World(offers, answered(code), refuses)
