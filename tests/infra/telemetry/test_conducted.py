@@ -47,8 +47,7 @@ def windows(*counts: Mapping[str, tuple[float, float]], look_back: int = 1000) -
 
 
 def heard(*counts: Mapping[str, BouncerCounters]) -> ConductedQueries:
-    """Return the queries of windows, each by conductor, from window 0 on; every conductor that ever answered is
-    asked."""
+    """Return the queries of windows, each by conductor, from window 0 on; every conductor ever heard is asked."""
     conducted, names = ConductedQueries(RT_MAX_S), {name for one in counts for name in one}
     for window, one in enumerate(counts):
         conducted.close_window(window, names, one)
