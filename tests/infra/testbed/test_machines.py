@@ -281,8 +281,7 @@ def test_a_bouncer_that_crashes_is_started_again(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_a_machine_that_crashes_answers_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is killed in the middle of a batch, with its workers, and not started again. It can be ended and booted
-    again."""
+    """It is killed in the middle of a batch, with its workers, and not started again. It can be ended and rebooted."""
     monkeypatch.setattr("mark_infra.testbed.machines.RESTART_S", 0.01)
     with place(tmp_path, one_ms=1000.0) as there:
         one = machine()

@@ -1,5 +1,4 @@
-"""`mark profile --on` over the testbed's cloud and real bouncers: it rents, measures and ends; its bill is the
-cloud's."""
+"""`mark profile --on` over the testbed's cloud and real bouncers: it rents, measures, ends, and knows its bill."""
 
 from __future__ import annotations
 

@@ -382,8 +382,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
 
 @pytest.mark.slow
 def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> None:
-    """Gateways ask functions, because no bouncer is there. They make the conductor ready, and it says so of each
-    stage."""
+    """Gateways ask functions, because no bouncer is there. They make the conductor ready, which says so by stage."""
     text = PIPELINE.replace("max_instances = 6", "max_instances = 6\nmin_instances = 0")
     (folder / "two.toml").write_text(text + '[overflow]\nfunction = "lambda:1024"\n')
     (folder / "profiles.csv").write_text(PROFILES + "quick,lambda:1024,1,30,assumed\n")
