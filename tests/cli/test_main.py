@@ -171,7 +171,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_errors_that_cannot_be_said_keep_their_code() -> None:
-    """Standard error is on a full disk. The code is neither that of our own faults nor 120, Python's code for a failed
+    """Standard error is on a full disk. The code is not our code for faults, and not 120, Python's for a failed
     flush."""
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "mark.cli.main", "catalog", "show", "nowhere"]

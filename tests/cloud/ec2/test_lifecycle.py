@@ -1,4 +1,4 @@
-"""States of an instance: which follow which."""
+"""States of an instance and their transitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_state_can_still_end_and_terminated_is_final() -> None:
 
 
 def test_capacity_is_held_from_launch_to_the_end_of_stopping() -> None:
-    """What is stopped or ends holds none."""
+    """Stopped and ending instances hold none."""
     assert set(State) - set(HOLDS_CAPACITY) == {State.STOPPED, State.SHUTTING_DOWN, State.TERMINATED}
 
 
