@@ -1,4 +1,4 @@
-"""A real server over a manager, on loopback."""
+"""Fixtures of a real server over a manager, on loopback."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class NothingYet(Day):
 
 
 class Young:
-    """A service that is half an hour old: nothing was seen before."""
+    """A service that is half an hour old, without earlier data."""
 
     def __init__(self, day: Day) -> None:
         self.decisions, self._day = day.decisions, day

@@ -135,8 +135,7 @@ def test_a_history_has_the_requested_steps_with_gaps_as_null(changer: httpx.Clie
 
 
 def test_pages_stay_small_whatever_lies_behind(changer: httpx.Client, manager: FakeManager) -> None:
-    """After ten thousand decisions and a day of minutes the size of a page is bounded, and so is the path to the
-    first."""
+    """After ten thousand decisions and a day of minutes pages are small, and few of them lead to the first decision."""
     day = manager.days["inception"]
     decisions = day.decisions
     day.decisions = [replace(decisions[n % len(decisions)], id=n + 1) for n in range(10_000)]

@@ -1,4 +1,4 @@
-"""mark forecast backtest, end to end."""
+"""`mark forecast backtest`, end to end."""
 
 from __future__ import annotations
 

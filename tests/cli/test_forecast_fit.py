@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_training_is_not_used(
 
 
 def test_a_predictor_without_epochs_is_fitted_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It only has to be savable."""
+    """A predictor without epochs only has to be savable."""
     out = str(tmp_path / "model.npz")
     assert fit("--predictor", "only-savable", "--out", out) == 0
     assert capsys.readouterr().out == "only-savable learned from 1440 steps of 60 s\n"

@@ -1,4 +1,4 @@
-"""mark frontier, on a few minutes of generated traffic."""
+"""`mark frontier`, on a few minutes of generated traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mark insure, and mark insure train."""
+"""`mark insure` and `mark insure train`."""
 
 from __future__ import annotations
 

@@ -171,8 +171,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_errors_that_cannot_be_said_keep_their_code() -> None:
-    """Standard error is on a full disk. The code is not our code for faults, and not 120, Python's for a failed
-    flush."""
+    """Standard error is on a full disk. The code is not ours for faults, and not 120, Python's for a failed flush."""
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "mark.cli.main", "catalog", "show", "nowhere"]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)
@@ -183,7 +182,7 @@ def test_errors_that_cannot_be_said_keep_their_code() -> None:
 def test_libraries_use_one_thread_unless_the_user_says_otherwise(
     before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs are spread over processes."""
+    """One is enough, because runs are spread over processes."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", before or "")
     if before is None:

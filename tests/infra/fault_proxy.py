@@ -98,7 +98,7 @@ def fault_proxy(
 ) -> Iterator[FaultProxy]:
     """Listen on loopback until the end of the block; calls of actions that are not among `actions` never fail.
 
-    A proxy that `hurries` says at once, by the header SILENCE, that it would not answer.
+    A proxy that `hurries` says immediately, by the header SILENCE, that it would not answer.
     """
     proxy = FaultProxy(upstream, seed, share, faults, actions, hurries)
 

@@ -34,7 +34,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a service with a table that does not describe its items, and the facts that a server has learned."""
+    """Make a service with a table of random vectors, and the facts that a server has learned."""
     monkeypatch.delenv("MARK_REGISTRY", raising=False)
     monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
     log = low_rank_log()

@@ -134,8 +134,7 @@ def played(given: ServerOptions) -> str | None:
 
 @pytest.mark.parametrize("model", ["inception-v3", "own:M"])
 def test_only_a_stand_in_plays_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    """The faults are the service file's or a separate file's, for the instance that the testbed names, or else the
-    first.
+    """They are the service file's or a separate file's, for the instance that the testbed names or the first one.
 
     A measured instance plays no faults.
     """

@@ -98,7 +98,8 @@ def test_old_artifacts_and_changed_keys_outlive_an_apply(
         keys = SiteKeys(Gate(Site("mark", REGION, "dynamodb:none"), options=moto.options), "mark", tmp_path / "keys")
         changed = keys.change(lambda all: revoked(all, "root"), 0.0)
         second = applied("second")
-        assert (first["key"], first["arn"]) == (second["key"], second["arn"])  # so that rights need not change
+        # the same names, so that rights need not change
+        assert (first["key"], first["arn"]) == (second["key"], second["arn"])
         assert content(first) == b"first"
         assert content(second) == b"second"
         assert keys.read() == changed

@@ -227,7 +227,7 @@ chmod +x "$3/bin/pip"
 
 
 def test_a_service_that_was_made_with_http_keeps_it(tmp_path: Path) -> None:
-    """Its target groups use HTTP, so there is no certificate and the bouncer has none."""
+    """Its target groups use HTTP, so neither it nor the bouncer needs a certificate."""
     machine, said = baked(tmp_path)
     assert machine.boot("i-1", said, ('function != ""',), scheme="http").returncode == 0
     assert "RuntimeDirectory" not in machine.unit()

@@ -103,7 +103,7 @@ OTHERWISE = {
 }
 # Calls of SiteReleases through the controller's store.
 STORE = {f"dynamodb:{name}Item" for name in ("ConditionCheck", "Delete", "Get", "Put", "Update")} | {"dynamodb:Query"}
-UNNAMED = "Subscriptions"  # AWS has no resource for changing or ending one, so a name in the policy would deny it
+UNNAMED = "Subscriptions"  # AWS cannot name one for changing or ending it, so a name in the policy would deny it
 # Read-only actions on kinds of resources that AWS lets no policy narrow.
 READING = re.compile(r"[a-z0-9]+:(Describe|Get|List)[A-Za-z]*\*?")
 

@@ -19,8 +19,8 @@ from tests.terraform.mocked_site import REGION, MockedSite, Step, changes, resou
 
 POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
-RULES = TARGET_GROUPS = 100  # of a load balancer
-ALARMS = ("errors", "nobody_ready")  # of target groups
+RULES = TARGET_GROUPS = 100  # limits of a load balancer
+ALARMS = ("errors", "nobody_ready")  # alarms that sum over a service's target groups
 SIZES = (1, 50, 100)
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 

@@ -48,7 +48,7 @@ def test_nothing_is_allowed_everything() -> None:
 
 @pytest.mark.slow
 def test_the_policy_scanner_finds_nothing() -> None:
-    """checkov pins an old boto3, so it lives in an environment of its own, .venv-checkov, or on the PATH."""
+    """checkov pins an old boto3, so it lives in a separate environment, .venv-checkov, or on the PATH."""
     beside = ROOT / ".venv-checkov" / "bin" / "checkov"
     program = str(beside) if beside.is_file() else shutil.which("checkov")
     if program is None:

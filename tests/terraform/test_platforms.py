@@ -49,7 +49,7 @@ def test_types_of_another_platform_change_nothing_of_the_others(site: MockedSite
     assert done == {
         **{f'{FLEET}.aws_launch_template.more["{name}"]': ["create"] for name in ("arm64", "x86_64-gpu")},
         **{f'module.state.aws_s3_object.artifact["wheels/a/{name}"]': ["create"] for name in ("arm64", "x86_64-gpu")},
-        f"{FLEET}.aws_iam_role_policy.this": ["update"],  # it may fetch the packages
+        f"{FLEET}.aws_iam_role_policy.this": ["update"],  # the right to fetch the new packages
         "module.controller.aws_launch_template.this": ["update"],
         'module.controller.aws_s3_object.boot["site.toml"]': ["update"],
     }

@@ -1,6 +1,6 @@
 """Other projects' scanners pass rights and scripts: parliament every policy, shellcheck every script.
 
-Both live in an environment of their own, .venv-scanners, or on the PATH.
+Both live in a separate environment, .venv-scanners, or on the PATH.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_a_reservation_is_shown_in_the_same_way(tmp_path: Path) -> None:
     assert invoice.charges[C5].usd == pytest.approx(0.165)
     assert invoice.charges[COMMITMENTS].usd == pytest.approx(0.055 - 0.085)
     assert invoice.usd == pytest.approx(0.055 + 0.08)
-    # The price that was paid for use is that of the other hour.
+    # The price paid for use is the other hour's.
     assert invoice.charges[C5].rated_usd / invoice.charges[C5].rated_amount == pytest.approx(0.08)
 
 

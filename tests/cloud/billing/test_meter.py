@@ -56,7 +56,7 @@ def test_a_price_that_changes_is_integrated() -> None:
 
 
 def test_an_interrupted_first_hour_is_free_if_asked() -> None:
-    """--spot-first-hour-free; an instance that we end ourselves is paid."""
+    """An instance that we end ourselves is paid. The option is --spot-first-hour-free."""
     for free, taken, paid in [(True, True, False), (True, False, True), (False, True, True)]:
         m = meter(first_hour_free=free)
         m.open(1, 0.0)

@@ -9,7 +9,7 @@ from mark.cloud.ec2.lifecycle import HOLDS_CAPACITY, TRANSITIONS, IllegalStateCh
 
 @pytest.mark.parametrize("before", State)
 def test_only_the_tables_transitions_are_legal(before: State) -> None:
-    """Any other raises, and names both states."""
+    """Any other transition raises an error that names both states."""
     for after in State:
         if after in TRANSITIONS[before]:
             assert moved(before, after) is after

@@ -145,7 +145,7 @@ class Place:
 
 
 class Bench:
-    """One service's cloud at a site of its own."""
+    """One service's cloud at its own site."""
 
     def __init__(
         self, place: Place, *, groups: Sequence[str] = (), rules: Sequence[str] = (), url: str | None = None

@@ -39,7 +39,7 @@ class Market:
         self.checks_parameters = False  # refuse a known token with another request
         self.throttles_after: int | None = None  # throttle CreateFleet after this many calls
         self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): instances left
-        self.code = "InsufficientInstanceCapacity"  # the error code when none are left
+        self.code = "InsufficientInstanceCapacity"  # the error code of a sold-out offer
         self.codes: dict[str, str] = {}  # other codes, by type
         self.fleets: list[dict[str, str]] = []  # CreateFleet requests, without repetitions
         self.events: dict[str, list[tuple[str, str, str]]] = {}  # by instance: code, description, time

@@ -205,7 +205,7 @@ def test_what_ec2_says_has_ended_is_believed_at_once(inventory: Inventory, ec2: 
 
 
 def test_what_is_done_while_ec2_answers_is_not_lost(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """The answer is older than the change."""
+    """EC2 prepared the answer before the change."""
     ec2.instances = [described("i-1"), described("i-2")]
     inventory.refresh()
     time.t_s += PERIOD_S

@@ -44,7 +44,7 @@ def test_instances_of_unknown_services_are_orphans() -> None:
 
 
 def test_orphans_end_after_a_grace(bench: Bench) -> None:
-    """They belong to a service that the site does not name any more."""
+    """Their service is no longer in the site."""
     bench.cloud.launch(OD, 2, "t")
     without = replace(bench.site, services={"other": bench.site.service("inception")})
     reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)

@@ -112,7 +112,7 @@ def test_the_same_prices_again_are_nothing_new(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    """It ends at once, even before it has begun."""
+    """The thread ends immediately, even before it has begun."""
     for begins in (False, True):
         keeper = Bench(tmp_path).keeper
         if begins:

@@ -54,8 +54,7 @@ def test_a_site_ends_with_its_controller_first(gate: Gate, moto: MotoServer) -> 
 
 
 def test_conductors_end_with_their_groups(gate: Gate, moto: MotoServer) -> None:
-    """They are found by their tag, which differs from the fleet's because the controller may end none of them.
-    Conductors of another site stay."""
+    """Their tag differs from the fleet's, because the controller may end no conductor. Another site's stay."""
     autoscaling = moto.client("autoscaling")
     template = {
         "LaunchTemplateName": "conductors",

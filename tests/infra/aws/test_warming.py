@@ -121,7 +121,7 @@ def test_as_many_environments_as_asked_for_at_once(
 def test_it_pings_with_the_sessions_credentials(
     there: Endpoint, clock: At, monkeypatch: pytest.MonkeyPatch, session: Any, told: str
 ) -> None:
-    """The environment has none."""
+    """The environment has no credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, session=session)

@@ -119,7 +119,7 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
 
 
 def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> None:
-    """The prices are those of the last round; before the first one, and in a dry run, bouncers hear none."""
+    """The prices are the last round's. Bouncers hear no prices before the first round or in a dry run."""
     acting, dry = begin(), begin(dry_run=True)
     assert acting._services["inception"].told() == {}
     step(acting)
@@ -245,7 +245,7 @@ def test_queries_are_counted_where_every_instance_serves_a_whole_pipeline(
 
 
 def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tmp_path: Path) -> None:
-    """The first stage's refusals and calls per query tell; not while that stage has no controller."""
+    """The first stage's refusals and calls per query show it, while that stage has a controller."""
     file = tmp_path / "social.toml"
     file.write_text(with_parts(HEAD + GRAPH, PARTS))
     config = load_pipeline(str(file))
@@ -370,7 +370,7 @@ def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, t
         control.conducted["two"].close_window(window, ["i-1"], {"i-1": counted})
     control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5), "i-2": BouncerCounters(unstored_s=2.0)})
     control.hear_unstored("one", {"i-3": BouncerCounters(unstored_s=9.0)})
-    control.hear_unstored("one", {"i-3": BouncerCounters()})  # the instance has no store any more
+    control.hear_unstored("one", {"i-3": BouncerCounters()})  # the instance stores no facts any more
     control.start()
     step(control)
     control.close()
@@ -459,7 +459,7 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
 
 def test_an_unreachable_cloud_is_a_condition_not_an_exit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again at the next look."""
-    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # no retries, to fail at once
+    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # fail without retries
     control = SiteControl(site, [charge()], parts=site_parts(site, options={**DEAD, "region_name": "us-east-1"}))
     try:
         control.start()

@@ -119,7 +119,7 @@ def test_china_has_addresses_of_its_own(session: boto3.Session) -> None:
 
 
 def pushed(session: boto3.Session, tag: str) -> str:
-    """Push an image with contents of its own and return its digest."""
+    """Push an image with unique contents and return its digest."""
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -130,7 +130,7 @@ def pushed(session: boto3.Session, tag: str) -> str:
 
 
 class Serving:
-    """A gate whose function's alias runs the serving image; None: there is no function."""
+    """A gate whose function's alias runs the serving image; with None the function is missing."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate, self.uri = gate, ""

@@ -35,7 +35,7 @@ def deploy():
 sys.exit(guarded(deploy))
 """
 # Makes one resource and then a second one until it is interrupted. The first time it prints more than a pipe holds
-# before it writes its state; the second time it ends at once.
+# before it writes its state; the second time it ends immediately.
 STAND_IN = """
 import json, os, signal, sys
 

@@ -198,7 +198,7 @@ def test_a_refused_type_costs_no_other_its_measurement() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CloudError("ReadTimeoutError"), ThrottledError("later")])
 def test_a_launch_without_an_answer_is_ended_when_seen(error: BaseException) -> None:
-    """EC2 shows it some looks later."""
+    """EC2 shows the instance some looks later."""
     world = Rented(LARGE, one_ms={"c.large": 20.0})
     launch, calm = world.cloud.launch, world.look
     hidden: dict[int, Instance] = {}

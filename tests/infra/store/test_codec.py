@@ -162,7 +162,7 @@ def test_a_changed_shape_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_damage_is_unreadable_and_nothing_else(text: str) -> None:
-    """There is no other error, and no code runs."""
+    """Every damage gives the same error, and no code runs."""
     with pytest.raises(Unreadable):
         decode(text)
 

@@ -105,7 +105,7 @@ def test_the_journal_of_the_first_version_is_read_without_results(table: SqliteT
 
 
 def test_a_file_of_another_version_is_bad_input(table: SqliteTable, path: Path) -> None:
-    """It is not changed."""
+    """Its contents stay as they were."""
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version=99")
     db.close()

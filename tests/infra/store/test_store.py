@@ -173,7 +173,7 @@ def test_load_that_is_yet_to_come_is_not_read(store: ServiceStore) -> None:
 
 
 def test_load_of_other_steps_or_before_the_origin_is_refused(store: ServiceStore) -> None:
-    """It would be kept at the wrong minute."""
+    """The store would keep it at the wrong minute."""
     with pytest.raises(ValueError, match="by the minute"):
         store.append_load(Load(0.0, 300.0, np.ones(1), np.ones(1)))
     with pytest.raises(ValueError, match="before the origin"):

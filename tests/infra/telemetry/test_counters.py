@@ -136,7 +136,7 @@ def test_a_new_gateway_has_counted_nothing_and_says_so() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"up 1\n", b"mark_workers_ready{} many\n"])
 def test_another_page_is_none(text: bytes) -> None:
-    """It may come from a wrong port or be a proxy's error."""
+    """A wrong port or a proxy's error can give such a page."""
     with pytest.raises(ValueError, match=r".+"):
         read_bouncer(text)
     with pytest.raises(ValueError, match=r".+"):

@@ -534,7 +534,7 @@ def test_silences_neither_lose_nor_double_count_requests(windows: list[list[int 
 
 
 def test_what_no_bouncer_saw_is_load_too() -> None:
-    """Lost requests are misses; those that a function answered are not, and are billed."""
+    """Lost requests are misses. Requests that a function answered are no misses, and are billed."""
     seen = [UnseenRequests()]
     bench = Bench("a", unseen=lambda: seen[0], unseen_billed_s=0.5, function=FUNCTION)
     bench.serve(10.0)

@@ -1,4 +1,4 @@
-"""The local Lambda as a process of its own, for tests."""
+"""The local Lambda in its own process, for tests."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Killed:
     results: Counter[str] = field(default_factory=Counter)  # of feedback: the last status that its client received
     failed: Counter[str] = field(default_factory=Counter)  # unanswered queries by reason
     repeated: int = 0  # posts of feedback
-    facts: list[int] = field(default_factory=list)  # of each conductor at the end
+    facts: list[int] = field(default_factory=list)  # number of facts of each conductor at the end
     contexts: list[int] = field(default_factory=list)
     off: list[str] = field(default_factory=list)  # weights that differ from those of the first conductor
 

@@ -200,7 +200,7 @@ def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path) -
     found = outcomes(said)
     assert (found["deploy"], found["load"], found["nothing left"]) == ("FAILED", "not run", "ok"), said
     assert "interrupted" in said
-    assert found["destroy"] == "FAILED"  # it was tried, but there is no site yet
+    assert found["destroy"] == "FAILED"  # it was tried, although there was no site yet
     assert process.returncode == 1
     assert processes_of(tmp_path) == []
 

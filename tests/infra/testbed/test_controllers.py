@@ -81,7 +81,7 @@ def ready(log: Path) -> str:
 
 
 def launches(aws: Aws) -> dict[str, set[str]]:
-    """Return instances by launch token, with those that are gone."""
+    """Return instances by launch token, ended ones included."""
     found: dict[str, set[str]] = {}
     for instance in aws.instances():
         (token,) = (tag["Value"] for tag in instance["Tags"] if tag["Key"] == "mark:launch")

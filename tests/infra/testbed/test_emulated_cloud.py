@@ -191,8 +191,8 @@ def test_an_interruption_of_what_is_ended_before_is_nothing_more(aws: Aws) -> No
 
 
 def test_the_bill_is_that_of_the_events(aws: Aws) -> None:
-    """Each instance pays whole seconds from running to shutting-down or stopping, at least 60. The test does not use
-    the meter."""
+    """Each instance pays whole seconds from running to shutting-down or stopping, at least 60. The test leaves the
+    meter out."""
     read = queue(aws)
     long, short = launched(aws)[0], launched(aws, **SPOT)[0]
     standby = launched(aws, InstanceType="t2.small")[0]
@@ -333,7 +333,7 @@ def test_a_machine_that_lingers_keeps_its_instance_stopping(aws: Aws) -> None:
 
 
 def test_a_machine_that_cannot_start_is_an_instance_that_ends(aws: Aws) -> None:
-    """EC2 does the same: it launches the instance, then the server terminates it, and it costs nothing."""
+    """EC2 does the same: it launches the instance, then the server terminates it, free of charge."""
     aws.machines.fails = True
     (i,) = launched(aws)
     aws.pass_s(5.0)
@@ -342,7 +342,7 @@ def test_a_machine_that_cannot_start_is_an_instance_that_ends(aws: Aws) -> None:
 
 
 def test_on_request_instances_of_an_offer_end_before_they_run(aws: Aws) -> None:
-    """The launch is accepted, but nothing boots and nothing is paid. Later launches are normal."""
+    """The launch is accepted, but nothing boots, free of charge. Later launches are normal."""
     name = next(iter(aws.cloud.lifecycle.supply.index))
     aws.cloud.lifecycle.supply.ends_at_launch[name] = ("Client.VolumeLimitExceeded", "Volume limit exceeded")
     (i,) = launched(aws)

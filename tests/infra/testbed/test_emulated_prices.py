@@ -105,5 +105,5 @@ def test_the_bill_follows_the_series(make_aws: Callable[..., Aws]) -> None:
     launched(aws, **SPOT)
     aws.pass_s(220.0)
     usd_per_s = ON_DEMAND.usd_per_s
-    # 0.25 s: the clock began that much after the second from which the cloud counts.
+    # 0.25 s: the clock began so much after the second from which the cloud counts.
     assert aws.cloud.bill().spot == pytest.approx(usd_per_s * (0.5 * 100.0 + 0.25 * 100.25))

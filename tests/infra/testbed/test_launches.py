@@ -135,7 +135,7 @@ def test_all_of_the_launch_template_is_applied(aws: Aws) -> None:
 
 
 def test_a_profile_named_in_the_call_goes_to_all_instances(aws: Aws) -> None:
-    """moto gives it to the first one only."""
+    """moto gives the profile to the first instance only."""
     aws.client("iam").create_instance_profile(InstanceProfileName="bouncer")
     made = run(aws, MinCount=2, MaxCount=2, IamInstanceProfile={"Name": "bouncer"})
     associated = aws.client("ec2").describe_iam_instance_profile_associations()["IamInstanceProfileAssociations"]
@@ -143,7 +143,7 @@ def test_a_profile_named_in_the_call_goes_to_all_instances(aws: Aws) -> None:
 
 
 def test_a_fleet_takes_the_cheapest_pool(aws: Aws) -> None:
-    """The answer names the chosen override, and tags of the call are on the instances."""
+    """The answer names the chosen override, and the instances have the call's tags."""
     made = fleet(aws, template(aws), 2, AllocationStrategy="price-capacity-optimized")
     (part,) = made["Instances"]
     assert part["LaunchTemplateAndOverrides"]["Overrides"]["AvailabilityZone"] == "us-east-1b"  # SPOT_B is cheaper

@@ -72,7 +72,8 @@ def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
 
     async def main() -> None:
         replica = await FakeReplica(then=then).start()
-        made = await replay(replica.url, "m", CALL, [0.0, 0.01, 0.02, 0.03], patience_s=2.0)  # enough for the others
+        # patience that is enough for the others
+        made = await replay(replica.url, "m", CALL, [0.0, 0.01, 0.02, 0.03], patience_s=2.0)
         await replica.stop()
         assert made.column("status").tolist() == [0, 200, 0, 503]
         assert [one.answered_by for one in made.sent][1::2] == ["function", "nobody"]

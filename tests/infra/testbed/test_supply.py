@@ -48,7 +48,7 @@ def test_an_offer_is_found_by_type_market_and_zone() -> None:
 
 
 def test_capacity_is_what_is_left() -> None:
-    """It is never below zero; an offer that is not sold has none to set."""
+    """It is never below zero. The capacity of an offer that is not sold cannot be set."""
     supply = Supply(CATALOG.offers, capacity={ON_DEMAND.name: 3})
     index = supply.index[ON_DEMAND.name]
     assert supply.room(index, 5, of_offer=1, spot_in_zone=0) == 2

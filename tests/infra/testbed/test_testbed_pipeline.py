@@ -326,7 +326,7 @@ digits:Digits?kind=large,c7i.large,1,20,,assumed
 
 @pytest.mark.slow
 def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) -> None:
-    """The digits cascade has one instance a stage; that of the small model can do ten of twenty queries a second.
+    """The digits cascade has one instance a stage; the small model's can do ten of twenty queries a second.
 
     Each query has one answer; dollars of functions belong to that stage, and count once.
     """
@@ -338,7 +338,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     trace = "synthetic:poisson?rate=20"
     done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", trace)
     assert done.returncode == 0, done.stderr
-    # A dozen environments that load scikit-learn at once keep a small computer busy for a while.
+    # A dozen environments that all load scikit-learn keep a small computer busy for a while.
     wait_for(lambda: warm(status()["functions"]["mark-digits-small-overflow"]), "functions", patience_s=240.0)
     load = ["load", trace, "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
     done = mark(folder, *load, "--json", "-")

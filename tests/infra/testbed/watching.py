@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from tests.infra.testbed.real_processes import get
 
-_PLANS_S = 0.5  # between two looks at the plans
+_PLANS_S = 0.5  # seconds between two looks at the plans
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Watch:
     serving: Callable[[str], int]
     old: Callable[[str], set[str]]
     page: Callable[[], str]
-    scale: float  # of the controller's clock
+    scale: float  # the controller's seconds in a real second
     services: tuple[str, ...] = ()
     needed: dict[str, int] = field(default_factory=dict)
     looks: Counter[str] = field(default_factory=Counter)
