@@ -60,7 +60,8 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """Return the blocks that the page tells to run or write, in order.
 
-    Raises ValueError for a comment without a block."""
+    Raises ValueError for a comment without a block.
+    """
     lines = page.read_text().splitlines()
     found: list[Block] = []
     given: list[tuple[str, str]] = []

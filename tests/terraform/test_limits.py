@@ -120,7 +120,8 @@ def check_another_class(plan: dict[str, Any]) -> None:
 def check_other_zones(state: dict[str, Any], plan: dict[str, Any], new_zone: str) -> None:
     """Check that no subnet is removed, because instances serve there until the controller has replaced them.
 
-    A balancer sends to its own zones only."""
+    A balancer sends to its own zones only.
+    """
     done = {at: actions for at, actions in changes(plan).items() if at.startswith("module.network")}
     new = ("aws_subnet", "aws_route_table_association")
     assert {at for at, actions in done.items() if actions == ["create"]} == {

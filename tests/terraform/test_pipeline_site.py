@@ -309,7 +309,8 @@ print(json.dumps(handler(json.load(sys.stdin))))
 def asked_of_function(moto: MotoServer, file: Path, stage: str, key: str) -> list[object]:  # noqa: F811
     """Return the answer of the stage's function to a conductor's call while the balancer has no instance for it.
 
-    The package runs in Lambda's environment for it and looks up in Systems Manager whether the key may ask."""
+    The package runs in Lambda's environment for it and looks up in Systems Manager whether the key may ask.
+    """
     code = file.with_suffix("")
     with zipfile.ZipFile(file) as package:
         package.extractall(code)

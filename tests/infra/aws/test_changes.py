@@ -1,6 +1,7 @@
 """Changes of a serving site: another release, other types, other zones, and back.
 
-The healthy capacity to which the balancer sends requests is never below the plan's."""
+The healthy capacity to which the balancer sends requests is never below the plan's.
+"""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
 
 
 def test_launches_and_other_calls_cost_each_other_nothing() -> None:
-    """Four fleets get no answer in time. An error of AWS's own counts as well, but only for further launches."""
+    """Four fleets without an answer in time spend no budget. An error of AWS's own does, for further launches only."""
     slow = Service(20.0, *[SILENCE] * 4, refused("InternalError", 500))
     gate = Gate(SITE, monotonic=slow.monotonic)
     for _ in range(4):
@@ -149,7 +149,7 @@ def test_a_patient_client_waits_longer_and_asks_twice() -> None:
 
 
 def test_time_comes_back_by_one_clock_for_all_threads() -> None:
-    """Each thread counts its own waits, so a thread that waited long costs the others no time."""
+    """With a clock of waits for each thread, a thread that has waited long takes no time from the others."""
     hung, now_s = Service(9.0, *[SILENCE] * 2), 0.0
     gate = Gate(SITE, monotonic=hung.monotonic, recovery_clock=lambda: now_s)
     for _ in range(2):

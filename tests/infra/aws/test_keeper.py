@@ -32,7 +32,7 @@ def keeper(bench: Bench, *, leads: bool = True) -> Keeper:
 
 
 def test_instances_of_unknown_services_are_orphans() -> None:
-    """Instances of other services that the site names are no orphans, in any state."""
+    """Instances of other services that the site names are no orphans, nor are instances launched by hand."""
     mine, other, gone = (
         DescribedInstance(f"i-{n}", service, "x", "t", "running", 0.0) for n, service in enumerate("abc")
     )

@@ -212,7 +212,8 @@ def test_missing_prices_are_counted(file: Path) -> None:
 def test_spot_that_ec2_does_not_list_is_not_sold(file: Path) -> None:
     """Zones are crossed with types, and not every zone sells every type.
 
-    An offer with an impossible price still counts as sold. Without EC2's answer no offer counts as unsold."""
+    An offer with an impossible price still counts as sold. Without EC2's answer no offer counts as unsold.
+    """
     aws = Aws(load_catalog(str(file)))
     refreshed = aws.on_demand(GOOD_LIST).spot([spot("us-east-1a", "nonsense")]).prices.refresh()
     assert refreshed.unsold == {SPOT_B}

@@ -110,7 +110,8 @@ class Rented:
 class Sampled(Rented):
     """A search that measures each request; an item takes `one_ms`.
 
-    `hangs` tells by instance number and size which requests get no answer."""
+    `hangs` tells by instance number and size which requests get no answer.
+    """
 
     hangs: Callable[[int, int], bool] = staticmethod(lambda number, size: False)
 

@@ -70,7 +70,8 @@ def serving(**options: Any) -> Iterator[Aws]:
 def make_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Aws]]:
     """Yield a function that starts a cloud; stop it at the end.
 
-    Amazon's images are left out, because moto takes a second to read them."""
+    Amazon's images are left out, because moto takes a second to read them.
+    """
     monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(serving(**options))

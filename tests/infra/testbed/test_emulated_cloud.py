@@ -262,8 +262,8 @@ def test_time_may_be_compressed(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_fall_of_the_spot_market_takes_the_oldest(make_aws: Callable[..., Aws]) -> None:
-    """At half of its share, half of the zone's instances are interrupted and as many can be launched later. At zero all
-    are, and none can."""
+    """At half of its share the older half of the zone's instances is interrupted, and no more can be launched. At zero
+    all are interrupted."""
     aws = make_aws(spot_shares={"us-east-1a": [(0.0, 1.0), (100.0, 0.5), (1000.0, 0.0)]})
     first, later = launched(aws, 2, **SPOT), None
     aws.pass_s(10.0)

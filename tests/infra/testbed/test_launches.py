@@ -189,7 +189,8 @@ def test_a_short_pool_is_named_and_the_next_one_used(make_aws: Callable[..., Aws
 
 
 def test_less_than_the_least_launches_nothing(make_aws: Callable[..., Aws]) -> None:
-    """MinTargetCapacity is not reached. A pool above its MaxPrice, or one not sold, is left out with the reason."""
+    """Too few for MinTargetCapacity give none. A pool above its MaxPrice, or one not sold, is left out with the
+    reason."""
     aws = make_aws(capacity={SPOT_B.name: 1, SPOT_A.name: 1})
     lt = template(aws)
     assert ids(fleet(aws, lt, 3, SingleInstanceType=True, MinTargetCapacity=3)) == []
