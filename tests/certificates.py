@@ -8,7 +8,7 @@ import trustme
 
 
 def of_its_own() -> ssl.SSLContext:
-    """For a server."""
+    """Make a certificate for a server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("i-0123456789abcdef0").configure_cert(context)
     return context

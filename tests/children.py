@@ -10,7 +10,7 @@ _HELPERS = {"multiprocessing.resource_tracker", "multiprocessing.forkserver"}  #
 
 @contextmanager
 def new_children() -> Iterator[Callable[[], list[psutil.Process]]]:
-    """Gives the child processes that were started since the block began, without multiprocessing's own helpers."""
+    """Yield the child processes started since the block began, without multiprocessing's own helpers."""
     before = set(psutil.Process().children())
     yield lambda: [child for child in psutil.Process().children() if child not in before and not _is_helper(child)]
 

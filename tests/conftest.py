@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings of all tests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A job in the background is started with SIGINT ignored, and hands that on to every process that a test starts.
+# A background job starts with SIGINT ignored, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests run side by side already. Else each comparison would start processes that import for two seconds to work for a
-# tenth of one, and BLAS a thread for every processor. What tests several processes asks for them.
+# Tests already run side by side. Otherwise each comparison would start processes that import for two seconds to work
+# for a tenth of one, and BLAS a thread for every processor. Tests of several processes ask for them.
 os.environ.setdefault("PYTHON_CPU_COUNT", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# How long an example takes is the machine's affair: no deadline. The examples are the same every time, so that a red
-# run means a change, on any machine; `make explore` looks at new ones.
+# Examples have no deadline, because their time depends on the machine. They are the same every time, so that a red run
+# means a change, on any machine; `make explore` tries new ones.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("same")
@@ -27,7 +27,7 @@ settings.load_profile("same")
 _TRACED_PLACES = tuple(os.environ.get("MARK_LEFT_OUT", "").split())
 
 
-@pytest.hookimpl(trylast=True)  # after `-m` has left out what it leaves out
+@pytest.hookimpl(trylast=True)  # after `-m` has deselected tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if _traced(item)]
     if left_out:

@@ -11,7 +11,8 @@ REPLICAS = 6.0
 
 
 def add_workload(prometheus: EmulatedPrometheus, name: str = "ranker", rps: float = 16.0) -> None:
-    """Seven hours until an hour from now, scraped every 30 s. It has no latencies: to count late ones takes seconds."""
+    """Add seven hours until an hour from now, scraped every 30 s. Latencies would take seconds to count, so it has
+    none."""
     times = np.arange(time.time() - 7 * 3600.0, time.time() + 3600.0, 30.0)
     one = np.ones(len(times))
     counted = np.cumsum(30.0 * rps * (1.0 + 0.3 * np.sin(times / 3000.0)))

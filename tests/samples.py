@@ -27,7 +27,7 @@ def sampled(examples: int) -> Callable[[Test], Test]:
 
 
 def first(quick: int, values: Iterable[Any]) -> list[Any]:
-    """Return parameters of a test of which all but the first `quick` are marked `slow`.
+    """Return parameters of a test; all but the first `quick` are marked `slow`.
 
     A tuple is one value for each of several names.
     """

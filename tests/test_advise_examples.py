@@ -1,4 +1,4 @@
-"""The manifests that hand a floor to other autoscalers say what mark publishes, and what their projects document."""
+"""The manifests that hand a floor to other autoscalers agree with mark's metrics and their projects' documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples are used as a reader would use them."""
+"""The examples work as a reader would use them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @pytest.mark.slow
 def test_the_own_autoscaler_example_runs_as_is_and_under_mark() -> None:
-    """Profile, service and policy of the example hold together; ours is cheaper than the example's autoscaler."""
+    """Profile, service and policy of the example fit together; ours is cheaper than the example's autoscaler."""
     results = compare(
         RunRequest(
             trace="synthetic:diurnal?rate=150",
@@ -57,7 +57,7 @@ def test_the_own_autoscaler_example_runs_as_is_and_under_mark() -> None:
 
 
 def installed(package: Path, into: Path) -> dict[str, str]:
-    """The environment in which the package of an example is installed: without a network, into a folder of its own."""
+    """Install the package of an example, without a network, into a separate folder; return the environment."""
     pytest.importorskip("hatchling", reason="needed to build the example: install mark with [dev]")
     build = ["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation"]
     subprocess.run([sys.executable, "-m", "pip", *build, "--target", str(into), str(package)], check=True)
@@ -107,7 +107,7 @@ def test_an_own_policy_is_found_and_used_once_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["words", "image"])
 def test_the_testbeds_services_are_real_and_faster_than_claimed(name: str) -> None:
-    """So a dozen of them fit on one computer, each at the pace of its profile; and the catalogue sells all types."""
+    """So a dozen of them fit on one computer, each at the pace of its profile; the catalogue sells all types."""
     service = load_service(str(EXAMPLES / "testbed" / f"{name}.toml"))
     if name == "image":
         pytest.importorskip("torch")
@@ -130,7 +130,7 @@ def test_the_testbeds_services_are_real_and_faster_than_claimed(name: str) -> No
 
 
 def test_the_pipeline_asks_its_large_model_only_when_unsure(tmp_path: Path) -> None:
-    """The cascade is traced on its own queries: about one in nine goes on, and the file of queries is the script's."""
+    """The cascade is traced on its own queries: about one in nine goes on, and the script made the file of queries."""
     folder = EXAMPLES / "pipeline"
     subprocess.run([sys.executable, str(folder / "make_queries.py")], cwd=tmp_path, check=True)
     queries = tmp_path / "queries.jsonl"
@@ -149,7 +149,7 @@ def test_the_pipeline_asks_its_large_model_only_when_unsure(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_the_served_pipeline_answers_as_its_driver_does_here(tmp_path: Path) -> None:
-    """Through the command line, with worker processes: some of the queries go on to the large model."""
+    """The command line starts it with worker processes; some of the queries go on to the large model."""
     shutil.copytree(EXAMPLES / "pipeline", tmp_path, dirs_exist_ok=True)
     config = load_pipeline(str(EXAMPLES / "pipeline" / "digits.toml"))
     driver = open_driver(config)
@@ -170,7 +170,7 @@ def test_the_served_pipeline_answers_as_its_driver_does_here(tmp_path: Path) -> 
 
 
 class InProcess:
-    """Models that are asked in this process."""
+    """Models called in this process."""
 
     def __init__(self, models: dict[str, Model]) -> None:
         self._models = models

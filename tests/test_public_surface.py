@@ -52,7 +52,7 @@ def test_mark_exposes_service_models_and_registry() -> None:
 
 
 def test_completion_offers_what_mark_exposes() -> None:
-    """Also what is imported on first use."""
+    """Names imported on first use are included."""
     offered = {name for name in dir(mark) if not name.startswith("_")}
     assert {name for name in mark.__all__ if not name.startswith("_")} <= offered
     assert not offered & {"Any", "TYPE_CHECKING"}
@@ -81,7 +81,7 @@ def test_a_service_has_these_methods() -> None:
 
 
 def test_layers_name_every_package() -> None:
-    """import-linter checks the packages that its contracts name; this one checks that none is left out."""
+    """import-linter checks only packages in its contracts; this test checks that the contracts name all packages."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     layers = {name for row in contracts[0]["layers"] for name in row.split(" | ")}

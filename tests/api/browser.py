@@ -19,7 +19,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 class Navigated(Exception):
-    """The page went while it was asked."""
+    """The page navigated away during a call."""
 
 
 class Browser:
@@ -110,18 +110,18 @@ class Browser:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        self.send("Page.navigate", url="about:blank")  # another hash alone would load nothing
+        self.send("Page.navigate", url="about:blank")  # a URL that differs only in its hash would load nothing
         self.send("Page.navigate", url=url)
         self.until(f"location.href === new URL({json.dumps(url)}).href && document.readyState === 'complete'")
 
     def value(self, script: str) -> Any:
-        """What a JavaScript expression gives."""
+        """Return the value of a JavaScript expression."""
         found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
     def until(self, condition: str, within_s: float = 60.0) -> None:
-        """Until a JavaScript expression holds."""
+        """Wait until a JavaScript expression holds."""
         until_s = time.monotonic() + within_s
         while time.monotonic() < until_s:
             with suppress(Navigated):

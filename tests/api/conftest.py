@@ -1,4 +1,4 @@
-"""A real server over a manager, on loopback."""
+"""Fixtures of a real server over a manager, on loopback."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def served(
     conducted: Mapping[str, Conducted] | None = None,
     floors: Floors | None = None,
 ) -> Iterator[str]:
-    """The address of a server over the manager."""
+    """Serve the manager and yield the address."""
     made = app(manager, auth, alive, pipelines, conducted or {}, floors)
     config = uvicorn.Config(made, log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
     server = uvicorn.Server(config)
-    # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
+    # The socket names TCP: otherwise asyncio leaves Nagle's algorithm on, which costs 40 ms for every answer.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -68,7 +68,7 @@ def _day() -> FakeManager:
 
 @pytest.fixture
 def manager(_day: FakeManager) -> Iterator[FakeManager]:
-    """Made once, since a day takes its time, and put back as it was."""
+    """Make a manager once, because a day takes its time; restore its state after each test."""
     views = dict(_day.views)
     yield _day
     _day.views, _day.leading, _day.broken = views, True, False
@@ -82,7 +82,7 @@ def _address(_day: FakeManager) -> Iterator[str]:
 
 @pytest.fixture
 def url(_address: str, manager: FakeManager) -> str:
-    """Of a server over the manager, with keys."""
+    """Yield the URL of a server over the manager, with keys."""
     return _address
 
 

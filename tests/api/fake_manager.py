@@ -51,7 +51,7 @@ NAMES = ("inception", "sentiment", "translate", "ranker", "caption", "whisper", 
 
 
 class FakeManager:
-    """Satisfies `mark.api.manager_port.Manager`. State is set by hand: `views`, `troubles`, `leading`, `broken`."""
+    """Satisfies `mark.api.manager_port.Manager`. Tests set its state: `views`, `troubles`, `leading`, `broken`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class FakeManager:
         return self.days[service].history(hours, points)
 
     def promise_cost(self, service: str) -> PromiseCost:
-        """Of stages of pipelines only."""
+        """Return the cost of the promise, for stages of pipelines only."""
         return self._costs[service]
 
     def pause(self, service: str, paused: bool) -> None:
@@ -148,7 +148,7 @@ class FakeQueries:
 
 
 class Day:
-    """The past of one service, by minute, and what follows from it."""
+    """The past of one service, by minute, and the values computed from it."""
 
     SCALES = (1.0, 0.34, 0.6, 2.2, 0.2)
 
@@ -338,13 +338,13 @@ def _many(count: int) -> tuple[Instance, ...]:
 
 
 def social() -> PipelineConfig:
-    """Of the example, with a part of the time for each stage."""
+    """Return the example's pipeline, with a part of the time for each stage."""
     config = load_pipeline(str(Path(__file__).parents[2] / "examples" / "pipeline" / "social.toml"))
     return replace(config, stages=tuple(replace(s, rt_max_s=PARTS_MS[s.name] / 1e3) for s in config.stages))
 
 
 def digits() -> PipelineConfig:
-    """With a driver, which decides what is called."""
+    """Return a pipeline whose driver decides which stages are called."""
     return load_pipeline(str(Path(__file__).parents[2] / "examples" / "pipeline" / "digits_fleets.toml"))
 
 

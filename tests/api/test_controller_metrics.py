@@ -14,7 +14,7 @@ from tests.api.fake_manager import FakeManager, FakeQueries, social
 
 
 def samples(manager: FakeManager, **pipelines: SitedPipeline) -> dict[tuple[str, ...], float]:
-    """(name, service, the other labels' values by name...) -> value."""
+    """Return (name, service, the other labels' values by name...) -> value."""
     page = ControllerMetrics(manager, pipelines).page().decode()
     families = text_string_to_metric_families(page)
     return {(s.name, *_values(s.labels)): s.value for family in families for s in family.samples}
@@ -55,7 +55,7 @@ def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
 
 
 def test_a_phase_without_instances_is_reported_as_zero(manager: FakeManager) -> None:
-    """So that a line in a plot falls instead of ending."""
+    """Otherwise a line in a plot would end instead of falling."""
     assert samples(manager)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0
 
 

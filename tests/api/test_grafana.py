@@ -1,4 +1,4 @@
-"""The dashboard asks for what is there: every metric and label in it stands on a page of ours."""
+"""The dashboard queries only metrics and labels that stand on a page of ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mark.serving.gateway.metrics import GatewayMetrics
 from tests.api.fake_manager import FakeManager
 
 DASHBOARD = Path(__file__).parents[2] / "terraform" / "grafana" / "mark.json"
-OF_PROMETHEUS = {"instance", "job"}  # labels that it adds itself
+OF_PROMETHEUS = {"instance", "job"}  # labels that Prometheus adds itself
 
 
 def dashboard() -> dict[str, Any]:
@@ -29,13 +29,13 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> list[str]:
-    """Of all panels, and of the variable."""
+    """Return the queries of all panels and of the variable."""
     asked = [target["expr"] for panel in panels() for target in panel["targets"]]
     return [*asked, *(v["definition"] for v in dashboard()["templating"]["list"] if v["type"] == "query")]
 
 
 def pages() -> dict[str, set[str]]:
-    """Sample name -> its labels, of a controller, a bouncer and a gateway that have seen everything once."""
+    """Return labels by sample name, of a controller, a bouncer and a gateway that have met every event once."""
     bouncer, model = Metrics(), ModelMetrics("echo", "1")
     bouncer.models.append(model)
     model.requests["instance", 200] = model.overflow["capacity"] = model.refused["overload"] = 1
@@ -73,7 +73,7 @@ def test_every_legend_names_a_label_that_is_left() -> None:
 
 
 def test_every_value_of_the_controller_is_asked_for_somewhere() -> None:
-    """A value that no panel shows need not exist; the SLO since the start and the mode are in the page's words."""
+    """A value that no panel shows need not exist; the SLO since the start and the mode are on the page."""
     asked = set(re.findall(r"\bmark_controller_[a-z0-9_]+", " ".join(expressions())))
     there = {name for name in pages() if name.startswith("mark_controller_")}
     assert there - asked == {"mark_controller_mode", "mark_controller_slo_attainment"}
@@ -92,6 +92,6 @@ def test_panels_do_not_overlap_and_stay_within_the_grid() -> None:
 
 
 def test_it_can_be_given_any_prometheus() -> None:
-    """No panel names a source of data of one installation."""
+    """No panel names a data source of one installation."""
     sources = re.findall(r'"uid": "([^"]*)"', DASHBOARD.read_text())
     assert set(sources) == {"mark", "${datasource}"}

@@ -1,4 +1,4 @@
-"""Access control: no route without a key, and what a browser is told."""
+"""Access control: no route works without a key, and browsers get protective headers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PUT = {"max_instances": 7, "max_usd_per_hour": 1.5}
 
 
 def operations() -> list[tuple[str, str]]:
-    """Every method of every described path, with a service that is there."""
+    """Return every method of every described path, for an existing service."""
     paths = app(FakeManager(1), None).openapi()["paths"]
     there = {"service": "inception", "pipeline": "social"}
     found = [(method.upper(), path.format(**there)) for path, all_of in paths.items() for method in all_of]
@@ -60,7 +60,7 @@ def test_only_health_and_the_pages_files_need_no_key(url: str) -> None:
 
 
 def test_the_description_has_every_route_that_is_there(manager: FakeManager) -> None:
-    """A route left out of it would be left out of the test above."""
+    """The test above would miss a route that the description lacks."""
     described = set(app(manager, None).openapi()["paths"])
     there: set[str] = set()
 
@@ -106,7 +106,8 @@ def test_tokens_and_x_api_key_work_two_keys_do_not(url: str) -> None:
     with client(url, None) as one:
         assert one.get("/api/v1/me", headers={"x-api-key": READER}).status_code == 200
         assert one.get("/api/v1/me", headers=[("x-api-key", READER), ("x-api-key", READER)]).status_code == 401
-        assert one.get(f"/api/v1/me?x-api-key={READER}&token={READER}").status_code == 401  # not in a URL
+        # a key in the URL does not count
+        assert one.get(f"/api/v1/me?x-api-key={READER}&token={READER}").status_code == 401
 
 
 def test_no_key_and_no_token_is_ever_logged(manager: FakeManager, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The live page in a real browser, over a real server: what it shows is what the manager says."""
+"""The live page in a real browser, over a real server, shows the manager's values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NothingYet(Day):
 
 
 class Young:
-    """Half an hour old: before that nothing was seen."""
+    """A service that is half an hour old, without earlier data."""
 
     def __init__(self, day: Day) -> None:
         self.decisions, self._day = day.decisions, day
@@ -58,7 +58,7 @@ def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(_browser: Browser) -> Iterator[Browser]:
-    """Nothing may be wrong in its console at the end: no exception, nothing that the policy of the page refused."""
+    """Yield a browser; at the end its console must have no exception and nothing that the page's policy refused."""
     _browser.complaints.clear()
     yield _browser
     _browser.send("Page.navigate", url="about:blank")
@@ -67,14 +67,14 @@ def browser(_browser: Browser) -> Iterator[Browser]:
 
 @pytest.fixture
 def pipelines_url(manager: FakeManager) -> Iterator[str]:
-    """Of a server without keys, with pipelines."""
+    """Yield the URL of a server without keys, with pipelines."""
     with served(manager, None, pipelines=(social(), digits())) as url:
         yield url
 
 
 @pytest.fixture
 def open_url(manager: FakeManager) -> Iterator[str]:
-    """Of a server without keys."""
+    """Yield the URL of a server without keys."""
     with served(manager, None) as url:
         yield url
 
@@ -137,10 +137,10 @@ def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_ur
     assert [style for style, _ in drawn["fleet"]] == [f"steps c{place}" for place in range(4)]
     assert all(length > 10 for paths in drawn.values() for _, length in paths)
     assert "NaN" not in browser.value("document.querySelector('main#one').innerHTML")
-    # Nine minutes of the day are missing: a gap in the line, not a line across it.
+    # Nine minutes of the day are missing: the line has a gap there.
     browser.value("document.querySelector('[data-hours=\"24\"]').click()")
     browser.until("document.querySelector('.line.rps').getAttribute('d').split('M').length === 3")
-    # The tooltip says what the history says.
+    # The tooltip agrees with the history.
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=400, y=420)
     browser.until("[...document.querySelectorAll('.tip')].some(t => !t.hidden)")
     tip = browser.text(".tip:not([hidden])")
@@ -216,7 +216,7 @@ def test_a_broken_budget_says_how_many_times_it_was_spent(
 def test_a_hurried_controllers_page_is_told_by_its_own_clock(
     browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
-    """Ten times as fast since it began, 6 minutes ago on the wall: an hour ago by its clock."""
+    """Its clock has run ten times as fast for the 6 minutes since its start, so an hour has passed on it."""
     view, day = manager.views["inception"], manager.days["inception"]
     manager.views["inception"] = replace(view, at_s=3600.0, time_scale=10.0)
     day.decisions.append(DecisionView(1000, NOON_UNIX_S - 60.0, "launch", "one minute ago", "done", 0.0))
@@ -295,7 +295,7 @@ def test_a_key_with_write_scope_changes_limits_and_pauses(browser: Browser, url:
     browser.until(DRAWN)
     browser.complaints.clear()
     _fill(browser, "max_instances", "7")
-    # Input being typed is not overwritten by a refresh.
+    # A refresh does not overwrite input being typed.
     shown = browser.text("#live")
     browser.until(f"document.querySelector('#live').innerText !== {json.dumps(shown)}")
     assert browser.value("document.querySelector('[name=max_instances]').value") == "7"
@@ -336,7 +336,8 @@ def test_the_page_reports_a_failing_controller_and_recovers(
 
 @pytest.mark.slow
 def test_200_services_and_2000_instances_are_drawn_at_once(browser: Browser) -> None:
-    """In less than twice the time of a loop, layout and all: it is drawn every two seconds, also on a busy machine."""
+    """Drawing takes less than twice the time of a loop, with layout: the page is drawn every two seconds, also on a
+    busy machine."""
     manager = FakeManager(200, instances=10)
     manager.views["inception"] = FakeManager(1, instances=2000).view("inception")
     with served(manager, None) as url:
@@ -365,7 +366,7 @@ def test_it_fits_a_narrow_window_and_a_wide_one(browser: Browser, open_url: str)
 
 @pytest.mark.slow
 def test_dark_and_light_are_readable(browser: Browser, open_url: str) -> None:
-    """Contrast of text against its card of 4.5 to 1 and more (WCAG AA)."""
+    """Text against its card has a contrast of 4.5 to 1 or more (WCAG AA)."""
     for dark in (False, True):
         browser.open(f"{open_url}/#/inception", dark=dark)
         browser.until(DRAWN)
@@ -423,7 +424,7 @@ def test_a_pipeline_is_drawn_with_its_numbers_and_bottleneck(
 
 @pytest.mark.slow
 def test_whole_queries_stand_beside_what_was_promised(browser: Browser, manager: FakeManager) -> None:
-    """Now and over time, with what 10 ms cost; where no conductor is known, they are not shown."""
+    """It shows them now and over time, with the cost of 10 ms. Without a known conductor it shows none."""
     counted = FakeQueries(manager.days["social-vision"])
     with served(manager, None, pipelines=(social(), digits()), conducted={"social": counted}) as url:
         for width in (390, 1280):
@@ -506,7 +507,7 @@ def test_the_list_has_stages_below_their_pipeline(browser: Browser, pipelines_ur
 
 
 def _ask_again(browser: Browser) -> None:
-    """At once, as when the tab becomes visible again."""
+    """Make the page ask again at once, as when its tab becomes visible again."""
     browser.value("document.dispatchEvent(new Event('visibilitychange'))")
 
 
@@ -525,7 +526,7 @@ def _type(browser: Browser, selector: str, text: str) -> None:
     browser.send("Input.insertText", text=text)
 
 
-# Texts that lie on each other, but for those in what is scrolled.
+# Texts that overlap, apart from those in scrolled parts.
 _OVERLAPPING = """(() => {
     const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
     const box = (e) => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect(); };
@@ -538,7 +539,7 @@ _OVERLAPPING = """(() => {
 })()"""
 
 
-# 36 ms beside a full processor, where drawing the two thousand instances takes 29 and the list 13.
+# The loop takes 36 ms beside a full processor, drawing the two thousand instances 29 and the list 13.
 _LOOP = """(() => {
     const began = performance.now();
     let sum = 0;
@@ -548,7 +549,7 @@ _LOOP = """(() => {
 
 
 def _share_of_loop(browser: Browser, manager: FakeManager, service: str) -> float:
-    """What drawing took by what a loop took just after it, the least of five times in which something had changed."""
+    """Return the time of drawing divided by the time of a loop just after it: the least of five changes."""
     found = []
     for rps in range(400, 405):
         manager.views[service] = replace(manager.views[service], rps=float(rps))
@@ -559,7 +560,7 @@ def _share_of_loop(browser: Browser, manager: FakeManager, service: str) -> floa
 
 
 def _luminance(browser: Browser, name: str) -> float:
-    """Relative luminance of one of the page's colours."""
+    """Return the relative luminance of one of the page's colours."""
     script = f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()"
     text = browser.value(script).lstrip("#")
     text = "".join(2 * c for c in text) if len(text) == 3 else text

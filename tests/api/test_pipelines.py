@@ -1,4 +1,4 @@
-"""What the control API says of pipelines whose stages are among its services."""
+"""The control API's view of pipelines whose stages are among its services."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_whole_queries_are_told_now_and_over_time(manager: FakeManager) -> None:
 
 
 def test_what_10_ms_cost_is_told_as_by_a_plan(changer: httpx.Client) -> None:
-    """`mark plan` has the same names."""
+    """`mark plan` uses the same names."""
     said = changer.get(ONE).json()
     assert (said["queries"], said["promise"]["rps"]) == (None, 151.0)
     own, (less, more) = said["promise"], said["promise"]["other_slos"]
@@ -141,7 +141,7 @@ def test_nothing_of_a_pipeline_is_sent_twice(changer: httpx.Client, manager: Fak
 
 
 def test_a_pipeline_of_one_that_stands_by_is_empty(manager: FakeManager) -> None:
-    """As a controller shows services that it does not run."""
+    """A controller shows services that it does not run in the same way."""
     for service in digits().stage_services():
         view = manager.views[service.name]
         slo = replace(view.slo, recent=None)

@@ -1,4 +1,4 @@
-"""What the control API answers, over a real server."""
+"""The control API's answers, over a real server."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_plan_lists_wanted_and_present_instances_with_their_cost(
     by_offer = {t["offer"]: t for t in said["targets"]}
     wanted = by_offer["c5.large/spot/us-east-1b"]
     assert wanted["usd_per_hour"] == pytest.approx(wanted["count"] * OFFERS["c5.large/spot/us-east-1b"][0])
-    # One is doomed and one drains: neither is there. The one that boots is.
+    # The interrupted and the draining instance do not count; the booting one does.
     live = [
         i for i in manager.view("inception").instances if i.offer == wanted["offer"] and i.interruption_at_s is None
     ]
@@ -135,7 +135,7 @@ def test_a_history_has_the_requested_steps_with_gaps_as_null(changer: httpx.Clie
 
 
 def test_pages_stay_small_whatever_lies_behind(changer: httpx.Client, manager: FakeManager) -> None:
-    """Ten thousand decisions and a day of minutes: what a page asks for is bounded, and so is the way to the first."""
+    """After ten thousand decisions and a day of minutes pages are small, and few of them lead to the first decision."""
     day = manager.days["inception"]
     decisions = day.decisions
     day.decisions = [replace(decisions[n % len(decisions)], id=n + 1) for n in range(10_000)]
@@ -154,7 +154,7 @@ def test_pages_stay_small_whatever_lies_behind(changer: httpx.Client, manager: F
         assert page["decisions"] == [] or page["decisions"][-1]["id"] == 1
     finally:
         day.decisions = decisions
-    assert time.monotonic() - began_s < 10.0  # 0.1 s where nothing else runs
+    assert time.monotonic() - began_s < 10.0  # 0.1 s on an idle machine
 
 
 def test_nothing_is_sent_twice(changer: httpx.Client, manager: FakeManager) -> None:
@@ -223,7 +223,7 @@ def test_a_rollback_and_another_try_reach_the_manager(changer: httpx.Client, man
         {"max_instances": 7, "max_usd_per_hour": -1},
         {"max_instances": 7, "max_usd_per_hour": 1e9},
         {"max_instances": 7, "max_usd_per_hour": 1.0, "more": 1},
-        {"max_instances": 7, "max_usd_per_hour": 0.01},  # the manager says no
+        {"max_instances": 7, "max_usd_per_hour": 0.01},  # the manager refuses
         [],
     ],
 )
@@ -311,7 +311,7 @@ def test_health_reports_whether_the_loop_runs_and_leadership(manager: FakeManage
 
 
 def test_two_hundred_services_and_two_thousand_instances_make_small_answers() -> None:
-    """Below 200 kB each; what is sent is less, since it is compressed."""
+    """Each has less than 200 kB before compression."""
     paths = ("/services", "/services/inception", "/services/inception/fleet", "/services/inception/history?hours=24")
     manager = FakeManager(200, instances=10)
     manager.views["inception"] = FakeManager(1, instances=2000).view("inception")

@@ -16,7 +16,7 @@ from tests.api.conftest import CHANGER, keys, served
 from tests.api.fake_manager import FakeManager, digits, social
 
 EXAMPLES = os.environ.get("MARK_SCHEMA_EXAMPLES")
-# A name that fits the schema need not be one of a service, and the cheapest instance costs something.
+# A name that fits the schema may belong to no service, and the cheapest instance costs more than nothing.
 CONFIG = """
 [parameters]
 service = "inception"
@@ -43,7 +43,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager,
 
 
 def test_every_schema_field_has_a_unit_or_a_description(manager: FakeManager) -> None:
-    """Numbers carry their unit in the name, or a description."""
+    """Numbers carry their unit in the name or have a description."""
     from mark.api.app import app
 
     schemas = app(manager, None).openapi()["components"]["schemas"]

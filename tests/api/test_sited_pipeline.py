@@ -1,4 +1,4 @@
-"""A pipeline as the API shows it: whole queries, what its promise costs, and stages that are bought together."""
+"""A pipeline in the API: whole queries, the cost of its promise, and stages that are bought together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFER = "c7i.large/on-demand"
 
 
 class Counting(FakeManager):
-    """Counts how often the cost of a load is asked for."""
+    """Counts how often the cost of a load is requested."""
 
     def __init__(self, whole: FakeManager) -> None:
         self.__dict__.update(whole.__dict__)
@@ -60,7 +60,7 @@ def test_it_is_estimated_anew_once_load_or_time_moved(manager: FakeManager) -> N
     for passed_s, times, anew in (
         (0.0, 1.0, True),
         (5.0, 1.0 + 0.9 * MOVED, False),
-        (5.0, 1.05, True),  # more than a tenth together
+        (5.0, 1.05, True),  # more than a tenth in all
         (5.0, 1.0 - 1.1 * MOVED, True),
         (HELD_S - 1.0, 1.0, False),
         (1.0, 1.0, True),
@@ -81,7 +81,7 @@ def test_an_unknown_load_has_no_estimate(manager: FakeManager) -> None:
 
 
 def test_whole_queries_are_what_conductors_count(manager: FakeManager) -> None:
-    """Their rate, too: with a driver nothing else says it."""
+    """Their rate is theirs, too: with a driver there is no other source."""
     counted = FakeQueries(manager.days["inception"])
     found = SitedPipeline(digits(), counted).view(manager)
     assert (found.queries, found.queries_per_s) == (counted.now, 148.3)
@@ -91,7 +91,7 @@ def test_whole_queries_are_what_conductors_count(manager: FakeManager) -> None:
 
 
 def test_stages_together_sum_to_what_is_seen_of_both(tmp_path: Path) -> None:
-    """Half of the queries call the first one; each has one of two workers, which take alike."""
+    """Half of the queries call the first one; each has one of two workers, and both take the same time."""
     manager = FakeManager(1)
     view = replace(
         manager.views["inception"],

@@ -1,4 +1,4 @@
-"""The floors on the wire: what KEDA, Prometheus and people read."""
+"""The floors on the wire, as KEDA, Prometheus and people read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of commands share."""
+"""Fixtures for tests of commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.two_stages import CODE, DRIVER_FILE, FILE, PROFILE, TRACE
 
 @pytest.fixture(autouse=True)
 def _no_progress() -> Iterator[None]:
-    """Progress goes by a clock that stands still, so that what a command says does not depend on the machine."""
+    """Stop the clock of progress, so that a command's output does not depend on the machine."""
     before = progress_clock.set(lambda: 0.0)
     yield
     progress_clock.reset(before)
@@ -22,7 +22,7 @@ def _no_progress() -> Iterator[None]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with two pipelines, one with a driver, of which nothing stays imported."""
+    """Make a folder with two pipelines, one with a driver; forget the imported modules afterwards."""
     before = list(sys.path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.toml").write_text(FILE)

@@ -141,7 +141,7 @@ def test_empty_token_file_is_refused(asked: tuple[str, ...], tmp_path: Path, cap
 
 @pytest.mark.slow
 def test_example_month_gives_a_true_sentence_about_its_scaler(tmp_path: Path, capsys: Captured) -> None:
-    """Two days of the example, with the capacity fitted and mark beside the autoscaler's settings."""
+    """Two days of the example, with a fitted capacity, and mark beside the autoscaler's settings."""
     path = Path(__file__).parents[2] / "examples" / "advise" / "emulated_prometheus.py"
     example = runpy.run_path(str(path))
     with EmulatedPrometheus() as emulated:

@@ -1,4 +1,4 @@
-"""Lists by commas and by repetition alike; results are never written over what is read."""
+"""Lists may use commas or repetition; results never overwrite input files."""
 
 from __future__ import annotations
 

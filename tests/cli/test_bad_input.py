@@ -1,4 +1,4 @@
-"""What a careless or hostile user may give: each ends with its exit code and one line that names the place."""
+"""Input of a careless or hostile user: each mistake ends with its exit code and one line that names the place."""
 
 import gzip
 import json
@@ -32,10 +32,10 @@ def refused(argv: list[str], said: str, capsys: Captured, code: int = 2) -> None
 
 
 def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
-    """The result of a run that must succeed, with every sum checked."""
+    """Run a command that must succeed, check every sum in its result, and return the result."""
     assert main([*argv, "--json", "-"]) == 0
     captured = capsys.readouterr()
-    # A run of more than ten seconds says how far it is.
+    # A run of more than ten seconds prints its progress.
     assert [line for line in captured.err.splitlines() if not re.fullmatch(r"\w+: \d+%", line)] == []
 
     def never(constant: str) -> float:
@@ -90,7 +90,7 @@ def test_paths_that_are_no_regular_file_are_refused_at_once(
     os.mkfifo(tmp_path / "pipe")
     given = {"FOLDER": str(tmp_path), "PIPE": str(tmp_path / "pipe")}.get(name, name)
     if option == "TRACE":
-        # A trace may come through a pipe, and a silent one is refused after a minute only. This one has no text.
+        # A trace may come through a pipe, and a silent pipe is refused only after a minute. This one has binary data.
         with (tmp_path / "pipe").open("r+b", buffering=0) as pipe:
             pipe.write(b"\x7fELF\0\xff")
             refused(["simulate", given, *SERVE], "binary data" if name == "PIPE" else "", capsys)
@@ -231,7 +231,7 @@ def test_absurd_options_are_bad_input(options: tuple[str, ...], said: str, capsy
 
 @pytest.mark.parametrize("policy", ["nope", "as-is", "fixed:c5.large=2"])
 def test_a_testbed_begins_with_no_policy_that_cannot_run(policy: str, tmp_path: Path, capsys: Captured) -> None:
-    """Its controllers would refuse it, out of sight."""
+    """Its controllers would refuse the policy, out of the user's sight."""
     refused(["testbed", "up", "words", "--policy", policy, "--state", str(tmp_path)], "--policy", capsys)
 
 

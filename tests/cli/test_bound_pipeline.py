@@ -1,4 +1,4 @@
-"""`mark bound` of a pipeline end to end: what it prints, its JSON, and what is refused in one line."""
+"""`mark bound` of a pipeline end to end: its output, its JSON, and its errors in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_both_rows_and_the_stages_are_printed(place: Path, capsys: Captured) -> 
     for said in (
         "The least possible bill of two for 1,200 queries, with perfect foresight",
         "late queries allowed at least",
-        "first 1,200 100 $",  # those that end there have all of it
+        "first 1,200 100 $",  # queries that end there have all of it
         "No fleet of instances that each host one stage costs less",
         "note: visits are taken as independent of each other: the file says shares only",
         "note: the bill leaves out balancer, disks, public addresses and data moved",
@@ -40,8 +40,9 @@ def test_json_is_that_of_a_service_with_stages(place: Path, capsys: Captured) ->
     first, second = strict["stages"]
     assert (first["stage"], first["calls"], second["calls"]) == ("first", 1200, pytest.approx(600, abs=60))
     assert first["usd"] + second["usd"] == pytest.approx(strict["usd"])
-    # 10 calls/s on instances of two workers with 20 ms each; and with 40 ms (or 10 ms, at twice the price). Of the
-    # latter there are half as many, but what two that follow each other need is not launched anew for them.
+    # 10 calls/s on instances of two workers with 20 ms each; and with 40 ms (or 10 ms, at twice the price). The second
+    # stage has half as many calls, but its instances stay between two successive calls, because a launch would cost
+    # more.
     hours = 0.08925 / 3600.0
     assert first["usd"] == pytest.approx(1200 * 0.010 * hours, rel=0.01)
     assert second["usd"] == pytest.approx(1200 * 0.020 * hours, rel=0.05)
@@ -65,7 +66,7 @@ def test_a_driver_is_traced_and_a_lineage_read(place: Path, capsys: Captured) ->
 
 
 def test_what_else_may_be_bought_counts(place: Path, capsys: Captured) -> None:
-    """Spot is cheaper, and nothing launched yet dearer; commitments are left out, with a note."""
+    """Spot is cheaper, a cold start dearer; commitments are left out, with a note."""
     plain = bounded(BOUND, capsys)["bound_usd"]
     assert bounded([*BOUND, "--markets", "on-demand,spot"], capsys)["bound_usd"] < 0.8 * plain
     assert bounded([*BOUND, "--cold-start"], capsys)["bound_usd"] > plain
@@ -79,7 +80,7 @@ def test_what_else_may_be_bought_counts(place: Path, capsys: Captured) -> None:
 def test_a_function_serves_where_it_is_cheap_and_in_time(
     place: Path, capsys: Captured, call_ms: int, share: float
 ) -> None:
-    """Of 100 ms first takes 20 at least."""
+    """A call of the first stage takes at least 20 of the 100 ms."""
     (place / "two.toml").write_text(FILE.replace('"other"', '"other"\nfunction = "lambda:1024"'))
     (place / "two.csv").write_text(f"{PROFILE}other,lambda:1024,1,{call_ms},1\n")
     first, second = bounded(BOUND, capsys)["bounds"][0]["stages"]

@@ -52,7 +52,7 @@ def test_simulate_prints_only_json_when_asked(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("command", [("simulate", TRACE), ("plan", "--trace", TRACE, "--at", "300")])
 def test_a_policy_may_bring_its_predictor(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """`mark-paper:artefact` means the same everywhere, not in --policies only."""
+    """`mark-paper:artefact` means the same in all options, not in --policies only."""
     assert main([*command, *RUN, "--policy", "mark-paper:artefact", "--json", "-"]) == 0
     out = capsys.readouterr().out
     assert "artefact" in out
@@ -149,7 +149,7 @@ def test_plan_advises_how_much_to_commit(capsys: pytest.CaptureFixture[str]) -> 
     assert main([*asked, "--commitment-discount", "half=0.5", "--json", "-"]) == 0
     (advice,) = json.loads(capsys.readouterr().out)["advice"]
     assert advice["term"] == "half"
-    # A fleet that never changes is used all the time.
+    # A fleet that never changes is always used.
     assert set(advice["used"]) == {1.0}
     assert advice["count"] == len(advice["used"])
     assert advice["saved_usd_per_hour"] == pytest.approx(advice["count"] * advice["usd_per_hour"] / 2.0)

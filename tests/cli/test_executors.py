@@ -1,4 +1,4 @@
-"""Which executor the options mean."""
+"""Options choose the executor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_runs_are_spread_over_as_many_processes_as_are_said(command: str) -> Non
 def test_without_ray_one_line_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     assert main([*LINE, "--executor", "ray"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

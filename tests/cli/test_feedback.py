@@ -1,4 +1,4 @@
-"""`mark feedback join`: where its lines go, and what is refused in one line. What is joined: tests/serving/feedback."""
+"""`mark feedback join`: where its lines go, and its one-line errors. Joins are tested in tests/serving/feedback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.serving.feedback.made import answer, feedback
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """An answer in one, feedback on it an hour later in the other."""
+    """Write an answer into one log, and feedback on it an hour later into the other."""
     one, other = (FeedbackLog(tmp_path / name, 16_000_000) for name in ("one", "other"))
     one.answered([answer("a", 1000.0)])
     other.received([], [feedback("a")], 4600.0)

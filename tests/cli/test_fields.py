@@ -1,4 +1,4 @@
-"""Errors name fields, the command line prints flags."""
+"""Errors name fields, and the command line prints them as flags."""
 
 import pytest
 

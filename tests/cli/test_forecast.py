@@ -1,4 +1,4 @@
-"""mark forecast backtest, end to end."""
+"""`mark forecast backtest`, end to end."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_the_table_the_page_and_the_file(tmp_path: Path, capsys: Captured) -> No
 
 
 def test_a_service_adds_dollars(capsys: Captured) -> None:
-    """Of the same part as `mark simulate` with its start said, with every predictor and with perfect forecasts."""
+    """The dollars are those of `mark simulate` from the same start, for every predictor and for perfect forecasts."""
     service = ("--service", "inception-v3", "--duration", "900", "--json", "-")
     assert main([*BACKTEST, TRACE, "--predictor", "artefact,seasonal-naive", *service]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["start_s"] == 900.0  # a generator runs as long as it must for the part to be its second half
+    assert data["start_s"] == 900.0  # generated traffic runs so long that the part is its second half
     for score in data["predictors"].values():
         assert score["above_oracle_usd"] == pytest.approx(score["usd"] - data["oracle"]["usd"])
         assert 0.0 <= score["attainment"] <= 1.0

@@ -22,7 +22,7 @@ TRACE = "synthetic:diurnal"
 
 
 class Counting:
-    """A `Trainable` fake: five epochs, each adds the mean of the history; interrupted after `stop_after` of them."""
+    """A `Trainable` fake: five epochs, each of which adds the mean of the history; interrupted after `stop_after`."""
 
     name = "counting"
     version = 2
@@ -72,7 +72,7 @@ class OnlySavable(Counting):
 
 @pytest.fixture(autouse=True)
 def _registered(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fakes are registered as a user's package would register them."""
+    """Register the fakes as a user's package would register them."""
     folder = tmp_path_factory.mktemp("site")
     package = folder / "fakes-1.0.dist-info"
     package.mkdir()
@@ -85,7 +85,7 @@ def _registered(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 
 def fit(*options: str) -> int:
-    """`mark forecast fit` on a generated day, as the command line runs it."""
+    """Run `mark forecast fit` on a generated day, as the command line does."""
     parser = argparse.ArgumentParser()
     add_fit(parser.add_subparsers())
     return guarded(lambda: (args := parser.parse_args(["fit", TRACE, *options])).run(args))
@@ -96,7 +96,7 @@ def mean_of(start_s: float, end_s: float) -> float:
 
 
 def test_what_was_learned_is_a_predictor_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The file is as good as a name, and the predictor in it goes by its own."""
+    """The file works as a name, and its predictor keeps its own name."""
     out = tmp_path / "model.npz"
     assert fit("--predictor", "counting", "--out", str(out)) == 0
     said = capsys.readouterr()
@@ -122,7 +122,7 @@ def test_what_was_learned_is_a_predictor_by_its_file(tmp_path: Path, capsys: pyt
 def test_the_history_is_that_of_a_simulation_with_these_options(
     options: tuple[str, ...], start_s: float, end_s: float, tmp_path: Path
 ) -> None:
-    """[start - train, start), in whole steps that end at the start."""
+    """It covers [start - train, start), in whole steps that end at the start."""
     out = str(tmp_path / "model.npz")
     assert fit("--predictor", "counting", "--out", out, *options) == 0
     expected = open_trace(TRACE, duration_s=end_s).load(start_s, end_s).mean_rps
@@ -133,7 +133,7 @@ def test_the_history_is_that_of_a_simulation_with_these_options(
 def test_an_interrupted_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C leaves the checkpoint; the same command ends with what one go would have given, and removes it."""
+    """Ctrl-C leaves the checkpoint. The same command goes on, ends with the result of one run, and removes it."""
     whole, out = str(tmp_path / "whole.npz"), str(tmp_path / "model.npz")
     assert fit("--predictor", "counting", "--out", whole) == 0
     monkeypatch.setattr(Counting, "stop_after", 2)
@@ -150,7 +150,7 @@ def test_an_interrupted_training_goes_on(
 def test_a_checkpoint_of_another_training_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another seed, another part of the trace, or a damaged file: it begins anew, and says so."""
+    """With another seed, another part of the trace, or a damaged file it starts from the beginning, and says so."""
     whole, out = str(tmp_path / "whole.npz"), str(tmp_path / "model.npz")
     assert fit("--predictor", "counting", "--out", whole, "--train", "7200") == 0
     for before in ((), ("--train", "7200", "--seed", "1")):
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_training_is_not_used(
 
 
 def test_a_predictor_without_epochs_is_fitted_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It only has to be savable."""
+    """A predictor without epochs only has to be savable."""
     out = str(tmp_path / "model.npz")
     assert fit("--predictor", "only-savable", "--out", out) == 0
     assert capsys.readouterr().out == "only-savable learned from 1440 steps of 60 s\n"
@@ -189,7 +189,7 @@ def test_a_predictor_without_epochs_is_fitted_and_saved(tmp_path: Path, capsys: 
 def test_what_cannot_be_done_is_one_line(
     options: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, and no file."""
+    """The exit code is 2, and no file is written."""
     assert fit(*options, "--out", str(tmp_path / "model.npz")) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -198,7 +198,7 @@ def test_what_cannot_be_done_is_one_line(
 
 
 def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Another version, another step, a state that is none, an unknown name, a missing file."""
+    """The file is missing, or has another version, another step, an invalid state, or an unknown name."""
     path = str(tmp_path / "model.npz")
     for saved, message in [
         (Saved("counting", 1, 60.0, "", state={}), "was saved by version 1 of counting, here is version 2"),
@@ -217,9 +217,9 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_trained_network_forecasts_alike_from_its_file(tmp_path: Path) -> None:
-    """The whole way, once: weights, corrections and ranks survive the file."""
+    """One real training shows that weights, corrections and ranks survive the file."""
     out, history = str(tmp_path / "lstm.npz"), open_trace(TRACE).load(0.0, 43200.0)
-    from mark_predictors.lstm import Lstm  # not before: it imports torch
+    from mark_predictors.lstm import Lstm  # not at the top, because it imports torch
 
     trained = Lstm(epochs=1)
     trained.fit(history)

@@ -1,4 +1,4 @@
-"""mark frontier, on a few minutes of generated traffic."""
+"""`mark frontier`, on a few minutes of generated traffic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def too_quick(folder: Path) -> str:
-    """A service whose promise nothing can keep."""
+    """Write a service whose promise no fleet can keep."""
     path = folder / "quick.toml"
     assert main(["init", "quick", "--out", str(path)]) == 0
     path.write_text(path.read_text().replace("slo_ms = 600", "slo_ms = 1"))
@@ -48,7 +48,7 @@ def test_ten_minutes_of_traffic_give_table_json_and_page(tmp_path: Path, capsys:
 
 @pytest.mark.slow
 def test_two_processes_write_what_one_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Byte for byte."""
+    """The files are equal byte for byte."""
     written = []
     for jobs in ("1", "2", "3"):
         asked = ["frontier", TRACE, *RUN, "--jobs", jobs, "--slo-ms", "450,600", "--attainment", "0.9,0.98"]
@@ -108,8 +108,8 @@ def test_bad_input_is_one_line(argv: tuple[str, ...], said: str, capsys: pytest.
 
 @pytest.mark.slow
 def test_interrupted_it_ends_at_once_and_leaves_no_process() -> None:
-    """The signal reaches this process alone, as from another program; a terminal's reaches all of them."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in processes that a shell runs in the background
+    """Only this process gets the signal, as from another program; a terminal's signal reaches all of them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore it
     command = [sys.executable, "-m", "mark.cli.main", "frontier", "synthetic:diurnal?rate=200", *RUN[:2], "--jobs", "2"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""What was meant: options, choices and names that are spelled almost right; times as people write them."""
+"""Suggestions for misspelled options, choices and names; times as people write them."""
 
 from __future__ import annotations
 

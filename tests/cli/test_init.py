@@ -1,4 +1,4 @@
-"""`mark init`: a file that `mark check` passes, and the command that comes next."""
+"""`mark init` writes a file that `mark check` passes, and prints the next command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mark insure, and mark insure train."""
+"""`mark insure` and `mark insure train`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORT = (*NOISY, "--duration", "120", "--jobs", "1")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line with which a command line is refused."""
+    """Return the one line that refuses a command line."""
     assert main(["insure", *words]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -82,6 +82,6 @@ def test_training_writes_a_folder_and_prints_accuracies(tmp_path: Path, capsys: 
     written = json.loads(capsys.readouterr().out)
     assert [(one["code"], one["k"]) for one in written["codes"]] == [("sum", 2), ("sum", 3)]
     assert written["available_accuracy"] == 1.0
-    # Sums of a linear network's inputs have sums of its outputs, so a parity model can be exact.
+    # For a linear network the sum of inputs gives the sum of outputs, so a parity model can be exact.
     assert written["codes"][0]["degraded_accuracy"] > 0.95
     assert written["chosen"] == json.loads((tmp_path / "parity" / "parity.json").read_text())

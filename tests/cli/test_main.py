@@ -1,4 +1,4 @@
-"""From every ending to its exit code, and one line on stderr."""
+"""Every way to end has its exit code and one line on stderr."""
 
 import os
 import re
@@ -171,7 +171,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_errors_that_cannot_be_said_keep_their_code() -> None:
-    """Standard error on a full disk: neither a fault of ours nor 120, which Python makes of what it cannot flush."""
+    """Standard error is on a full disk. The code is not ours for faults, and not 120, Python's for a failed flush."""
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "mark.cli.main", "catalog", "show", "nowhere"]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)
@@ -182,7 +182,7 @@ def test_errors_that_cannot_be_said_keep_their_code() -> None:
 def test_libraries_use_one_thread_unless_the_user_says_otherwise(
     before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs are spread over processes."""
+    """One is enough, because runs are spread over processes."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", before or "")
     if before is None:
@@ -193,7 +193,7 @@ def test_libraries_use_one_thread_unless_the_user_says_otherwise(
 
 @pytest.fixture
 def greeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that registers the commands `greet`, before `bound`, and `wave`; and one of a name that mark has."""
+    """Make a package with the commands `greet`, before `bound`, and `wave`, and one with the name of a mark command."""
     info = tmp_path / "greeting-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""`mark models`: what people and scripts read, and what they are refused with."""
+"""`mark models`: its output for people and scripts, and its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model in its registry, in production; to register is a process of its own."""
+    """Make a folder with a model in its registry, in production; a process of its own registers it."""
     folder = tmp_path_factory.mktemp("registered")
     (folder / "ranker.py").write_text(RANKER)
     with chdir(folder), redirect_stdout(StringIO()):
@@ -142,7 +142,7 @@ def test_what_cannot_be_is_one_line_and_exit_2(
 
 
 def test_a_bad_alias_leaves_no_registry(folder: Path, capsys: Captured) -> None:
-    """It is refused before a file is sent, which may be gigabytes."""
+    """It is refused before a file is sent, which may have gigabytes."""
     assert main(["models", "register", "ranker:Ranker", "--name", "ranker", "--alias", "a b"]) == 2
     assert capsys.readouterr().err.endswith(
         "alias: must be 1 to 63 letters, digits, dots, dashes or underscores: a b\n"
@@ -151,7 +151,7 @@ def test_a_bad_alias_leaves_no_registry(folder: Path, capsys: Captured) -> None:
 
 
 def test_a_registry_that_cannot_be_read_is_not_empty(folder: Path, capsys: Captured) -> None:
-    """Nor does a model of it have no version, or an alias no move: exit code 2, with the folder and the reason."""
+    """It neither lists no versions nor moves an alias: exit code 2, with the folder and the reason."""
     (folder / ".mark-registry").mkdir()
     (folder / ".mark-registry" / "models").touch()
     for words in (["list"], ["show", "ranker"], ["show", "ranker@production"], ["rollback", "ranker", "production"]):
@@ -187,7 +187,7 @@ def test_files_are_named_with_commas_or_one_by_one(folder: Path, capsys: Capture
 
 @pytest.mark.slow
 def test_a_model_is_registered_with_what_it_opens_alone(folder: Path, capsys: Captured) -> None:
-    """Said before anything is kept; logs, traces and settings beside it stay where they are."""
+    """The list is shown before anything is stored; logs, traces and settings beside the model stay where they are."""
     Path("ranker.py").write_text(RANKER.format(1) + "open('weights.bin').close()\n")
     for name in ("weights.bin", "my-access.log", "traffic.csv", "settings.ini", ".env", "test_ranker.py"):
         Path(name).write_text("x")

@@ -1,4 +1,4 @@
-"""What the options mean."""
+"""The effect of options."""
 
 import argparse
 

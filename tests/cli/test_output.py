@@ -1,4 +1,4 @@
-"""stdout belongs to the result, JSON to JSON."""
+"""stdout has the result only, in valid JSON if requested."""
 
 import io
 import json
@@ -36,7 +36,7 @@ class Clock:
 
 @pytest.fixture
 def now() -> Iterator[Clock]:
-    """The clock of progress."""
+    """Replace the clock of progress."""
     clock = Clock()
     before = progress_clock.set(clock)
     yield clock
@@ -92,7 +92,7 @@ def test_reading_says_bytes_and_rate_every_ten_seconds(now: Clock, capsys: pytes
     for megabytes in (0, 100, 200, 300, 400):
         shown(megabytes * 1_000_000, 1_000_000_000)
         now.s += 6.0
-    shown(7_000_000, 0)  # another file begins its ten seconds anew
+    shown(7_000_000, 0)  # another file starts another ten seconds
     now.s += 11.0
     shown(77_000_000, 0)
     assert capsys.readouterr() == (
@@ -120,6 +120,6 @@ def test_a_short_reading_says_nothing(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize(("asked", "processes"), [("3", 3), ("0", None), ("many", None), ("", None)])
 def test_processes_are_as_many_as_asked_for(asked: str, processes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else as many as the process may use."""
+    """Otherwise there are as many as this process may use."""
     monkeypatch.setenv("PYTHON_CPU_COUNT", asked)
     assert cores() == (processes or len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""`mark personal replay`: its table, the JSON of the interface, and one line for each option that cannot be."""
+"""`mark personal replay`: its table, the JSON of the interface, and one line for each impossible option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace from a pipe is there for every process of a command, and errors name the pipe."""
+"""Every process of a command can read a trace from a pipe, and errors name the pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mark pipeline trace` end to end: its table, its files, and what is refused in one line."""
+"""`mark pipeline trace` end to end: its table, its files, and its errors in one line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ note: no query calls audio
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a pipeline, of which nothing stays imported."""
+    """Make a folder with a pipeline, and forget the imported modules afterwards."""
     before = list(sys.path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "video_of_test.py").write_text(CODE)
@@ -122,7 +122,7 @@ def test_the_graph_is_drawn_and_the_stages_are_counted(place: Path, capsys: Capt
 
 
 def test_json_goes_to_stdout_and_nothing_else_does(place: Path, capsys: Captured) -> None:
-    """Not even what the driver prints."""
+    """The driver may print as well."""
     assert main([*TRACE, "--json", "-"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)

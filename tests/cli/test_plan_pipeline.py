@@ -1,4 +1,4 @@
-"""`mark plan` of a pipeline end to end: what it prints, its JSON, and what is refused in one line."""
+"""`mark plan` of a pipeline end to end: its output, its JSON, and its errors in one line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ WHOLE = "takes all 2 vCPUs of c7i.large, because its profile has no vcpus and me
 def test_stages_share_a_machine_by_what_was_measured(
     place: Path, capsys: Captured, columns: str, usd_per_hour: float, whole: list[str]
 ) -> None:
-    """Two stages of one thread each: profiles with one worker buy two instances, those of `mark profile` one."""
+    """Two stages have a thread each: profiles with one worker buy two instances, profiles of `mark profile` one."""
     more = "1" if whole else "2,0.9"
     (place / "two.csv").write_text(
         f"model,instance,batch,latency_ms,{columns}one,c7i.large,1,0.4,{more}\nother,c7i.large,1,30,{more}\n"
@@ -81,7 +81,7 @@ def test_stages_share_a_machine_by_what_was_measured(
 
 
 def test_a_lineage_takes_the_place_of_shares(place: Path, capsys: Captured) -> None:
-    """Its columns stand in any order, and no note speaks of independence."""
+    """Its columns may stand in any order, and no note assumes independence."""
     found = planned([*PLAN, "--lineage", "lineage.csv"], capsys)
     assert [stage["share"] for stage in found["stages"]] == [1.0, 0.25]
     assert not any("independent" in note for note in found["notes"])
@@ -146,14 +146,14 @@ def test_what_is_not_planned_is_named(place: Path, capsys: Captured) -> None:
 def test_the_window_is_the_busiest_within_an_hour(
     place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window of too many queries ends earlier: here of a tenth of those that are too many otherwise."""
+    """A window with too many queries ends earlier: here with a tenth of the usual limit."""
     monkeypatch.setattr("mark.studies.pipeline_plan.MOST_QUERIES", 2_000.0)
     counts = [600.0 if 90 <= minute < 92 or minute == 10 else 60.0 for minute in range(180)]
     rows = "".join(f"{60 * minute},{count}\n" for minute, count in enumerate(counts))
     (place / "t.csv").write_text("t_seconds,count\n" + rows)
     for argv, searched, window in (
         (PLAN, [0.0, 10_800.0], [5400.0, 120.0]),
-        ([*PLAN, "--at", "300"], [300.0, 3900.0], [300.0, 480.0]),  # of fewer than 1,000 queries twice as long
+        ([*PLAN, "--at", "300"], [300.0, 3900.0], [300.0, 480.0]),  # doubled, because it has fewer than 1,000 queries
         ([*PLAN, "--at", "2h"], [7200.0, 10_800.0], [7200.0, 1920.0]),
         ([*PLAN, "--at", "1h", "--scale", "3"], [3600.0, 7200.0], None),
     ):
@@ -225,7 +225,7 @@ def test_a_stage_that_no_query_visits_is_noted(place: Path, capsys: Captured) ->
 
 
 def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured) -> None:
-    """And a part with few queries says so."""
+    """A note says that the part has few queries."""
     (place / "t.csv").write_text("t_seconds\n" + "".join(f"{n}\n" for n in range(120)))
     assert main(PLAN) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -234,7 +234,7 @@ def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured
 
 
 def test_a_huge_fan_out_shortens_the_window(place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundredth of the calls that are simulated otherwise, so that the test takes no minute either."""
+    """The test allows a hundredth of the usual number of simulated calls, so that it does not take a minute."""
     monkeypatch.setattr("mark.studies.pipeline_plan.MOST_STAGE_CALLS", 4_000.0)
     (place / "lineage.csv").write_text("queries,first,second\n1,1,80\n")
     argv = [*PLAN, "--lineage", "lineage.csv"]

@@ -1,4 +1,4 @@
-"""`mark profile` end to end: measure, write, and use what was written."""
+"""`mark profile` end to end: measure, write, and use the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ slo_attainment = 0.9
 catalog = "aws-2019"
 instances = ["c5.large"]
 """
-# As long as Inception-v3 on p2.xlarge: 43.1 ms, and 14.5 ms for each more.
+# As slow as Inception-v3 on p2.xlarge: 43.1 ms, and 14.5 ms for each further item.
 REPLAY = "mark.profiling.replay:Replay?model=inception-v3&instance=p2.xlarge"
 QUICK = ("--batch", "4,1", "--seconds", "0.5", "--instance", "c5.large")
 
@@ -36,13 +36,13 @@ QUICK = ("--batch", "4,1", "--seconds", "0.5", "--instance", "c5.large")
 def test_a_profile_is_measured_written_and_used(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Round trip: a model of known times; simulate and serve take the file."""
+    """The model has known times; simulate and serve take the file."""
     monkeypatch.chdir(tmp_path)
     Path("s.toml").write_text(SERVICE.format(model=REPLAY))
     Path("item.json").write_text('"an item"')
     files = ("--out", "p.csv", "--json", "p.json", "--report", "p.html")
     true = load_profiles()["inception-v3"]["p2.xlarge"]
-    for _ in range(5):  # sleeping ends late, on a busy machine by ten milliseconds: one measurement in peace will do
+    for _ in range(5):  # sleeps end late on a busy machine, by ten milliseconds: one undisturbed measurement is enough
         assert main(["profile", "s.toml", *QUICK, "--input", "item.json", *files]) == 0
         out = capfd.readouterr().out
         assert "RT_max of 400 ms gives N_batch = 4" in out
@@ -87,8 +87,8 @@ def test_json_alone_on_stdout(
 
 
 def test_interrupted_it_ends_at_once_and_leaves_no_process(tmp_path: Path) -> None:
-    """Neither the worker in the midst of a batch nor the busy process, and no traceback of theirs."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in processes that a shell runs in the background
+    """It leaves neither the worker in the middle of a batch nor the busy process, and prints no traceback of theirs."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore it
     (tmp_path / "told.py").write_text(
         "import mark\n@mark.model(warmup=['x'])\n"
         "def told(batch):\n    print('batch of', len(batch))\n    return batch\n"
@@ -185,7 +185,8 @@ def test_renting_with_the_wrong_options_is_one_line(
 def test_what_was_rented_is_shown_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table, the profile file; SIGTERM ends the run as an interrupt does, and is what it was afterwards."""
+    """It prints the table and writes the profile. SIGTERM ends the run as an interrupt does, and has its old handler
+    again afterwards."""
     size = Size(1, 300, 0.1, 0.0, 0.1, None)
     measured = Measured("nasnet", "c5.large", (size,))
     why = {"c5.large": "$2.36 per million", "c5.xlarge": "never rented: even at linear scaling $2.40 per million"}
@@ -224,7 +225,7 @@ model = "profiled_of_test:first"
 [stage.second]
 model = "profiled_of_test:second"
 """
-# The second is slow on what the driver sends it, and refuses anything else.
+# The second stage is slow on the driver's input, and refuses any other input.
 PIPELINE_CODE = """
 import time
 import mark
@@ -248,7 +249,7 @@ def second(batch):
 def test_a_pipelines_stages_are_measured_on_what_they_get(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the plan takes what was measured."""
+    """The plan takes the measured profile."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("two.toml").write_text(PIPELINE)

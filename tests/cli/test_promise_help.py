@@ -1,4 +1,4 @@
-"""`plan`, `compare` and `check` where the promise cannot be had at its confidence, and where it can."""
+"""`plan`, `compare` and `check` with promises that cannot be kept at their confidence, and with ones that can."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELP_KEYS = {
 
 @pytest.fixture
 def service(tmp_path: Path) -> Path:
-    """The folder of `near.toml`, `well.toml` and `never.toml`: by the tail of the same type."""
+    """Make the folder of `near.toml`, `well.toml` and `never.toml`, which differ in the tail of one type."""
     (tmp_path / "own.csv").write_text(
         "model,instance,batch,latency_ms,p99_ms\nranker,c7i.large,1,24,75\nranker,c7i.xlarge,1,14,40\n"
     )
@@ -42,7 +42,7 @@ def test_plan_says_what_can_be_had_and_what_would_help(service: Path, capsys: py
     assert "at most, 95 % are asked. That takes about $" in out
     for change in ("instances = [c7i.xlarge]", "slo_ms = 8", "slo_attainment = 0.99"):
         assert change in out
-    assert "this window keeps the promise" not in out  # the plan's own note, of the same
+    assert "this window keeps the promise" not in out  # the plan's own note says the same
 
 
 def test_plan_says_that_the_promise_can_be_had(service: Path, capsys: pytest.CaptureFixture[str]) -> None:

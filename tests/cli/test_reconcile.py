@@ -1,4 +1,4 @@
-"""mark reconcile end to end: a table, an object, a page; what is wrong is one line and exit 2."""
+"""mark reconcile end to end: a table, an object, a page; errors are one line and exit 2."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_page_and_a_missed_promise(bill: str, tmp_path: Path, capsys: Captur
 
 
 def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """Its files: a folder of ALB logs, a service file with [policy], a folder of reports of the same hour."""
+    """Its files are a folder of ALB logs, a service file with [policy], and a folder of reports of the same hour."""
     page = Path(__file__).parents[2] / "docs" / "reconcile.md"
     command = next(line.strip() for line in page.read_text().splitlines() if line.startswith("    mark reconcile"))
     monkeypatch.chdir(tmp_path)

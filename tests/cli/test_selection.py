@@ -1,4 +1,4 @@
-"""`mark selection`: options, outputs and exit codes. What is replayed: tests/studies/test_selection_replay.py."""
+"""`mark selection`: options, outputs and exit codes. Replays are tested in tests/studies/test_selection_replay.py."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Selection(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Print no log."""
 
 
 @pytest.fixture

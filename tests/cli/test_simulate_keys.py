@@ -1,4 +1,4 @@
-"""`mark simulate --keys`: instances see the requests that the cache does not answer."""
+"""`mark simulate --keys`: instances see only the requests that the cache does not answer."""
 
 from __future__ import annotations
 

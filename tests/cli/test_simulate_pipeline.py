@@ -1,4 +1,4 @@
-"""`mark simulate` and `mark compare` of a pipeline end to end: what they print, their JSON, and what is refused."""
+"""`mark simulate` and `mark compare` of a pipeline end to end: their output, their JSON, and their errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def run(argv: list[str], capsys: Captured) -> dict[str, Any]:
 
 
 def test_all_policies_stand_side_by_side_on_the_same_queries(place: Path, capsys: Captured) -> None:
-    """Each answers what came, its stages' dollars are its bill, and none that keeps the promise undercuts the bound."""
+    """Each answers all queries, its bill is the sum of its stages, and no policy that keeps the promise beats the
+    bound."""
     assert main([*COMPARE, "--json", "found.json"]) == 0
     found = json.loads((place / "found.json").read_text())
     assert list(found["policies"]) == ["mark", "tuned", "inferline", "coarse-mean", "coarse-peak", "fixed"]
@@ -31,7 +32,8 @@ def test_all_policies_stand_side_by_side_on_the_same_queries(place: Path, capsys
         assert one["usd"] == pytest.approx(sum(stage["usd"] for stage in one["stages"]))
         assert [stage["calls"] for stage in one["stages"]] == [1200, pytest.approx(600, abs=60)]
         assert 0.0 < one["bound_usd"] <= one["usd"] == pytest.approx(one["regret"] * one["bound_usd"])
-    # One c7i.large for each stage, as `mark plan` says; as one black box the second is on its fastest, a c7i.xlarge.
+    # Fixed: one c7i.large for each stage, as `mark plan` says. As one black box the second stage runs on its fastest
+    # type, a c7i.xlarge.
     assert found["policies"]["fixed"]["usd"] == pytest.approx(2 * 0.08925 * 120.0 / 3600.0)
     assert found["policies"]["coarse-peak"]["usd"] == pytest.approx(3 * 0.08925 * 120.0 / 3600.0)
     assert found["cheapest"] == "mark"
@@ -74,9 +76,10 @@ def test_one_stage_and_one_query_are_enough(place: Path, capsys: Captured) -> No
 
 
 def test_the_fleet_follows_what_came_before_the_part(place: Path, capsys: Captured) -> None:
-    """Ten times the load from 300 s on: planned on what was before, and more is bought when it comes, not before.
+    """The load grows tenfold at 300 s. The plan follows the load before that, and the fleet grows only afterwards.
 
-    The same seed draws the same; late are those that came until the new instances had booted.
+    Both runs draw the same because their seed is the same; late are queries that came before the new instances had
+    booted.
     """
     times = [n / 10 for n in range(3000)] + [300.0 + n / 100 for n in range(18_000)]
     (place / "t.csv").write_text("t_seconds\n" + "".join(f"{time:.2f}\n" for time in times))
@@ -101,7 +104,7 @@ def test_the_fleet_follows_what_came_before_the_part(place: Path, capsys: Captur
 
 
 def test_a_fixed_fleet_shares_instances_where_the_file_allows_it(place: Path, capsys: Captured) -> None:
-    """As `mark plan` says for the same part."""
+    """`mark plan` shares them for the same part, too."""
     (place / "two.toml").write_text(FILE.replace('allow = "separate"', 'allow = "auto"'))
     plan = planned(["plan", "--service", "two.toml", "--trace", "t.csv"], capsys)
     found = run([*SIMULATE, "--policy", "fixed"], capsys)
@@ -114,7 +117,7 @@ def test_a_fixed_fleet_shares_instances_where_the_file_allows_it(place: Path, ca
 
 
 def test_functions_have_their_own_dollars_and_absent_ones_a_reason(place: Path, capsys: Captured) -> None:
-    """`other` has no function in time: 95 ms of the 80 that the first stage leaves."""
+    """The function of `other` is too slow: it takes 95 ms, and the first stage leaves 80."""
     rows = [f"{row}," for row in PROFILE.splitlines()[1:]]
     rows += ["one,lambda:1769,1,20,1,400", "other,lambda:1769,1,95,1,400"]
     (place / "two.csv").write_text("\n".join(["model,instance,batch,latency_ms,workers,cold_ms", *rows, ""]))
@@ -207,7 +210,7 @@ def test_second_calls_of_stages_are_not_simulated(place: Path, capsys: Captured)
 
 
 def test_controllers_meet_a_market_without_spot_instances(place: Path, capsys: Captured) -> None:
-    """Those that run go two minutes after the notice; and with a cold start nothing is there for the first queries."""
+    """Running instances end two minutes after the notice, and after a cold start the first queries meet no instance."""
     (place / "gone.csv").write_text("t_seconds,nodes\n0,1\n60,0\n86400,0\n")
     (place / "t.csv").write_text("t_seconds,count\n" + "".join(f"{60 * minute},600\n" for minute in range(6)))
     on_spot = [*SIMULATE, "--markets", "spot", "--no-bound"]

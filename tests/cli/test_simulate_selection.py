@@ -1,4 +1,4 @@
-"""`mark simulate`, `compare`, `plan` and `bound` of a file with [selection]: figures, and what is refused."""
+"""`mark simulate`, `compare`, `plan` and `bound` of a file with [selection]: figures and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.two_stages import FILE, Captured, planned, refused
 CANDIDATES = FILE.replace('after = ["first"]\nshare = 0.5\n', "usd_per_call = 1e-6\n")
 THRESHOLD = '[selection]\npolicy = "cascade"\nscore = "sure"\nthreshold = 0.5\nexplore = 0.0\n'
 PRICED = '[feedback]\nlog = "f"\n[selection]\npolicy = "cascade"\nscore = "sure"\ncorrect_usd = 1e-4\n'
-# The first model is wrong where it is unsure, which is a quarter of the queries; the second one is always right.
+# The first model is wrong if it is unsure, in a quarter of the queries; the second one is always right.
 ANSWERS = "first.correct,first.score,second.correct\n0,0.1,1\n1,0.9,1\n1,0.9,1\n1,0.9,1\n"
 SIMULATE = ["simulate", "t.csv", "--service", "two.toml", "--predictor", "seasonal-naive"]
 

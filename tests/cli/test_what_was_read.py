@@ -1,4 +1,4 @@
-"""Each command that rests on a trace says first what it read."""
+"""Each command that reads a trace first says which requests it read."""
 
 from __future__ import annotations
 

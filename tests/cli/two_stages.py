@@ -1,4 +1,4 @@
-"""Two small pipelines for tests of commands, one of them with a driver, and what these commands answer."""
+"""Two small pipelines for tests of commands, one of them with a driver, and the commands' results on them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def double(batch):
 def halve(batch):
     return [one / 2 for one in batch]
 """
-# A steady query every 0.1 s
+# a steady query every 0.1 s
 TRACE = "t_seconds\n" + "".join(f"{n / 10:.1f}\n" for n in range(1200))
 
 

@@ -20,7 +20,7 @@ def warm_start() -> Iterator[list[str]]:
 
 @pytest.fixture
 def reader(tmp_path: Path, warm_start: list[str]) -> Iterator[Reader]:
-    """With a fresh checkout."""
+    """Yield a reader with a fresh checkout."""
     for folder in ("examples", "traces"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     reader = Reader(tmp_path, warm_start)

@@ -1,4 +1,4 @@
-"""What of the documentation no test runs, by page and the beginning of its first line, and why not."""
+"""Blocks of the documentation that no test runs, by page and the beginning of their first line, with the reason."""
 
 _OTHER_DATA = "takes minutes, and data that is not in the repository"
 

@@ -1,11 +1,11 @@
 """The pages of the documentation, taken apart: blocks of commands, of Python, and files to write.
 
-A page may say, in comments that no reader sees:
+A page may have comments that readers do not see:
 
-    <!-- given: NAME from PATH -->   from the next block on there is a file of the user's (".": what a folder holds)
+    <!-- given: NAME from PATH -->   from the next block on, the user has this file (".": the contents of a folder)
     <!-- not run: why -->            right before a block: it cannot run in a test
 
-A line of a block that ends in `# exit N` is to end with that code. A block whose first line is `# NAME.SUFFIX` is that
+A line of a block that ends in `# exit N` must end with that code. A block whose first line is `# NAME.SUFFIX` is that
 file. A server runs until its page ends, or until the next one takes its port.
 """
 
@@ -48,7 +48,7 @@ _SIMULATES = "simulate|compare|bound|plan|forecast|trace|catalog|init|check"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a page; `line` is that of its first line."""
+    """A piece of a page; `line` is the number of its first line."""
 
     line: int
     kind: Literal["shell", "python", "file"]
@@ -58,7 +58,10 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """What the page tells to run or write, in order. Raises ValueError for a comment that belongs to no block."""
+    """Return the blocks that the page tells to run or write, in order.
+
+    Raises ValueError for a comment without a block.
+    """
     lines = page.read_text().splitlines()
     found: list[Block] = []
     given: list[tuple[str, str]] = []
@@ -108,7 +111,7 @@ def _kind(language: str | None, text: str) -> Literal["shell", "python", "file"]
 
 @dataclass
 class Reader:
-    """Does in `folder` what a page says, step by step; `warm` starts what simulates (see warm.py)."""
+    """A reader that follows a page step by step in `folder`; `warm` starts simulations (see warm.py)."""
 
     folder: Path
     warm: list[str]
@@ -116,7 +119,7 @@ class Reader:
     _servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def follow(self, page: Path) -> None:
-        """Raises AssertionError for what does not end as the page says."""
+        """Follow a page. Raises AssertionError if a step does not end as the page says."""
         for block in blocks(page):
             for name, source in block.given:
                 self._give(name, source)
@@ -147,7 +150,7 @@ class Reader:
         assert ended.returncode == expected, f"{where}: {command}\n{ended.stdout}{ended.stderr}"
 
     def _serve(self, command: str, where: str) -> None:
-        """On a port of the kernel's, which the page's stands for from then on."""
+        """Start a server on a port of the kernel's, which replaces the page's port from then on."""
         command, _, _ = command.partition("  #")
         found = _PORT.search(command)
         port = found[1] if found else "8080"
@@ -166,7 +169,7 @@ class Reader:
         late = threading.Timer(_LIMIT_S, server.kill)
         late.start()
         with open(reading) as ready:
-            said = ready.read()  # until it is ready, or has ended
+            said = ready.read()  # waits until it is ready or has ended
         late.cancel()
         assert said, f"{where}: {command}\n{log.read_text()}"
         self._ports[port] = json.loads(said)["port"]
@@ -200,7 +203,7 @@ class Reader:
         return _ADDRESS.sub(lambda found: f"{found[1]}{self._port(found[2])}", text)
 
     def _port(self, written: str) -> int:
-        """Its server's, else a free one: two pages may run at a time."""
+        """Return the port of its server, or else a free one, because two pages may run at a time."""
         if written not in self._ports:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self._ports[written] = free.getsockname()[1]
@@ -221,7 +224,7 @@ class Reader:
 
 
 def commands(text: str) -> Iterator[str]:
-    """The commands of a block: of a console's those after a prompt; lines that end in a backslash go on."""
+    """Return the commands of a block: in a console block those after a prompt. Lines that end in a backslash go on."""
     prompted = any(line.startswith("$ ") for line in text.splitlines())
     begun = ""
     for line in text.splitlines():

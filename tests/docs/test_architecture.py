@@ -1,4 +1,4 @@
-"""The architecture page names folders and files that exist, and leaves out no package."""
+"""The architecture page names folders and files that exist, and every package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PATH = re.compile(r"`((?:mark|infra)/[\w./]+)`")
 
 
 def _section(title: str) -> str:
-    """The text below a heading, up to the next one of its level."""
+    """Return the text below a heading, up to the next one of its level."""
     level = title.split(" ")[0]
     return re.split(rf"^{level} ", PAGE.partition(f"\n{title}\n")[2], flags=re.MULTILINE)[0]
 

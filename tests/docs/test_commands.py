@@ -1,6 +1,6 @@
-"""Every command and every piece of Python in the documentation does what its page says: exit 0, or the code it names.
+"""Every command and every piece of Python in the documentation does as its page says: exit 0, or the stated code.
 
-A minute, most of it runs of the simulator. The pages that start a testbed are in a file of their own beside this one.
+It takes a minute, mostly for simulations. The pages that start a testbed are in a file of their own beside this one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.docs.not_run import NOT_RUN
 from tests.docs.pages import PAGES, Block, Reader, blocks, commands
 
 TESTBED = {"testbed", "controller"}
-# Several runs of the simulator each, servers, or profiles of models.
+# Pages with several simulations, servers, or profiles of models.
 LONG = {
     "quick-start",
     "simulate-your-alb-logs",
@@ -38,7 +38,7 @@ def test_the_page_does_what_it_says(page: Path, reader: Reader) -> None:
 
 
 def test_what_is_not_run_is_known_with_its_reason() -> None:
-    """A block that no test runs stands in the list beside this file, so that none hides."""
+    """The list beside this file must name every block that no test runs."""
     found = {
         (page.name, block.text[:40].split("\n")[0]): block.not_run
         for page in PAGES
@@ -49,7 +49,7 @@ def test_what_is_not_run_is_known_with_its_reason() -> None:
 
 
 def test_blocks_are_found(tmp_path: Path) -> None:
-    """Indented and fenced, with their comments; output and prose are none."""
+    """Indented and fenced blocks count, with their comments; output and prose do not."""
     page = tmp_path / "page.md"
     page.write_text(
         "Text.\n\n    mark check a.toml   # exit 2\n    mark bound x \\\n        --y\n\nMore:\n\n"

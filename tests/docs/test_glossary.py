@@ -1,4 +1,4 @@
-"""The glossary: each word once, and every name in it is one of the code."""
+"""The glossary: each word once, and every name in it exists in the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_word_stands_in_the_glossary_once() -> None:
 
 
 def test_names_in_the_glossary_exist() -> None:
-    """A class, a function or a type of some module."""
+    """A name is a class, a function or a type of some module."""
     rows = re.findall(r"^\|.*\|(.*)\|$", GLOSSARY, re.MULTILINE)
     named = [name for cell in rows for name in re.findall(r"`(\w+)`", cell)]
     assert len(named) > 60

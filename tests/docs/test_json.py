@@ -32,7 +32,7 @@ def _examples() -> list[dict[str, Any]]:
 
 
 def _keys(found: Any, where: str = "") -> set[str]:
-    """Paths of all keys, with every entry of an open object and of a list as one."""
+    """Return the paths of all keys; entries of an open object or a list share one path."""
     if isinstance(found, list):
         return {key for one in found for key in _keys(one, f"{where}[]")}
     if not isinstance(found, dict):
@@ -120,7 +120,7 @@ def test_advice_has_the_keys_of_its_example(tmp_path: Path) -> None:
         add_workload(prometheus)
         written = _written(tmp_path, "advise", "--prometheus", prometheus.url, "--slo-ms", "500", *quick)
     simulated = _examples()[0]
-    del simulated["next_day"]  # advise states none
+    del simulated["next_day"]  # advise has none
     assert _keys(written.pop("policies")["best-fixed"]) == _keys(simulated)
     example = _examples()[-2]
     del example["policies"]

@@ -11,7 +11,7 @@ _NAME = re.compile(r"MARK_[A-Z][A-Z_]+")
 
 
 def _named_in_code(*folders: str) -> set[str]:
-    """Names of variables among the strings of the code; names inside prose do not count."""
+    """Return the variables among the strings of the code; names inside prose do not count."""
     found: set[str] = set()
     texts = (file.read_text() for folder in folders for file in (ROOT / folder).rglob("*.py"))
     for text in (text for text in texts if "MARK_" in text):  # parsing all of them takes two seconds

@@ -1,4 +1,4 @@
-"""The pages that start a testbed do what they say. Half a minute: instances boot, and the load lasts."""
+"""The pages that start a testbed do as they say. Half a minute: instances boot, and the load lasts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that has imported the simulator, and becomes each command that a page says: importing took most of a page.
+"""A process that has imported the simulator and becomes each command of a page, because imports took most of a page.
 
 Every command is still a process of its own, with its own arguments, folder, environment and exit code: a fork of this
-one, which imports what `mark simulate` needs, runs it once so that the kernel is loaded, and then only waits.
+process, which imports the modules of `mark simulate`, runs it once to load the kernel, and then only waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 _FIRST = ["mark", "simulate", "synthetic:diurnal", "--service", "inception-v3", "--duration", "60", "--json", "-"]
-# Only what every Python has, so that it begins in a few milliseconds.
+# Imports that every Python has, so that it starts in a few milliseconds.
 _ASK = """
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -37,8 +37,8 @@ with socket.socket(socket.AF_UNIX) as server:
 
 @contextlib.contextmanager
 def warm() -> Iterator[list[str]]:
-    """The start of a command: `mark ARGUMENTS` or `python FILE.py ARGUMENTS` go behind it."""
-    # Not in pytest's folder: the address of a socket has at most 104 characters on some systems.
+    """Yield the start of a command line, to which `mark ARGUMENTS` or `python FILE.py ARGUMENTS` is added."""
+    # Not in pytest's folder, because a socket's address has at most 104 characters on some systems.
     with tempfile.TemporaryDirectory(prefix="mark-") as folder:
         yield from _serve(Path(folder))
 
@@ -47,7 +47,7 @@ def _serve(folder: Path) -> Iterator[list[str]]:
     address, ask = folder / "warm", folder / "ask.py"
     ask.write_text(_ASK)
     command = [sys.executable, "-P", __file__, str(address)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as `mark` has it: threads would not survive a fork
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as `mark` sets it: threads would not survive a fork
     server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdin is not None
     assert server.stdout is not None
@@ -55,7 +55,7 @@ def _serve(folder: Path) -> Iterator[list[str]]:
         assert server.stdout.read(1) == b"."
         yield [sys.executable, "-I", "-S", str(ask), str(address)]
     finally:
-        server.stdin.close()  # which ends it
+        server.stdin.close()  # this ends the process
         server.stdout.close()
         server.wait(30)
 
@@ -73,7 +73,7 @@ def _main(address: str) -> None:
 
 
 def _asked(listener: socket.socket) -> list[str] | None:
-    """In a new process what it is to become; in this one None, once the test has closed standard input."""
+    """Return its command in a new process; in this one None, once the test has closed standard input."""
     begun: set[int] = set()
     while listener in select.select([listener, 0], [], [])[0]:
         connection, _ = listener.accept()
@@ -95,7 +95,7 @@ def _asked(listener: socket.socket) -> list[str] | None:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        # Other tests have the other cores, and a process for each core would import everything again.
+        # Other tests use the other cores, and a process for each core would import all modules again.
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
         return list(words)
@@ -105,7 +105,7 @@ def _asked(listener: socket.socket) -> list[str] | None:
 
 
 def _code(words: list[str]) -> int:
-    """The exit code of that command."""
+    """Run the command and return its exit code."""
     try:
         _become(words)
     except SystemExit as ending:
@@ -120,7 +120,7 @@ def _code(words: list[str]) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """As the interpreter ends, but without freeing what was imported, which takes longer than most commands."""
+    """End as the interpreter does, but without freeing the imported modules, which takes longer than most commands."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A moto server of its own for each test module that asks for one."""
+"""A moto server for each test module that asks for one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REGION, ACCOUNT = "us-east-1", "123456789012"
 
 @dataclass(frozen=True)
 class MotoServer:
-    """AWS as moto emulates it, at `url`. What other modules made is forgotten."""
+    """AWS as moto emulates it, at `url`. It starts without the state that other modules made."""
 
     url: str
     _clients: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments for boto3's `client` and `resource`: nothing is read from the environment."""
+        """Arguments for boto3's `client` and `resource`, so that no setting comes from the environment."""
         return {
             "endpoint_url": self.url,
             "region_name": REGION,
@@ -32,17 +32,17 @@ class MotoServer:
         }
 
     def client(self, service: str) -> Any:
-        """A plain client, for what a test arranges."""
+        """Return a plain client, with which a test arranges its state."""
         import boto3
         from botocore.config import Config
 
-        if service not in self._clients:  # each takes as long as ten calls
+        if service not in self._clients:  # creating a client takes as long as ten calls
             config = Config(retries={"total_max_attempts": 1})
             self._clients[service] = boto3.client(service, **self.options, config=config)
         return self._clients[service]
 
     def backend(self, service: str) -> Any:
-        """moto's own state of a service: for what a test does to the world."""
+        """Return moto's own state of a service, through which a test changes the world."""
         from moto.backends import get_backend
 
         return get_backend(service)[ACCOUNT][REGION]
@@ -56,7 +56,7 @@ class MotoServer:
 
 @contextmanager
 def serving(app: Any) -> Iterator[MotoServer]:
-    """Serves a WSGI app, moto's or one around it, on a free loopback port."""
+    """Serve a WSGI app, moto's or one around it, on a free loopback port."""
     from waitress.server import create_server
     from waitress.wasyncore import close_all
 
@@ -67,15 +67,15 @@ def serving(app: Any) -> Iterator[MotoServer]:
     found = MotoServer(f"http://127.0.0.1:{server.effective_port}")
     found.reset()
     yield found
-    server.task_dispatcher.shutdown()  # first: answers under way need the sockets
-    # In their own thread, and with them the connections that clients keep, for which it would wait.
+    server.task_dispatcher.shutdown()  # first, because pending answers need the sockets
+    # Close the sockets in their own thread, with the connections that clients keep; the thread would wait for those.
     server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
     thread.join(60.0)
     found.reset()
 
 
 def moto_app() -> Any:
-    """moto as a WSGI app; its state belongs to the process."""
+    """Return moto as a WSGI app; its state belongs to the process."""
     from mark_infra.testbed.moto_app import OneAtATime
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
@@ -84,7 +84,7 @@ def moto_app() -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_images() -> Iterator[None]:
-    """Amazon's, a thousand, which moto would read after every reset."""
+    """Leave out Amazon's thousand images, which moto would read after every reset."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
         yield
@@ -92,7 +92,7 @@ def _no_images() -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _service_models() -> Iterator[None]:
-    """botocore parses the description of a service once, and not once for each session: EC2's has a megabyte."""
+    """Let botocore parse a service's description once, and not for each session, because EC2's has a megabyte."""
     from botocore.loaders import JSONFileLoader
 
     read = JSONFileLoader.load_file

@@ -1,4 +1,4 @@
-"""A proxy between an AWS client and moto that lets calls fail as AWS and networks do, by a seeded plan or as told.
+"""A proxy between an AWS client and moto that makes calls fail as AWS and networks do, by a seeded plan or a script.
 
 with fault_proxy(moto.url, seed=1, share=0.1) as proxy:
     client = boto3.client("ec2", **{**moto.options, "endpoint_url": proxy.url})
@@ -27,24 +27,24 @@ SILENCE = "x-mark-silence"
 
 
 class Fault(StrEnum):
-    THROTTLED = "throttled"  # in the words of the service; nothing was done
-    INTERNAL = "internal"  # 500; nothing was done
-    UNAVAILABLE = "unavailable"  # 503 from somewhere before the service; nothing was done
-    SILENT = "silent"  # no answer, until the client gives up; nothing was done
-    LOST = "lost"  # done, and the connection drops instead of an answer
+    THROTTLED = "throttled"  # the service's own error; the call was not done
+    INTERNAL = "internal"  # 500; the call was not done
+    UNAVAILABLE = "unavailable"  # 503 from a proxy before the service; the call was not done
+    SILENT = "silent"  # no answer until the client gives up; the call was not done
+    LOST = "lost"  # the call was done, and the connection drops instead of an answer
 
 
 @dataclass(frozen=True)
 class Request:
     """One call as it came; a client's own repetition is another one."""
 
-    service: str  # as in the signature: "ec2", "elasticloadbalancing", "monitoring", ...
-    action: str  # "RunInstances"; of REST services their path
+    service: str  # by the signature: "ec2", "elasticloadbalancing", "monitoring", ...
+    action: str  # "RunInstances"; the path of a REST service
     fault: Fault | None
 
 
 class FaultProxy:
-    """What it did is in `requests`; `share` and `script` may be changed at any time. Thread-safe."""
+    """A log of `requests`; `share` and `script` may be changed at any time. Thread-safe."""
 
     def __init__(
         self, upstream: str, seed: int, share: float, faults: tuple[Fault, ...], actions: str, hurries: bool
@@ -52,29 +52,29 @@ class FaultProxy:
         self.hurries = hurries
         self.upstream = urlsplit(upstream).netloc
         self.url = ""
-        self.share = share  # of the calls that fail
-        self.script: deque[Fault | None] = deque()  # what happens to the next calls, before the plan goes on
+        self.share = share  # share of calls that fail
+        self.script: deque[Fault | None] = deque()  # faults of the next calls, before the plan goes on
         self.is_cut = False
-        self._last = ""  # the action after whose next call it is cut
+        self._last = ""  # cut after the next call of this action
         self.requests: list[Request] = []
         self._faults, self._actions = faults, re.compile(actions)
         self._random = random.Random(seed)
         self._lock = threading.Lock()
 
     def cut(self) -> None:
-        """No call arrives any more, and no answer of those under way: what is seen of a client that died."""
+        """Let no more calls arrive, and no answers of pending ones: the view of a client that died."""
         self.is_cut = True
 
     def cut_after(self, action: str) -> None:
-        """The next call of this action is still done, and nothing after it; its answer arrives no more."""
+        """Do the next call of this action and no other; its answer does not arrive."""
         self._last = action
 
     def counts(self) -> Counter[Fault | None]:
-        """How often which fault was made; under None what was answered as it should be."""
+        """Count the faults by kind; None counts the calls that were answered correctly."""
         return Counter(request.fault for request in self.requests)
 
     def decide(self, service: str, action: str) -> Fault | None:
-        """What happens to a call: by the script, else by the seed and the number of calls so far."""
+        """Choose the fault of a call: by the script, else by the seed and the number of calls so far."""
         with self._lock:
             fault = None
             if action == self._last:
@@ -96,9 +96,9 @@ def fault_proxy(
     actions: str = ".*",
     hurries: bool = False,
 ) -> Iterator[FaultProxy]:
-    """Listens on loopback until the end of the block; calls whose action is not one of `actions` never fail.
+    """Listen on loopback until the end of the block; calls of actions that are not among `actions` never fail.
 
-    Where it `hurries` it says at once, by the header SILENCE, that it would not answer.
+    A proxy that `hurries` says immediately, by the header SILENCE, that it would not answer.
     """
     proxy = FaultProxy(upstream, seed, share, faults, actions, hurries)
 
@@ -119,7 +119,7 @@ def fault_proxy(
 
 
 def throttling(service: str, target: str) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body by which a service says that it was asked too often."""
+    """Return status, headers and body of a service's throttling error."""
     if target:  # JSON: SQS, DynamoDB, EventBridge, Pricing
         code = {"sqs": "com.amazonaws.sqs#RequestThrottled"}.get(service, "ThrottlingException")
         headers = {"content-type": "application/x-amz-json-1.0"}
@@ -156,9 +156,9 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End what waits: a silence, or an idle connection."""
+        """End pending waits: a silence, or an idle connection."""
         for connection in list(self._open):
-            with suppress(OSError):  # the client was first
+            with suppress(OSError):  # the client hung up first
                 connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -224,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _handle
 
     def handle(self) -> None:
-        with suppress(OSError):  # the client hung up; that it may
+        with suppress(OSError):  # the client hung up, as it may
             super().handle()
 
     def log_message(self, *_: Any) -> None:

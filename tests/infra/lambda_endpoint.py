@@ -1,4 +1,4 @@
-"""A small Lambda: the invocation API on loopback, in front of functions of the test's, and it fails as it is told."""
+"""A small Lambda: the invocation API on loopback before the test's functions; it fails as the test says."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Function = Callable[[bytes], bytes]
 
 @dataclass
 class Failure:
-    """What an invocation is answered instead: an error of the service by its code, or worse things by `how`.
+    """A failed answer of an invocation: an error of the service by its code, or a worse failure by `how`.
 
-    `how`: "" an error, "drop" hangs up, "hang" never answers, "garbage" is no JSON, "other" a result that is not ours,
-    "handled" the function's own error, "large" an answer that is too large.
+    `how`: "" an error, "drop" hangs up, "hang" never answers, "garbage" is no JSON, "other" a foreign result, "handled"
+    the function's own error, "large" an answer that is too large.
     """
 
     status: int = 500
@@ -29,7 +29,7 @@ class Failure:
 
 
 class Endpoint:
-    """Invokes `functions` by name; `failure` is in force until it is taken away."""
+    """An endpoint that invokes `functions` by name; `failure` is in force until it is taken away."""
 
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = dict(functions)
@@ -40,12 +40,13 @@ class Endpoint:
 
 
 class _Many(ThreadingHTTPServer):
-    request_queue_size = 128  # calls come fifty at a time; what does not fit is sent again after a second or more
+    # fifty calls come at a time; the kernel resends a call without room after a second or more
+    request_queue_size = 128
 
 
 @contextmanager
 def endpoint(**functions: Function) -> Iterator[Endpoint]:
-    """Listens until the end of the block."""
+    """Listen until the end of the block."""
     state = Endpoint(functions)
 
     class Handler(_Handler):
@@ -103,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.end_headers()
             self.wfile.write(body)
-        except ConnectionError:  # the caller had no more time
+        except ConnectionError:  # the caller had given up
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:

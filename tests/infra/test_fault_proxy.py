@@ -1,4 +1,4 @@
-"""The proxy that makes AWS fail: its faults arrive as the SDK knows them, and as often as planned."""
+"""The proxy that makes AWS fail: its faults reach the SDK in AWS's form, and as often as planned."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_each_service_throttles_in_its_own_words(moto: MotoServer, service: str)
 
 
 def test_errors_silence_and_lost_answers(moto: MotoServer) -> None:
-    """A lost answer was done, everything else was not; afterwards the client goes on."""
+    """A call with a lost answer was done, the other failed calls were not; afterwards the client goes on."""
     with fault_proxy(moto.url, share=0.0) as proxy:
         sqs = client(moto, proxy, "sqs", 2.0)
         proxy.script.extend([Fault.INTERNAL, Fault.UNAVAILABLE, Fault.SILENT, Fault.LOST])

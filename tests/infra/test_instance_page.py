@@ -1,4 +1,4 @@
-"""An instance that is taken over cannot fill the controller's memory, nor send it elsewhere."""
+"""A hijacked instance can neither fill the controller's memory nor redirect it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answers = Callable[[socket.socket], None]
 
 
 class Instance:
-    """Answers each connection as a test says, and remembers what it was asked."""
+    """A server that answers each connection as the test says, and keeps the requests."""
 
     def __init__(self, answers: Answers) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))

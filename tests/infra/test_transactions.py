@@ -1,4 +1,4 @@
-"""moto's DynamoDB, mended: a transaction is one step for every client."""
+"""moto's DynamoDB, repaired: a transaction is one step for every client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def n_of(client: Any, sk: str) -> int | None:
 
 
 def counted(before: int) -> dict[str, Any]:
-    """Count one more, if no other client has."""
+    """Add one to the counter if no other client has."""
     return {
         "Update": {
             "TableName": NAME,
@@ -65,7 +65,7 @@ def test_every_kind_of_write_is_carried_out(client: Any) -> None:
 
 
 def test_refused_it_changes_nothing_and_says_why(client: Any) -> None:
-    """Which of the conditions did not hold, in order."""
+    """It names the conditions that did not hold, in order."""
     client.transact_write_items(TransactItems=[put("count", 4)])
     with pytest.raises(ClientError) as caught:
         client.transact_write_items(TransactItems=[put("new"), counted(3)])
@@ -77,7 +77,7 @@ def test_refused_it_changes_nothing_and_says_why(client: Any) -> None:
 
 
 def test_refused_it_undoes_nothing_of_others(client: Any) -> None:
-    """Four clients write items of their own while four others are refused all the time, or count."""
+    """Four clients write their own items while four others count or are always refused."""
     client.transact_write_items(TransactItems=[put("count", 0)])
 
     def writes(k: int) -> None:

@@ -1,8 +1,8 @@
-"""What moto's DynamoDB does wrong for state that several write: transactions that are one step, and that do not copy.
+"""A repair of moto's DynamoDB for state with several writers: transactions in one step, without copies.
 
 moto 5.2.5 carries a transaction out write by write, without a lock, and undoes a refused one by putting back a copy of
-the whole table from before: what others wrote meanwhile is lost, and every transaction costs as much as the table is
-large. Here conditions are checked first, and nothing else is written meanwhile.
+the whole table from before: writes of other clients since are lost, and every transaction costs as much as the table is
+large. Here conditions are checked first, and no other write comes between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _lock = RLock()
 
 
 def mend_transactions() -> None:
-    """Mend moto in this process, once and for all. Repeatable."""
+    """Repair moto in this process. May be called again."""
     if getattr(DynamoDBBackend.transact_write_items, "mended", False):
         return
     for name in ("put_item", "update_item", "delete_item"):

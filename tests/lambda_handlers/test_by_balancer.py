@@ -1,4 +1,4 @@
-"""A function asked by a load balancer: what a bouncer would answer, to clients that would be let in there."""
+"""A function called by a load balancer gives a bouncer's answer, to clients that a bouncer would admit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Double(mark.Model):
 
 
 class Wide(Double):
-    """Answers with more than a balancer takes."""
+    """A model whose answer is larger than a balancer takes."""
 
     def predict(self, batch: list[Any]) -> list[Any]:
         return [np.zeros(200_000) for _ in batch]
@@ -47,7 +47,7 @@ def answers(model: mark.Model | None = None) -> BalancerRequests:
 def request(
     path: str = "/v2/models/service/infer", body: bytes | str = "", method: str = "POST", **headers: str
 ) -> dict[str, Any]:
-    """As AWS's documentation shows the event."""
+    """Return the event as AWS's documentation shows it."""
     named = {"content-type": "application/json", "x-api-key": CLIENT}
     named |= {name.replace("_", "-"): value for name, value in headers.items()}
     return {
@@ -156,7 +156,7 @@ class Parameter:
 
 
 def test_a_revoked_key_is_refused_within_a_minute() -> None:
-    """Read once a minute; what ends by itself ends at once; where it cannot be read the last keys hold."""
+    """Keys are read once a minute, and a key with an end expires on time. If a read fails, the last keys hold."""
     parameter = Parameter()
     parameter.text = for_bouncers([*KEYS, SiteKey("old", "an-old-key-of-32-characters-00001", ("infer",), 30)])
     keys = KeyDigests(parameter.read, lambda: parameter.now_s)
@@ -225,7 +225,7 @@ def test_the_handler_answers_both_bouncers_and_balancers() -> None:
 
 
 def test_a_conductors_call_of_a_stage_is_answered_by_value() -> None:
-    """As by the stage's own server; a body in this form that says not where its JSON ends is malformed."""
+    """The stage's own server would answer the same. A body in this form without the end of its JSON is malformed."""
     call = call_with(np.float64(3.0))
     asked = {"content_type": RESULTS, "inference_header_content_length": str(call.json_bytes)}
     answer = answers()(request(body=bytes(call.body), **asked))

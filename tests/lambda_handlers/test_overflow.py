@@ -1,4 +1,4 @@
-"""What runs inside a function: the handler by itself, and in AWS's own runtime behind the port."""
+"""Code inside a function: the handler by itself, and in AWS's own runtime behind the port."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_first_invocation_is_cold_whatever_it_is(folder: Path) -> None:
 
 
 def test_handler_time_is_billed_in_whole_milliseconds() -> None:
-    """As AWS bills: a start with its imports before the first answer, and every part of a millisecond as one."""
+    """AWS bills the start, with its imports before the first answer, and rounds each fraction of a millisecond up."""
     now_s = 0.0
 
     class Slow(mark.Model):
@@ -129,7 +129,7 @@ def test_what_an_older_handler_does_not_say_is_unknown(said: Any) -> None:
 
 
 def test_the_start_of_a_process_is_known() -> None:
-    """It counts what went before any import of ours."""
+    """It includes the time before any import of ours."""
     code = "import mark_lambda.overflow as o; before = o.process_age_s(); assert 0.0 < before < 60.0; print(before)"
     environment = os.environ | {"PYTHONPATH": str(TASK_ROOT)}
     subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
@@ -143,7 +143,7 @@ def test_a_model_is_warmed_up_before_its_first_request(folder: Path) -> None:
     ("hold_ms", "held_s"), [(200, 0.2), (0, 0.0), (-5.0, 0.0), (1e9, LONGEST_HOLD_MS / 1e3), (float("nan"), 0.0)]
 )
 def test_a_warm_up_holds_its_environment_for_a_moment(hold_ms: float, held_s: float) -> None:
-    """So that several at once reach as many environments; never for so long that it costs."""
+    """So several warm-ups at a time reach several environments, but never for long enough to cost much."""
     pauses = Pauses()
     OverflowHandler(Negative(), 0.0, pauses)({"warm": True, "hold_ms": hold_ms})
     assert pauses == [held_s]
@@ -163,7 +163,7 @@ def test_a_foreign_event_is_an_invocation_error(unknown: Any) -> None:
 
 
 def test_a_model_that_fails_answers_so_and_goes_on(folder: Path) -> None:
-    """A bad call is refused alone; a batch the model fails on is 500 for each; the next is served."""
+    """A bad call is refused alone. If the model fails on a batch, each call in it gets 500; the next is served."""
     handler = loaded(variables(folder))
     bad = Call("oip", "application/json", b"{")
     statuses = [reply.status for reply in replies_from_result(handler(event(oip(1.0), bad)), 2)]
@@ -181,7 +181,7 @@ def test_an_environment_without_a_model_does_not_start(folder: Path, reference: 
 
 
 def test_it_brings_neither_server_nor_planner() -> None:
-    """Each module more is a longer cold start."""
+    """Each further module makes a cold start longer."""
     code = "import sys, mark_lambda.overflow; print(*sorted(m for m in sys.modules if m.startswith('mark.')))"
     environment = os.environ | {"PYTHONPATH": str(TASK_ROOT)}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -190,7 +190,7 @@ def test_it_brings_neither_server_nor_planner() -> None:
 
 
 def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Port, Lambda's API, AWS's runtime in a process of its own, our handler, the model, and back."""
+    """Port, Lambda's API, AWS's runtime in its own process, our handler, the model, and back."""
     pytest.importorskip("awslambdaric")
     configs = [
         FunctionConfig("overflow", 1024, variables(folder), folder=str(folder)),
@@ -218,7 +218,7 @@ def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest
                 await functions.close()
 
         asyncio.run(main())
-        # What it says that it is billed for, and what it is: the runtime's own share lies between.
+        # The reported bill is within the measured time; the runtime's own share is the difference.
         began_s = time.monotonic()
         status, result = get(f"{there.url}/2015-03-31/functions/overflow/invocations", {"warm": True, "hold_ms": 50})
         assert (status, result["cold"]) == (200, False)

@@ -1,4 +1,4 @@
-"""`mark personal retrain`: the table becomes a version, the alias moves where it is better, and servers follow it."""
+"""`mark personal retrain`: the table becomes a version, the alias moves if it is better, and servers follow it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A service with a table that says nothing of its items, and what a server has learned."""
+    """Make a service with a table of random vectors, and the facts that a server has learned."""
     monkeypatch.delenv("MARK_REGISTRY", raising=False)
     monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
     log = low_rank_log()

@@ -1,4 +1,4 @@
-"""A key is found in each place that a service keeps, and in none after its deletion."""
+"""A scan finds a key in each place of a service's data, and in none after its deletion."""
 
 from __future__ import annotations
 

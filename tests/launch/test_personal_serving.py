@@ -1,4 +1,4 @@
-"""Where the head stands in the graph of its file, and which vectors it gets."""
+"""The head's place in the graph of its file, and the vectors that it gets."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_head_of_a_table_needs_one_last_stage(tmp_path: Path) -> None:
 
 
 def test_table_and_features_begin_apart_from_a_selection(tmp_path: Path) -> None:
-    """The sections of one file are checked where the file is read."""
+    """The file's sections are checked when it is read."""
     with pytest.raises(BadInput, match="selection"):
         config(tmp_path, FILE + STAGES + '[selection]\npolicy = "split"\n')

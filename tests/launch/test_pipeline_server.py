@@ -1,4 +1,4 @@
-"""What the data plane is told of options and a pipeline file."""
+"""The data plane's settings from options and a pipeline file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_feedback_is_on_the_whole_and_on_no_stage(tmp_path: Path) -> None:
 
 
 def test_a_cache_stands_before_stages_where_queries_are_conducted(tmp_path: Path) -> None:
-    """A server of single stages has none: the calls that reach it are those that were in no conductor's memory."""
+    """A server of single stages has none, because its calls have already missed the conductor's cache."""
     found = serving(tmp_path, CHAIN + "[cache]\nmemory_mb = 3\n")
     assert found.cache == CacheSettings(3)
     assert found.pipeline is not None
@@ -69,16 +69,16 @@ def test_a_cache_stands_before_stages_where_queries_are_conducted(tmp_path: Path
 
 
 def test_what_two_machines_take_is_not_mixed(tmp_path: Path) -> None:
-    """Rows of one stage on one instance type and of the other on another: this machine may be neither."""
+    """The stages have rows on different instance types, and this machine may be neither."""
     profile = PROFILE.replace("m:A,c7i.large", "m:A,g4dn.xlarge").replace("m:B,c7i.large,1,6", "m:B,c7i.large,1,200")
     found = serving(tmp_path, more='profile = "p.csv"', profile=profile)  # 200 ms are no reason to refuse
     assert rt_max_ms(found) == {"a": 50.0, "b": 50.0}
     assert found.pipeline is not None
     assert [stage.candidate for stage in found.pipeline.stages.values()] == [None, None]
-    # Which machine it is may be said.
+    # An option may name the machine.
     with pytest.raises(BadInput, match="no profile of m:B on it"):
         serving(tmp_path, more='profile = "p.csv"', profile=profile, instance="g4dn.xlarge")
-    # A model without code is replayed as on its own type, wherever it runs.
+    # A model without code is replayed as on its own type, on any machine.
     replayed = serving(tmp_path, CHAIN.replace("m:A", "A"), 'profile = "p.csv"', profile.replace("m:A", "A"))
     assert replayed.pipeline is not None
     assert [stage.candidate is None for stage in replayed.pipeline.stages.values()] == [False, True]
@@ -102,7 +102,7 @@ def workers_of(found: Serving) -> dict[str, int]:
 
 
 def test_stages_bought_together_have_the_workers_of_their_instance(tmp_path: Path) -> None:
-    """On eight vCPUs two and six of them: the second stage takes three times as long."""
+    """On eight vCPUs they have two and six, because the second stage takes three times as long."""
     profile = TWO_WORKERS.format("c7i.2xlarge", 8)
     on: dict[str, Any] = {
         "more": 'profile = "p.csv"',
@@ -143,7 +143,7 @@ def test_a_stage_is_served_apart_or_asked_where_it_is(tmp_path: Path) -> None:
 
 
 def test_stages_elsewhere_run_on_other_machines(tmp_path: Path) -> None:
-    """So that what they would take on this one is no reason to refuse."""
+    """So their times on this machine are no reason to refuse."""
     slow = PROFILE.replace("m:B,c7i.large,1,6", "m:B,c7i.large,1,200")
     with pytest.raises(Infeasible):
         serving(tmp_path, more='profile = "p.csv"', profile=slow)
@@ -229,7 +229,7 @@ OVERFLOW = 'profile = "p.csv"\n[overflow]\nfunction = "lambda:*"\nmax_usd_per_ho
 
 
 def test_a_stage_has_the_function_that_is_named_for_it(tmp_path: Path) -> None:
-    """With the time of the size that its profile and its part make the cheapest, and its part of the dollars."""
+    """It has the time of the size that its profile and its part make the cheapest, and its part of the dollars."""
     profile = PROFILE + FUNCTIONS.partition("\n")[2]
     of_b = [("b", "mine")]
     for options in ({"stage_functions": of_b}, {"stage_functions": of_b, "stages_here": ["b"]}):
@@ -239,7 +239,7 @@ def test_a_stage_has_the_function_that_is_named_for_it(tmp_path: Path) -> None:
         assert isinstance(stage, Serving)
         assert isinstance(stage.functions, CappedFunctions)
         assert (stage.function_s, stage.late) == (0.003, REJECT)
-        # Half of $4 an hour, since both stages name functions: a minute's worth may come at once.
+        # Half of $4 an hour, since both stages name functions. A minute's dollars may be spent at once.
         assert stage.functions.usd_per_hour == 2.0
     whole = serving(tmp_path, more=OVERFLOW, profile=profile, stage_functions=of_b).pipeline
     assert whole is not None
@@ -265,7 +265,7 @@ def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path
 
 
 def test_stages_of_a_stand_in_play_the_faults_of_the_file(tmp_path: Path) -> None:
-    """Or those of a file of their own; and their answers are late where these say so."""
+    """A separate file may replace those faults; answers are late if the faults say so."""
     faults = "[faults]\nslow_share = 0.5\nslow_answer_ms = 20\n"
     more = 'profile = "p.csv"'
     paced: dict[str, Any] = {"pace": True, "instance": "c7i.large", "stages_here": ["b"]}

@@ -1,4 +1,4 @@
-"""Readiness as a line of JSON for the program that started this one."""
+"""Readiness as a line of JSON for the parent program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READY = Ready("http://127.0.0.1:8080", 8080)
 def test_a_descriptor_gets_one_line_and_is_closed() -> None:
     read, write = os.pipe()
     announce(READY, write, None)
-    with open(read) as from_program:  # to its end, which comes when the other one is closed
+    with open(read) as from_program:  # to its end, which comes when the other end is closed
         assert json.loads(from_program.read()) == {"url": "http://127.0.0.1:8080", "port": 8080}
 
 

@@ -1,4 +1,4 @@
-"""What a running server says of its selection: which model is asked, with which key, and each refusal in one line."""
+"""A running server's selection: which model is asked, with which key, and each refusal in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the data plane is told of options and the service file."""
+"""The data plane's settings from options and the service file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_functions_limit_of_money_is_the_service_files(tmp_path: Path) -> None
     ],
 )
 def test_a_call_of_a_function_has_a_limit(tmp_path: Path, given: dict[str, Any], expected_s: float) -> None:
-    """A small multiple of RT_max (0.6 s) or of a warm call; but a cold start of Lambda has its time."""
+    """It is a small multiple of RT_max (0.6 s) or of a warm call, but leaves time for a cold start of Lambda."""
     asked = replace(options(tmp_path), **given)
     assert serving_of(asked, load_service(asked.service)).function_timeout_s == pytest.approx(expected_s)
 
@@ -95,7 +95,7 @@ VERSIONS = """
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerOptions:
-    """Two registered versions of different speed, and one from code without a profile."""
+    """Make two registered versions of different speed, and one from code without a profile."""
     monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
     registry = open_registry()
@@ -106,7 +106,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerOptions:
 
 
 def test_each_version_is_admitted_by_its_own_times(service: ServerOptions) -> None:
-    """And the machine as a whole, workers and versions without a profile, by the mix's."""
+    """The machine as a whole, workers, and versions without a profile go by the mix's times."""
     found = serving_of(service, pinned(load_service(service.service)))
     assert {name: one.service_s[8] for name, one in found.candidates.items()} == {"old": 0.080, "new": 0.160}
     assert found.candidate is not None
@@ -127,16 +127,16 @@ FAULTS = "[faults]\ncrashes_per_hour = 1\nhangs_per_hour = 2\n"
 
 
 def played(given: ServerOptions) -> str | None:
-    """What the model of the service is told of faults."""
+    """Return the faults in the settings of the service's model."""
     found = serving_of(given, load_service(given.service)).versions.references["1"]
     return dict(parse_qsl(found.partition("?")[2])).get("faults")
 
 
 @pytest.mark.parametrize("model", ["inception-v3", "own:M"])
 def test_only_a_stand_in_plays_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    """Those of the service file, or of a file of their own; of the instance that the testbed names, else of the first.
+    """They are the service file's or a separate file's, for the instance that the testbed names or the first one.
 
-    An instance that is measured has none.
+    A measured instance plays no faults.
     """
     if model == "own:M":
         (tmp_path / "own.csv").write_text(PROFILE.format(20, 80))
@@ -179,7 +179,7 @@ def test_peers_are_reached_as_stages_are(tmp_path: Path) -> None:
 
 
 def test_peers_of_a_private_network_may_show_any_certificate(tmp_path: Path) -> None:
-    """Instances of a site make their certificates themselves. Elsewhere an authority must have signed them."""
+    """Instances of a site make their own certificates. Elsewhere an authority must have signed them."""
     given = options(tmp_path)
     assert peers_of(given).reach.tls is None
     reach = peers_of(replace(given, stages_in_clear=True)).reach

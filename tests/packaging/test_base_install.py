@@ -1,4 +1,4 @@
-"""The base install: what `compare`, `plan` and `simulate` need; every other command says which extra it lacks."""
+"""The base install runs `compare`, `plan` and `simulate`; every other command names the extra that it lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-# Only modules of the base install are found, as in an environment that has nothing else.
+# Makes only modules of the base install importable, as in an environment without any other.
 _ALONE = """
 import sys
 from importlib.machinery import PathFinder
@@ -29,14 +29,14 @@ _LARGE = {"scipy", "sklearn", "pandas", "statsmodels", "plotly", "torch"}
 
 @cache
 def hidden() -> frozenset[str]:
-    """Modules of the distributions that the base install does not have."""
+    """Return modules of the distributions that the base install does not have."""
     base, todo = {"mark-serving"}, [Requirement("mark-serving")]
     while todo:
         needs = [Requirement(line) for line in requires(todo.pop().name) or ()]
         new = [one for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
         todo += [one for one in new if canonicalize_name(one.name) not in base]
         base |= {canonicalize_name(one.name) for one in new}
-    # The checkout may be installed with the dependencies of another time; pyproject.toml counts.
+    # The checkout may be installed with dependencies of another time, so pyproject.toml counts.
     found = packages_distributions().items()
     return frozenset(top for top, owners in found if not {canonicalize_name(one) for one in owners} & base) | _LARGE
 
@@ -73,7 +73,7 @@ assert len(packed_plotly()) > 1_000_000
 
 
 def test_commands_name_the_extra_that_they_lack(tmp_path: Path) -> None:
-    """Each in one line; all other commands show their help."""
+    """Each error is one line; all other commands show their help."""
     code = """
 from contextlib import redirect_stdout
 from io import StringIO

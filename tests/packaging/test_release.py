@@ -1,4 +1,4 @@
-"""The release script: what it refuses, what it shows, and what a release leaves behind."""
+"""The release script: its refusals, its output, and the files that a release leaves behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GIT = {f"GIT_{role}_{what}": "test@example.com" for role in ("AUTHOR", "COMMITT
 
 
 class Checkout:
-    """A repository with the few files that a release touches."""
+    """A repository with the few files that a release changes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ def test_a_release_has_notes_version_commit_and_tag(checkout: Checkout) -> None:
 
 
 def add_unreleased(checkout: Checkout, version: str) -> None:
-    """Notes of `version` that stand in the changelog already."""
+    """Write notes of `version` into the changelog in advance."""
     marker = "<!-- towncrier: releases below -->\n"
     before, after = checkout.read("CHANGELOG.md").split(marker)
     checkout.write("CHANGELOG.md", f"{before}{marker}\n## {version} (unreleased)\n\n- Ships have keels.\n{after}")

@@ -1,4 +1,4 @@
-"""The capacity of a replica from what was observed: known replicas must be found again."""
+"""The capacity of a replica fitted to observations: it finds known replicas again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLO = Slo(0.5, 0.98)
 
 
 def _steps(seed: int = 1, highest: float = 12.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Steps of a replica that is late for 2 % of the requests at 8 requests/s, and for more beyond."""
+    """Return the steps of a replica that is late for 2 % of the requests at 8 requests/s, and for more beyond."""
     random = np.random.default_rng(seed)
     load = random.uniform(0.5, highest, 2000)
     total = np.round(load * 300.0)

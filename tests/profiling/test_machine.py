@@ -1,4 +1,4 @@
-"""A profile is not called after a type that this machine is not, without a word."""
+"""A profile that names another type than this machine's comes with a warning."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_any_other_machine_has_no_type(tmp_path: Path, vendor: str | None) -> No
 @pytest.mark.parametrize(
     ("room", "vcpus", "memory_bytes", "workers"),
     [
-        (Room(2.0), 1.02, 3e7, 2),  # the server's part beside a worker that computes all the time
+        (Room(2.0), 1.02, 3e7, 2),  # the server needs its part beside a worker that always computes
         (Room(8.0), 3.6, 3e7, 2),
-        (Room(2.0), 0.1, 3e7, 2),  # it waits: a worker a processor
+        (Room(2.0), 0.1, 3e7, 2),  # it mostly waits: a worker per processor
         (Room(2.0), 4.0, 3e7, 1),
-        (Room(16.0, 10e9), 1.0, 3e9, 2),  # memory is for two
+        (Room(16.0, 10e9), 1.0, 3e9, 2),  # memory is enough for two
         (Room(16.0, 10e9), 1.0, 3e10, 1),
         (Room(16.0, gpus=True), 0.5, 1e9, 1),
         (Room(0.0), 1.0, 1e9, 1),

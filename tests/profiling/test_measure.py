@@ -1,4 +1,4 @@
-"""What measured times say: intervals, when to stop, the knee, and the file."""
+"""The evaluation of measured times: intervals, when to stop, the knee, and the file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_p99_is_certain_once_the_largest_exceeds_it() -> None:
 
 
 def test_the_interval_of_few_times_is_the_textbooks() -> None:
-    """Up to 20 times every block holds one: mean +- t s / sqrt(n)."""
+    """Up to 20 times every block holds one time: mean +- t s / sqrt(n)."""
     times = [1.0, 2.0, 4.0, 5.0]
     mean, half = mean_and_half_s(times)
     low, high = students_t.interval(0.95, 3, loc=3.0, scale=np.std(times, ddof=1) / 2.0)
@@ -57,7 +57,8 @@ def test_the_interval_of_few_times_is_the_textbooks() -> None:
 
 @pytest.mark.parametrize(("memory", "least", "most"), [(0.0, 0.93, 0.97), (0.9, 0.85, 0.97)])
 def test_the_interval_holds_the_mean_as_often_as_it_says(memory: float, least: float, most: float) -> None:
-    """Also where times resemble their neighbours: there the interval of single times holds it in 35 %."""
+    """This holds for times that resemble their neighbours, too: an interval of single times would hold the mean in 35
+    %."""
     draw = np.random.default_rng(1)
     held = 0
     for _ in range(1000):
@@ -99,7 +100,7 @@ def test_a_size_stops_when_its_p99_is_known() -> None:
 
 @given(seconds=st.floats(0.1, 5.0), time_s=st.floats(0.01, 2.0))
 def test_an_imprecise_size_stops_when_its_seconds_are_over(seconds: float, time_s: float) -> None:
-    """But never before a mean and an interval can be said."""
+    """It never stops before it has a mean and an interval."""
     sampling = Sampling((1,), precision=1e-12, seconds=seconds)
     run(sampling, lambda batch: time_s * (1.0 + len(sampling.times_s[1]) / 1000))
     times = sampling.times_s[1]
@@ -150,7 +151,7 @@ def test_summaries_are_those_of_numpy() -> None:
 
 
 def test_the_knee_is_the_smallest_batch_near_the_best_throughput() -> None:
-    """5 ms + 0.2 ms an item levels off late; a model that computes item by item at once."""
+    """5 ms + 0.2 ms an item levels off late; a model that computes item by item levels off at the first size."""
     linear = measured(*(size(b, 5.0 + 0.2 * b) for b in (1, 32, 256, 1024)))
     assert linear.knee.batch == 1024  # 3,904 against 4,880 items/s
     assert measured(*(size(b, 10.0 * b) for b in (1, 2, 4))).knee.batch == 1
@@ -183,7 +184,7 @@ def test_a_quiet_measurement_has_no_warning_and_others_say_theirs() -> None:
 def test_whatever_was_measured_is_a_profile_that_can_be_read(
     tmp_path_factory: pytest.TempPathFactory, times: list[tuple[float, float]]
 ) -> None:
-    """Also p99s that no lognormal has."""
+    """Some of the p99s fit no lognormal."""
     file = tmp_path_factory.mktemp("profile") / "p.csv"
     found = measured(
         *(size(b, mean_ms, p99_ms=mean_ms * ratio) for b, (mean_ms, ratio) in enumerate(times, 1)),

@@ -1,4 +1,4 @@
-"""Profiling in real worker processes: what the model says of itself is what is found."""
+"""Profiling in real worker processes finds the times that the model itself notes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def silent(batch):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "timed.py").write_text(MODEL)
-    monkeypatch.chdir(tmp_path)  # where the model writes
+    monkeypatch.chdir(tmp_path)  # the model writes there
     return tmp_path
 
 
@@ -93,25 +93,26 @@ def quick(model: str, folder: Path, **more: Any) -> Profiling:
 
 @pytest.mark.slow
 def test_times_are_those_that_the_model_took(folder: Path) -> None:
-    """However late this machine's sleeps end: what is measured has them inside. Order random, warm-ups left out."""
+    """Measured times include late sleeps of this machine. The order is random, and warm-ups are left out."""
     found = profile(quick("timed:Timed", folder, instance="c5.large"))
     took: dict[int, list[float]] = {1: [], 4: []}
     for line in (folder / "took").read_text().splitlines():
         batch, seconds = line.split()
         took[int(batch)].append(float(seconds))
-    took[1] = took[1][1 : 1 + WARM_UPS + found.sizes[0].count]  # less the warm-up of the start, and what came by HTTP
+    # without the warm-up at the start and the requests by HTTP
+    took[1] = took[1][1 : 1 + WARM_UPS + found.sizes[0].count]
     assert [size.batch for size in found.sizes] == [1, 4]
     for size in found.sizes:
         true = took[size.batch][WARM_UPS:]
         assert len(true) == size.count
         assert size.service_s is not None
-        # One warm-up among them would add 100 ms / count to the mean; what a busy machine adds is less.
+        # A warm-up among the times would add 100 ms / count to the mean; a busy machine adds less.
         within_s = sum(true) / len(true)
         assert within_s < size.service_s < within_s + 0.1 / size.count
         assert size.service_s < size.mean_s
         assert size.mean_s >= 0.004 + 0.0005 * size.batch
     assert found.overhead_s is not None
-    assert 0.0 <= found.overhead_s < 0.1  # 0 where this machine was so busy that what is around it vanishes
+    assert 0.0 <= found.overhead_s < 0.1  # 0 if noise of this machine hides the overhead
     assert found.cold_s is not None
     assert 0.01 < found.cold_s < 30.0
     row = found.profile().rows[1]
@@ -129,12 +130,12 @@ def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_are_as_many_as_keep_the_room_busy(folder: Path) -> None:
-    """Each row has what one of them uses: a model that computes a whole processor, one that sleeps next to nothing."""
+    """Each row has the use of one worker: a computing model uses a whole processor, a sleeping one almost nothing."""
     found = profile(quick("timed:Computes", folder, workers=None, room=Room(1.0), batches=(1,)))
     (row,) = found.profile().rows
     assert found.workers == 1
     assert row.vcpus is not None
-    # 10 ms of a processor for each batch, however long a busy machine lets it wait for that.
+    # 10 ms of a processor for each batch, however long a busy machine makes it wait.
     assert 0.0095 / found.sizes[0].mean_s < row.vcpus < 0.03 / found.sizes[0].mean_s
     assert row.memory_mb is not None
     assert 5.0 < row.memory_mb < 1000.0

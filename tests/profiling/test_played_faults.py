@@ -1,4 +1,4 @@
-"""What a stand-in plays is what the simulator plays: the same periods, hangs and ends of batches, to the last bit."""
+"""A stand-in plays the simulator's faults: the same periods, hangs and ends of batches, to the last bit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def worlds(draw: st.DrawFn) -> Faults:
 def test_batches_end_when_they_do_in_the_simulator(
     faults: Faults, seed: int, number: int, batches: list[tuple[float, float]]
 ) -> None:
-    """Whatever lies between them, of any replica of any seed. Equal, not nearly so."""
+    """Times are equal, not only close, for any gap between batches, any replica and any seed."""
     state = with_slots(fault_state(faults, seed), number + 1)
     played = PlayedFaults(faults, FaultStream(0.0, seed, number))
     at_s = 0.0
@@ -74,7 +74,7 @@ def periods(played: PlayedFaults, end_s: float, step_s: float) -> list[bool]:
 
 
 def test_a_host_group_is_slow_at_the_same_times() -> None:
-    """Of four: launches 4 to 7, and none of the others; hangs are each instance's own."""
+    """The group holds launches 4 to 7, and no others are slow then; hangs differ between instances."""
     of = {n: PlayedFaults(FAULTS, replace(STREAM, number=n)) for n in (3, 4, 7, 8)}
     slow = {n: periods(played, 2000.0, 0.5) for n, played in of.items()}
     assert slow[4] == slow[7]

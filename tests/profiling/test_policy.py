@@ -90,7 +90,7 @@ def test_the_fixed_overhead_counts_against_batch_and_window() -> None:
 
 def test_a_larger_batch_that_serves_fewer_is_not_taken() -> None:
     assert able(candidate(profile((1, 10), (2, 15), (4, 40)), slo(600))).policy.n_batch == 2
-    # Equal throughput: the larger one, which also copes with bursts.
+    # Throughputs are equal, so the larger batch wins, which also copes with bursts.
     assert able(candidate(profile((1, 10), (2, 20)), slo(600))).policy.n_batch == 2
 
 
@@ -157,7 +157,7 @@ def test_every_candidate_keeps_the_conditions_it_is_derived_from(
     else:
         assert n_s + max(w_s, n_s) <= limit_s + 2e-9
         assert w_s + n_s <= n * one_s * (1.0 + 1e-9) + 1e-9
-    # Batching never costs throughput, and the bound's capacity is never below what we plan with.
+    # Batching never costs throughput, and the bound's capacity is never below the planned one.
     assert found.capacity_rps >= found_profile.workers / one_s * (1.0 - 1e-9)
     assert found.ceiling_rps >= found.capacity_rps * (1.0 - 1e-9)
     assert found.service_s.shape == (n + 1,)

@@ -1,4 +1,4 @@
-"""Models as slow as a profile: one that is nothing else, and a real one held back."""
+"""Models as slow as a profile: a plain replay, and a real model held back."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_batch_is_answered_by_itself_and_never_too_early(profile: str) -> None
 
 
 def test_a_reference_names_it(tmp_path: Path, profile: str) -> None:
-    """Its options are the constructor's keywords; a wrong one is a line that says what."""
+    """Its options are the constructor's keywords; the error of a wrong one names it."""
     named = load(f"{REFERENCE}?model=m&instance=x&profile={profile}", tmp_path)
     assert isinstance(named, Replay)
     assert named.service_s(1) == pytest.approx(0.002)
@@ -100,7 +100,7 @@ class Half(mark.Model):
 
 @pytest.fixture
 def paced(tmp_path: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Paced]:
-    """Makes one whose profile says 2 ms for one item and 5 for four."""
+    """Return a maker of models whose profile has 2 ms for one item and 5 ms for four."""
     (tmp_path / "half_for_pace.py").write_text(MODEL)
     monkeypatch.setattr("sys.path", sys.path.copy())
     monkeypatch.delitem(sys.modules, "half_for_pace", raising=False)
@@ -124,7 +124,7 @@ def test_a_real_model_answers_no_earlier_than_its_profile_says(paced: Callable[.
 
 
 def test_lateness_between_batches_that_wait_does_not_add_up() -> None:
-    """Whatever up to 2.5 % of a batch's time lies between one and the next; a machine that idled begins anew."""
+    """Up to 2.5 % of a batch's time may lie between two batches; after an idle time the clock starts again."""
     due = begin_s(10.0, 0.2, -math.inf) + 0.2
     for late_s in (0.001, 0.004, 0.0049) * 100:
         due = begin_s(due + late_s, 0.2, due) + 0.2
@@ -163,7 +163,7 @@ def test_in_a_slow_period_answers_come_later(paced: Callable[..., Paced], profil
 def test_a_model_slower_than_its_profile_is_logged_once(
     paced: Callable[..., Paced], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it begins lazily does not count; and without `profiled`, the profile knows it by its reference."""
+    """Its lazy start does not count. Without `profiled` the profile must have the model's reference."""
     assert paced().overruns == 0
     slow = paced("half_for_pace:Half?sleep_s=0.01")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Which types are rented to find the cheapest one, and what is said of the others."""
+"""Which types are rented to find the cheapest one, and the statements about the others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def search(*offers: Offer, budget_usd: float = 10.0) -> ProfileSearch:
 
 
 def drive(found: ProfileSearch, times: Mapping[str, Profile | None], usd: Callable[[Rent], float]) -> list[Step]:
-    """All decisions where the types have these times (None: it cannot be measured) and rentals cost so much."""
+    """Return all decisions for types with these times (None: it cannot be measured) and rentals of this price."""
     steps: list[Step] = []
     begun: Rent | None = None
     while not steps or not isinstance(steps[-1], SearchDone):
@@ -119,7 +119,7 @@ def test_a_rental_has_room_for_boot_and_both_lengths() -> None:
 
 
 def test_larger_types_that_cannot_win_are_never_rented() -> None:
-    """At linear scaling the price of a request stays the same."""
+    """Linear scaling leaves the price of a request the same."""
     times = {"c.large": measured(C_LARGE, 20.0), "d.large": measured(D_LARGE, 25.0)}
     steps = drive(search(C_LARGE, C_XLARGE, C_4XLARGE, D_LARGE), times, cheap)
     assert rented(steps) == ["c.large", "c.large", "d.large"]
@@ -154,7 +154,7 @@ def test_an_unmeasurable_type_makes_room_for_the_next_size() -> None:
 
 
 def test_the_dearer_half_is_measured_no_longer() -> None:
-    """Within the noise of a short measurement, and yet behind."""
+    """Its types are worse, even if within the noise of a short measurement."""
     times = {"c.large": measured(C_LARGE, 20.0), "d.large": measured(D_LARGE, 19.0)}
     found = search(C_LARGE, D_LARGE)
     lengths = [(step.instance, step.seconds) for step in drive(found, times, cheap) if isinstance(step, Rent)]
@@ -162,7 +162,7 @@ def test_the_dearer_half_is_measured_no_longer() -> None:
 
 
 def test_what_a_rental_keeps_is_measured_longer_at_once() -> None:
-    """The second type is better: its machine is not ended between its lengths."""
+    """The second type is better, and its machine is not ended between its lengths."""
     times = {"c.large": measured(C_LARGE, 20.0), "d.large": measured(D_LARGE, 10.0)}
     steps = drive(search(C_LARGE, D_LARGE), times, cheap)
     assert [type(step) for step in steps] == [Rent, Rent, End, Rent, Rent, End, SearchDone]
@@ -187,7 +187,7 @@ def test_what_fails_at_its_second_length_keeps_its_first() -> None:
 
 
 def test_a_rental_that_may_exceed_the_budget_is_not_begun() -> None:
-    """220 s of c.large are $0.0061 at most, of d.large $0.0067; both are looked at, and only one fits."""
+    """220 s of c.large are $0.0061 at most, of d.large $0.0067; both are considered, and only one fits."""
     times = {"c.large": measured(C_LARGE, 20.0), "d.large": measured(D_LARGE, 1.0)}
     steps = drive(search(C_LARGE, D_LARGE, budget_usd=0.0066), times, lambda rent: 0.004)
     assert rented(steps) == ["c.large", "c.large"]
@@ -201,7 +201,7 @@ def test_nothing_is_best_where_nothing_fits() -> None:
 
 
 def test_a_batch_that_failed_bounds_no_larger_type() -> None:
-    """The larger one may run it, and be cheaper by it than linear scaling of the rest says."""
+    """The larger type may run the batch, and so be cheaper than the other batches scaled linearly."""
     one, four = ProfileRow(1, 20.0), ProfileRow(4, 30.0)
     larger = offer("c.xlarge", 4, 0.2)
     for rows, rented in (((one, four), False), ((one,), True)):
@@ -233,7 +233,7 @@ def test_seconds_and_batches_are_checked() -> None:
 
 
 def sample(sampling: RoundsInTime, item_s: Callable[[int], float], left_s: float) -> tuple[list[int], float]:
-    """The sizes in the order in which they are asked for, and what is left when nothing more is."""
+    """Return the sizes in the order of their measurements, and the sizes that are left out."""
     sampling.meet(item_s(0))
     left_s -= item_s(0)
     order: list[int] = []
@@ -256,7 +256,7 @@ def test_a_quick_type_is_sampled_as_anywhere() -> None:
 
 
 def test_a_slow_type_counts_two_of_three_rounds() -> None:
-    """0.8 s an item: a round of all sizes takes 50 s, and six have no room in 160."""
+    """0.8 s an item: a round of all sizes takes 50 s, and six do not fit into 160."""
     sampling = RoundsInTime(SIZES, precision=0.02, seconds=2.5)
     _, left_s = sample(sampling, lambda at: 0.8, 160.0)
     assert left_s >= 0.0
@@ -276,7 +276,7 @@ def test_sizes_without_time_for_two_rounds_are_left_out() -> None:
 
 
 def test_a_slow_first_item_leaves_out_no_size() -> None:
-    """It loads what the others find loaded."""
+    """The first item includes loading, which the others do not need."""
     sampling = RoundsInTime(SIZES, precision=0.02, seconds=1.0)
     sample(sampling, lambda at: 10.0 if at == 0 else 0.02, 160.0)
     assert all(len(times) >= 3 for times in sampling.times_s.values())
@@ -297,7 +297,8 @@ def test_what_failed_is_not_brought_back() -> None:
 
 @given(st.floats(1e-3, 400.0), st.floats(1.0, 300.0), st.lists(st.sampled_from(SIZES), min_size=1, unique=True))
 def test_rounds_end_in_time_with_two_of_a_size(item_s: float, left_s: float, sizes: list[int]) -> None:
-    """Where one item always takes as long; but the first request is made whatever there is."""
+    """Each size after the first has no time or at least two, if an item always takes as long. The first request is made
+    in any case."""
     sampling = RoundsInTime(sizes, precision=1e-9, seconds=1.0)
     order, rest_s = sample(sampling, lambda at: item_s, left_s)
     assert rest_s >= -1e-6 or len(order) <= 1
@@ -308,7 +309,7 @@ def test_rounds_end_in_time_with_two_of_a_size(item_s: float, left_s: float, siz
 
 @st.composite
 def worlds(draw: st.DrawFn, *, lawful: bool) -> tuple[list[Offer], dict[str, Profile | None]]:
-    """Types and their times. Lawful: what a family's bound takes for granted holds, and every type can be measured."""
+    """Draw types and their times. Lawful ones obey the assumption of a family's bound, and can all be measured."""
     offers, times = [], {}
     for family in draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)):
         vcpus = sorted(draw(st.lists(st.sampled_from([2, 4, 8, 16, 32]), min_size=1, max_size=4, unique=True)))
@@ -329,7 +330,7 @@ def worlds(draw: st.DrawFn, *, lawful: bool) -> tuple[list[Offer], dict[str, Pro
 def test_the_winner_is_the_cheapest_measured_within_the_budget(
     world: tuple[list[Offer], dict[str, Profile | None]], budget_usd: float, share: float
 ) -> None:
-    """Whatever the times are; and the same answers give the same decisions."""
+    """This holds for any times; and the same answers give the same decisions."""
     offers, times = world
     of = {one.instance: one for one in offers}
 
@@ -350,7 +351,7 @@ def test_the_winner_is_the_cheapest_measured_within_the_budget(
 
 @given(worlds(lawful=True))
 def test_no_bound_hides_the_best_type(world: tuple[list[Offer], dict[str, Profile | None]]) -> None:
-    """Where times shrink at best with the vCPUs and never grow, it is what measuring all would find."""
+    """If times shrink at best in proportion to vCPUs and never grow, the search finds the best of all types."""
     offers, times = world
     steps = drive(ProfileSearch(offers, WANTED, 1e6), times, cheap)
     costs = {}

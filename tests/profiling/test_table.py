@@ -1,4 +1,4 @@
-"""Profiles: what ships, and what is refused."""
+"""Profiles: the shipped ones, and the refused ones."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def test_one_version_has_its_own_profile() -> None:
 
 
 def test_a_batch_of_the_mix_takes_the_mean_by_shares() -> None:
-    """At every size that either has a row of and both can keep the promise with."""
+    """This holds at every size that a version has a row of and both can keep the promise with."""
     mixed = mix("m", [(0.75, FAST), (0.25, SLOW)], SLO)
-    assert [row.batch for row in mixed.rows] == [1, 8]  # 2 T_16 of the slow one is above 600 ms
+    assert [row.batch for row in mixed.rows] == [1, 8]  # 2 T_16 of the slow version is above 600 ms
     assert [row.latency_ms for row in mixed.rows] == [pytest.approx(30.0), pytest.approx(110.0)]
     found = candidate(mixed, SLO)
     assert isinstance(found, Candidate)
@@ -50,7 +50,7 @@ def test_a_batch_of_the_mix_takes_the_mean_by_shares() -> None:
 
 
 def test_the_spread_is_that_of_the_mixture() -> None:
-    """Against a million draws: within the versions, and between them."""
+    """A million draws agree on the spread within the versions and between them."""
     parts = [(0.6, profile(ProfileRow(1, 20.0, p99_ms=40.0))), (0.4, profile(ProfileRow(1, 60.0)))]
     (row,) = mix("m", parts, SLO).rows
     draw, sigma = np.random.default_rng(0), sigma_of(parts[0][1].rows[0])
@@ -67,7 +67,7 @@ def test_equal_versions_mix_to_what_they_are() -> None:
 
 
 def test_types_too_slow_for_a_version_are_refused_with_times() -> None:
-    """However small its share: the promise is to each request."""
+    """Its share may be small, because the promise is to each request."""
     late = profile(ProfileRow(1, 700.0))
     mixed = mix("m", [(0.99, FAST), (0.01, late)], SLO)
     assert candidate(mixed, SLO) == "one request takes 700.0 ms, RT_max is 600 ms"
@@ -93,7 +93,7 @@ def test_a_wider_mixture_counts_as_the_widest_lognormal() -> None:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceConfig:
-    """`model` m; its file has rows of m, which is what versions without any share, and of quick:Q."""
+    """Write a service whose `model` is m; its file has rows of m, for versions without their own, and of quick:Q."""
     monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
     rows = "m,c5.large,1,50\nm,c5.xlarge,1,30\nm,lambda:3008,1,80\nquick:Q,c5.large,1,10\nquick:Q,lambda:3008,1,20\n"
     (tmp_path / "profile.csv").write_text(HEAD + rows)
@@ -114,7 +114,7 @@ def test_versions_without_rows_share_those_of_the_model(service: ServiceConfig) 
 
 
 def test_a_version_with_rows_has_its_own(service: ServiceConfig) -> None:
-    """Only types that all have rows on are left; a function has the times of the version that it holds."""
+    """Only types with rows of all versions are left; a function has the times of the version that it holds."""
     mixed = service_profiles(replace(service, versions=versions(("a:A", 0.8), ("quick:Q", 0.2))))["m"]
     assert sorted(mixed) == ["c5.large", "lambda:3008"]
     assert mixed["c5.large"].latency_s(1) == pytest.approx(0.042)
@@ -141,7 +141,7 @@ def test_a_registered_version_brings_its_profile(service: ServiceConfig, tmp_pat
 
 
 def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> None:
-    """The same traffic and promise; a fifth of the requests meets a version whose batches take twice as long."""
+    """Traffic and promise stay the same; a fifth of the requests goes to a version whose batches take twice as long."""
     rows = "old:M,c5.large,1,50\nold:M,c5.large,4,160\nnew:M,c5.large,1,150\nnew:M,c5.large,4,300\n"
     (tmp_path / "profile.csv").write_text(HEAD + rows)
     planned = {}
@@ -157,13 +157,13 @@ def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> 
         planned[share] = sum(target.count for target in made.plan.targets)
         (found,) = {round(each.capacity_rps, 3) for each in made.context.resolved.candidates}
         of_means = 4 / ((1 - share) * 0.160 + share * 0.300)
-        # A mix has a tail, so that less of its capacity keeps the promise.
+        # A mix has a tail, so less of its capacity keeps the promise.
         assert found == pytest.approx(of_means, abs=1e-3) if share in (0.0, 1.0) else 0.7 * of_means < found < of_means
     assert planned[0.0] < planned[0.2] < planned[1.0]
 
 
 def test_a_stated_tail_is_of_each_mixed_version(tmp_path: Path) -> None:
-    """Mixed first, the little by which the versions differ would pass for a measured tail."""
+    """If versions were mixed first, the small differences between them would pass for a measured tail."""
     rows = "fast,c5.large,1,100\nslow,c5.large,1,101\n"
     (tmp_path / "p.csv").write_text(HEAD + rows)
     service = replace(

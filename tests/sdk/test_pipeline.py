@@ -1,4 +1,4 @@
-"""`mark.Service` of a pipeline: what the command line does with a pipeline file, from Python."""
+"""`mark.Service` of a pipeline does from Python the same as the command line with a pipeline file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_settings_say_what_a_pipeline_file_says(folder: Path) -> None:
-    """Written and read again; every key finds its section."""
+    """Written and read again they are equal; every key finds its section."""
     (folder / "p.csv").write_text(PROFILES)
     parts = {"model": "m:B", "after": ["a"], "share": 0.5, "gpus": 0, "workers": 3, "slo_ms": 20.5}
     joined = {"model": "m:D", "after": ["b", "c"], "join": {"deadline_ms": 40, "least": 1}, "function": "lambda:1769"}

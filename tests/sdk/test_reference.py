@@ -1,4 +1,4 @@
-"""From a model in Python to a reference by which it is found again."""
+"""A model in Python gets a reference by which it is found again."""
 
 from __future__ import annotations
 

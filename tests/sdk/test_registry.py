@@ -1,4 +1,4 @@
-"""`mark.register`, and services that serve what was registered: real servers, real bytes."""
+"""`mark.register`, and services that serve a registered model: real servers, real bytes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def registered(weight: int, latency_ms: float = 10.0) -> ModelVersion:
 
 
 def service(folder: Path, model: str = "registry:answer@production", more: str = "") -> mark.Service:
-    """In a folder of its own, far from the model's."""
+    """Make a service in a separate folder, far from the model's."""
     (folder / "elsewhere").mkdir(exist_ok=True)
     (folder / "elsewhere" / "service.toml").write_text(SERVICE.format(model=model) + more)
     return mark.Service(folder / "elsewhere" / "service.toml")
@@ -84,7 +84,7 @@ def answer(server: ServeProcess) -> tuple[float, str]:
 
 
 def test_a_rolled_back_alias_serves_the_old_bytes(folder: Path) -> None:
-    """A server stays with the version that it began with; the next one asks the alias anew."""
+    """A server keeps the version that it began with; the next one asks the alias again."""
     old, new = registered(1), registered(2)
     registry = mark.open_registry()
     for version in (old, new):
@@ -93,14 +93,14 @@ def test_a_rolled_back_alias_serves_the_old_bytes(folder: Path) -> None:
         assert answer(server) == (2.0, new.id[:12])
         registry.rollback("answer", "production")
         assert answer(server) == (2.0, new.id[:12])
-    Path("weights.txt").write_text("666")  # what is registered is a copy
+    Path("weights.txt").write_text("666")  # the registry has a copy
     with service(folder).running() as server:
         assert answer(server) == (1.0, old.id[:12])
 
 
 @pytest.mark.parametrize("registered", first(1, [True, False]))
 def test_a_model_opens_its_files_by_their_names_beside_it(folder: Path, registered: bool) -> None:
-    """From a registry as from the folder itself, wherever the server is started."""
+    """The registry and the folder itself behave the same, wherever the server is started."""
     Path("answer.py").write_text(MODEL.replace('__file__.replace("answer.py", "weights.txt")', '"weights.txt"'))
     Path("weights.txt").write_text("4")
     if registered:
@@ -127,7 +127,7 @@ def test_a_registry_is_found_beside_the_service_file(folder: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_two_versions_stand_side_by_side(folder: Path) -> None:
-    """Of one module name, each in workers of its own; one is named by an alias, the other by its hash."""
+    """Versions of one module name run in separate workers; one is named by an alias, the other by its hash."""
     old, new = registered(1), registered(2)
     mark.open_registry().promote("answer", old.short, "production")
     more = '[service.versions]\n"stable" = { model = "registry:answer@production", weight = 0.5 }\n'
@@ -138,7 +138,7 @@ def test_two_versions_stand_side_by_side(folder: Path) -> None:
 
 
 def test_a_tampered_version_is_not_served(folder: Path) -> None:
-    """What lies in the cache is checked: a changed file is fetched anew, and a damaged registry is said."""
+    """The cache is checked: a changed file is fetched again, and a damaged registry is an error."""
     version = registered(1)
     mark.open_registry().promote("answer", version.short, "production")
     blob = folder / "registry" / "blobs" / "sha256" / version.content.files["weights.txt"][0]
@@ -163,7 +163,7 @@ def test_the_planner_has_the_profile_of_the_version(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_registered_class_says_its_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a package in a folder of its own, because what other tests open in theirs would count."""
+    """Its package is in a separate folder, because files that other tests open in theirs would count."""
     package = folder / "model" / "echoing"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -181,7 +181,7 @@ def test_a_registered_class_says_its_module(folder: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_a_profile_keeps_the_model_s_rows_alone(folder: Path, tmp_path: Path) -> None:
-    """So that another model's rows, another order or another way to write a number make no other version."""
+    """So another model's rows, another order or another notation of numbers make no other version."""
     first = registered(1)
     text = "instance,model,latency_ms,batch,basis\n"
     text += "c7i.large,answer:Answer,40.00,8,measured\nc7i.large,answer:Answer,1e1,1,\n"
@@ -203,7 +203,7 @@ def test_a_profile_of_other_models_is_refused(folder: Path) -> None:
 def test_what_may_be_a_secret_and_the_registry_stay_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also a registry that lies in the model's own folder."""
+    """The registry may lie in the model's own folder."""
     monkeypatch.setenv("MARK_REGISTRY", "kept")
     Path("tls.pem").write_text("x")
     first = registered(1)

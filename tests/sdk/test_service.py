@@ -1,4 +1,4 @@
-"""`mark.Service`: what the command line does, from Python."""
+"""`mark.Service` does from Python the same as the command line."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_one_decision_is_explained() -> None:
 
 
 def test_settings_say_what_a_service_file_says(folder: Path) -> None:
-    """Written and read again; every key finds its section."""
+    """Written and read again they are equal; every key finds its section."""
     (folder / "p.csv").write_text("model,instance,batch,latency_ms\nbig,c5.large,1,10\n")
     service = mark.Service(
         name="all",
@@ -225,7 +225,7 @@ def test_options_are_refused_early(options: dict[str, Any], said: str) -> None:
 
 @pytest.mark.slow
 def test_a_model_is_measured_also_where_a_loop_runs_already(folder: Path) -> None:
-    """As in a notebook."""
+    """A notebook runs one."""
 
     async def cell() -> Any:
         return mark.Service(**ECHO).profile("p.csv", batches=(1,), seconds=0.1, instance="c5.large")
@@ -259,7 +259,7 @@ def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) 
 
 
 class Ending(io.StringIO):
-    """Standard error: it ends the server once it is ready."""
+    """A standard error that ends the server once it is ready."""
 
     def __init__(self, how: str, children: Callable[[], list[psutil.Process]]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""User data as instances get it, and what it finds there: for the tests of boots and benchmarks/data_plane/boot.py."""
+"""A stand-in for an instance that runs its user data, for tests of boots and benchmarks/data_plane/boot.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ case "$address" in
   */instance-id) cat "$STORE/instance-id" ;;
   */mark:service) cat "$STORE/service" 2>/dev/null || exit 22 ;;
 """
-# What an instance has and this machine has not; $STORE is a folder.
+# Programs that an instance has and this machine lacks. $STORE is a folder.
 AWS_PROGRAMS = {
     "aws": """
 case "$1" in
@@ -46,9 +46,9 @@ esac
 """,
     "systemd-run": 'echo "$*" >>"$STORE/as-worker"; case "$*" in *" curl "*) exit "${REACHED:-7}" ;; esac',
     "shutdown": 'echo "$*" >>"$STORE/shutdown"',
-    "dnf": 'sleep "${DNF_S:-0}"; exit 1',  # no index of packages can be reached; the log agent may fail
+    "dnf": 'sleep "${DNF_S:-0}"; exit 1',  # fails: no package index can be reached, so the log agent must be optional
 }
-# What a folder of this machine has not, either: other users, a service manager.
+# Programs for things that a folder of this machine lacks, too: other users, a service manager.
 PROGRAMS = AWS_PROGRAMS | {
     "curl": METADATA + '  */v2/health/ready) exit "${READY:-0}" ;;\n  *) exit 22 ;;\nesac',
     "getent": 'test -f "$STORE/user-$2"',
@@ -64,7 +64,7 @@ done
 exec /usr/bin/install "${arguments[@]}"
 """,
 }
-# For a bouncer of the service `echo`, beside its artifacts.
+# Template values of a bouncer of the service `echo`, apart from its artifacts.
 BOUNCER_VALUES = {
     "region": "eu-west-1",
     "service": "echo",
@@ -86,7 +86,7 @@ _HOLDS = ('function != ""', 'scheme == "https"')
 
 
 def rendered(template: Path, values: Mapping[str, str], true: Collection[str] = ()) -> str:
-    """A template as Terraform fills it in: `values` by expression, and those of its conditions that are true."""
+    """Render a template as Terraform does: `values` by expression, and the conditions in it that are true."""
     text = template.read_text(encoding="utf-8")
     text = re.sub(
         r"%\{ if ([^}]*) \}(.*?)%\{ endif \}", lambda found: found[2] * (found[1] in true), text, flags=re.DOTALL
@@ -95,7 +95,7 @@ def rendered(template: Path, values: Mapping[str, str], true: Collection[str] = 
 
 
 def artifact(store: Path, name: str, key: str, file: Path, version: str) -> dict[str, str]:
-    """An object of the bucket, in the folder; what the script has for it."""
+    """Put an object into the bucket's folder and return the values that the script gets for it."""
     shutil.copy(file, store / f"{key.replace('/', '-')}@{version}")
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     said = {"bucket": "b", "key": key, "version": version, "sha256": sha256}
@@ -110,7 +110,7 @@ def write_programs(programs: Mapping[str, str], folder: Path) -> None:
 
 
 class Machine:
-    """A disk below `root`, and the artifacts bucket in `store`. pip and the environment are real."""
+    """A machine: its disk lies below `root`, the artifacts bucket in `store`. pip and the environment are real."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.store = folder / "root", folder / "store"
@@ -121,18 +121,18 @@ class Machine:
         write_programs(PROGRAMS, folder / "bin")
         path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         others = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        # Without bytecode of modules that no test imports: compiling numpy and the like takes longer than a boot.
+        # Compile no bytecode, because compiling numpy and the like takes longer than a boot and no test imports them.
         pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_COMPILE": "1"}
         self.environment = others | pip | {"PATH": path, "STORE": str(self.store)}
 
     def sent(self, kind: str, file: Path, version: str) -> dict[str, str]:
-        """An artifact of `echo` in the bucket; what the script has for it."""
+        """Send an artifact of `echo` to the bucket and return the values that the script gets for it."""
         return artifact(self.store, kind, f"artifacts/{kind}/echo", file, version)
 
     def boot(
         self, instance_id: str, artifacts: Mapping[str, str], true: Collection[str] = _HOLDS, **values: str
     ) -> subprocess.CompletedProcess[str]:
-        """As a bouncer."""
+        """Run the user data of a bouncer."""
         (self.store / "instance-id").write_text(instance_id)
         return self.run(rendered(BOUNCER, {**BOUNCER_VALUES, **artifacts, **values}, true))
 
@@ -145,7 +145,7 @@ class Machine:
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
 
     def certified(self) -> x509.Certificate:
-        """What systemd runs before the bouncer, in a folder that it makes in memory."""
+        """Run the command that systemd runs before the bouncer, in a folder that systemd makes in memory."""
         unit = self.unit()
         folder = self.root / "run" / unit["RuntimeDirectory"]
         folder.mkdir(int(unit["RuntimeDirectoryMode"], 8), parents=True)
@@ -154,11 +154,11 @@ class Machine:
         return x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
 
     def fetched(self) -> list[str]:
-        """Keys, since the last time."""
+        """Return the keys of objects fetched since the last call."""
         found = (self.store / "fetched").read_text().split()
         (self.store / "fetched").unlink()
         return found
 
     def last_words(self) -> str:
-        """What the log has of a boot that failed."""
+        """Return the log lines of a boot that failed."""
         return str(json.loads((self.store / "logs").read_text().splitlines()[-1])[0]["message"])

@@ -1,4 +1,4 @@
-"""Terraform as the tests find it: the program, and its provider in a local mirror or from the registry."""
+"""Terraform for the tests: the program, and its provider from a local mirror or from the registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULES = ROOT / "terraform"
 
 
 def mirror() -> Path | None:
-    """A folder of providers: MARK_TF_PLUGIN_DIR, or one where packages of an image usually are."""
+    """Return a folder of providers: MARK_TF_PLUGIN_DIR, or the usual place of packages in an image."""
     if said := os.environ.get("MARK_TF_PLUGIN_DIR"):
         return Path(said)
     for found in sorted(Path("/opt").glob("*/*/hashicorp/aws")):
@@ -25,7 +25,7 @@ def mirror() -> Path | None:
 
 
 class Terraform:
-    """The program in a copy of terraform/, so that nothing is written into the checkout."""
+    """Terraform in a copy of terraform/, so that nothing is written into the checkout."""
 
     def __init__(self, program: str, home: Path) -> None:
         self.program, self.home = program, home
@@ -34,7 +34,7 @@ class Terraform:
         return subprocess.run([self.program, *arguments], cwd=folder, capture_output=True, text=True, timeout=timeout_s)
 
     def init(self, folder: Path) -> None:
-        """Skips the test where the provider cannot be had."""
+        """Run `terraform init`; skip the test if the provider cannot be had."""
         done = self.run(folder, "init", "-input=false", "-no-color", "-backend=false")
         if done.returncode != 0:
             pytest.skip(f"the AWS provider cannot be had (MARK_TF_PLUGIN_DIR names a mirror): {done.stderr[-300:]}")
@@ -53,12 +53,12 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Terraform:
 
 @pytest.fixture(scope="module", autouse=True)
 def provider() -> Iterator[None]:
-    """Terraform's own variable says where providers are, so that whatever runs it finds them."""
+    """Set Terraform's own variable for the folder of providers, so that any program that runs Terraform finds them."""
     with pytest.MonkeyPatch.context() as patch:
         if (found := mirror()) is not None:
             patch.setenv("TF_CLI_ARGS_init", f"-plugin-dir={found}")
         patch.delenv("TF_CLI_CONFIG_FILE", raising=False)
-        # A provider of AWS collects garbage for an eighth of its time, and lives for seconds only.
+        # The AWS provider spends an eighth of its time on garbage collection, but lives for seconds only.
         patch.setenv("GOGC", os.environ.get("GOGC", "400"))
         patch.setenv("GOMEMLIMIT", os.environ.get("GOMEMLIMIT", "1GiB"))
         yield
@@ -66,5 +66,5 @@ def provider() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def own_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, which every instance installs."""
+    """Build the wheel of this checkout, which every instance installs."""
     return wheel(tmp_path_factory.mktemp("wheel"))

@@ -1,6 +1,6 @@
-"""A whole site by Terraform's own test command on a mocked provider: no account, no emulator, no waiting for either.
+"""A whole site in Terraform's own test command on a mocked provider: no account, no emulator, no waiting for either.
 
-What comes back is what `terraform show -json` says after each step: resources with their values, or a plan's changes.
+The results are the output of `terraform show -json` after each step: resources with their values, or a plan's changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.terraform.conftest import Terraform
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 _WHERE = f"{REGION}:{ACCOUNT}"
 _ELB = f"arn:aws:elasticloadbalancing:{_WHERE}"
-# The provider itself checks that what it is given looks like an ARN. As long as real ones, for the sake of lengths.
+# The provider checks that its inputs look like ARNs. These are as long as real ones, because lengths are tested.
 _RESOURCES: dict[str, dict[str, Any]] = {
     "aws_iam_role": {"arn": f"arn:aws:iam::{ACCOUNT}:role/role"},
     "aws_cloudwatch_log_group": {"arn": f"arn:aws:logs:{_WHERE}:log-group:/mark/mark/services/service"},
@@ -44,13 +44,13 @@ _DATA: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One `run` of the test: variables of the site, and whether they are applied or only planned."""
+    """One `run` of the test: the site's variables, and whether they are applied or only planned."""
 
     services: dict[str, dict[str, Any]]
     apply: bool = True
     default: str | None = None
     site: str = "mark"
-    refused: str | None = None  # the variable
+    refused: str | None = None  # the variable that Terraform must refuse
     grpc_port: int | None = None
     zones: tuple[str, ...] = ()
     zone_numbers: dict[str, int] = field(default_factory=dict)
@@ -76,14 +76,14 @@ class MockedSite:
         }
 
     def pipelines(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """For stages that are among the services."""
+        """Return pipelines for the stages that are among the services."""
         return {
             name: {"slo_ms": 600, "archive": self._file(f"{name}.tar.gz"), "wheels": self._file(f"{name}.tar")}
             for name in names
         }
 
     def run(self, *steps: Step) -> list[dict[str, Any]]:
-        """The state or the plan after each; nothing for what is refused. Each step starts where the last one ended."""
+        """Return the state or plan after each step that is not refused. Each step starts where the last one ended."""
         runs = []
         for number, step in enumerate(steps):
             described: dict[str, Any] = {
@@ -134,7 +134,7 @@ class MockedSite:
                 assert len(done) == count
                 yield from (found.get(f"step_{number}", {}) for number in range(count))
             finally:
-                # It would now unmake, for minutes, what was never made.
+                # Kill it: otherwise it would spend minutes on destroying resources that were never made.
                 os.killpg(process.pid, signal.SIGKILL)
 
     def _file(self, name: str) -> str:
@@ -144,7 +144,7 @@ class MockedSite:
 
 
 def resources(state: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    """Values by address, of a state or of what a plan will have made."""
+    """Return values by address, of a state or of the state that a plan will lead to."""
     if "root_module" in state:
         return {one["address"]: one["values"] for one in _resources(state["root_module"]) if one["type"] == kind}
     planned = {one["address"]: one["change"]["after"] for one in state["resource_changes"] if one["type"] == kind}
@@ -152,7 +152,7 @@ def resources(state: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
 
 
 def changes(plan: dict[str, Any]) -> dict[str, list[str]]:
-    """What a plan does, by address; without what stays as it is."""
+    """Return a plan's actions by address, without resources that stay as they are."""
     done = {one["address"]: one["change"]["actions"] for one in plan["resource_changes"]}
     return {address: actions for address, actions in done.items() if actions not in (["no-op"], ["read"])}
 

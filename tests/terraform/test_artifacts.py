@@ -1,4 +1,4 @@
-"""What instances boot from outlives its replacement, and keys are written once: applied on moto."""
+"""Artifacts stay in the bucket when newer ones replace them, and keys are written once: applied on moto."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ output "artifacts" {
 def test_old_artifacts_and_changed_keys_outlive_an_apply(
     terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An instance may boot while something new is sent, and one may boot by an old template later.
+    """An instance may boot while an artifact is replaced, or boot later by an old template.
 
-    Terraform writes the keys as the command `mark keys` writes them, and leaves those that the command has changed.
+    Terraform writes the keys as the command `mark keys` does, and keeps the keys that the command has changed.
     """
     folder = terraform.home / "artifacts"
     folder.mkdir()
@@ -98,11 +98,12 @@ def test_old_artifacts_and_changed_keys_outlive_an_apply(
         keys = SiteKeys(Gate(Site("mark", REGION, "dynamodb:none"), options=moto.options), "mark", tmp_path / "keys")
         changed = keys.change(lambda all: revoked(all, "root"), 0.0)
         second = applied("second")
-        assert (first["key"], first["arn"]) == (second["key"], second["arn"])  # so that rights need not change
+        # the same names, so that rights need not change
+        assert (first["key"], first["arn"]) == (second["key"], second["arn"])
         assert content(first) == b"first"
         assert content(second) == b"second"
         assert keys.read() == changed
-        run("plan", "-detailed-exitcode", "-input=false", "-no-color")  # exits with 2 where anything would change
+        run("plan", "-detailed-exitcode", "-input=false", "-no-color")  # exits with 2 if anything would change
         assert not any(key.key in (folder / "terraform.tfstate").read_text() for key in made)
 
         run("destroy", "-auto-approve", "-input=false", "-no-color")

@@ -1,6 +1,6 @@
 """A site whose instances boot from baked images: applied on moto, changed, and destroyed.
 
-Minutes, as with any site on moto; run by `make test-slow`.
+It takes minutes, as any site on moto does, so `make test-slow` runs it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def moto() -> Iterator[MotoServer]:
 
 
 class Builders:
-    """Say that they have booted as soon as they are waited for."""
+    """Builders that report a finished boot as soon as a test waits for them."""
 
     def __init__(self, moto: MotoServer) -> None:
         self._moto, self.launched = moto, list[dict[str, Any]]()
@@ -65,7 +65,7 @@ def images(moto: MotoServer) -> list[str]:
 def test_a_site_boots_from_images_that_are_baked_first(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One for each platform of its types."""
+    """One image is baked for each platform of the site's types."""
     terraform.init(terraform.home / "examples" / "complete")
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -89,7 +89,7 @@ def test_a_site_boots_from_images_that_are_baked_first(
     builders, said = Builders(moto), list[str]()
 
     def deployed(where: DeployTarget = target) -> dict[str, str]:
-        """What instances boot from then, by platform."""
+        """Deploy the site and return the images of its instances by platform."""
         planned = replace(plan([shipment(str(tmp_path / "echo.toml"))], where, said.append), pause=builders.pause)
         there = load_site(planned.apply().site_file).service("echo")
         assert planned.terraform.plan() == [], planned.terraform.text()

@@ -1,4 +1,4 @@
-"""The monthly table against what Terraform makes: a line for each thing that costs, and none for what is not there."""
+"""The monthly table has a line for each resource of Terraform that costs money, and no other line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def billed() -> set[str]:
 
 
 def kinds() -> set[str]:
-    """Types of resources in any module."""
+    """Return the types of resources in any module."""
     found: set[str] = set()
     for file in MODULES.rglob("*.tf"):
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -77,8 +77,8 @@ def test_metrics_and_polls_are_counted_as_they_are_sent() -> None:
 
 @pytest.mark.slow
 def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
-    """Of services, and then of a pipeline: its stages are services, its conductors have alarms of their own, the whole
-    has one of its promise, and a balancer of stages has the usual two."""
+    """First for services, then for a pipeline. A pipeline's stages are services, its conductors have their own alarms,
+    the pipeline has one alarm for its promise, and the balancer of stages has the usual two."""
     site = MockedSite(terraform, tmp_path)
     services = site.services(["with", "without"], {"without": {"balancer": 1}})
     stages = site.services(["without", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
@@ -117,7 +117,7 @@ def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform,
 
 
 def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The alarms of a site."""
+    """Return the alarms of a site."""
     found = resources(state, "aws_cloudwatch_metric_alarm").values()
     watched = {one["alarm_name"]: one for one in found}
     assert len(watched) == len(found)

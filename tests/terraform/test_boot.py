@@ -1,7 +1,7 @@
-"""A bouncer's user data, run: from what `mark deploy` builds to an answer, and once more on the image made of that.
+"""A bouncer's user data, run from the output of `mark deploy` to an answer, and again on an image baked by that boot.
 
-Paths are below a folder, and what only an instance has (the AWS CLI, metadata, systemd, other users) is a small script.
-pip, the environment and `mark serve` are real. benchmarks/data_plane/boot.py bounds disk and memory, too.
+Paths are below a folder. Small scripts replace the AWS CLI, metadata, systemd and other users, which only an instance
+has. pip, the environment and `mark serve` are real. benchmarks/data_plane/boot.py bounds disk and memory, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SERVICE_FILES: dict[str, Path | bytes] = {
 
 
 def answer(machine: Machine) -> None:
-    """Starts what the unit says, and asks it; workers by what listens in place of systemd."""
+    """Run the unit's command and send it requests. A keeper replaces systemd, which listens for workers."""
     machine.certified()
     with held_port() as port, keepers(machine.root / "keepers") as path:
         command = shlex.split(machine.unit()["ExecStart"].replace("--port 8080", f"--port {port}"))
@@ -55,7 +55,7 @@ def answer(machine: Machine) -> None:
         environment = machine.environment | {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}
         with (machine.root / "said").open("w") as said:
             process = subprocess.Popen(command, cwd=machine.root / "opt/mark/service", env=environment, stderr=said)
-        # As the load balancer does: it verifies no certificate of a target.
+        # Verify no certificate, because the load balancer verifies none of its targets either.
         client = httpx.Client(base_url=f"https://127.0.0.2:{port}", verify=False, trust_env=False, timeout=30.0)
         try:
             wait_for(lambda: process.poll() is not None or is_ready(client), "a bouncer that is ready")
@@ -82,7 +82,7 @@ def is_ready(client: httpx.Client) -> bool:
 
 @pytest.mark.slow
 def test_user_data_boots_a_bouncer_twice(tmp_path: Path, own_wheel: Path) -> None:
-    """The first time with gRPC: `test_mark_serve_imports_what_a_bouncer_has` serves without its packages."""
+    """The first time with gRPC: `test_mark_serve_imports_what_a_bouncer_has` serves without gRPC's packages."""
     if shutil.which("python3.11") is None:
         pytest.skip("instances have Python 3.11")
     machine, built = Machine(tmp_path), tmp_path / "built"
@@ -99,7 +99,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path, own_wheel: Path) -> Non
     assert "--grpc-port 0" in machine.unit()["ExecStart"]
     assert machine.fetched() == ["artifacts/archive/echo", "artifacts/wheels/echo"]
     there = machine.root / "opt/mark"
-    assert sorted(path.name for path in there.iterdir()) == ["service", "venv"]  # nothing lies about
+    assert sorted(path.name for path in there.iterdir()) == ["service", "venv"]  # no other file is left
     installed = {path.name.partition("-")[0] for path in there.glob("venv/lib/*/site-packages/*.dist-info")}
     assert "mark_serving" in installed
     assert not installed & {"numba", "pandas", "scipy", "scikit_learn", "plotly", "highspy", "fastapi"}
@@ -110,7 +110,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path, own_wheel: Path) -> Non
     assert keys[0].stat().st_mode & 0o077 == keys[0].parent.stat().st_mode & 0o077 == 0
     shutil.rmtree(machine.root / "run")
 
-    # An image of it, booted with another archive: the environment is there, and what it served before is gone.
+    # Boot its image with another archive: the environment is kept, and the files of the old archive are gone.
     (machine.store / "artifacts-wheels-echo@v1").unlink()
     files = {**SERVICE_FILES, "new.txt": b""}
     del files["profile.csv"]
@@ -128,7 +128,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path, own_wheel: Path) -> Non
 
 
 def baked(folder: Path) -> tuple[Machine, dict[str, str]]:
-    """A machine that has its packages (none), and what it boots from."""
+    """Bake an image that holds the packages (here none); return the machine and the values of its boot."""
     machine = Machine(folder)
     (machine.root / "var/log/cloud-init-output.log").write_text("")
     wheels = hashlib.sha256(b"none").hexdigest()
@@ -140,13 +140,13 @@ def baked(folder: Path) -> tuple[Machine, dict[str, str]]:
 
 
 def files_of(machine: Machine) -> dict[str, str]:
-    """Of its disk, with what is in them."""
+    """Return the files on the machine's disk with their contents."""
     paths = sorted(path for path in machine.root.rglob("*") if path.is_file())
     return {str(path.relative_to(machine.root)): path.read_text() for path in paths}
 
 
 def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
-    """And what boots from its image is as any instance is."""
+    """An instance that boots from the image is like any other."""
     machine, said = baked(tmp_path)
     (machine.root / "etc/machine-id").write_text("0123\n")
     for name in ("etc/ssh/ssh_host_rsa_key", "var/lib/cloud/instances/i-1/user-data.txt", "var/log/messages"):
@@ -159,7 +159,7 @@ def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
     assert {name for name, text in files_of(machine).items() if text} == {"opt/mark/venv/wheels"}
     assert not (machine.root / "var/lib/mark").exists()
     assert json.loads((machine.store / "logs").read_text().splitlines()[-1])[0]["message"] == "baked\n"
-    assert (machine.store / "shutdown").read_text() == "-h +60\n"  # and stays up until then, to be stopped
+    assert (machine.store / "shutdown").read_text() == "-h +60\n"  # stays up for an hour, until it is stopped
     asked = (machine.store / "systemctl").read_text().splitlines()
     assert asked[-2:] == ["disable --now mark.service mark-worker.socket", "stop mark-worker@*"]
 
@@ -191,7 +191,7 @@ def test_instance_that_learns_gets_the_inner_key_and_a_builder_does_not(tmp_path
 
 
 def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
-    """It is stopped before it is wiped, so that what it is served with can be seen."""
+    """The builder is stopped before it is wiped, so that the test can read the settings of its server."""
     machine, said = baked(tmp_path)
     (machine.store / "service").write_text("echo/image")
     machine.environment["READY"] = "7"
@@ -204,7 +204,7 @@ def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
 
 
 def test_each_platform_installs_its_own_packages(tmp_path: Path) -> None:
-    """Those that the template of its platform names, whatever is on the image; the service's folder is the same."""
+    """The template of the platform names the packages, whatever the image holds; the service's folder is the same."""
     machine, said = baked(tmp_path)
     (tmp_path / "bin/python3.11").write_text(
         """#!/bin/bash
@@ -227,7 +227,7 @@ chmod +x "$3/bin/pip"
 
 
 def test_a_service_that_was_made_with_http_keeps_it(tmp_path: Path) -> None:
-    """Its target groups are of HTTP: there is no certificate, and the bouncer has none."""
+    """Its target groups use HTTP, so neither it nor the bouncer needs a certificate."""
     machine, said = baked(tmp_path)
     assert machine.boot("i-1", said, ('function != ""',), scheme="http").returncode == 0
     assert "RuntimeDirectory" not in machine.unit()
@@ -237,7 +237,7 @@ def test_a_service_that_was_made_with_http_keeps_it(tmp_path: Path) -> None:
 
 
 def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
-    """They would have the instance's role."""
+    """Workers that reach it would have the instance's role."""
     machine, said = baked(tmp_path)
     machine.environment["REACHED"] = "0"
     done = machine.boot("i-1", said)
@@ -253,7 +253,8 @@ def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
 
 
 def test_a_bouncer_that_keeps_ending_ends_its_boot(tmp_path: Path) -> None:
-    """In seconds, and the log has why: the controller would wait for ten minutes, and a release for three of these."""
+    """The boot ends within seconds, with the reason in the log. Otherwise the controller would wait for ten minutes,
+    and a release for three such boots."""
     machine, said = baked(tmp_path)
     log = machine.root / "var/log/mark/serve.log"
     (tmp_path / "bin/systemctl").write_text(
@@ -318,7 +319,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
     assert set(units) == {"mark-worker.slice", "mark-worker.socket", "mark-worker@.service"}
     assert "IPAddressDeny=169.254.169.254 fd00:ec2::254" in units["mark-worker.slice"]
     assert "Slice=mark-worker.slice" in units["mark-worker@.service"]
-    python = tmp_path / "python"  # of a path without a space, wherever this checkout is
+    python = tmp_path / "python"  # a link without a space in its path, wherever this checkout is
     python.symlink_to(sys.executable)
     for name, unit in units.items():
         (tmp_path / name).write_text(unit.replace("/opt/mark/venv/bin/python", str(python)))
@@ -328,7 +329,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
 
 
 def test_a_file_with_another_hash_ends_a_boot(tmp_path: Path) -> None:
-    """And the instance, which says why in the service's log."""
+    """The instance ends, too, and says why in the service's log."""
     machine = Machine(tmp_path)
     (machine.root / "var/log/cloud-init-output.log").write_text('the last "line"')
     said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1")

@@ -1,4 +1,4 @@
-"""A conductor's user data, and that of a stage's instance: run, from what `mark deploy` sends to a query's answer."""
+"""User data of a conductor and of a stage's instance, run from the artifacts of `mark deploy` to a query's answer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ VALUES = {
 
 
 class Boots:
-    """A machine of conductors, and a bucket with one pipeline, `two`."""
+    """A machine for conductors, and a bucket with one pipeline, `two`."""
 
     def __init__(self, folder: Path, wheels: Path | None = None) -> None:
         self.machine = machine = Machine(folder)
@@ -83,7 +83,7 @@ class Boots:
 
 
 def without_packages(folder: Path) -> Boots:
-    """What python3.11 is asked to install is taken to be there."""
+    """Take the packages that python3.11 should install as installed."""
     boots = Boots(folder, archive({"requirements.txt": b""}, folder / "wheels.tar"))
     pip = '#!/bin/bash\nmkdir -p "$3/bin"; printf "#!/bin/bash\\n" >"$3/bin/pip"; chmod +x "$3/bin/pip"\n'
     (folder / "bin/python3.11").write_text(pip)
@@ -115,7 +115,7 @@ def test_a_conductor_knows_its_stages_and_their_newest_key(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("fault", ["no key", "a driver that cannot be loaded", "another hash"])
 def test_a_failed_boot_ends_the_conductor(tmp_path: Path, fault: str) -> None:
-    """And says why in its pipeline's log: its group tries again."""
+    """The log of the pipeline has the reason, because its Auto Scaling group tries again."""
     boots = without_packages(tmp_path)
     if fault == "no key":
         (boots.machine.store / "stage-keys").write_text("client:0123:infer\n")
@@ -146,7 +146,7 @@ def test_a_stages_instance_serves_that_stage_alone(tmp_path: Path) -> None:
 
 @contextmanager
 def serving(machine: Machine, **replaced: str) -> Iterator[None]:
-    """What the unit says, with parts of its command replaced, until the block ends."""
+    """Run the command of the unit, with parts of it replaced, until the block ends."""
     command = shlex.split(machine.unit()["ExecStart"])
     for option, value in {"host": "127.0.0.2", **replaced}.items():
         command[command.index(f"--{option.replace('_', '-')}") + 1] = value
@@ -166,7 +166,7 @@ def serving(machine: Machine, **replaced: str) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, own_wheel: Path) -> None:
-    """With the packages that mark deploy resolves, and nothing else; the stages are asked by the conductors' key."""
+    """The machines have only the packages that mark deploy resolves. The stages are asked with the conductors' key."""
     if shutil.which("python3.11") is None:
         pytest.skip("instances have Python 3.11")
     built = tmp_path / "built"
@@ -183,7 +183,7 @@ def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, own_w
         ports = []
         for stage in ("first", "second"):
             machine = Machine(tmp_path / stage)
-            if stage == "second":  # from an image of the first, whose packages are installed
+            if stage == "second":  # boots from an image of the first, which has the packages
                 (machine.root / "opt/mark").mkdir(parents=True)
                 (machine.root / "opt/mark/venv").symlink_to(tmp_path / "first/root/opt/mark/venv")
             (machine.store / "keys").write_text(f"conductor:{STAGE_KEY}:infer\n")

@@ -1,4 +1,4 @@
-"""The controller's user data, run: packages without an index, and a step that fails says why and ends the instance."""
+"""The controller's user data, run: packages without an index; a step that fails says why and ends the instance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Boots:
 
 
 def test_a_failed_boot_says_why_and_ends_the_instance(tmp_path: Path) -> None:
-    """So that the group tries again: one that only stopped booting would be taken for healthy."""
+    """Its group then tries again. An instance that only stopped booting would pass for healthy."""
     boots = Boots(tmp_path)
     (boots.machine.store / "artifacts-controller-site.toml@v1").write_text("broken off")
     assert boots.boot().returncode != 0
@@ -59,7 +59,7 @@ def test_what_hangs_ends_the_instance(tmp_path: Path) -> None:
 
 
 def test_what_is_up_ends_the_instance_no_more() -> None:
-    """The log agent may fail: the controller goes on."""
+    """The log agent may fail; the controller goes on."""
     script = CONTROLLER.read_text(encoding="utf-8")
     started, rest = script.split("systemctl enable --now mark.service\n")
     assert "trap failed EXIT" in started
@@ -70,7 +70,7 @@ def test_what_is_up_ends_the_instance_no_more() -> None:
 
 @pytest.mark.slow
 def test_the_controller_boots_without_an_index(tmp_path: Path, own_wheel: Path) -> None:
-    """Its user data as a whole, with the packages that mark deploy resolves."""
+    """Its whole user data runs with the packages that mark deploy resolves."""
     if shutil.which("python3.11") is None:
         pytest.skip("instances have Python 3.11")
     built = tmp_path / "built"

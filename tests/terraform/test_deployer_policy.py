@@ -1,4 +1,4 @@
-"""The deployer may do what Terraform and the command call, for its own site, and nothing else."""
+"""The deployer may make the calls of Terraform and of the command for its own site, and no others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mark_infra.deploy.deployer import deployer_policies, partition_of
 
 from tests.terraform.conftest import MODULES
 
-MANAGED = 6144  # characters of a policy of an account's own, without blanks
-# What the provider calls for each kind of resource to make, read, change and delete it; by IAM's names.
+MANAGED = 6144  # AWS's limit for a customer managed policy: characters without blanks
+# The provider's calls to make, read, change and delete each kind of resource, by IAM's names.
 NEEDED = {
     "aws_autoscaling_group": "autoscaling:CreateAutoScalingGroup UpdateAutoScalingGroup DeleteAutoScalingGroup "
     "DescribeAutoScalingGroups StartInstanceRefresh CreateOrUpdateTags ec2:RunInstances iam:PassRole "
@@ -90,7 +90,7 @@ NEEDED = {
     "aws_vpc_security_group_ingress_rule": "ec2:AuthorizeSecurityGroupIngress DescribeSecurityGroupRules "
     "ModifySecurityGroupRules RevokeSecurityGroupIngress",
 }
-# Our own calls: of the modules that run where mark deploy does.
+# Our own calls, in the modules that run where mark deploy runs.
 OURS = ["deploy/*.py", "aws/machine_images.py", "aws/teardown.py", "aws/key_parameter.py"]
 CALL = re.compile(
     r"""client\("(?P<client>[a-z0-9]+)"\)\.(?P<method>[a-z][a-z0-9_]+)|\b(?P<name>s3|ssm|ec2|quotas|tagging)\.(?P<by_name>[a-z]+_[a-z0-9_]+)\b"""
@@ -101,10 +101,10 @@ OTHERWISE = {
     "s3:ListObjectsV2": "s3:ListBucket",
     "servicequotas:GetAwsDefaultServiceQuota": "servicequotas:GetAWSDefaultServiceQuota",
 }
-# SiteReleases, by the controller's store.
+# Calls of SiteReleases through the controller's store.
 STORE = {f"dynamodb:{name}Item" for name in ("ConditionCheck", "Delete", "Get", "Put", "Update")} | {"dynamodb:Query"}
-UNNAMED = "Subscriptions"  # AWS knows no resource for changing or ending one, so that a name would deny it
-# Kinds of things for which AWS knows nothing narrower than all of them, to look at and no more.
+UNNAMED = "Subscriptions"  # AWS cannot name one for changing or ending it, so a name in the policy would deny it
+# Read-only actions on kinds of resources that AWS lets no policy narrow.
 READING = re.compile(r"[a-z0-9]+:(Describe|Get|List)[A-Za-z]*\*?")
 
 
@@ -180,12 +180,12 @@ def test_what_is_changed_is_the_sites_by_name_or_tag() -> None:
         by_tag = any(key.endswith(("/mark:site", "/mark:controller", "/mark:conductor")) for key in tags)
         resources = [one["Resource"]] if isinstance(one["Resource"], str) else one["Resource"]
         by_name = all("mark" in resource or "states" in resource for resource in resources)
-        # AWS's own roles are named by AWS, and what a template launches by the template.
+        # AWS names its own roles, and a template names the instances that it launches.
         assert by_tag or by_name or one["Sid"] in ("AmazonsOwnRoles", "LaunchTheController"), one["Sid"]
 
 
 def test_tags_are_given_by_conditions_that_aws_knows() -> None:
-    """The Service Authorization Reference names no template among the conditions on ec2:CreateTags."""
+    """The Service Authorization Reference lists no template among the conditions of ec2:CreateTags."""
     known = re.compile(r"aws:(RequestTag|ResourceTag)/mark:(site|controller|conductor)|ec2:CreateAction")
     for one in statements():
         if "ec2:CreateTags" in actions(one):

@@ -1,6 +1,6 @@
 """A site whose function is an image: pushed by docker's stand-in, run by Lambda, and gone with the site.
 
-Five minutes, of three applies and as many load balancers waited for: so it is run by `make acceptance`.
+It takes five minutes for three applies and as many waits for load balancers, so `make acceptance` runs it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_a_function_that_no_zip_holds_is_deployed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     asked_at(moto, monkeypatch)
     monkeypatch.setenv("MOTO_LAMBDA_STUB_ECR", "true")
     docker = docker_stand_in(tmp_path, monkeypatch, registry=True)
@@ -71,14 +71,14 @@ def test_a_function_that_no_zip_holds_is_deployed(
     assert repository["repositoryName"] == "mark/mark/echo"
     assert len(docker.calls("push")) == 1
 
-    # Another model is another image, and another version of the function.
+    # Another model makes another image and another version of the function.
     (service / "echo.py").write_text(f"{MODEL}\n")
     changed = plan([shipment(str(service / "echo.toml"))], target, said.append)
     assert not [change for change in changed.changes if change.action == "replace"]
     assert "mark_echo-overflow:2" in changed.apply().site_file.read_text()
     assert len(moto.client("ecr").describe_images(repositoryName="mark/mark/echo")["imageDetails"]) == 2
 
-    # What the load balancer calls is the controller's to move, and an apply leaves it there.
+    # The controller moves the alias that the load balancer calls, and an apply leaves it in place.
     alias = {"FunctionName": function["FunctionName"], "Name": "balancer"}
     assert load_site(deployed.site_file).service("echo").function_alias == alias["Name"]
     client = moto.client("lambda")
@@ -86,14 +86,14 @@ def test_a_function_that_no_zip_holds_is_deployed(
     client.update_alias(**alias, FunctionVersion="2")
     assert changed.terraform.plan() == [], changed.terraform.text()
 
-    # A service may give its function up, and take one again.
+    # A service may give up its function and get one again.
     arn = load_site(deployed.site_file).service("echo").function_group
     for name, targets in (("none", 0), ("lambda-arm64:1024", 1)):
         (service / "echo.toml").write_text(SERVICE.format(name="echo", model="echo:Echo", function=name))
         step = plan([shipment(str(service / "echo.toml"))], target, said.append)
         there = load_site(step.apply().site_file).service("echo")
         assert (there.function is None) == (there.function_group is None) == (targets == 0)
-        health = moto.client("elbv2").describe_target_health(TargetGroupArn=arn)  # it stays, as the rules name it
+        health = moto.client("elbv2").describe_target_health(TargetGroupArn=arn)  # it stays because the rules name it
         assert len(health["TargetHealthDescriptions"]) == len(client.list_functions()["Functions"]) == targets
     assert step.terraform.plan() == [], step.terraform.text()
 

@@ -1,6 +1,6 @@
-"""What AWS limits, from one service to 100; and what another service changes of those that are there: nothing.
+"""AWS's limits for one to 100 services; another service changes nothing of the existing ones.
 
-`test_two_hundred.py` applies as many services as a site holds.
+`test_two_hundred.py` applies the largest number of services that a site holds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.terraform.mocked_site import REGION, MockedSite, Step, changes, resou
 
 POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
-RULES = TARGET_GROUPS = 100  # of a load balancer
-ALARMS = ("errors", "nobody_ready")  # of target groups
+RULES = TARGET_GROUPS = 100  # limits of a load balancer
+ALARMS = ("errors", "nobody_ready")  # alarms that sum over a service's target groups
 SIZES = (1, 50, 100)
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
@@ -35,10 +35,10 @@ def names(count: int) -> list[str]:
 
 
 def grown() -> list[dict[str, Place]]:
-    """Places of a site that grows, each deployment with what the last one had."""
+    """Return the places of a growing site; each deployment gets the places of the one before."""
     places: list[dict[str, Place]] = []
     for size in SIZES:
-        # Every seventh has types of three classes.
+        # Every seventh service has types of three classes.
         classes = {name: 3 if n % 7 == 3 else 1 for n, name in enumerate(names(size))}
         places.append(placed(names(size), places[-1] if places else {}, classes))
     return places
@@ -46,7 +46,8 @@ def grown() -> list[dict[str, Place]]:
 
 @pytest.mark.slow
 def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
-    """To 50 applied, so that all is known; 100 planned on top of them, which must not touch the controller's rights."""
+    """Sites of up to 50 services are applied, so that all values are known. 100 are planned on top, which must not
+    touch the controller's rights."""
     steps = [
         Step(site.services(names(size), dict(places)), apply=size <= 50, default=names(1)[0])
         for size, places in zip(SIZES, grown(), strict=True)
@@ -86,7 +87,7 @@ def test_a_service_more_changes_nothing_of_others(site: MockedSite) -> None:
 
 @pytest.mark.slow
 def test_changes_of_one_service_touch_only_their_own(site: MockedSite) -> None:
-    """Types of other classes, other zones, gRPC and back: each planned on top of what is applied."""
+    """Types of other classes, other zones, gRPC and back: each planned on top of the applied state."""
     zones = [f"{REGION}{letter}" for letter in "abcd"]
     numbers = {zone: number for number, zone in enumerate(zones[:3])}
     one, three = (site.services(["a"], {"a": {"target_groups": count}}) for count in (1, 3))
@@ -103,28 +104,31 @@ def test_changes_of_one_service_touch_only_their_own(site: MockedSite) -> None:
 
 
 def check_another_class(plan: dict[str, Any]) -> None:
-    """Groups are added and no rule changes: what the rules forward to is the controller's, which is told of them."""
+    """Check that groups are added and no rule changes: the controller decides where rules forward, and is told of
+    groups."""
     done = changes(plan)
-    done.pop("module.controller.aws_autoscaling_group.this", None)  # by the version of its template
+    done.pop("module.controller.aws_autoscaling_group.this", None)  # changes with the version of its template
     assert done == {
         **{f'module.fleet["a"].aws_lb_target_group.more[{n}]': ["create"] for n in (0, 1)},
         "module.controller.aws_launch_template.this": ["update"],
         'module.controller.aws_s3_object.boot["site.toml"]': ["update"],
-        # Of two groups an alarm is another sum than of one.
+        # An alarm sums over the service's groups, so two groups make another expression.
         **{f'module.observability.aws_cloudwatch_metric_alarm.{kind}["a"]': ["update"] for kind in ALARMS},
     }
 
 
 def check_other_zones(state: dict[str, Any], plan: dict[str, Any], new_zone: str) -> None:
-    """No subnet is taken away: instances serve there until the controller has replaced them, and a balancer sends to
-    its own zones only."""
+    """Check that no subnet is removed, because instances serve there until the controller has replaced them.
+
+    A balancer sends to its own zones only.
+    """
     done = {at: actions for at, actions in changes(plan).items() if at.startswith("module.network")}
     new = ("aws_subnet", "aws_route_table_association")
     assert {at for at, actions in done.items() if actions == ["create"]} == {
         f'module.network.{kind}.{side}["{new_zone}"]' for kind in new for side in ("private", "public")
     }
-    # The way out is in a zone that is left: another one is made before it goes. (A mocked provider replaces nothing by
-    # itself: that addresses stay as they are is what keeps the subnets.)
+    # The NAT gateway is in a zone that is left, so another one is made before it goes. (A mocked provider replaces no
+    # resource by itself; real subnets stay because their addresses stay.)
     gone = {at: actions for at, actions in done.items() if "delete" in actions}
     assert gone == {"module.network.aws_eip.nat": ["create", "delete"]}
     assert "module.network.aws_nat_gateway.this" in done
@@ -134,7 +138,8 @@ def check_other_zones(state: dict[str, Any], plan: dict[str, Any], new_zone: str
 
 
 def check_grpc(state: dict[str, Any], plan: dict[str, Any]) -> None:
-    """A service has a rule and groups more, and goes back to HTTP alone: what no rule names any more can be deleted."""
+    """Check that gRPC adds a rule and groups, and that groups can be deleted once no rule names them after the way
+    back."""
     assert len(of(state, "aws_lb_target_group")) == 7
     rules = of(state, "aws_lb_listener_rule")
     assert sorted(at.split(".")[-1] for at in rules) == ["grpc[0]", "header", "path"]
@@ -165,7 +170,7 @@ def test_a_site_that_aws_would_refuse_is_refused(site: MockedSite) -> None:
 
 @pytest.mark.slow
 def test_names_and_priorities_of_services_are_unique(site: MockedSite) -> None:
-    """One service is called as the controller is. Terraform gives the same priorities as we."""
+    """One service has the controller's name. Terraform computes the same priorities as our code."""
     asked = [*names(4), "controller"]
     (state,) = site.run(Step(site.services(asked)))
     priorities = {at: rule["priority"] for at, rule in of(state, "aws_lb_listener_rule").items()}
@@ -195,10 +200,10 @@ def of(state: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
 
 
 def check_policies(state: dict[str, Any]) -> None:
-    """A role has its policies in its own module."""
+    """Check the size of each role's policies, which are in the role's module."""
     characters: Counter[str] = Counter()
     for at, one in of(state, "aws_iam_role_policy").items():
-        # In a plan, what names things that are not there yet is not known yet.
+        # A plan does not know the text of policies that name resources yet to be made.
         characters[at.rpartition(".aws_iam_role_policy")[0]] += len(one.get("policy") or "")
     assert max(characters.values()) <= POLICIES
 
@@ -206,7 +211,7 @@ def check_policies(state: dict[str, Any]) -> None:
 def check_balancers(state: dict[str, Any], places: dict[str, Place], size: int) -> None:
     balancers = of(state, "aws_lb")
     assert len(balancers) == 1 + max(place["balancer"] for place in places.values())
-    rules: Counter[int] = Counter([0])  # the default service's
+    rules: Counter[int] = Counter([0])  # the default service's rule
     priorities: defaultdict[int, list[int]] = defaultdict(lambda: [50_000])
     for at, rule in of(state, "aws_lb_listener_rule").items():
         if at.startswith("module.fleet["):
@@ -224,7 +229,7 @@ def check_balancers(state: dict[str, Any], places: dict[str, Place], size: int) 
 
 
 def check_only_added(plan: dict[str, Any], new: set[str]) -> None:
-    """The new services' own things are made, and the controller hears of them."""
+    """Check that only the new services' resources are made, and that the controller hears of them."""
     others = {}
     for at, actions in changes(plan).items():
         key = at.split('"')[1].split("/")[-1] if '"' in at else ""

@@ -1,4 +1,4 @@
-"""Every module by its own tests (a mocked provider, no credentials), its form, and what a policy scanner says."""
+"""Every module passes its own tests (a mocked provider, no credentials), its format check, and a policy scanner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_variable_and_output_says_what_it_is() -> None:
 def test_nothing_is_allowed_everything() -> None:
     for file in MODULES.rglob("*.tf"):
         text = file.read_text(encoding="utf-8")
-        # A Deny of everything is the only place for a service's star.
+        # Only a Deny of everything may have a star for a whole AWS service.
         for line in text.splitlines():
             if "Action" in line and ":*" in line:
                 assert '"s3:*"' in line or '"sqs:*"' in line, f"{file}: {line}"
@@ -48,7 +48,7 @@ def test_nothing_is_allowed_everything() -> None:
 
 @pytest.mark.slow
 def test_the_policy_scanner_finds_nothing() -> None:
-    """checkov pins an old boto3, so it lives in an environment of its own: .venv-checkov, or on the PATH."""
+    """checkov pins an old boto3, so it lives in a separate environment, .venv-checkov, or on the PATH."""
     beside = ROOT / ".venv-checkov" / "bin" / "checkov"
     program = str(beside) if beside.is_file() else shutil.which("checkov")
     if program is None:
@@ -60,11 +60,11 @@ def test_the_policy_scanner_finds_nothing() -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
-    assert "Passed checks: 1" in done.stdout  # a hundred or more: it did look
+    assert "Passed checks: 1" in done.stdout  # a hundred checks or more: it did scan
 
 
 def test_scripts_are_bash(tmp_path: Path) -> None:
-    """What instances boot from parses; what stands in ${...} is put in by Terraform before."""
+    """The boot scripts parse. Terraform replaces ${...} before a boot."""
     bash = shutil.which("bash")
     assert bash is not None
     for file in MODULES.rglob("*.sh.tftpl"):

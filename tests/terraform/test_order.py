@@ -1,4 +1,4 @@
-"""What must be there before something else is: by Terraform's graph, not by what happens to take longer."""
+"""Resources that must exist before others do so by Terraform's graph, and not because the others take longer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def test_the_controller_finds_its_way_out(edges: dict[str, set[str]]) -> None:
 
 @pytest.mark.slow
 def test_the_controller_finds_what_it_needs(edges: dict[str, set[str]]) -> None:
-    """Its rights, its files, its state; and what it launches from, with the rights that a bouncer has to have."""
+    """The controller needs its rights, files and state, the templates that it launches from, and the rights of
+    bouncers."""
     assert waits_for(edges, CONTROLLER) >= {
         "module.controller.aws_iam_role_policy.this",
         "module.controller.aws_s3_object.boot",

@@ -1,4 +1,4 @@
-"""The controller may do what its code calls, and nothing else: policy against source."""
+"""The controller may make the calls that its code makes, and no others: policy against source."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.terraform.mocked_site import ACCOUNT, REGION, MockedSite, Step, resou
 
 SOURCE = Path(mark_infra.__file__).parent
 CALL = re.compile(r"\.(?:call|pages)\(\s*(?!getattr)[\w.()\"\[\], =]+?\.(\w+)\s*[,)]|\b_call\(\s*\"(\w+)\"")
-# Run at deployment, with rights of its own.
+# These modules run at deployment, with other rights.
 NOT_THE_CONTROLLERS = {"machine_images.py", "teardown.py"}
-# One call, other actions in IAM's words (Service Authorization Reference).
+# A call whose actions have other names in IAM (Service Authorization Reference).
 OTHERWISE = {
     "DeleteMessageBatch": {"DeleteMessage"},
     "TransactWriteItems": {"PutItem", "ConditionCheckItem"},
 }
-# What no client of ours calls: AWS asks for it with a launch, or the machine does it at boot, or its agents.
+# No client of ours makes these calls: AWS checks them at a launch, or the machine or its agents make them.
 BESIDE = {
     *("RunInstances", "PassRole", "CreateServiceLinkedRole"),
     *("GetObjectVersion", "GetParameter", "CreateLogStream", "DescribeLogStreams", "PutLogEvents"),
@@ -39,7 +39,7 @@ BESIDE = {
 
 
 def called() -> set[str]:
-    """Actions that the source calls, by their names in IAM."""
+    """Return the IAM names of the actions that the source calls."""
     found: set[str] = set()
     for file in [*(SOURCE / "aws").glob("*.py"), SOURCE / "store" / "dynamodb.py"]:
         if file.name in NOT_THE_CONTROLLERS:
@@ -53,8 +53,8 @@ def called() -> set[str]:
 def allowed() -> set[str]:
     text = (MODULES / "modules" / "controller" / "main.tf").read_text(encoding="utf-8")
     return set(re.findall(r'"[a-z0-9]+:([A-Z]\w+)"', text)) - {
-        *("CreateAction", "PassedToService", "AWSServiceName"),  # keys of conditions
-        "AssumeRole",  # EC2's, of the role itself
+        *("CreateAction", "PassedToService", "AWSServiceName"),  # condition keys
+        "AssumeRole",  # EC2 assumes the role itself
     }
 
 
@@ -81,11 +81,13 @@ EC2, ELB = f"arn:aws:ec2:{REGION}:{ACCOUNT}", f"arn:aws:elasticloadbalancing:{RE
 LAMBDA, ROLES = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function", f"arn:aws:iam::{ACCOUNT}:role"
 TAG, NEW_TAG = "aws:ResourceTag/mark:site", "aws:RequestTag/mark:site"
 TO_EC2 = {"iam:PassedToService": "ec2.amazonaws.com"}
-# Of site "mark", what it may do with its own; and what it may not, of a site whose name its own begins.
+# Of site "mark": resources of its own that it may act on, and resources of a site whose name begins with its name,
+# which it may not touch.
 ROLE = f"{ROLES}/mark/mark/bouncers/mark-a-bouncer"
 TARGETS = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
-Thing = tuple[str, dict[str, str]]  # a resource, and what a request says of it
-# Of site "mark": what it may do with its own, and may not, also of a site whose name its own begins.
+Thing = tuple[str, dict[str, str]]  # a resource, and the context of the request
+# Of site "mark": a resource of its own that it may act on, and one that it may not, also of a site whose name begins
+# with its name.
 OWN_AND_NOT: list[tuple[str, Thing, Thing]] = [
     (
         "ec2:CreateFleet",
@@ -126,7 +128,7 @@ OWN_AND_NOT: list[tuple[str, Thing, Thing]] = [
 
 
 def may(policy: dict[str, Any], action: str, resource: str, context: dict[str, str]) -> bool:
-    """As IAM decides, as far as this policy goes: no denials, patterns with stars, StringEquals."""
+    """Decide as IAM does, as far as this policy goes: no denials, patterns with stars, StringEquals."""
     for statement in policy["Statement"]:
         assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
         assert statement["Effect"] == "Allow"
@@ -161,7 +163,7 @@ def test_another_sites_things_are_out_of_reach(state: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_rights_reach_what_the_site_really_has(state: dict[str, Any]) -> None:
-    """Tags and names of the resources are those that the controller's rights go by."""
+    """The resources have the tags and names that the controller's rights require."""
     policy = json.loads(resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
     for kind, count, action, arn in (
         ("aws_launch_template", 2, "ec2:CreateFleet", f"{EC2}:launch-template/{{id}}"),

@@ -1,7 +1,7 @@
 """A site of one service that gets a pipeline, whose stages have functions: planned, applied, unchanged by a second
-plan, controlled, destroyed; and a selection, of which each instance serves the whole.
+plan, controlled, destroyed. A selection as well, all of which each of its instances serves.
 
-By real Terraform on the testbed's cloud; some five minutes, of two applies.
+Real Terraform runs on the testbed's cloud; two applies take some five minutes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ USER_DATA = 16_384  # bytes, before base64
 
 
 def sent(folder: Path) -> tuple[list[Shipment], list[Shipment]]:
-    """The service alone; with the pipeline."""
+    """Return the shipments: the service alone, or with the pipeline."""
     texts = {"echo": SERVICE.format(name="echo", model="echo:Echo", function="none"), "two": PIPELINE}
     for name, text in texts.items():
         (folder / name).mkdir()
@@ -95,7 +95,7 @@ def test_a_pipeline_joins_a_site_and_goes_with_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     asked_at(moto, monkeypatch)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
     for place in ("packed_services", "conductors"):
@@ -184,7 +184,7 @@ def test_selection_is_deployed_as_one_fleet_without_conductors(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     asked_at(moto, monkeypatch)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
     monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
@@ -224,12 +224,12 @@ def is_asked(moto: MotoServer, site: Site, name: str) -> bool:  # noqa: F811
 
 
 def check_only_adds(changes: list[tuple[str, str]]) -> None:
-    """What is the first service's stays as it is; the controller hears of the stages."""
+    """Check that the first service's resources stay as they are; only the controller hears of the stages."""
     others = {address for address, action in changes if action != "create"}
     assert others <= {
         "module.controller.aws_launch_template.this",
         "module.controller.aws_autoscaling_group.this",
-        "module.controller.aws_iam_role_policy.this",  # by the first functions of the site
+        "module.controller.aws_iam_role_policy.this",  # changed by the site's first functions
         'module.controller.aws_s3_object.boot["archives"]',
         'module.controller.aws_s3_object.boot["site.toml"]',
     }
@@ -248,7 +248,8 @@ def check_only_adds(changes: list[tuple[str, str]]) -> None:
 
 
 def check_conductors(moto: MotoServer) -> None:  # noqa: F811
-    """Two, in two zones, behind the clients' balancer; they ask a private one, which only they reach."""
+    """Check the conductors: two, in two zones, behind the clients' balancer. Only they reach the private balancer of
+    stages."""
     (group,) = [
         one
         for one in moto.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
@@ -265,7 +266,7 @@ def check_conductors(moto: MotoServer) -> None:  # noqa: F811
     }
     groups = elbv2.describe_target_groups()["TargetGroups"]
     (described,) = (one for one in groups if one["TargetGroupName"].startswith("mark-two-c-"))
-    assert set(described["LoadBalancerArns"]) == {balancers["mark"]["LoadBalancerArn"]}  # by a rule each
+    assert set(described["LoadBalancerArns"]) == {balancers["mark"]["LoadBalancerArn"]}  # each has its own rule
     (version,) = ec2.describe_launch_template_versions(LaunchTemplateName="mark-two-conductors")[
         "LaunchTemplateVersions"
     ]
@@ -282,7 +283,7 @@ def check_conductors(moto: MotoServer) -> None:  # noqa: F811
 
 
 def check_functions_rights(moto: MotoServer) -> None:  # noqa: F811
-    """Instances of a stage may invoke its own function, by its versions, and no other; conductors may invoke none."""
+    """Check that a stage's instances may invoke versions of its own function only, and conductors none at all."""
     iam, functions = moto.client("iam"), moto.client("lambda")
     arns = {one["FunctionName"]: one["FunctionArn"] for one in functions.list_functions()["Functions"]}
     assert set(arns) == {"mark_two-first-overflow", "mark_two-second-overflow"}
@@ -306,8 +307,10 @@ print(json.dumps(handler(json.load(sys.stdin))))
 
 
 def asked_of_function(moto: MotoServer, file: Path, stage: str, key: str) -> list[object]:  # noqa: F811
-    """What the stage's function makes of a conductor's call while the balancer has no instance for it: the package, in
-    the environment that Lambda has for it, which looks up in Systems Manager whether the key may ask."""
+    """Return the answer of the stage's function to a conductor's call while the balancer has no instance for it.
+
+    The package runs in Lambda's environment for it and looks up in Systems Manager whether the key may ask.
+    """
     code = file.with_suffix("")
     with zipfile.ZipFile(file) as package:
         package.extractall(code)

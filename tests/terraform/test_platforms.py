@@ -1,4 +1,4 @@
-"""Instance types of other platforms join a service and leave it: what that changes of what is there, and for whom."""
+"""Instance types of other platforms join a service and leave it: which resources change, and of which services."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def site(terraform: Terraform, tmp_path: Path) -> MockedSite:
 
 
 def more(folder: Path, platform: str, image_parameter: str, disk_gb: int) -> dict[str, Any]:
-    """What types of a platform boot from."""
+    """Return the variables of a further platform: packages, image parameter and disk."""
     wheels = folder / f"{platform}.tar"
     wheels.write_text(platform)
     return {platform: {"wheels": str(wheels), "image_parameter": image_parameter, "disk_gb": disk_gb}}
@@ -33,7 +33,7 @@ def more(folder: Path, platform: str, image_parameter: str, disk_gb: int) -> dic
 
 @pytest.mark.slow
 def test_types_of_another_platform_change_nothing_of_the_others(site: MockedSite, tmp_path: Path) -> None:
-    """But the release, as all that a service boots from is one: so it is rolled out."""
+    """Only the release changes, because it covers all artifacts of a service; so it is rolled out."""
     first = {"platform": "x86_64"}
     arm, gpu = more(tmp_path, "arm64", ARM, 8), more(tmp_path, "x86_64-gpu", GPU, 91)
     alone = site.services(["a", "b"], {"a": first, "b": first})
@@ -45,11 +45,11 @@ def test_types_of_another_platform_change_nothing_of_the_others(site: MockedSite
         Step(alone, default="a", apply=False),
     )
     done = changes(joined)
-    done.pop("module.controller.aws_autoscaling_group.this", None)  # by the version of its template
+    done.pop("module.controller.aws_autoscaling_group.this", None)  # changes with the version of its template
     assert done == {
         **{f'{FLEET}.aws_launch_template.more["{name}"]': ["create"] for name in ("arm64", "x86_64-gpu")},
         **{f'module.state.aws_s3_object.artifact["wheels/a/{name}"]': ["create"] for name in ("arm64", "x86_64-gpu")},
-        f"{FLEET}.aws_iam_role_policy.this": ["update"],  # it may fetch the packages
+        f"{FLEET}.aws_iam_role_policy.this": ["update"],  # the right to fetch the new packages
         "module.controller.aws_launch_template.this": ["update"],
         'module.controller.aws_s3_object.boot["site.toml"]': ["update"],
     }
@@ -85,7 +85,7 @@ def test_each_platform_boots_from_its_own(site: MockedSite, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_what_no_type_boots_from_is_not_told(site: MockedSite, tmp_path: Path) -> None:
-    """The types of the first platform have gone: its template stays, for a release that is rolled back to."""
+    """The types of the first platform are gone. Its template stays, so that a release can be rolled back to it."""
     arm = more(tmp_path, "arm64", ARM, 8)
     described = [{"platform": platform, "more_platforms": arm} for platform in ("x86_64", None)]
     one, other = (site.services(["a"], {"a": one}) for one in described)
@@ -95,7 +95,7 @@ def test_what_no_type_boots_from_is_not_told(site: MockedSite, tmp_path: Path) -
 
 
 def told(state: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What the controller is told of services."""
+    """Return the controller's description of services."""
     file = folder / "site.toml"
     file.write_text(resources(state, "aws_s3_object")['module.controller.aws_s3_object.boot["site.toml"]']["content"])
     services = load_site(file).services.items()

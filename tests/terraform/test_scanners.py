@@ -1,6 +1,6 @@
-"""What others' scanners say of rights and scripts: parliament of every policy, shellcheck of every script.
+"""Other projects' scanners pass rights and scripts: parliament every policy, shellcheck every script.
 
-Both live in an environment of their own, .venv-scanners, or on the PATH.
+Both live in a separate environment, .venv-scanners, or on the PATH.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from mark_infra.deploy.deployer import deployer_policies
 from tests.terraform.conftest import MODULES, ROOT, Terraform
 from tests.terraform.mocked_site import ACCOUNT, REGION, MockedSite, Step, resources
 
-# Findings that we leave, by what parliament calls them, each with its reason.
+# Findings that we accept, by parliament's names, each with its reason.
 LEFT = {
-    # Looking, which AWS does not narrow for most actions: patterns (`ec2:Describe*`) take in some that it does.
+    # Read-only actions, most of which AWS does not narrow: patterns (`ec2:Describe*`) also match some that it does.
     "RESOURCE_STAR",
 }
-# Kinds of things that an action may be about and a site has none of.
+# Kinds of resources that an action may concern and that a site does not have.
 NOT_OURS = tuple(
-    f":{kind}/{balancer}/{rest}"  # balancers of the network, and gateways
+    f":{kind}/{balancer}/{rest}"  # network and gateway load balancers
     for balancer in ("net", "gwy")
     for kind, rest in (("loadbalancer", "*/*"), ("listener", "*/*/*"), ("listener-rule", "*/*/*/*"))
 )
-PUBLIC = "parameter/aws/service/*"  # Amazon's own parameters, of no account, which parliament does not know
+# Amazon's own parameters, which belong to no account and which parliament does not know
+PUBLIC = "parameter/aws/service/*"
 
 
 def program(name: str) -> str:
@@ -47,12 +48,13 @@ def several(value: str | list[str]) -> list[str]:
 
 
 def findings(policy: dict[str, Any], *beside: dict[str, Any]) -> list[dict[str, Any]]:
-    """`beside` are other policies of the same role."""
+    """Return parliament's findings; `beside` are other policies of the same role."""
     return list(_findings(policy, {"Statement": [one for held in (policy, *beside) for one in held["Statement"]]}))
 
 
 def _findings(policy: dict[str, Any], held: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Without those that are left, and those of a statement whose action another one allows on the other kinds."""
+    """Return the findings without accepted ones, and without those of a statement whose action another statement allows
+    on the other kinds."""
     done = subprocess.run(
         [program("parliament"), "--json"], input=json.dumps(policy), capture_output=True, text=True, timeout=120
     )
@@ -77,7 +79,7 @@ def elsewhere(policy: dict[str, Any], action: str, required_format: str) -> bool
 
 
 def kind_of(arn: str) -> str:
-    """Such as ec2:instance, or ec2:* of a whole service; what is no ARN is its own kind."""
+    """Return a kind such as ec2:instance, or ec2:* for a whole service; a string that is no ARN is its own kind."""
     parts = arn.split(":", 5)
     return f"{parts[2]}:{re.split('[/:]', parts[5])[0]}" if len(parts) == 6 else arn
 
@@ -92,7 +94,7 @@ def test_parliament_finds_nothing_in_the_deployers_rights() -> None:
 
 @pytest.mark.slow
 def test_parliament_finds_nothing_in_the_sites_rights(terraform: Terraform, tmp_path: Path) -> None:
-    """Of controller, bouncers and functions, as they are attached."""
+    """Rights of controller, bouncers and functions, as they are attached."""
     program("parliament")
     site = MockedSite(terraform, tmp_path)
     (state,) = site.run(Step(site.services(["echo"]), default="echo"))
@@ -114,7 +116,7 @@ def first_line(file: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", scripts(), ids=lambda file: file.name)
 def test_shellcheck_finds_nothing(file: Path) -> None:
-    """Of what instances boot from as it is once Terraform has put its values in."""
+    """Boot scripts are checked after Terraform has put its values in."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".tftpl":
         text = re.sub(r"%\{ *(if|endif|else|for|endfor)[^}]*\}", "", text)

@@ -1,7 +1,7 @@
 """A whole site on the testbed's cloud: planned, applied, unchanged by a second plan, controlled, destroyed.
 
-Three to four minutes, mostly of waiting: the provider gives a load balancer a minute to appear, real or not. So it
-is run by `make test-slow`, and not by `make test`.
+It takes three to four minutes, mostly of waiting: the provider gives a load balancer a minute to appear, real or not.
+So `make test-slow` runs it, and `make test` does not.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ echo:Echo,lambda:1024,1,40
 
 
 SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97)  # of a deployment's steps
-# `mark deploy` that prints how far it is, and fetches no packages from an index.
+# A `mark deploy` that prints its progress and fetches no packages from an index.
 DEPLOYS = """
 import sys
 from contextlib import contextmanager
@@ -80,13 +80,13 @@ mark_infra.deploy.packed_services.wheelhouse = no_packages
 sys.exit(main(["deploy", *sys.argv[1:]]))
 """
 STATE_BUCKET = "state-of-terraform"
-SCALE = 10.0  # of the cloud: what boots in a minute boots in six seconds
+SCALE = 10.0  # of the cloud: a boot of a minute takes six seconds
 
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    monkeypatch.setitem(default_user_config["lambda"], "use_docker", False)  # a warm-up answers, and runs nothing
-    machines = Bouncers(8080)  # as the site says
+    monkeypatch.setitem(default_user_config["lambda"], "use_docker", False)  # a warm-up answers and runs no code
+    machines = Bouncers(8080)  # the port in the site's description
     with serving(catalog=load_catalog("aws-2026"), machines=machines, now=time.time, time_scale=SCALE) as made:
         yield made
     machines.close()
@@ -115,7 +115,7 @@ def shipments(folder: Path) -> list[Shipment]:
 def test_a_site_comes_and_goes(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
@@ -129,7 +129,7 @@ def test_a_site_comes_and_goes(
         emulated=True,
     )
     moto.client("s3").create_bucket(Bucket=STATE_BUCKET)
-    # What the function and the instances import would be fetched from an index.
+    # Otherwise the imports of the function and the instances would be fetched from an index.
     monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     built = target.folder / "artifacts"
     (built / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
@@ -168,7 +168,8 @@ def test_a_site_comes_and_goes(
             wait_for(partial(seen_rps, page, name), f"what arrives at {name}, as its bouncers count it", PATIENCE_S)
             wait_for(partial(is_weighed, moto, site, name), f"all requests of {name} for its instance", PATIENCE_S)
             assert instance["offer"] in ("c5.large/on-demand", *(f"c5.large/spot/{zone}" for zone in "abc"))
-        moto.client("sqs").send_message(QueueUrl=site.queue_url, MessageBody="{}")  # what came before may be done with
+        # messages that came before may be dropped
+        moto.client("sqs").send_message(QueueUrl=site.queue_url, MessageBody="{}")
         wait_for(lambda: is_read(moto, site), "a reader of the queue", PATIENCE_S)
         lease = item(moto, "lease#mark/controller", "lease")
         assert lease["holder"]["S"]
@@ -177,7 +178,7 @@ def test_a_site_comes_and_goes(
     assert item(moto, "lease#mark/controller", "lease")["holder"]["S"] == "", "the controller releases its lease"
     assert planned.terraform.plan() == [], "an apply would reset what the controller has set"
 
-    # From a machine that has nothing of it; what it was deployed from is not there.
+    # Destroy it from a machine without its files; the folder that it was deployed from is missing there.
     elsewhere = replace(target, state=tmp_path / "elsewhere")
     abroad = "eu-west-1"
     for machine in (elsewhere, target):
@@ -208,7 +209,7 @@ def test_a_site_comes_and_goes(
 def test_a_deployment_that_broke_off_leaves_nothing_behind(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    """`mark deploy`, interrupted at this share of its steps, as by the keyboard; then ended."""
+    """Interrupt `mark deploy` at this share of its steps, as from the keyboard, then destroy the site."""
     terraform.init(terraform.home / "examples" / "complete")
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -229,12 +230,13 @@ def test_a_deployment_that_broke_off_leaves_nothing_behind(
     assert not list(target.folder.glob(".terraform.tfstate.lock*"))
     said: list[str] = []
     assert destroy(target, said.append) == []
-    # What an interrupted creation made without Terraform knowing is found by its tag, which not all have here.
+    # An interrupted apply may make resources that Terraform does not know. Their tag finds them, but moto does not give
+    # all of them one.
     check_no_tag_is_left(moto)
 
 
 def asked_at(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is deployed in this test goes there."""
+    """Direct the deployments of this test to that address."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -248,7 +250,7 @@ def no_packages(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Whee
 
 @contextmanager
 def controlled(moto: MotoServer, services: list[str], site_file: Path, folder: Path) -> Iterator[str]:
-    """`mark controller` as Terraform's unit starts it; the address of its page. Ended as systemd does it."""
+    """Run `mark controller` as Terraform's unit starts it and yield its page's address; end it as systemd does."""
     log = folder / "controller.log"
     command = [sys.executable, "-m", "mark.cli.main", "controller", *services, "--site", str(site_file), "--port", "0"]
     variables = of_aws(os.environ, REGION) | {"AWS_ENDPOINT_URL": moto.url}
@@ -277,7 +279,7 @@ def seen_rps(page: str, name: str) -> bool:
 
 
 def check_instance(moto: MotoServer, site: Site, name: str) -> None:
-    """Launched from Terraform's template, with all that it says, and among the targets of Terraform's balancer."""
+    """Check that it was launched from Terraform's template, with all settings, and is a target of the balancer."""
     there = site.service(name)
     ec2 = moto.client("ec2")
     (instance,) = (
@@ -301,7 +303,7 @@ def check_instance(moto: MotoServer, site: Site, name: str) -> None:
 
 
 def is_weighed(moto: MotoServer, site: Site, name: str) -> bool:
-    """By every rule, and the function, which had all, is asked nothing any more."""
+    """Does every rule give it weight, and none to the function, which had all requests before?"""
     there = site.service(name)
     rules = moto.client("elbv2").describe_rules(RuleArns=list(there.listener_rules))["Rules"]
     shares = [
@@ -319,7 +321,7 @@ def is_weighed(moto: MotoServer, site: Site, name: str) -> bool:
 
 
 def is_read(moto: MotoServer, site: Site) -> bool:
-    """Nothing waits in the queue, and something was taken a moment ago."""
+    """Is the queue empty, and was a message taken a moment ago?"""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = moto.client("sqs").get_queue_attributes(QueueUrl=site.queue_url, AttributeNames=names)["Attributes"]
     return bool(found[names[0]] == "0" and found[names[1]] != "0")
@@ -337,7 +339,7 @@ def keys_of(moto: MotoServer) -> list[dict[str, Any]]:
 
 
 def check_no_key_lies_about(target: DeployTarget, keys: list[str]) -> None:
-    """Not in Terraform's state, its variables or its plan."""
+    """Check that no key is in Terraform's state, its variables or its plan."""
     for file in target.folder.rglob("*"):
         if file.is_file() and file.name != "keys" and ".terraform" not in file.parts:
             content = file.read_bytes()
@@ -373,7 +375,7 @@ def check_nothing_is_left(moto: MotoServer) -> None:
     assert not moto.client("iam").list_roles()["Roles"]
     assert not moto.client("logs").describe_log_groups()["logGroups"]
     assert not moto.client("ec2").describe_addresses()["Addresses"]
-    own = [{"Key": "Name", "Option": "BeginsWith", "Values": ["/mark"]}]  # Amazon's own are there, too
+    own = [{"Key": "Name", "Option": "BeginsWith", "Values": ["/mark"]}]  # without Amazon's own, which are there, too
     assert not moto.client("ssm").describe_parameters(ParameterFilters=own)["Parameters"]
     check_no_tag_is_left(moto)
 

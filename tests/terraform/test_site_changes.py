@@ -1,7 +1,7 @@
-"""A site of several services that is changed again and again while it serves: by real Terraform, `plan`, `apply` and
-`mark controller`, on the testbed's cloud.
+"""A site of several services that changes again and again while it serves: by real Terraform, `plan`, `apply` and `mark
+controller`, on the testbed's cloud.
 
-Ten minutes, of six applies, their roll-outs, and a load balancer waited for: so it is run by `make acceptance`.
+It takes ten minutes for six applies, their roll-outs and a wait for a load balancer, so `make acceptance` runs it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ function = "none"
 [rollout]
 canary_s = 60
 """
-# All alike: capacity is the number of instances, of whatever type.
+# All types have the same times, so capacity is the number of instances.
 PROFILE = "model,instance,batch,latency_ms\nmodel:Model,c5.large,1,20\nmodel:Model,c6i.large,1,20\n"
 MODEL = "import mark\n\n\nclass Model(mark.Model):\n    def predict(self, batch): return [{version} for _ in batch]\n"
 MARKETS = {"a": "on-demand", "b": "on-demand", "c": "spot", "d": "on-demand"}
@@ -73,12 +73,12 @@ class ChangingSite:
     def __init__(self, folder: Path, aws: Aws, moto: MotoServer, target: DeployTarget) -> None:  # noqa: F811
         self.folder, self.aws, self.moto, self.target = folder, aws, moto, target
         self.site: Site | None = None
-        self.done: dict[str, str] = {}  # the release of each service whose roll-out is said to be done
+        self.done: dict[str, str] = {}  # the release of each service whose roll-out was reported as done
         self._controller = ExitStack()
         self.page = ""
 
     def describe(self, name: str, version: int = 1, types: str = "c5.*") -> None:
-        """A service's folder."""
+        """Write a service's folder."""
         there = self.folder / name
         there.mkdir(exist_ok=True)
         text = SERVICE.format(name=name, market=MARKETS[name], types=types)
@@ -89,7 +89,7 @@ class ChangingSite:
         return plan([shipment(str(self.folder / name / "service.toml")) for name in names], self.target, print)
 
     def deploy(self, names: Sequence[str], zones: tuple[str, ...] = ()) -> Planned:
-        """Apply, replace the controller as its group does, the new one first, and follow the roll-out to its end."""
+        """Apply, replace the controller as its group does (the new one first), and follow the roll-out to its end."""
         self.target, self.done = replace(self.target, zones=zones), {}
         planned = self.plan(names)
         self.site = load_site(planned.apply().site_file)
@@ -117,12 +117,13 @@ class ChangingSite:
         return len(self.routed(name))
 
     def old(self, name: str) -> set[str]:
-        """What could answer though its release was replaced."""
+        """Return instances of replaced releases that could still answer."""
         done = self.done.get(name)
         return {id for id, one in self.routed(name, draining=True).items() if done not in (None, one.release)}
 
     def routed(self, name: str, *, draining: bool = False) -> dict[str, Machine]:
-        """By id: what answers, and is sent requests by the balancer; with `draining` also what is on its way out."""
+        """Return by id the instances that answer and get requests from the balancer; with `draining` also those that
+        leave."""
         if self.site is None or name not in self.site.services:
             return {}
         balancers, tags = self.moto.backend("elbv2"), self.moto.backend("ec2").tags
@@ -143,7 +144,7 @@ class ChangingSite:
         return {id: one for id, one in answering.items() if draining or not tags[id].get("mark:draining")}
 
     def _settled(self, name: str) -> bool:
-        """Only what was deployed is there, in its zones, and the balancer sends requests to all of it."""
+        """Are exactly the deployed instances there, in their zones, and does the balancer send requests to each?"""
         assert self.site is not None
         there = self.site.service(name)
         fleet = get(f"{self.page}/api/v1/services/{name}/fleet")[1]["instances"]
@@ -157,7 +158,7 @@ class ChangingSite:
 
 
 def touched(planned: Planned, name: str) -> set[tuple[str, str]]:
-    """What is changed of a service, by its address and how."""
+    """Return the changed resources of a service by address, with their actions."""
     return {(one.address, one.action) for one in planned.changes if f'["{name}"]' in one.address}
 
 
@@ -175,7 +176,7 @@ def test_no_change_of_a_site_takes_what_its_plan_needs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     asked_at(moto, monkeypatch)
     monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
@@ -185,7 +186,7 @@ def test_no_change_of_a_site_takes_what_its_plan_needs(
     three, four = ("b", "c", "d"), ("a", "b", "c", "d")
 
     def deployed(names: Sequence[str], **where: Any) -> Planned:
-        """And nothing is left to do."""
+        """Deploy, and check that a second plan has nothing to do."""
         planned = site.deploy(names, **where)
         again = site.plan(names)
         assert again.changes == [], again.terraform.text()

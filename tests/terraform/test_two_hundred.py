@@ -1,7 +1,7 @@
-"""As many services as a site holds, applied on the testbed's cloud: nothing changes with a second plan.
+"""The largest number of services in one site, applied on the testbed's cloud: a second plan changes nothing.
 
-Twenty minutes: `make acceptance`. They are not destroyed here: Terraform writes its state of 16 MB anew for each of
-4,383 resources, most of an hour, and sites of a few services show what is left (`test_site.py`).
+It takes twenty minutes: `make acceptance`. The test does not destroy them, because Terraform writes its state of 16 MB
+again for each of 4,383 resources, which takes most of an hour; `test_site.py` destroys sites of a few services.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_two_hundred_services_are_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every second one has a function."""
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     asked_at(moto, monkeypatch)
     monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)

@@ -1,4 +1,4 @@
-"""Cost Explorer's answers and downloads: usage types are needed, record types tell credits from use."""
+"""Cost Explorer's answers and downloads: usage types are required, and record types tell credits from use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost and usage reports: every format alike, every dollar in one of three sums, what cannot be used named."""
+"""Cost and usage reports: all formats agree, each dollar is in one of three sums, and unusable input is named."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_hour_across_the_period_counts_by_share(tmp_path: Path) -> None:
     )
 )
 def test_no_dollar_is_lost(tmp_path_factory: pytest.TempPathFactory, items: list[Item]) -> None:
-    """Whatever the items and the cut: what is in, what is outside and what is not selected is the file."""
+    """For any items and any cut, the dollars inside, outside and not selected add up to the file's."""
     items = [*items, Item(tags={"team": "x"})]
     path = legacy(tmp_path_factory.mktemp("cur") / "c.csv", items)
     invoice = read_invoice([path], MAY - HOUR, MAY + 1000.0, tags=[("team", "x")])
@@ -105,7 +105,7 @@ def test_a_savings_plan_takes_off_what_it_covers(tmp_path: Path) -> None:
 
 
 def test_a_reservation_is_shown_in_the_same_way(tmp_path: Path) -> None:
-    """Its hours cost nothing in the report and count at list price here; `commitments` is less by as much."""
+    """Its hours cost nothing in the report and count at list price here; `commitments` is less by the same amount."""
     items = [
         Item(amount=1.0, cost=0.0, item_type="DiscountedUsage", list_cost=0.085),
         Item("HeavyUsage:c5.large", 744.0, 0.055 * 744, "RIFee", end_s=MAY + 744 * HOUR),
@@ -116,7 +116,7 @@ def test_a_reservation_is_shown_in_the_same_way(tmp_path: Path) -> None:
     assert invoice.charges[C5].usd == pytest.approx(0.165)
     assert invoice.charges[COMMITMENTS].usd == pytest.approx(0.055 - 0.085)
     assert invoice.usd == pytest.approx(0.055 + 0.08)
-    # The price that was paid for use is that of the other hour.
+    # The price paid for use is the other hour's.
     assert invoice.charges[C5].rated_usd / invoice.charges[C5].rated_amount == pytest.approx(0.08)
 
 
@@ -216,7 +216,7 @@ def test_two_accounts_that_run_the_same_are_two(tmp_path: Path) -> None:
 
 
 def test_days_that_one_report_has_beyond_the_other_count(tmp_path: Path) -> None:
-    """An older version of a report ends where it was made."""
+    """An older version of a report ends at the time when it was made."""
     old = legacy(tmp_path / "old" / "cur-1.csv", of_days(HOURS, 2))
     new = legacy(tmp_path / "new" / "cur-1.csv", of_days(HOURS, 3))
     assert read_invoice([old, new], MAY, MAY + 3 * DAY).charges[C5].amount == 3 * 48.0
@@ -232,19 +232,19 @@ def test_reports_of_other_things_or_months_add_up(tmp_path: Path) -> None:
 
 
 def test_reports_that_differ_are_refused(tmp_path: Path) -> None:
-    """The files do not tell which is right: an older version, or two exports of which each has a part."""
+    """They may be an older version, or two partial exports: the files do not tell which is right."""
     legacy(tmp_path / "aaa" / "cur-1.csv", ITEMS)
     legacy(tmp_path / "bbb" / "cur-1.csv", [replace(ITEMS[0], amount=7.0, cost=1.0), *ITEMS[1:]])
     said = r"both have c5.large on-demand of 2026-05-01 and differ \(\$4.08, \$4.91\): leave out the older"
     with pytest.raises(BadInput, match=said):
         read_invoice([str(tmp_path)], MAY, MAY + DAY)
-    # Where the period is another it does not matter.
+    # It does not matter for another period.
     legacy(tmp_path / "june.csv", [replace(ITEMS[0], start_s=MAY + 31 * DAY)])
     assert read_invoice([str(tmp_path)], MAY + 31 * DAY, MAY + 32 * DAY).usd == pytest.approx(0.17)
 
 
 def test_halves_of_a_day_that_cost_the_same_are_refused(tmp_path: Path) -> None:
-    """A constant fleet costs the same in the morning and in the afternoon, so that equal dollars prove nothing."""
+    """A constant fleet costs the same in the morning and in the afternoon, so equal dollars prove nothing."""
     legacy(tmp_path / "morning.csv", ITEMS[:12])
     legacy(tmp_path / "afternoon.csv", ITEMS[12:24])
     with pytest.raises(BadInput, match=r"both have c5.large on-demand of 2026-05-01 and are of different hours"):
@@ -340,7 +340,7 @@ def test_tags_that_are_no_map_are_refused(tmp_path: Path) -> None:
 
 @given(st.integers(0, 700), st.binary(min_size=1, max_size=6))
 def test_a_damaged_report_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, at: int, damage: bytes) -> None:
-    """Nothing but BadInput, wherever the damage is."""
+    """The only error is BadInput, wherever the damage is."""
     path = Path(cur2(tmp_path_factory.mktemp("cur") / "c.csv", [Item(tags={"a": "b"}), Item()]))
     content = path.read_bytes()
     path.write_bytes(content[:at] + damage + content[at + len(damage) :])

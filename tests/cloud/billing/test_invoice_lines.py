@@ -1,4 +1,4 @@
-"""Line items find their line by product, usage type and kind, in any region; what is none of ours keeps its name."""
+"""Line items find their line by product, usage type and kind, in any region; foreign items keep their names."""
 
 from __future__ import annotations
 

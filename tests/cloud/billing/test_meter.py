@@ -1,4 +1,4 @@
-"""The meter: what an instance costs."""
+"""The meter counts the cost of an instance."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def meter(**more: Any) -> Meter:
     ("began_s", "ended_s", "seconds"),
     [
         (0.0, 100.0, 100.0),
-        (0.0, 100.2, 101.0),  # a second begun is a second
+        (0.0, 100.2, 101.0),  # a started second counts in full
         (0.0, 10.0, 60.0),  # the minimum
-        (0.1, 100.1, 100.0),  # rounding of the times is no second
+        (0.1, 100.1, 100.0),  # rounding of the times adds no second
         (970.0, 980.0, 30.0),  # the end of the run cuts the minimum
     ],
 )
@@ -41,7 +41,7 @@ def test_whole_seconds_and_at_least_sixty(began_s: float, ended_s: float, second
 
 
 def test_what_still_runs_is_cut_at_the_end_without_minimum() -> None:
-    """Also when it is asked later than that."""
+    """A later question gives the same."""
     m = meter()
     m.open(0, 990.0)
     assert m.bill(1000.0).total == pytest.approx(10e-4)
@@ -56,7 +56,7 @@ def test_a_price_that_changes_is_integrated() -> None:
 
 
 def test_an_interrupted_first_hour_is_free_if_asked() -> None:
-    """--spot-first-hour-free; an instance that we end ourselves is paid."""
+    """An instance that we end ourselves is paid. The option is --spot-first-hour-free."""
     for free, taken, paid in [(True, True, False), (True, False, True), (False, True, True)]:
         m = meter(first_hour_free=free)
         m.open(1, 0.0)
@@ -82,7 +82,7 @@ def test_a_gpu_image_needs_a_larger_disk() -> None:
 
 
 def test_committed_instances_are_paid_whether_they_run() -> None:
-    """Two committed for 0.36 $/h together; of three that run, one is billed, and at most two are free at any moment."""
+    """Two committed ones cost 0.36 $/h together. If three run, one is billed; at most two are free at any moment."""
     m = meter(committed={OD.name: 2}, committed_usd_per_hour=0.36)
     assert m.spent_usd(100.0)["on_demand"] == pytest.approx(0.01)
     for _ in range(3):
@@ -99,7 +99,7 @@ def test_committed_instances_are_paid_whether_they_run() -> None:
     st.integers(0, 4),
 )
 def test_a_commitment_saves_what_it_covers_minute_by_minute(spans: list[tuple[int, int]], committed: int) -> None:
-    """Against a plain count of what runs in every second."""
+    """A plain count of the running instances in every second agrees."""
     with_it, without = meter(committed={OD.name: committed}), meter()
     running = np.zeros(1000, dtype=int)
     changes = [(began, True, began) for began, _ in spans]

@@ -1,4 +1,4 @@
-"""Monthly invoices: what was used, its credit and its tax are three line items, and totals count no second time."""
+"""Monthly invoices: use, its credit and its tax are three line items, and totals do not count twice."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_row_is_use_and_credit_and_tax(tmp_path: Path) -> None:
 )
 def test_what_is_no_use_is_known_by_its_words(tmp_path: Path, changes: dict[str, str], line: InvoiceLine) -> None:
     row = {**USED, "Credits": "", "TaxAmount": "", "TotalCost": "", "UsageQuantity": "", **changes}
-    blank = {"UsageStartDate": "", "UsageEndDate": ""}  # the billing period then
+    blank = {"UsageStartDate": "", "UsageEndDate": ""}  # the billing period counts then
     invoice = read(monthly(tmp_path / "m.csv", {**row, **blank}))
     assert list(invoice.charges) == [line]
 

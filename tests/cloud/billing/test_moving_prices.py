@@ -1,4 +1,4 @@
-"""What an instance costs while its price moves."""
+"""The cost of an instance while its price moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mark.cloud.billing.moving_prices import Tariff
 
 
 def test_every_second_costs_the_price_in_effect() -> None:
-    """And what was paid before a change stays as it was."""
+    """A change leaves earlier costs as they were."""
     tariff = Tariff(2.0)
     assert tariff(10.0) == 20.0
     assert tariff.change(3.0, 10.0)

@@ -1,4 +1,4 @@
-"""CPU credits: what is earned, spent and owed, in closed form."""
+"""CPU credits earned, spent and owed, in closed form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USES = st.lists(st.tuples(st.floats(0.0, 20_000.0), st.floats(0.0, 1.0)), max_si
 
 
 def test_an_offer_without_credits_has_no_account() -> None:
-    """It is named."""
+    """The error names the offer."""
     with pytest.raises(ValueError, match=r"c5\.large/on-demand has no CPU credits"):
         CreditAccount(Offer("c5.large", Market.ON_DEMAND, 0.1, BOOT))
 
@@ -47,7 +47,7 @@ def test_launch_credits_are_spent_first() -> None:
 
 
 def test_standard_mode_slows_when_less_than_a_step_is_left() -> None:
-    """And is fast again when that is earned."""
+    """It is fast again once a step's credits are earned."""
     account = CreditAccount(T2)
     account.settle(0.0, 0.0)
     assert account.speed == 0.2
@@ -60,7 +60,7 @@ def test_standard_mode_slows_when_less_than_a_step_is_left() -> None:
 
 
 def test_at_the_baseline_speed_credits_stay_as_they_are() -> None:
-    """0.2 of two vCPUs use what 24 credits an hour bring."""
+    """A load of 0.2 on two vCPUs uses the 24 credits that an hour earns."""
     account = CreditAccount(T2)
     account.settle(0.0, 0.0)
     account.settle(HOUR_S, HOUR_S)
@@ -78,7 +78,7 @@ def test_unlimited_mode_owes_what_it_uses_beyond_its_earnings() -> None:
 
 
 def test_surplus_beyond_a_days_earnings_is_never_paid_back() -> None:
-    """Charged at once: 96 credits an hour owed for 10 h, of which 576 are earned back idle."""
+    """The rest is charged at once: 96 credits an hour owed for 10 h, of which 576 are earned back idle."""
     account = CreditAccount(T3)
     owed = account.settle(10.0 * HOUR_S, 10.0 * HOUR_S)
     assert owed == pytest.approx(960.0 / 60.0 * 0.05)
@@ -87,7 +87,7 @@ def test_surplus_beyond_a_days_earnings_is_never_paid_back() -> None:
 
 
 def test_the_mode_may_differ_from_the_catalogues() -> None:
-    """CreditSpecification: a T3 that is standard slows, and owes nothing."""
+    """CreditSpecification: a T3 in standard mode slows, and owes nothing."""
     account = CreditAccount(T3, unlimited=False)
     assert account.settle(600.0, 600.0) == 0.0
     assert account.speed == 0.2
@@ -95,7 +95,7 @@ def test_the_mode_may_differ_from_the_catalogues() -> None:
 
 @pytest.mark.parametrize(("offer", "kept"), [(T2, 0.0), (T3, 24.0)])
 def test_a_stop_keeps_the_balance_of_unlimited_mode_only(offer: Offer, kept: float) -> None:
-    """At full speed again in either case; a debt is not kept."""
+    """The instance runs at full speed again in either case; a debt is not kept."""
     account = CreditAccount(offer)
     account.settle(HOUR_S, 0.0)
     account.stop()
@@ -106,7 +106,7 @@ def test_a_stop_keeps_the_balance_of_unlimited_mode_only(offer: Offer, kept: flo
 
 
 def test_launch_credits_are_granted_a_hundred_times_a_day() -> None:
-    """Types without any use up none; a day later there are some again."""
+    """Types without launch credits use up none; a day later there are some again."""
     grants = LaunchCredits()
     for _ in range(50):
         grants.grant(CreditAccount(T3), 0.0)
@@ -122,7 +122,7 @@ def test_launch_credits_are_granted_a_hundred_times_a_day() -> None:
 
 @given(USES, st.sampled_from([T2, T3]))
 def test_balances_stay_within_their_bounds(uses: list[tuple[float, float]], offer: Offer) -> None:
-    """0 or a day's debt, to the cap and the launch credits; the baseline only in standard mode."""
+    """The bounds are 0 or a day's debt, and the cap plus the launch credits; in standard mode 0 is the least."""
     account = CreditAccount(offer)
     LaunchCredits().grant(account, 0.0)
     for passed_s, busy in uses:
@@ -140,7 +140,7 @@ def test_every_credit_is_earned_launched_spent_or_owed(uses: list[tuple[float, f
     """Unlimited mode below its cap: balance = earned - spent + charged for good."""
     account, owed_usd, earned, used = CreditAccount(T3), 0.0, 0.0, 0.0
     for passed_s, busy in uses:
-        owed_usd += account.settle(passed_s, max(0.2, busy) * passed_s)  # uses at least what it earns
+        owed_usd += account.settle(passed_s, max(0.2, busy) * passed_s)  # uses at least its earnings
         earned += 24.0 / HOUR_S * passed_s
         used += max(0.2, busy) * passed_s * 2.0 / 60.0
     assert owed_usd / 0.05 * 60.0 == pytest.approx(used - earned, rel=1e-9, abs=1e-6)

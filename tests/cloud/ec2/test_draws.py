@@ -15,7 +15,7 @@ SPOT = Offer("c5.large", Market.SPOT, 0.03, Delay(60.0, 120.0), zone="a", interr
 
 
 def test_the_same_start_draws_the_same() -> None:
-    """Whatever was drawn before, also by a seed of any size or sign."""
+    """Earlier draws do not matter; seeds have any size or sign."""
     for seed in (1, -1, 2**70):
         one, other = Start(seed, 1, 0), Start(seed, 1, 0)
         other.until_interruption_s(SPOT)
@@ -31,7 +31,7 @@ def test_seed_number_start_and_purpose_draw_apart() -> None:
 
 
 def test_a_resume_takes_the_resume_delay_where_there_is_one() -> None:
-    """Constant delays show which was taken."""
+    """Constant delays show which delay was taken."""
     boot, resume = Delay(100.0, 100.0), Delay(30.0, 30.0)
     offer = replace(SPOT, boot=boot, resume=resume)
     assert [Start(1, 1, nth).boot_s(offer) for nth in (0, 1, 2)] == [100.0, 30.0, 30.0]
@@ -39,7 +39,7 @@ def test_a_resume_takes_the_resume_delay_where_there_is_one() -> None:
 
 
 def test_boots_have_the_mean_and_floor_of_their_delay() -> None:
-    """Of 2,000 launches."""
+    """The mean of 2,000 launches."""
     boots = [Start(3, number, 0).boot_s(SPOT) for number in range(1, 2001)]
     assert min(boots) >= 30.0
     assert fmean(boots) == pytest.approx(60.0, rel=0.05)

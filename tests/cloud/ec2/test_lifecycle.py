@@ -1,4 +1,4 @@
-"""States of an instance: which follow which."""
+"""States of an instance and their transitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mark.cloud.ec2.lifecycle import HOLDS_CAPACITY, TRANSITIONS, IllegalStateCh
 
 @pytest.mark.parametrize("before", State)
 def test_only_the_tables_transitions_are_legal(before: State) -> None:
-    """Any other raises, and names both states."""
+    """Any other transition raises an error that names both states."""
     for after in State:
         if after in TRANSITIONS[before]:
             assert moved(before, after) is after
@@ -30,7 +30,7 @@ def test_every_state_can_still_end_and_terminated_is_final() -> None:
 
 
 def test_capacity_is_held_from_launch_to_the_end_of_stopping() -> None:
-    """What is stopped or ends holds none."""
+    """Stopped and ending instances hold none."""
     assert set(State) - set(HOLDS_CAPACITY) == {State.STOPPED, State.SHUTTING_DOWN, State.TERMINATED}
 
 

@@ -1,4 +1,4 @@
-"""What an instance costs over time."""
+"""The cost of an instance over time."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def test_a_series_is_of_the_on_demand_price() -> None:
 
 
 def test_a_series_without_an_on_demand_price_is_bad_input() -> None:
-    """There is nothing to scale."""
+    """There is no price to scale."""
     with pytest.raises(BadInput, match="on-demand price"):
         cost(SPOT, SERIES, {"c5.xlarge": 0.36})

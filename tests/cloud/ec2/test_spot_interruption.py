@@ -1,4 +1,4 @@
-"""Spot capacity of a zone: what it sells, and what a fall of its share interrupts."""
+"""Spot capacity of a zone: how many instances it sells, and how many a fall of its share interrupts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class One:
 
 
 def zone(*shares: float) -> SpotZone:
-    """Its share changes every 10 s."""
+    """Return a zone whose share changes every 10 s."""
     return SpotZone(
         SpotSeries("s", "availability", tuple(10.0 * k for k in range(len(shares))), shares, 10.0 * len(shares))
     )
 
 
 def test_without_a_series_any_number_is_sold_for_ever() -> None:
-    """And nothing ever changes."""
+    """No change ever comes."""
     spot = SpotZone()
     assert spot.room(1000, 1000) == 1000
     assert spot.next_change_s == math.inf
@@ -54,21 +54,21 @@ def test_changes_come_at_the_times_of_the_series_and_repeat() -> None:
 def test_a_fall_interrupts_one_minus_the_ratio_of_shares(
     before: float, after: float, held: int, interrupted: int
 ) -> None:
-    """Rounded to the nearest, half an instance up."""
+    """The number is rounded to the nearest, half an instance up."""
     assert len(zone(before, after).change([One(k) for k in range(held)])) == interrupted
 
 
 def test_the_longest_running_are_interrupted_first() -> None:
-    """Of those launched at one time the lowest number."""
+    """Of instances launched at one time the lowest number goes first."""
     held = [One(1, 30.0), One(4, 20.0), One(3, 20.0), One(2, 90.0)]
     assert [one.number for one in zone(1.0, 0.25).change(held)] == [3, 4, 1]
 
 
 def test_of_what_was_wanted_most_only_the_share_is_sold() -> None:
-    """Until the share is 1 again."""
+    """This lasts until the share is 1 again."""
     spot = zone(1.0, 0.5, 0.0, 1.0)
     spot.change([One(k) for k in range(4)])
-    assert spot.room(4, 2) == 1  # half of the six held and asked for
+    assert spot.room(4, 2) == 1  # half of the six held and requested
     assert spot.room(1, 3) == 0
     spot.change([])
     assert spot.room(4, 0) <= 0
@@ -78,7 +78,7 @@ def test_of_what_was_wanted_most_only_the_share_is_sold() -> None:
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8, unique=True), st.lists(st.integers(1, 9), max_size=8))
 def test_no_more_is_ever_held_than_the_share_allows(shares: list[float], asked: list[int]) -> None:
-    """Of the most wanted since the last fall from 1; at nothing, nothing is held."""
+    """The share is of the most wanted since the last fall from 1; at a share of zero none are held."""
     spot = zone(1.0, *shares)
     held: list[One] = []
     launched = most = 0

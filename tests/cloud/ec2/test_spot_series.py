@@ -1,4 +1,4 @@
-"""Spot series: what is read, refused, and how it repeats."""
+"""Spot series: which files are read or refused, and how a series repeats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write(folder: Path, text: str, name: str = "zone.csv") -> Path:
 
 
 def test_leading_zeros_are_dropped_and_shares_are_of_the_maximum(tmp_path: Path) -> None:
-    """t = 0 is the first tick with a node; the last row holds for a tick; then it begins again."""
+    """t = 0 is the first tick with a node. The last row holds for a tick, then the series begins again."""
     series = load_spot_series(write(tmp_path, "t_seconds,nodes\n0,0\n60,0\n120,4\n180,4\n240,1\n300,0\n360,2\n"))
     assert series.kind == "availability"
     assert series.times_s == (0.0, 120.0, 180.0, 240.0)
@@ -33,20 +33,20 @@ def test_leading_zeros_are_dropped_and_shares_are_of_the_maximum(tmp_path: Path)
 
 
 def test_equal_ends_are_no_change_at_the_turn(tmp_path: Path) -> None:
-    """Where the last share equals the first, nothing happens when the series repeats."""
+    """If the last share equals the first, nothing happens when the series repeats."""
     series = load_spot_series(write(tmp_path, "t_seconds,nodes\n0,2\n10,1\n20,2\n"))
     assert list(islice(series.changes(), 4)) == [(10, 0.5), (20, 1), (40, 0.5), (50, 1)]
 
 
 def test_a_constant_series_never_changes(tmp_path: Path) -> None:
-    """And asking for its changes ends."""
+    """The search for its changes ends."""
     series = load_spot_series(write(tmp_path, "t_seconds,nodes\n0,3\n60,3\n"))
     assert list(series.changes()) == []
     assert series.share_at(1e9) == 1.0
 
 
 def test_a_price_file_is_relative_to_the_on_demand_price(tmp_path: Path) -> None:
-    """From a column, from an INDEX.csv, or from the type in the name; of equal times the last row holds."""
+    """That price comes from a column, an INDEX.csv, or the type in the name; of equal times the last row holds."""
     text = "t_seconds,usd_per_hour\n0,0.04\n0,0.05\n100,0.1\n"
     with_column = "t_seconds,usd_per_hour,on_demand_usd_per_hour\n0,0.05,0.2\n100,0.1,0.2\n"
     assert load_spot_series(write(tmp_path, with_column)).shares == (0.25, 0.5)
@@ -78,7 +78,7 @@ def test_a_price_file_is_relative_to_the_on_demand_price(tmp_path: Path) -> None
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
-    """Every fault has its own words and names the file."""
+    """Every fault has its own message and names the file."""
     with pytest.raises(BadInput, match=what) as refused:
         load_spot_series(write(tmp_path, text))
     assert "zone.csv" in str(refused.value)
@@ -90,7 +90,7 @@ TRUNCATED = gzip.compress(b"t_seconds,nodes\n0,1\n", mtime=0)[:-9]
 
 @pytest.mark.parametrize("raw", [b"\x1f\x8b\x08broken", TRUNCATED, b"\xff\xfe\x00"])
 def test_binary_and_truncated_files_are_refused(tmp_path: Path, raw: bytes) -> None:
-    """What cannot be decoded is bad input, not a traceback."""
+    """Text that cannot be decoded is bad input, not a traceback."""
     path = tmp_path / "zone.csv.gz"
     path.write_bytes(raw)
     with pytest.raises(BadInput, match="cannot be read"):
@@ -104,7 +104,7 @@ SERIES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 4)), min_size=1, 
 
 @given(SERIES, st.integers(0, 400))
 def test_the_integral_is_the_sum_of_seconds(steps: list[tuple[int, int]], t_s: int) -> None:
-    """Against a plain loop over every second."""
+    """A plain loop over every second agrees."""
     times, shares, now = [], [], 0
     for length, share in steps:
         times.append(float(now))
@@ -138,7 +138,7 @@ def _real_spot_files() -> list[Path]:
 
 
 def test_every_real_series_is_read() -> None:
-    """Availability, preemption and price files as they come."""
+    """Availability, preemption and price files are read as they come."""
     files = _real_spot_files()
     if not files:
         pytest.skip("no real spot series: set MARK_DATA")

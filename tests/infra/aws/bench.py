@@ -1,4 +1,4 @@
-"""An Ec2Cloud among fakes, over moto: time stands still until a test lets it pass, bouncers say what a test says."""
+"""An Ec2Cloud over moto, among fakes: a test decides how time passes and how bouncers answer."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CAPACITY_RPS = {ON_DEMAND.name: 20.0, SPOT_A.name: 20.0, BURSTABLE.name: 7.5}
 
 
 class Time:
-    """Unix time, a monotonic clock and control seconds in one; it begins at 1.8e9 s, control time at 0."""
+    """Unix time, a monotonic clock and control seconds in one. Unix time begins at 1.8e9 s, control time at 0."""
 
     ORIGIN_S = 1.8e9
-    BOOT_S = ORIGIN_S - 5_000.0  # where the monotonic clock begins
+    BOOT_S = ORIGIN_S - 5_000.0  # the monotonic clock at the start
 
     def __init__(self) -> None:
         self.t_s = self.ORIGIN_S
@@ -50,7 +50,7 @@ class Time:
 
 
 class FakeNumbers:
-    """Numbers as the store gives them. Fails on request."""
+    """Instance numbers as the store gives them. Fails on request."""
 
     def __init__(self) -> None:
         self.given: dict[str, int] = {}
@@ -119,33 +119,33 @@ class Place:
         self.gate = Gate(self.site(), options=server.options)
 
     def site(self, groups: Sequence[str] = (), rules: Sequence[str] = ()) -> Site:
-        """A new site with one service, `inception`, that sees nothing of the others."""
+        """Return a new site with one service, `inception`, that sees no instances of other sites."""
         self._sites += 1
         zone_a, zone_b = (self.subnets[f"{REGION}{letter}"] for letter in "ab")
         service = SiteService(self.template, {"a": zone_a, "b": zone_b}, tuple(groups), listener_rules=tuple(rules))
         return Site(f"site-{self._sites}", REGION, "sqlite:none", services={"inception": service})
 
     def instances(self, site: Site) -> dict[str, dict[str, Any]]:
-        """What really runs or is stopped there, by id."""
+        """Return EC2's own view of running and stopped instances by id."""
         filters = [{"Name": "tag:mark:site", "Values": [site.name]}]
         answer = self.server.client("ec2").describe_instances(Filters=filters)
         found = [i for r in answer["Reservations"] for i in r["Instances"]]
         return {i["InstanceId"]: i for i in found if i["State"]["Name"] not in ("shutting-down", "terminated")}
 
     def forget_terminated(self) -> None:
-        """As EC2 does about an hour later; moto would describe them for ever."""
+        """Forget terminated instances, as EC2 does after about an hour; moto never does."""
         for reservation in self.server.backend("ec2").reservations.values():
             reservation.instances = [i for i in reservation.instances if i.state != "terminated"]
 
     def end_at_launch(self, instance_id: str, code: str, message: str) -> None:
-        """As EC2 does where it cannot start what it has accepted."""
+        """Terminate an accepted launch, as EC2 does when it cannot start an instance."""
         self.server.client("ec2").terminate_instances(InstanceIds=[instance_id])
         reason = self.server.backend("ec2").get_instance(instance_id).state_reason
         reason.code, reason.message = code, message
 
 
 class Bench:
-    """One service's cloud at a site of its own."""
+    """One service's cloud at its own site."""
 
     def __init__(
         self, place: Place, *, groups: Sequence[str] = (), rules: Sequence[str] = (), url: str | None = None
@@ -160,7 +160,7 @@ class Bench:
         self.begin_again()
 
     def begin_again(self, **changes: Any) -> None:
-        """A new controller, which knows only what EC2 and the store know."""
+        """Start a new controller, which knows only the contents of EC2 and the store."""
         self.site = replace(self.site, **changes)
         self.inventory = Inventory(self.gate, self.site, monotonic=self.time.unix_s)
         self.events = ScheduledEvents(self.gate, monotonic=self.time.unix_s)
@@ -172,22 +172,22 @@ class Bench:
         )  # fmt: skip
 
     def pass_s(self, seconds: float = SETTLE_S + 1.0) -> None:
-        """Time passes, and EC2 is asked again."""
+        """Let time pass, and ask EC2 again."""
         self.time.t_s += seconds
         self.inventory.refresh()
 
     def schedule(self, number: int, code: str, at_s: float) -> None:
-        """EC2 announces it, and is asked."""
+        """Let EC2 announce an event, and ask it."""
         self.place.market.schedule(self.id_of(number), code, self.time.ORIGIN_S + at_s)
         self.time.t_s += PERIOD_S
         self.events.refresh()
 
     def boot(self) -> None:
-        """Whatever boots is ready."""
+        """Make every booting instance ready."""
         self.pass_s()
         self.bouncers.serving.update(self.ids())
         self.cloud.upkeep()
-        if self.site.service("inception").target_groups:  # moto finds healthy what was registered
+        if self.site.service("inception").target_groups:  # moto takes registered targets for healthy
             self.pass_s(1.0)
             self.cloud.upkeep()
 

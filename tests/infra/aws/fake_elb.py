@@ -1,4 +1,4 @@
-"""ELBv2 as one service's balancer uses it, which says after every call whether a request would be lost."""
+"""ELBv2 as one service's balancer uses it. After every call it notes whether a request would be lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mark_infra.aws.site import Site
 
 
 class FakeElb:
-    """New targets are `initial` until `pass_checks`. Also the session of a gate to it."""
+    """A fake ELBv2 that is also the session of a gate. New targets are `initial` until `pass_checks`."""
 
     def __init__(self, groups: list[str], rules: list[str]) -> None:
         self.targets: dict[str, dict[str, str]] = {group: {} for group in groups}
@@ -20,9 +20,9 @@ class FakeElb:
             rule: [{"Type": "forward", "Order": 1, "TargetGroupArn": groups[0]}] for rule in rules
         }
         self.said: list[str] = []
-        self.lost: list[str] = []  # after which call a request could be lost though a target was healthy
-        self.functions: set[str] = set()  # groups whose target always answers
-        self.ends = False  # may everybody leave?
+        self.lost: list[str] = []  # calls after which a request could be lost although a target was healthy
+        self.functions: set[str] = set()  # groups of functions, whose target always answers
+        self.ends = False  # may a rule lose all healthy targets?
         self.mute = False  # is DescribeTargetHealth refused?
 
     def gate(self) -> Gate:
@@ -33,17 +33,17 @@ class FakeElb:
         return self
 
     def pass_checks(self, ids: Collection[str] | None = None) -> None:
-        """All targets, or these."""
+        """Make all targets healthy, or only these."""
         for targets in self.targets.values():
             targets.update({id: "healthy" for id in targets if ids is None or id in ids})
 
     def routed(self, rule: str) -> set[str]:
-        """Healthy targets that the rule sends requests to."""
+        """Return the healthy targets to which the rule sends requests."""
         asked = [self.targets.get(group, {}) for group, share in self.shares(rule).items() if share]
         return {id for targets in asked for id, state in targets.items() if state == "healthy"}
 
     def healthy(self) -> set[str]:
-        """Groups with a healthy target."""
+        """Return the groups with a healthy target."""
         return {group for group, targets in self.targets.items() if "healthy" in targets.values()}
 
     def shares(self, rule: str) -> dict[str, int]:
@@ -52,7 +52,7 @@ class FakeElb:
             return {action["TargetGroupArn"]: 1}
         return {one["TargetGroupArn"]: one["Weight"] for one in action["ForwardConfig"]["TargetGroups"]}
 
-    # The calls
+    # Calls of the API.
 
     def describe_target_health(self, *, TargetGroupArn: str) -> dict[str, Any]:
         self._said("describe_target_health")
@@ -85,7 +85,7 @@ class FakeElb:
 
     @contextmanager
     def _changes(self, call: str) -> Iterator[None]:
-        """A call that must not leave a rule without anybody healthy that had one."""
+        """Note a call that leaves a rule without healthy targets although it had some before."""
         served = [rule for rule in self.rules if self.routed(rule)]
         yield
         self._said(call)

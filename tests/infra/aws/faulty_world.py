@@ -1,7 +1,7 @@
-"""Whole controllers at the testbed's cloud, each behind a proxy of its own that fails; no thread really waits.
+"""Whole controllers on the testbed's cloud, each behind its own faulty proxy, without any real waiting.
 
-What a thread would wait in production, for an answer that does not come or between two tries, is counted (`Waits`): so
-a run takes the time of its ticks, and how long a look is held up does not depend on the computer.
+`Waits` counts the seconds that a thread would wait in production, for a missing answer or between two tries. So a run
+takes only the time of its ticks, and the delay of a look does not depend on the computer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Wanted = dict[str, int]
 
 
 class Script:
-    """The planner: wants what the test says now."""
+    """A planner that wants the instances that the test sets."""
 
     name = "scripted"
     needs_forecast = monitors_slo = replans = False
@@ -71,7 +71,7 @@ class Script:
         return self._wanted[-1]
 
     def most(self, offer: str) -> int:
-        """Of what is wanted, and was just before."""
+        """Return the larger number of the current plan and the one before it."""
         return max(wanted.get(offer, 0) for wanted in self._wanted)
 
     def begin(self) -> int:
@@ -83,7 +83,7 @@ class Script:
 
 
 class Notebook:
-    """A table that remembers which launches were intended, by token."""
+    """A table that keeps intended launches by token."""
 
     def __init__(self, table: Any, intents: dict[str, Intent]) -> None:
         self._table, self._intents = table, intents
@@ -99,7 +99,7 @@ class Notebook:
 
 
 class Waits(threading.local):
-    """Seconds that each thread would have waited."""
+    """The seconds that each thread would have waited."""
 
     total_s = 0.0
 
@@ -111,7 +111,7 @@ WAITS = Waits()
 
 
 class TimedPool(Executor):
-    """Notes how long each look was held up."""
+    """A pool that notes the delay of each look."""
 
     def __init__(self, pool: Executor, looks_s: list[float]) -> None:
         self._pool, self._looks_s = pool, looks_s
@@ -155,13 +155,13 @@ class Running:
         self.control.close()
 
     def kill(self) -> None:
-        """As the cloud sees a death: from now on no call arrives, and no answer of those under way."""
+        """Cut the controller off, as the cloud sees a death: no more calls arrive, and no answers of pending calls."""
         self.proxy.cut()
         self.close()
 
 
 def begun(world: World, options: dict[str, Any]) -> SiteControl:
-    """As often as it takes."""
+    """Start a controller, with as many tries as it takes."""
     for _ in range(20):
         with suppress(CloudError):
             parts = site_parts(world.site, options=options, ttl_s=1.5, monotonic=WAITS.monotonic)
@@ -171,7 +171,7 @@ def begun(world: World, options: dict[str, Any]) -> SiteControl:
 
 
 class World:
-    """A site at a cloud that never fails; what fails lies between. `intents` of all its controllers, by token."""
+    """A site on a cloud that never fails; only the way there does. `intents` of all its controllers, by token."""
 
     def __init__(self, aws: Aws, machines: Bouncers, port: int, scale: float) -> None:
         self.aws, self.machines, self.script, self.scale = aws, machines, Script(), scale
@@ -192,7 +192,8 @@ class World:
 
     @contextmanager
     def controller(self, seed: int, share: float) -> Iterator[Running]:
-        """Begun through all faults, as often as it takes; ended in order unless it was killed."""
+        """Start a controller through all faults, with as many tries as it takes; close it in order unless it was
+        killed."""
         with fault_proxy(self.aws.url, seed=seed, share=share, hurries=True) as proxy:
             running = Running(self, proxy)
             self._keepers.append(running.control._keeper)
@@ -202,13 +203,15 @@ class World:
                 running.close()
 
     def rounds(self) -> int:
-        """Of all its keepers, while they led: a finished drain is seen once a round."""
+        """Count the rounds of all keepers while they led: each round looks once for finished drains."""
         return sum(one._rounds for one in self._keepers)
 
-    # -- the truth -----------------------------------------------------------------------------------------------------
+    # -- the cloud's own view
+    # ---------------------------------------------------------------------------------------------
 
     def lives(self) -> list[tuple[str, str, str, bool]]:
-        """(id, offer, token, is it given up?) of what is paid or will be, by the cloud itself."""
+        """Return (id, offer, token, is it given up?) of instances that cost money now or soon, by the cloud's own
+        books."""
         cloud = self.aws.cloud
         with cloud._lock:
             cloud.lifecycle.advance(cloud.now())
@@ -221,17 +224,17 @@ class World:
             return found
 
     def counts(self) -> Wanted:
-        """What carries, by offer."""
+        """Count the instances with capacity, by offer."""
         return dict(Counter(offer for _, offer, _, given_up in self.lives() if not given_up))
 
     def check(self) -> None:
-        """Never more of an offer than is wanted, or was just before."""
+        """Check that no offer has more instances than are wanted, or were wanted just before."""
         for name, count in self.counts().items():
             most = self.script.most(name)
             assert count <= most, f"{count} of {name}, and {most} at most are wanted"
 
     def numbered(self) -> set[str]:
-        """Instances that the store knows."""
+        """Return the instances that the store knows."""
         answer = self.aws.client("dynamodb").query(
             TableName="mark-state", KeyConditionExpression="pk = :pk AND begins_with(sk, :number)",
             ExpressionAttributeValues={":pk": {"S": f"service#{SERVICE}"}, ":number": {"S": "number#"}},
@@ -239,7 +242,7 @@ class World:
         return {item["sk"]["S"].partition("#")[2] for item in answer["Items"]}
 
     def launched(self) -> dict[str, list[str]]:
-        """All instances ever, by launch token."""
+        """Return all instances ever launched, by launch token."""
         found: dict[str, list[str]] = {}
         cloud = self.aws.cloud
         with cloud._lock:

@@ -1,4 +1,4 @@
-"""What moto lacks: of CreateFleet that a token's launch happens once, and that offers run out; scheduled events."""
+"""Features that moto lacks: idempotent CreateFleet tokens, offers that run out, scheduled events."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Market:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._lock = Lock()
-        self._answers: dict[str, tuple[str, list[Any], bytes]] = {}  # by token
-        self._asked: dict[str, dict[str, str]] = {}  # what each token was used for
-        self.checks_parameters = False  # a token that comes again must come with the same request
-        self.throttles_after: int | None = None  # this many CreateFleet are answered, and no more
-        self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): how many can still be had
-        self.code = "InsufficientInstanceCapacity"  # by which it says that there are none
-        self.codes: dict[str, str] = {}  # of types for which it says something else
-        self.fleets: list[dict[str, str]] = []  # CreateFleet as it was asked for, without repetitions
+        self._answers: dict[str, tuple[str, list[Any], bytes]] = {}  # answers by token
+        self._asked: dict[str, dict[str, str]] = {}  # the request of each token
+        self.checks_parameters = False  # refuse a known token with another request
+        self.throttles_after: int | None = None  # throttle CreateFleet after this many calls
+        self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): instances left
+        self.code = "InsufficientInstanceCapacity"  # the error code of a sold-out offer
+        self.codes: dict[str, str] = {}  # other codes, by type
+        self.fleets: list[dict[str, str]] = []  # CreateFleet requests, without repetitions
         self.events: dict[str, list[tuple[str, str, str]]] = {}  # by instance: code, description, time
-        self.status_page = 1000  # statuses to an answer
-        self.tells_statuses = True  # else it is said that one may not ask for them
-        self.statuses: list[dict[str, str]] = []  # DescribeInstanceStatus as it was asked for
+        self.status_page = 1000  # statuses in one answer
+        self.tells_statuses = True  # else DescribeInstanceStatus is not allowed
+        self.statuses: list[dict[str, str]] = []  # DescribeInstanceStatus requests
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -75,12 +75,12 @@ class Market:
         return [page]
 
     def schedule(self, instance_id: str, code: str, at_unix_s: float, description: str = "") -> None:
-        """EC2 announces an event."""
+        """Announce an event as EC2 does."""
         at = datetime.fromtimestamp(at_unix_s, UTC).isoformat()
         self.events.setdefault(instance_id, []).append((code, description, at))
 
     def _statuses(self, asked: dict[str, str]) -> str:
-        """Of instances with an event of the codes that are asked for, whatever else they have."""
+        """Return statuses of instances that have an event of the requested codes, with all their events."""
         codes = {value for key, value in asked.items() if key.startswith("Filter.1.Value.")}
         found = sorted(id for id, events in self.events.items() if codes & {code for code, _, _ in events})
         first = int(asked.get("NextToken", 0))
@@ -105,7 +105,7 @@ class Market:
         asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}
         config, number = (f"LaunchTemplateConfigs.{first[0]}.", f"Overrides.{first[1]}.")
         taken = {key.removeprefix(config): value for key, value in asked.items() if key.startswith(config)}
-        for key, value in taken.items():  # moto takes the first of the first
+        for key, value in taken.items():  # moto takes the first type of the first override
             if not key.startswith("Overrides."):
                 asked[f"LaunchTemplateConfigs.1.{key}"] = value
             elif key.startswith(number):

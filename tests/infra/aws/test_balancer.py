@@ -31,7 +31,7 @@ GROUPS = ["small", "middle", "large"]
 
 @pytest.fixture
 def rules(place: Place) -> Iterator[list[str]]:
-    """Two rules of a listener, which forward to the first group as Terraform makes them."""
+    """Return two rules of a listener that forward to the first group, as Terraform makes them."""
     elb = place.server.client("elbv2")
     action = {"Type": "forward", "TargetGroupArn": place.groups[0]}
     made = elb.create_listener(LoadBalancerArn=place.balancer, Protocol="HTTP", Port=80, DefaultActions=[action])
@@ -72,7 +72,7 @@ class Bay:
     def sync(
         self, after_s: float = 1.0, *, leaving: Mapping[str, str] | None = None, silent: str = "", **offers: str
     ) -> None:
-        """These instances, of these offers, are to serve, and `leaving` drain. `silent` ids are single letters."""
+        """Sync: these instances of these offers should serve, `leaving` drain. `silent` ids are single letters."""
         self.t_s += after_s
         self.elb.ends = not offers
         wanted = [DescribedInstance(id, "s", offer, "t", "running", 0.0) for id, offer in offers.items()]
@@ -83,7 +83,7 @@ class Bay:
         self.balancer.sync(lambda: [*wanted, *drained], set(silent))
 
     def begin(self, **offers: str) -> None:
-        """These are healthy, and have been for a while."""
+        """Start with these instances, healthy for a while."""
         for _ in range(3):
             self.sync(10.0, leaving=None, silent="", **offers)
             self.elb.pass_checks()
@@ -98,7 +98,7 @@ def bay(
     pace: LookPace | None = None,
     **more: Any,
 ) -> Bay:
-    """`names` come before those of the groups."""
+    """Return a bay; `names` come before those of the groups."""
     groups = [names + group for group in groups]
     elb = FakeElb(groups, ["path", "header"])
     elb.functions = {function} if function else set()
@@ -108,7 +108,7 @@ def bay(
 
 
 def test_an_instance_moves_when_its_new_group_has_it_healthy() -> None:
-    """Until then it counts, and stays, where it is; what is in no group yet counts nowhere."""
+    """Until then it stays and counts in its old group; an instance in no group counts nowhere."""
     wanted = {"i-1": (1, 10.0), "i-2": (0, 5.0)}
     first = steps(wanted, [{"i-1": True, "i-3": True}, {}])
     assert first.new == (frozenset({"i-2"}), frozenset({"i-1"}))
@@ -163,7 +163,7 @@ def test_a_function_answers_while_no_instance_is_healthy() -> None:
 
 @pytest.mark.parametrize("function", [None, "function"])
 def test_what_is_drained_serves_until_others_are_healthy(function: str | None) -> None:
-    """Also where its class is another one. Meanwhile a function stands in for none."""
+    """This holds if its class is another one, too. No function stands in for the drained instances until then."""
     made = bay(function=function)
     made.begin(a=SMALL, b=SMALL)
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_what_is_drained_serves_until_others_are_healthy(function: str | None) -
 
 
 def test_what_is_ended_is_held_by_nothing() -> None:
-    """It is drained no more, but gone: its requests would be lost."""
+    """It is not drained any more but gone, so its requests would be lost."""
     made = bay()
     made.begin(a=SMALL)
     made.sync(leaving={"a": SMALL}, b=LARGE)
@@ -189,7 +189,7 @@ def test_what_is_ended_is_held_by_nothing() -> None:
 
 
 def test_what_stays_is_looked_at_before_another_leaves() -> None:
-    """It has become unhealthy, and was not looked at since."""
+    """The staying instance has become unhealthy since the last look."""
     made = bay(["small"])
     made.begin(a=SMALL, b=SMALL)
     made.sync(100.0, a=SMALL, b=SMALL)
@@ -203,7 +203,7 @@ def test_what_stays_is_looked_at_before_another_leaves() -> None:
 
 
 def test_an_unreported_instance_is_waited_for_a_minute() -> None:
-    """By then its health checks are over, whatever they found; weights follow."""
+    """Its health checks are over after that time, with any result; then the weights follow."""
     made = bay()
     made.begin(a=SMALL)
     made.sync(a=SMALL, b=LARGE)
@@ -224,7 +224,7 @@ def test_an_unreported_instance_is_waited_for_a_minute() -> None:
 
 
 def test_without_any_answer_instances_are_registered_and_shares_left() -> None:
-    """A controller that begins anew must not give to a function what instances answer."""
+    """Otherwise a new controller would give to a function the requests that instances can answer."""
     made = bay(function="function")
     made.begin(a=SMALL)
     before = made.elb.shares("path")
@@ -238,7 +238,7 @@ def test_without_any_answer_instances_are_registered_and_shares_left() -> None:
 
 
 def test_a_share_goes_soon_when_its_target_is_unhealthy() -> None:
-    """And is there again soon after it is healthy."""
+    """It comes back soon after the target is healthy."""
     made = bay()
     made.begin(a=SMALL, b=LARGE)
     made.elb.targets["large"]["b"] = "unhealthy"
@@ -270,7 +270,7 @@ def test_where_many_are_silent_our_network_is() -> None:
 
 @pytest.mark.parametrize("healthy", [False, True])
 def test_many_services_look_a_few_times_a_second(healthy: bool) -> None:
-    """Whether all of them wait for a target or watch their only one: an account has ten such calls a second."""
+    """An account has ten such calls a second, whether all services wait for a target or watch their only one."""
     pace, said = LookPace(), Counter[int]()
     bays = [bay(["small", "middle"], names=f"{n}", pace=pace) for n in range(200)]
     for round in range(60):
@@ -285,7 +285,7 @@ def test_many_services_look_a_few_times_a_second(healthy: bool) -> None:
 
 
 def test_a_function_that_goes_leaves_the_rules() -> None:
-    """The next controller knows of none."""
+    """The next controller does not know the function."""
     made = bay(function="function")
     made.sync()
     there = SiteService("lt-1", {}, tuple(GROUPS), listener_rules=("path", "header"))
@@ -315,7 +315,7 @@ def test_a_missing_rule_keeps_no_other_from_its_weights() -> None:
 
 
 def test_what_waits_long_is_looked_at_less_often() -> None:
-    """A target that never becomes healthy costs a call now and then, one that does is seen within a second."""
+    """A target that never becomes healthy costs a call now and then; a healthy one is seen within a second."""
     made = bay(["small"])
     for _ in range(600):
         made.sync(a=SMALL)
@@ -347,7 +347,7 @@ def test_grpc_has_groups_of_its_own() -> None:
 
 @given(st.data())
 def test_no_change_sends_requests_where_none_answer(data: st.DataObject) -> None:
-    """Instances that come, go and move between classes, checks that take their time, controllers that take over."""
+    """Instances come, go and move between classes, checks take their time, controllers take over."""
     there, leaving = dict[str, str](), dict[str, str]()
     made = bay(function=data.draw(st.sampled_from([None, "function"])))
     capacity_rps = dict(OF_THREE)
@@ -370,14 +370,14 @@ def test_no_change_sends_requests_where_none_answer(data: st.DataObject) -> None
                 )
                 made.balancer = Balancer(made.elb.gate(), site, capacity_rps, monotonic=lambda: made.t_s)
         made.sync(data.draw(st.sampled_from([1.0, 6.0])), leaving=leaving, **there)
-        leaving = {id: offer for id, offer in leaving.items() if made.balancer.has(id)}  # else it is ended
-        if not serves:  # the first one that is healthy is not known as such before it is looked at
+        leaving = {id: offer for id, offer in leaving.items() if made.balancer.has(id)}  # otherwise it ends
+        if not serves:  # the first healthy target is not known before a look
             made.elb.lost.clear()
         assert made.elb.lost == []
 
 
 def test_an_instance_is_ready_when_the_balancer_finds_it_healthy(place: Place) -> None:
-    """It is registered before; a bouncer that answers late once changes nothing."""
+    """It is registered before that. One late answer of a bouncer changes nothing."""
     bench = Bench(place, groups=place.groups[:1])
     (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.pass_s()
@@ -397,7 +397,7 @@ def test_an_instance_is_ready_when_the_balancer_finds_it_healthy(place: Place) -
 
 
 def test_the_balancer_turns_to_what_was_drained_of_late(place: Place) -> None:
-    """But not to what is taken back, nor for long."""
+    """It does not turn to taken-back instances, nor for long."""
     bench = Bench(place, groups=place.groups[:1])
     drained, interrupted, late, other = bench.cloud.launch(OD, 4, "t").numbers
     bench.boot()
@@ -444,7 +444,7 @@ def test_a_standby_is_registered_when_it_is_resumed(place: Place) -> None:
 
 
 def test_a_restarted_controller_finds_the_registered_instances(place: Place) -> None:
-    """And deregisters one drained before; until then it is not idle."""
+    """It deregisters an instance that was drained before, which is not idle until then."""
     bench = Bench(place, groups=place.groups[:1])
     first, second = bench.cloud.launch(OD, 2, "t").numbers
     bench.boot()
@@ -459,7 +459,7 @@ def test_a_restarted_controller_finds_the_registered_instances(place: Place) -> 
 
 
 def test_what_others_change_is_put_right(place: Place) -> None:
-    """Within minutes: it is not looked up every second."""
+    """Changes by other programs are corrected within minutes, because targets are not read every second."""
     bench = Bench(place, groups=place.groups[:1])
     bench.cloud.launch(OD, 1, "t")
     bench.boot()
@@ -477,7 +477,7 @@ def test_what_others_change_is_put_right(place: Place) -> None:
 
 
 def test_several_groups_are_weighed_by_what_is_ready(place: Place, rules: list[str]) -> None:
-    """Every rule alike; small types in one group, large ones in the other."""
+    """Every rule has the same weights; small types are in one group, large ones in the other."""
     bench = Bench(place, groups=place.groups, rules=rules)
     bench.cloud.launch(OD, 3, "t")
     bench.cloud.launch(T2, 1, "u")
@@ -500,7 +500,7 @@ def test_several_groups_are_weighed_by_what_is_ready(place: Place, rules: list[s
 
 
 def test_a_booting_instance_is_not_registered(place: Place) -> None:
-    """A balancer all of whose targets are unhealthy would ask it."""
+    """A balancer whose targets are all unhealthy would send it requests."""
     bench = Bench(place, groups=place.groups[:1])
     bench.cloud.launch(OD, 1, "t")
     bench.pass_s()

@@ -1,5 +1,7 @@
-"""Changes of a site that serves: another release, other types, other zones, and back. What the balancer finds healthy
-and sends requests to is never less than the plan wants."""
+"""Changes of a serving site: another release, other types, other zones, and back.
+
+The healthy capacity to which the balancer sends requests is never below the plan's.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ STEP_S, BOOT_S, CHECKS_S = 5.0, 60.0, 10.0
 
 
 class ClockedEc2:
-    """moto's, whose instances were launched when the test's clock says so."""
+    """moto's EC2 with launch times by the test's clock."""
 
     def __init__(self, client: Any, time: Time) -> None:
         self._client, self._time = client, time
@@ -58,10 +60,10 @@ class Session:
 
 
 class Changing(Bench):
-    """A controller over EC2, whose instances boot within BOOT_S, and over a balancer, whose health checks of a target
-    take CHECKS_S. OTHER is of another class than the other types. Each change is a new controller over one store.
+    """A controller over EC2 and a balancer. Instances boot within BOOT_S, and health checks of a target take CHECKS_S.
 
-    `short` lists moments at which the balancer sent requests to less than the plan wanted.
+    OTHER is of another class than the other types. Each change is a new controller over one store. `short` lists
+    moments at which the balancer sent requests to less capacity than the plan wanted.
     """
 
     def __init__(self, place: Place) -> None:
@@ -71,12 +73,12 @@ class Changing(Bench):
         self.short: list[tuple[float, int, int]] = []
         self.kept, self.telemetry = MemoryStore(), FakeTelemetry()
         self.elb = FakeElb(["small", "large"], ["path"])
-        self.since_s: dict[str, float] = {}  # targets: since when
+        self.since_s: dict[str, float] = {}  # when each target was registered
         self.ec2: ClockedEc2 | None = None
         super().__init__(place, groups=["small", "large"], rules=["path"])
 
     def begin_again(self, **changes: object) -> None:
-        """A new controller, which knows only what EC2 and the store know."""
+        """Start a new controller, which knows only the contents of EC2 and the store."""
         self.site = replace(self.site, **changes)  # type: ignore[arg-type]
         if self.ec2 is None:
             self.ec2 = ClockedEc2(self.place.server.client("ec2"), self.time)
@@ -99,7 +101,7 @@ class Changing(Bench):
         )  # fmt: skip
 
     def change(self, wanted: Mapping[str, int], offers: Sequence[Offer] | None = None, release: str = "") -> None:
-        """Deploy, until nothing changes any more."""
+        """Deploy, and tick until nothing changes any more."""
         self.offers, self.release, self.wanted = offers or self.offers, release or self.release, dict(wanted)
         if self.release not in self.templates:
             data = {"ImageId": self.place.server.client("ec2").describe_images(Owners=["self"])["Images"][0]["ImageId"]}
@@ -116,7 +118,7 @@ class Changing(Bench):
         raise AssertionError(f"never settled: {self.controller.state.rollout}, {self.cloud.fleet()}")
 
     def serving(self) -> set[str]:
-        """Ids of what the balancer finds healthy and sends requests to."""
+        """Return ids of healthy instances to which the balancer sends requests."""
         return self.elb.routed("path")
 
     def tags(self, key: str) -> set[str]:
@@ -126,7 +128,7 @@ class Changing(Bench):
         return {instance["SubnetId"] for instance in self.place.instances(self.site).values()}
 
     def templates_used(self) -> list[str]:
-        """The versions of the launch template that launches named, one after the other."""
+        """Return the versions of the launch template that launches named, in order."""
         key = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version"
         return [version for version, _ in groupby(fleet[key] for fleet in self.place.market.fleets)]
 
@@ -151,7 +153,7 @@ class Changing(Bench):
         self.elb.pass_checks({id for id, since_s in self.since_s.items() if self.time.t_s - since_s >= CHECKS_S})
         for group in self.elb.targets.values():
             for id in group.keys() - self.bouncers.serving:
-                del group[id]  # a balancer lets what was terminated go by itself
+                del group[id]  # a balancer drops terminated targets by itself
 
     def _settled(self) -> bool:
         rollout, fleet = self.controller.state.rollout, self.cloud.fleet()
@@ -177,7 +179,7 @@ def site(place: Place) -> Changing:
 def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
     site.change({ON_DEMAND.name: 3})
     first = set(site.serving())
-    site.change({ON_DEMAND.name: 3})  # a new controller, and nothing else
+    site.change({ON_DEMAND.name: 3})  # only the controller is new
     assert set(site.serving()) == first
     site.change({ON_DEMAND.name: 3}, release="b")
     assert site.tags("mark:release") == {"b"}
@@ -196,7 +198,7 @@ def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
 
 
 def test_a_zone_is_left_once_others_serve(site: Changing) -> None:
-    """Also by what is sold in all zones alike."""
+    """This includes offers that are sold in all zones alike."""
     site.change({ON_DEMAND.name: 3})
     first, (zone_a, zone_b) = set(site.serving()), site.site.service("inception").subnets.items()
     assert site.subnets() == {zone_a[1], zone_b[1]}, "spread over both"
@@ -211,7 +213,7 @@ def test_a_zone_is_left_once_others_serve(site: Changing) -> None:
 
 
 def test_an_unknown_release_is_no_launch(site: Changing) -> None:
-    """The store forgot the version of its template: nothing is guessed."""
+    """The store forgot the version of its template, and the controller does not guess."""
     site.change({ON_DEMAND.name: 1})
     site.templates.clear()
     site.begin_again()

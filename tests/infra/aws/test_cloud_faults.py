@@ -1,4 +1,4 @@
-"""Ec2Cloud while a share of all calls fails: throttled, refused, answered by nonsense, or done and the answer lost."""
+"""Ec2Cloud while a share of all calls fails: throttled, refused, answered with nonsense, or done with a lost answer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.infra.aws.bench import Bench, Place
 from tests.infra.fault_proxy import Fault, FaultProxy, fault_proxy
 
 OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
-# Silence only costs time (the SDK's, and the gate's budget: see its tests).
+# Faults that answer at once. Silence only costs time (the SDK's, and the gate's budget: see its tests).
 QUICK = (Fault.INTERNAL, Fault.UNAVAILABLE, Fault.LOST)
 
 
 def check(bench: Bench) -> None:
-    """What runs is what the fleet shows: nothing leaked, nothing twice."""
+    """Check that the fleet shows exactly the running instances: no leak, no double."""
     ids = [bench.id_of(i.number) for i in bench.cloud.fleet().instances]
     assert sorted(ids) == sorted(bench.ids())
 
 
 def insist(bench: Bench, act: str, *arguments: object, **more: object) -> Any:
-    """As a controller does it: again, until it works."""
+    """Repeat until it works, as a controller does."""
     for _ in range(20):
         with contextlib.suppress(CloudError):
             return getattr(bench.cloud, act)(*arguments, **more)
@@ -43,14 +43,14 @@ def look(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_a_life_with_faults_leaves_no_leak_and_no_double(place: Place) -> None:
-    """Launch, boot, stand by, resume, drain and end, with every third call failing and controllers dying between."""
+    """Launch, boot, stand by, resume, drain and end, while every third call fails and controllers die in between."""
     place.market.left = {}
     with fault_proxy(place.server.url, seed=1, share=0.3, faults=QUICK) as proxy:
         bench = Bench(place, groups=place.groups[:1], url=proxy.url)
         place.market.fleets.clear()
         launched = [insist(bench, "launch", offer, 2, f"{offer}/{n}").numbers for n in range(2) for offer in (OD, SPOT)]
         standbys = insist(bench, "launch", T2, 2, "t2", standby=True).numbers
-        assert len(place.market.fleets) == 2 + 3 * 2  # of spot one each, of others one for each zone
+        assert len(place.market.fleets) == 2 + 3 * 2  # one call per spot offer, one call per zone for others
         assert sorted(n for numbers in launched for n in numbers) == sorted(set(range(1, 11)) - set(standbys))
         check(bench)
         look(bench)
@@ -62,7 +62,7 @@ def test_a_life_with_faults_leaves_no_leak_and_no_double(place: Place) -> None:
         assert {bench.phases()[n] for n in standbys} == {Phase.STOPPED}
         insist(bench, "resume", standbys[0])
         bench.begin_again()
-        for _ in range(2):  # it is registered, and found healthy
+        for _ in range(2):  # it is registered first and then found healthy
             look(bench)
             insist(bench, "upkeep")
         assert bench.phases()[standbys[0]] is Phase.READY
@@ -90,7 +90,7 @@ def quiet(place: Place, proxy: FaultProxy) -> Bench:
 
 
 def test_a_launch_whose_every_answer_is_lost_happens_once(place: Place) -> None:
-    """It fails for the controller, shows in the fleet, and repeating it finds it."""
+    """The controller sees a failure, the fleet shows the instance, and a repetition finds it."""
     with fault_proxy(place.server.url, share=0.0) as proxy:
         bench = quiet(place, proxy)
         proxy.script.extend([Fault.LOST] * 3)
@@ -105,7 +105,7 @@ def test_a_launch_whose_every_answer_is_lost_happens_once(place: Place) -> None:
 
 
 def test_a_controller_that_dies_before_the_answer_finds_its_launch(place: Place) -> None:
-    """Another one counts it, whatever its own tokens are."""
+    """Another controller counts it, whatever its own tokens are."""
     with fault_proxy(place.server.url, share=0.0) as proxy:
         bench = quiet(place, proxy)
         proxy.script.extend([Fault.LOST] * 3)
@@ -118,7 +118,7 @@ def test_a_controller_that_dies_before_the_answer_finds_its_launch(place: Place)
 
 
 def test_a_launch_ec2_does_not_show_yet_is_not_repeated(place: Place) -> None:
-    """Nothing of it, or a part: repeated under its token it shows, and is made once."""
+    """EC2 shows nothing or only a part of it; a repetition under its token shows it and launches nothing new."""
     place.market.left = {}
     for hidden in (2, 1):
         bench = Bench(place)

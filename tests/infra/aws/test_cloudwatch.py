@@ -1,4 +1,4 @@
-"""Numbers sent to CloudWatch, and what happens when it does not take them."""
+"""Metrics sent to CloudWatch, and the behaviour when CloudWatch refuses them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def decision(
 
 
 class Calls:
-    """Takes what is sent, and nothing else of AWS."""
+    """A gate that accepts metrics and no other call."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -119,7 +119,7 @@ class Calls:
         return self
 
     def put_metric_data(self) -> None:
-        """Never reached: `call` has its arguments."""
+        """Never called: `call` gets its arguments."""
 
     def call(self, method: Any, *, Namespace: str, MetricData: list[Any]) -> None:
         assert Namespace == NAMESPACE
@@ -127,7 +127,7 @@ class Calls:
 
 
 def test_spend_and_failures_are_those_since_the_last_time() -> None:
-    """Functions by what their bill grew; the first numbers of a leader are of no minute of its own."""
+    """Functions count by the growth of their bill. A new leader counts from its first view on."""
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
     refused = decision(3, result=Result.FAILED)
@@ -189,7 +189,7 @@ def test_a_heartbeat_is_the_sites() -> None:
 
 
 def test_a_pipelines_queries_in_time_go_by_its_name() -> None:
-    """Without queries there is none."""
+    """A minute without queries has no value."""
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
     metrics.put_pipeline("two", RecentAnswers(0, 0), NOW.timestamp())
@@ -202,7 +202,7 @@ def test_a_pipelines_queries_in_time_go_by_its_name() -> None:
 
 
 class Picky(Calls):
-    """Takes no call in which a metric of the name is."""
+    """A gate that refuses any call with a metric of the name."""
 
     def __init__(self, name: str, status: int = 400, code: str = "InvalidParameterValue") -> None:
         super().__init__()
@@ -242,7 +242,7 @@ def test_what_passes_drops_no_number(status: int, code: str) -> None:
 
 
 def test_they_arrive_in_batches(moto: MotoServer) -> None:
-    """More than one call may take; each once."""
+    """There may be more of them than one call takes; each arrives once."""
     moto.reset()
     metrics = CloudWatchMetrics(Gate(SITE, options=moto.options), "mark")
     for number in range(25):

@@ -1,4 +1,4 @@
-"""Which instances are conductors."""
+"""The instances that are conductors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mark.domain.errors import CloudError
 
 
 class Described:
-    """EC2 as far as it describes; what it was asked."""
+    """A gate that describes instances and notes the requests."""
 
     def __init__(self) -> None:
         self.instances = {"i-1": "10.0.0.1"}
@@ -24,7 +24,7 @@ class Described:
         return self
 
     def describe_instances(self) -> None:
-        """Never reached: `pages` has its arguments."""
+        """Never called: `pages` gets its arguments."""
 
     def pages(self, method: Any, *, Filters: list[dict[str, Any]]) -> Iterator[Any]:
         self.asked.append({one["Name"]: one["Values"] for one in Filters})
@@ -35,7 +35,7 @@ class Described:
 
 
 def test_conductors_are_looked_up_once_a_minute() -> None:
-    """Those of their group that run; what EC2 did not say is asked again at once."""
+    """Only running instances of their group count. A failed look is repeated at the next call."""
     gate, now_s = Described(), [5.0]
     conductors = Conductors(gate, "mark-two-conductors", monotonic=lambda: now_s[0])  # type: ignore[arg-type]
     gate.fails = True

@@ -1,4 +1,4 @@
-"""Ec2Cloud beyond the port's suite: what it asks of EC2, and what a controller that begins anew finds."""
+"""Ec2Cloud beyond the port's suite: its requests to EC2, and the state that a new controller finds."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_an_on_demand_launch_may_go_to_any_zone(bench: Bench) -> None:
 
 
 def zones_of(bench: Bench) -> Counter[str]:
-    """How many instances each zone has."""
+    """Count the instances of each zone."""
     there = bench.place.instances(bench.site).values()
     return Counter(one["Placement"]["AvailabilityZone"].removeprefix(REGION) for one in there)
 
 
 @pytest.mark.parametrize("launches", [[8], [1] * 8, [5, 3], [3, 2, 2, 1], [2, 2, 2, 2]])
 def test_a_fleet_is_spread_over_the_zones(bench: Bench, launches: list[int]) -> None:
-    """EC2 resolves equal priorities always the same way, so without an order of its own a fleet has one zone."""
+    """EC2 always resolves equal priorities the same way, so without an order of our own a fleet would have one zone."""
     begin_in_zones(bench, "abc")
     for n, count in enumerate(launches):
         assert len(bench.cloud.launch(OD, count, f"t{n}").numbers) == count
@@ -76,7 +76,7 @@ def begin_in_zones(bench: Bench, letters: str) -> None:
 
 
 def test_a_launch_goes_to_the_zone_with_the_fewest_instances(bench: Bench) -> None:
-    """By what runs, also for a controller that begins anew; what drains does not count."""
+    """Running instances count, for a new controller, too; draining ones do not."""
     begin_in_zones(bench, "a")
     bench.cloud.launch(OD, 3, "first")
     begin_in_zones(bench, "ab")
@@ -91,14 +91,14 @@ def test_a_launch_goes_to_the_zone_with_the_fewest_instances(bench: Bench) -> No
 
 
 def test_a_repeated_launch_brings_nothing_new_in_other_zones(bench: Bench) -> None:
-    """The order of zones is another one by then, which EC2 does not take under a token that it knows."""
+    """The order of zones has changed since, and EC2 refuses a known token with another order."""
     bench.place.market.checks_parameters = True
     begin_in_zones(bench, "abc")
     numbers = bench.cloud.launch(OD, 2, "t").numbers
     begin_in_zones(bench, "a")
     bench.cloud.launch(OD, 4, "other")
     bench.place.server.client("ec2").delete_tags(Resources=bench.ids()[:2], Tags=[{"Key": "mark:site"}])
-    begin_in_zones(bench, "abc")  # knows nothing, and EC2 does not show it yet
+    begin_in_zones(bench, "abc")  # its memory is empty, and EC2 does not show the launch yet
     assert bench.cloud.launch(OD, 2, "t").numbers == numbers
     assert len(bench.place.market.fleets) == 3
 
@@ -113,7 +113,7 @@ def test_a_launch_refused_in_its_later_part_keeps_the_first(bench: Bench) -> Non
 
 
 def test_a_launch_that_broke_off_is_completed_when_repeated(bench: Bench) -> None:
-    """The first part was made; the second is throttled. Repeated it makes the rest, and nothing twice."""
+    """The first part was made and the second is throttled. A repetition makes the rest, and no instance twice."""
     begin_in_zones(bench, "abc")
     bench.place.market.throttles_after = 1
     with pytest.raises(ThrottledError):
@@ -134,7 +134,7 @@ def test_a_spot_launch_stays_in_its_zone(bench: Bench) -> None:
 
 
 def test_one_call_names_all_pools_that_will_do(bench: Bench) -> None:
-    """By priority; an alternative is what EC2 says it is, at once and for a controller that begins anew."""
+    """The pools have priorities. An alternative is the offer that EC2 reports, at once and for a new controller."""
     bench.place.market.left = {("c5.large", "spot"): 0}
     (number,) = bench.cloud.launch(SPOT, 1, "t", alternatives=(OTHER_SPOT.name,)).numbers
     (asked,) = bench.place.market.fleets
@@ -168,7 +168,7 @@ def test_a_zone_without_a_subnet_has_no_capacity(bench: Bench) -> None:
     ],
 )
 def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, scope: RefusalScope) -> None:
-    """And what else is refused with it; it gives something later, under another token."""
+    """It also says which other offers are refused with it. Another token gets instances later."""
     bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 0}, code
     with pytest.raises(CapacityError, match=code) as refused:
         bench.cloud.launch(OD, 1, "t")
@@ -180,7 +180,7 @@ def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, scope: Re
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "EC2ThrottledException"])
 def test_an_answer_that_throttles_every_pool_throttles_the_launch(bench: Bench, code: str) -> None:
-    """Nothing is refused. The same launch is made when it is repeated, though EC2 repeats answers under a token."""
+    """No offer counts as refused. A repetition makes the same launch, although EC2 repeats answers under a token."""
     bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 0}, code
     for _ in range(2):
         with pytest.raises(ThrottledError, match=code):
@@ -205,7 +205,7 @@ def test_a_launch_throttled_in_part_keeps_what_it_got(bench: Bench) -> None:
 
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "VcpuLimitExceeded"])
 def test_a_launch_that_gives_less_says_why(bench: Bench, code: str) -> None:
-    """As one that gives nothing; repeated, it says the same."""
+    """It gives the same reason as a launch without instances, and so does a repetition."""
     bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 1}, code
     launched = bench.cloud.launch(OD, 3, "t")
     assert len(launched.numbers) == 1
@@ -219,7 +219,7 @@ def test_a_launch_that_gives_less_says_why(bench: Bench, code: str) -> None:
 
 
 def test_what_ec2_ends_at_launch_was_refused(bench: Bench) -> None:
-    """It shows with its number, offer and reason; also for a controller that begins anew."""
+    """The refusal shows its number, offer and reason, to a new controller, too."""
     first, second = bench.cloud.launch(SPOT, 2, "t").numbers
     bench.place.end_at_launch(bench.id_of(first), "Client.VolumeLimitExceeded", "Volume limit exceeded")
     bench.pass_s()
@@ -237,7 +237,7 @@ def test_what_ec2_ends_at_launch_was_refused(bench: Bench) -> None:
 
 
 def test_how_much_is_refused_follows_from_its_own_error(bench: Bench) -> None:
-    """That a quota has no room for an alternative says nothing of the planned type's."""
+    """A quota that has no room for an alternative says nothing about the planned type."""
     market = bench.place.market
     market.left = {("c5.large", "spot"): 0, ("m5.large", "spot"): 0}
     market.codes = {"m5.large": "MaxSpotInstanceCountExceeded"}
@@ -247,7 +247,7 @@ def test_how_much_is_refused_follows_from_its_own_error(bench: Bench) -> None:
 
 
 def test_the_boot_that_is_expected(bench: Bench) -> None:
-    """While it boots, the offer's mean; then, when it was ready. Times are control seconds."""
+    """While it boots it is the offer's mean, later the real time. Times are control seconds."""
     (number,) = bench.cloud.launch(OD, 1, "t").numbers
     (pending,) = bench.cloud.fleet().instances
     assert (pending.launched_s, pending.ready_s) == (0.0, ON_DEMAND.boot.mean_s)
@@ -271,7 +271,7 @@ def test_an_instance_boots_until_its_bouncer_is_ready(bench: Bench) -> None:
 
 
 def test_a_ready_instance_stays_ready_for_a_restarted_controller(bench: Bench) -> None:
-    """A controller that begins anew does not take a serving instance for one that boots, though no bouncer answers."""
+    """A new controller does not take a serving instance for a booting one, although no bouncer answers."""
     (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.boot()
     before = bench.cloud.fleet()
@@ -282,7 +282,7 @@ def test_a_ready_instance_stays_ready_for_a_restarted_controller(bench: Bench) -
 
 
 def test_a_controller_that_begins_anew_knows_everything(bench: Bench) -> None:
-    """Phases, standbys and numbers: nothing is in its memory only."""
+    """Phases, standbys and numbers: no state is only in a controller's memory."""
     bench.cloud.launch(OD, 2, "a")
     bench.cloud.launch(T2, 2, "b", standby=True)
     bench.boot()
@@ -300,7 +300,7 @@ def test_a_controller_that_begins_anew_knows_everything(bench: Bench) -> None:
 
 
 def test_a_launch_whose_controller_died_is_found_by_its_tags(bench: Bench) -> None:
-    """It counts at once, and repeating it launches nothing."""
+    """It counts at once, and a repetition launches nothing."""
     numbers = bench.cloud.launch(OD, 2, "t").numbers
     bench.begin_again()
     assert [i.number for i in bench.cloud.fleet().instances] == list(numbers)
@@ -319,7 +319,7 @@ def test_a_launch_that_cannot_be_numbered_is_not_lost(bench: Bench) -> None:
 
 
 def test_two_sites_do_not_see_each_other(bench: Bench) -> None:
-    """Not even with the same tokens."""
+    """Equal tokens make no difference."""
     other = Bench(bench.place)
     assert len(bench.cloud.launch(OD, 1, "t").numbers) == len(other.cloud.launch(OD, 2, "t").numbers) - 1
     bench.pass_s()
@@ -339,7 +339,7 @@ def test_a_busy_instance_is_not_idle(bench: Bench) -> None:
 
 
 def test_an_instance_that_never_finishes_draining_is_given_up(bench: Bench) -> None:
-    """Or it would be paid for ever."""
+    """Otherwise it would be paid without end."""
     (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.boot()
     bench.bouncers.busy.add(bench.id_of(number))
@@ -351,7 +351,7 @@ def test_an_instance_that_never_finishes_draining_is_given_up(bench: Bench) -> N
 
 
 def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
-    """The bouncer became ready just as the controller decided that it is not needed."""
+    """The bouncer became ready just as the controller decided to drain it."""
     (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.pass_s()
     bench.bouncers.serving.update(bench.ids())
@@ -372,7 +372,7 @@ def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
 
 
 def test_notices_are_told_once_and_doom(bench: Bench) -> None:
-    """Of other services' instances nothing is said."""
+    """Notices for other services' instances are ignored."""
     first, second = bench.cloud.launch(SPOT, 2, "t").numbers
     at_s, gone_s = Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0
     bench.notices.told = [("i-other", at_s, gone_s), (bench.id_of(second), at_s, gone_s)]
@@ -388,7 +388,7 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
 
 
 def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> None:
-    """By a tag: the queue has told it, and tells it no more."""
+    """A tag keeps the notice, because the queue gives it only once."""
     first, second = bench.cloud.launch(SPOT, 2, "t").numbers
     bench.notices.told = [(bench.id_of(second), Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0)]
     bench.cloud.notices()
@@ -397,7 +397,7 @@ def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> Non
     bench.begin_again()
     assert {i.number: i.interruption_at_s for i in bench.cloud.fleet().instances} == {first: None, second: 130.0}
     assert bench.cloud.notices() == ()
-    bench.pass_s(130.0 + INTERRUPTED_KEPT_S)  # it was not taken after all
+    bench.pass_s(130.0 + INTERRUPTED_KEPT_S)  # EC2 did not interrupt it after all
     assert {i.interruption_at_s for i in bench.cloud.fleet().instances} == {None}
 
 
@@ -416,7 +416,7 @@ def test_a_silence_is_shown_at_any_time_scale(bench: Bench, scale: float) -> Non
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
 def test_a_wall_clock_step_does_not_lengthen_a_silence(bench: Bench, step_s: float) -> None:
-    """Between the beginning of the process and a first ask that failed."""
+    """The step falls between the start of the process and a first look that failed."""
     wall, ticks = Time.ORIGIN_S + 100.0, 50.0
     bench.cloud._clock = clock = WallClock(Time.ORIGIN_S, unix_s=lambda: wall, monotonic=lambda: ticks)
     (number,) = bench.cloud.launch(OD, 1, f"stepped/{step_s}").numbers
@@ -464,7 +464,7 @@ def test_ghosts_are_forgotten_by_the_store(bench: Bench) -> None:
 
 
 def test_a_fleet_is_a_view_of_control_time(bench: Bench) -> None:
-    """Offers differ in what a resume takes."""
+    """Offers differ in their resume times."""
     slow = offer("t2.medium", Market.BURSTABLE, 0.0464)
     assert slow.resume is not None
     (number,) = bench.cloud.launch(T2, 1, "t", standby=True).numbers

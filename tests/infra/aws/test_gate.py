@@ -1,4 +1,4 @@
-"""The gate to AWS: every failure becomes a CloudError by reaction, and none costs more time than there is."""
+"""The gate to AWS: every failure becomes a CloudError with its reaction, and no failure takes longer than allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SITE = Site("mark", "us-east-1", "sqlite:none")
 
 
 class Service:
-    """Stands for a method of a client: takes its time, then fails as told, or answers."""
+    """A stand-in for a client's method: it takes its time, then fails or answers as the test says."""
 
     def __init__(self, takes_s: float = 0.0, *errors: Exception) -> None:
         self.t_s, self.takes_s, self.errors, self.calls = 0.0, takes_s, list(errors), 0
@@ -77,7 +77,7 @@ SILENCE = ReadTimeoutError(endpoint_url="http://x")
     ],
 )
 def test_codes_become_reactions(code: str, kind: type[CloudError]) -> None:
-    """Throttling is no limit, though it is called one."""
+    """Throttling is not a limit, although AWS calls it one."""
     found = reaction(code, "why")
     assert type(found) is kind
     assert str(found) == f"{code}: why"
@@ -95,7 +95,7 @@ def test_other_failures_of_the_sdk_are_cloud_errors() -> None:
 
 
 def test_credentials_are_looked_for_again_once_there_were_none() -> None:
-    """A client that was made while none could be had would never find any."""
+    """A client that was made without credentials would never find any."""
     gate = Gate(SITE)
     first = gate.client("sts")
     assert gate.client("sts") is first
@@ -110,7 +110,7 @@ def test_a_fault_of_ours_is_not_hidden() -> None:
 
 
 def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
-    """20 s of failing calls, then none until some time has come back; what answers costs nothing."""
+    """After 20 s of failing calls the gate stops until some time has come back; answered calls cost nothing."""
     hung = Service(9.0, *[SILENCE] * 4)
     gate = Gate(SITE, monotonic=hung.monotonic)
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
 
 
 def test_launches_and_other_calls_cost_each_other_nothing() -> None:
-    """Four fleets of which no answer came in time; but an error of AWS's own counts, for further launches only."""
+    """Four fleets without an answer in time spend no budget. An error of AWS's own does, for further launches only."""
     slow = Service(20.0, *[SILENCE] * 4, refused("InternalError", 500))
     gate = Gate(SITE, monotonic=slow.monotonic)
     for _ in range(4):
@@ -149,7 +149,7 @@ def test_a_patient_client_waits_longer_and_asks_twice() -> None:
 
 
 def test_time_comes_back_by_one_clock_for_all_threads() -> None:
-    """Where each thread counts its own waits, one that has waited for long takes nothing from the others."""
+    """With a clock of waits for each thread, a thread that has waited long takes no time from the others."""
     hung, now_s = Service(9.0, *[SILENCE] * 2), 0.0
     gate = Gate(SITE, monotonic=hung.monotonic, recovery_clock=lambda: now_s)
     for _ in range(2):
@@ -168,7 +168,7 @@ def test_time_comes_back_by_one_clock_for_all_threads() -> None:
 
 
 def test_a_round_that_took_too_long_begins_no_call() -> None:
-    """However well all of them ended; another thread's, and the next one, are not concerned."""
+    """This holds even if all calls ended well. Other threads and the next round are not concerned."""
     slow = Service(6.0)
     gate = Gate(SITE, monotonic=slow.monotonic)
     with within(10.0, slow.monotonic):
@@ -183,7 +183,7 @@ def test_a_round_that_took_too_long_begins_no_call() -> None:
 
 
 def test_what_we_compute_ourselves_does_not_make_a_round_long() -> None:
-    """Nor does it make one where there was none."""
+    """The same holds outside of a round."""
     slow = Service(6.0)
     gate = Gate(SITE, monotonic=slow.monotonic)
     with within(10.0, slow.monotonic):
@@ -218,7 +218,7 @@ def test_a_refusal_uses_up_nothing() -> None:
 
 
 def test_calls_are_repeated_after_faults_and_lost_answers(moto: MotoServer) -> None:
-    """By the SDK, three times in all."""
+    """The SDK tries three times in all."""
     with fault_proxy(moto.url, share=0.0) as proxy:
         gate = Gate(SITE, options={**moto.options, "endpoint_url": proxy.url})
         ec2 = gate.client("ec2")
@@ -234,7 +234,7 @@ def test_calls_are_repeated_after_faults_and_lost_answers(moto: MotoServer) -> N
 
 
 def test_a_launch_is_signed_only_while_its_controller_leads() -> None:
-    """Its second try, too: the first one may have waited for long."""
+    """The second try is checked, too, because the first one may have waited for long."""
     for answers in ([False], [True, False]):
         led = iter(answers)
         nowhere = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "endpoint_url": "http://127.0.0.1:1"}
@@ -250,7 +250,7 @@ def test_a_launch_is_signed_only_while_its_controller_leads() -> None:
 
 
 def test_an_alias_is_moved_only_while_its_controller_leads() -> None:
-    """A second try, too. What only reads is signed all the same."""
+    """The second try is checked, too. Calls that only read are always signed."""
     with fault_proxy("http://127.0.0.1:1", share=0.0) as proxy:
         proxy.script.extend([Fault.INTERNAL] * 6)
         led = iter([True, False])

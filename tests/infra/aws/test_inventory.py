@@ -1,4 +1,4 @@
-"""What a site's instances are, by EC2's last answer and by what was done since."""
+"""A site's instances, by EC2's last answer and by our changes since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.infra.aws.bench import Time
 SEEN = DescribedInstance("i-1", "inception", "c5.large/on-demand", "t", "running", 100.0)
 STOPPED, RUNNING = frozenset(("stopping", "stopped")), frozenset(("pending", "running"))
 
-# What EC2's model says that a StateReason may be, and of these what says that a launch was refused.
+# EC2's model lists the possible StateReasons; these are the ones that mean a refused launch.
 _SAID = (
     botocore.session.get_session().get_service_model("ec2").shape_for("StateReason").members["Message"].documentation
 )
@@ -55,13 +55,13 @@ def described(id: str, state: str = "running", launched_s: float = 100.0, **tags
 
 
 class Ec2:
-    """Stands for the gate: answers what a test says, or fails."""
+    """A stand-in for the gate that answers or fails as the test says."""
 
     def __init__(self) -> None:
         self.instances: list[dict[str, Any]] = []
         self.error: CloudError | None = None
         self.asked = 0
-        self.during = lambda: None  # what happens while EC2 prepares its answer
+        self.during = lambda: None  # runs while EC2 prepares its answer
 
     def client(self, service: str) -> Any:
         return self
@@ -97,7 +97,7 @@ def states(inventory: Inventory) -> dict[str, str]:
 
 
 def test_tags_are_read() -> None:
-    """Also values that mark did not write."""
+    """Values may be ones that mark did not write."""
     tags: dict[str, Any] = {"standby": "true", "launch": "t", "ready": "12.5", "draining": "13", "resumed": "11"}
     machine = machine_of(described("i-1", **tags))
     assert machine == replace(
@@ -110,7 +110,7 @@ def test_tags_are_read() -> None:
 
 @pytest.mark.parametrize(("subnet", "left"), [("subnet-a", False), ("subnet-z", True), ("", False)])
 def test_a_zone_that_the_site_dropped_was_left(subnet: str, left: bool) -> None:
-    """What EC2 names no subnet of is where it was."""
+    """An instance whose subnet EC2 does not name stays where it was."""
     assert machine_of({**described("i-1"), "SubnetId": subnet}, {"subnet-a": "a"}).left_zone is left
 
 
@@ -124,7 +124,7 @@ def test_services_are_apart_and_the_oldest_comes_first(inventory: Inventory, ec2
 
 
 def test_ec2_is_asked_once_a_second_at_most(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """By however many threads."""
+    """The number of threads does not matter."""
     threads = [threading.Thread(target=inventory.refresh) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -149,7 +149,7 @@ def test_the_same_snapshot_until_something_changes(inventory: Inventory, ec2: Ec
 
 
 def test_the_last_good_answer_is_kept_for_a_minute(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """Then it is too old to act on; reading it never calls EC2."""
+    """After that it is too old to act on. Reading it never calls EC2."""
     ec2.instances = [described("i-1")]
     inventory.refresh()
     ec2.error = ThrottledError("RequestLimitExceeded")
@@ -173,7 +173,7 @@ def test_without_any_answer_there_is_no_snapshot(inventory: Inventory, ec2: Ec2)
 
 
 def test_a_launch_shows_though_ec2_does_not_know_it_yet(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """For a while: what never appears was never there."""
+    """This lasts for a while; an instance that never appears then counts as never launched."""
     inventory.refresh()
     inventory.born([replace(SEEN, state="pending")])
     time.t_s += 5.0
@@ -190,7 +190,7 @@ def test_a_launch_shows_though_ec2_does_not_know_it_yet(inventory: Inventory, ec
 
 
 def test_what_ec2_says_has_ended_is_believed_at_once(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """Also right after its launch; what it does not show at all may show later."""
+    """This holds right after its launch, too. An instance that EC2 does not show at all may show later."""
     inventory.refresh()
     inventory.born([replace(SEEN, state="pending"), replace(SEEN, id="i-2", state="pending")])
     inventory.changed(["i-1"], ready_unix_s=1.0)
@@ -205,7 +205,7 @@ def test_what_ec2_says_has_ended_is_believed_at_once(inventory: Inventory, ec2: 
 
 
 def test_what_is_done_while_ec2_answers_is_not_lost(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """The answer is older than the change."""
+    """EC2 prepared the answer before the change."""
     ec2.instances = [described("i-1"), described("i-2")]
     inventory.refresh()
     time.t_s += PERIOD_S
@@ -229,7 +229,7 @@ def test_a_change_holds_until_ec2_shows_it(inventory: Inventory, ec2: Ec2, time:
     time.t_s += PERIOD_S
     inventory.refresh()
     assert states(inventory) == {"i-1": "stopped"}
-    # It was started from outside: after a while EC2 is right.
+    # Another program started it: after a while EC2 is right.
     ec2.instances = [described("i-1")]
     time.t_s += SETTLE_S
     inventory.refresh()
@@ -237,7 +237,7 @@ def test_a_change_holds_until_ec2_shows_it(inventory: Inventory, ec2: Ec2, time:
 
 
 def test_changes_by_two_threads_add_up() -> None:
-    """Marking an instance ready does not undo that it was drained meanwhile."""
+    """When one thread marks an instance ready, it keeps another thread's drain."""
     drained = InventoryChange(1.0, tags={"draining_unix_s": 1.0})
     ready = InventoryChange(2.0, tags={"ready_unix_s": 2.0})
     expected = replace(SEEN, draining_unix_s=1.0, ready_unix_s=2.0)
@@ -245,7 +245,7 @@ def test_changes_by_two_threads_add_up() -> None:
 
 
 def test_changes_follow_each_other() -> None:
-    """Launch, drain, stop, resume: at each point EC2's older answers are overridden, its newer ones are not."""
+    """Launch, drain, stop, resume: each change overrides EC2's older answers but not its newer ones."""
     born = InventoryChange(1.0, born=replace(SEEN, state="pending"))
     stop = InventoryChange(2.0, state="stopping", stale=RUNNING)
     resume = InventoryChange(
@@ -278,7 +278,7 @@ def test_changes_follow_each_other() -> None:
     ],
 )
 def test_states_and_tags_say_where_an_instance_is(machine: DescribedInstance, phase: Phase, sent: bool) -> None:
-    """In its life, and whether a balancer may send it requests."""
+    """They give its phase of life, and whether a balancer may send it requests."""
     assert (phase_of(machine), takes_requests(machine)) == (phase, sent)
 
 
@@ -287,7 +287,7 @@ def test_states_and_tags_say_where_an_instance_is(machine: DescribedInstance, ph
     [
         ("c5.large/on-demand", "m5.large", "a", "m5.large/on-demand"),
         ("c5.large/spot/a", "m5.large", "b", "m5.large/spot/b"),
-        ("c5.large/spot/a", "m5.large", "", "m5.large/spot/a"),  # in a subnet that the site does not know
+        ("c5.large/spot/a", "m5.large", "", "m5.large/spot/a"),  # a subnet that the site does not know
         ("c5.large/spot/a", "", "b", "c5.large/spot/a"),
         ("", "c5.large", "a", ""),
     ],
@@ -306,7 +306,7 @@ def refused(inventory: Inventory) -> dict[str, str]:
 
 @pytest.mark.parametrize("code", EVERY_REASON)
 def test_what_ec2_ended_before_it_ran_was_refused(code: str, inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """Unless a user ended it, or it ended itself, or it was interrupted; shown for as long as EC2 shows it."""
+    """Exceptions: a user ended it, it ended itself, or it was interrupted. It shows as long as EC2 shows it."""
     ec2.instances = [described("i-1", "pending")]
     inventory.refresh()
     for state in ("shutting-down", "terminated"):
@@ -323,7 +323,7 @@ def test_what_ec2_ended_before_it_ran_was_refused(code: str, inventory: Inventor
 
 @pytest.mark.parametrize("tags", [{"ready": "5"}, {"resumed": "5"}, {}])
 def test_what_ran_was_not_refused(tags: dict[str, str], inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """By our tags, or as it was seen: that its host fails says nothing of launches."""
+    """Our tags or earlier looks tell: a failing host says nothing about launches."""
     ec2.instances = [described("i-1", "pending" if tags else "running")]
     inventory.refresh()
     ec2.instances = [ended("Server.InternalError", **tags)]
@@ -334,7 +334,7 @@ def test_what_ran_was_not_refused(tags: dict[str, str], inventory: Inventory, ec
 
 
 def test_what_was_refused_before_it_was_ever_seen(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """It is of the offer that CreateFleet named: EC2 says no more in which subnet it was."""
+    """It belongs to the offer that CreateFleet named, because EC2 does not say its subnet any more."""
     inventory.refresh()
     inventory.born([replace(SEEN, state="pending", offer="m5.large/spot/a")])
     ec2.instances = [ended("Server.InsufficientInstanceCapacity"), ended("Client.InternalError", "i-2")]

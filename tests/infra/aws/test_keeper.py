@@ -1,4 +1,4 @@
-"""The thread beside the controller, and the orphans it ends."""
+"""The thread beside the controller, and the orphans that it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def keeper(bench: Bench, *, leads: bool = True) -> Keeper:
 
 
 def test_instances_of_unknown_services_are_orphans() -> None:
-    """Another service's instances are not, as long as the site names it, whatever they are."""
+    """Instances of other services that the site names are no orphans, nor are instances launched by hand."""
     mine, other, gone = (
         DescribedInstance(f"i-{n}", service, "x", "t", "running", 0.0) for n, service in enumerate("abc")
     )
@@ -44,7 +44,7 @@ def test_instances_of_unknown_services_are_orphans() -> None:
 
 
 def test_orphans_end_after_a_grace(bench: Bench) -> None:
-    """Of a service that the site names no more."""
+    """Their service is no longer in the site."""
     bench.cloud.launch(OD, 2, "t")
     without = replace(bench.site, services={"other": bench.site.service("inception")})
     reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)
@@ -73,7 +73,7 @@ def test_a_follower_only_looks(bench: Bench) -> None:
 
 
 def test_trouble_in_one_place_stops_nothing_else(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the cloud's nor a fault of ours."""
+    """The trouble may be the cloud's or a fault of ours."""
     bench.cloud.launch(OD, 1, "t")
     kept = keeper(bench)
 

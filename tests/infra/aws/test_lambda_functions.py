@@ -1,4 +1,4 @@
-"""AWS Lambda behind the port, against a small Lambda of our own; `tests/serving/overflow/test_functions.py` has the
+"""AWS Lambda behind the port, against our own small Lambda; `tests/serving/overflow/test_functions.py` has the
 contract."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 def failed(
     there: Endpoint, failure: Failure | None, timeout_s: float = 30.0, name: str = "overflow"
 ) -> FunctionsFailed:
-    """What a call raises."""
+    """Return the error that a call raises."""
 
     async def main() -> FunctionsFailed:
         there.failure = failure
@@ -55,7 +55,7 @@ def failed(
 
 
 def test_every_error_of_the_service_is_translated(there: Endpoint) -> None:
-    """All that the API knows today."""
+    """The list has all errors that the API knows today."""
 
     async def main() -> None:
         functions = LambdaFunctions("overflow")
@@ -128,7 +128,7 @@ def test_a_refused_connection_counts_as_failed(there: Endpoint, monkeypatch: pyt
 
 
 def test_billed_calls_are_counted_and_refused_ones_are_not(there: Endpoint) -> None:
-    """Answers say it; a hang-up costs the time that it took, a refusal by the service nothing."""
+    """Answers state their bill; a hang-up costs its duration, and a refusal by the service nothing."""
 
     def billed(payload: bytes) -> bytes:
         return json.dumps({**json.loads(echo(payload)), "billed_ms": 250}).encode()
@@ -195,7 +195,7 @@ def test_without_credentials_calls_fail(there: Endpoint, monkeypatch: pytest.Mon
 
 
 def _made(kind: type[BotoCoreError]) -> BotoCoreError:
-    """With whatever its message wants."""
+    """Make an error with all arguments that its message needs."""
 
     class Anything(dict[str, str]):
         def __missing__(self, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Prices that move while a controller runs: what is asked when, and what stays without an answer."""
+"""Prices that move while a controller runs: when they are fetched, and which stay without an answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.infra.aws.test_price_list_api import (
 
 
 class Bench:
-    """A keeper over stubs, which fail where more is asked than was told; `now_s` is its clock."""
+    """A keeper over stubs, which fail if more calls come than the test expects; `now_s` is its clock."""
 
     def __init__(self, folder: Path, scale: float = 1.0) -> None:
         path = folder / "catalog.csv"
@@ -39,7 +39,7 @@ class Bench:
 
 
 def test_spot_is_fetched_every_step_and_on_demand_daily(tmp_path: Path) -> None:
-    """Stubs answer in order: one list too many would be an error."""
+    """Stubs answer in order, so one list too many would be an error."""
     bench = Bench(tmp_path)
     moved = spot("us-east-1a", "0.05", NOW_UNIX_S + 100.0)
     bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
@@ -54,7 +54,7 @@ def test_spot_is_fetched_every_step_and_on_demand_daily(tmp_path: Path) -> None:
 
 
 def test_unsold_offers_are_known_after_the_first_answer(tmp_path: Path) -> None:
-    """Also where the prices of the others are the catalogue's."""
+    """The other offers may still have the catalogue's prices."""
     bench = Bench(tmp_path)
     bench.aws.on_demand("AccessDeniedException").spot([spot("us-east-1b", "nonsense")])
     bench.step(0.0)
@@ -62,7 +62,7 @@ def test_unsold_offers_are_known_after_the_first_answer(tmp_path: Path) -> None:
 
 
 def test_without_answers_old_prices_stay_and_their_age_is_reported(tmp_path: Path) -> None:
-    """Not at the first failure: three times without an answer are a trouble, and the next answer ends it."""
+    """A trouble is reported after three times without an answer, and the next answer ends it."""
     bench = Bench(tmp_path)
     bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
     before = bench.step(0.0)
@@ -79,7 +79,7 @@ def test_without_answers_old_prices_stay_and_their_age_is_reported(tmp_path: Pat
 
 
 def test_a_refused_price_list_is_requested_again_every_step(tmp_path: Path) -> None:
-    """And said at once where it was never had; that spot prices are answered does not hide it."""
+    """The refusal is reported at once if there never was a list; answered spot prices do not hide it."""
     bench = Bench(tmp_path)
     for _ in range(2):
         bench.aws.on_demand("AccessDeniedException").spot(GOOD_SPOT)
@@ -101,7 +101,7 @@ def test_a_refused_price_list_is_requested_again_every_step(tmp_path: Path) -> N
 
 
 def test_the_same_prices_again_are_nothing_new(tmp_path: Path) -> None:
-    """However much later AWS said so: else every service would make its policy anew."""
+    """A later time of AWS's answer makes no difference; otherwise every service would make a new policy."""
     bench = Bench(tmp_path)
     bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
     bench.step(0.0)
@@ -112,7 +112,7 @@ def test_the_same_prices_again_are_nothing_new(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    """At once, and also where it never began."""
+    """The thread ends immediately, even before it has begun."""
     for begins in (False, True):
         keeper = Bench(tmp_path).keeper
         if begins:

@@ -1,4 +1,4 @@
-"""Images of a site's own by their tags, and their end, against moto."""
+"""A site's own images: found by their tags and deleted, against moto."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gate(moto: MotoServer) -> Gate:
 
 
 def bake(moto: MotoServer, site: str, content: str) -> str:
-    """An image with a snapshot, both of the site."""
+    """Make an image with a snapshot, both of the site."""
     ec2 = moto.client("ec2")
     instance = ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, InstanceType="c5.large")["Instances"][0]
     image: str = ec2.create_image(InstanceId=instance["InstanceId"], Name=f"{site}-{content}")["ImageId"]
@@ -50,7 +50,7 @@ def test_an_image_goes_with_its_snapshots(gate: Gate, moto: MotoServer) -> None:
 def test_the_end_leaves_other_sites_their_images(gate: Gate, moto: MotoServer) -> None:
     bake(moto, "mark", "c1")
     other = bake(moto, "mark-2", "c2")
-    moto.client("ec2").deregister_image(ImageId=own_images(gate, "mark")[0].id)  # a removal that broke off
+    moto.client("ec2").deregister_image(ImageId=own_images(gate, "mark")[0].id)  # a removal was interrupted
     bake(moto, "mark", "c3")
     assert len(own_snapshots(gate, "mark")) == 2
     remove_images(gate, "mark")

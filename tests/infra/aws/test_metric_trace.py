@@ -1,4 +1,4 @@
-"""A CloudWatch metric as a trace, as moto has it; paging and errors, which it has not, by botocore's stubs."""
+"""A CloudWatch metric as a trace: as moto emulates it; paging and errors, which moto lacks, by botocore's stubs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_bad_name_is_refused(spec: str) -> None:
 
 
 def test_what_was_put_is_read_with_its_gaps(moto: MotoServer) -> None:
-    """Two hours of minutes; one of them is missing, and another metric's are not ours."""
+    """Two hours of minutes with one missing minute; the data of another metric are left out."""
     moto.reset()
     cloudwatch = moto.client("cloudwatch")
     began_s = NOW_UNIX_S - 7200.0
@@ -105,7 +105,7 @@ def test_what_was_put_is_read_with_its_gaps(moto: MotoServer) -> None:
 
 
 def stubbed(*answers: dict[str, Any] | str) -> tuple[Gate, Stubber]:
-    """A gate whose CloudWatch answers in this order; a text is an error's code."""
+    """Return a gate whose CloudWatch gives these answers in order; a text is an error's code."""
     gate = Gate(SITE, options={"aws_access_key_id": "test", "aws_secret_access_key": "test"})
     stubber = Stubber(gate.client("cloudwatch"))
     for number, answer in enumerate(answers):
@@ -127,7 +127,7 @@ def page(first: int, count: int, value: float = 1.0, token: str = "", status: st
 
 
 def test_all_pages_are_read() -> None:
-    """In any order, also where one repeats the last bin of the page before."""
+    """The order of bins does not matter, and a page may repeat the last bin of the page before."""
     gate, stubber = stubbed(
         page(100, 50, token="page 1", status="PartialData"), page(0, 100, 2.0, token="page 2"), page(149, 51)
     )
@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_said_in_a_line(answer: dict[str, Any] | str, sai
 def test_a_command_line_reads_it(
     moto: MotoServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through the environment, as a user has it; nothing in it is a fault of ours."""
+    """It runs in a user's environment, and no setting there causes a fault of ours."""
     moto.reset()
     cloudwatch = moto.client("cloudwatch")
     now_unix_s = datetime.now(UTC).timestamp()

@@ -1,4 +1,4 @@
-"""Sums by the minute in as few calls as CloudWatch takes, page after page; by botocore's stubs."""
+"""Sums by the minute in as few calls as CloudWatch allows, page after page; by botocore's stubs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from EventBridge's queue: nothing lost, nothing twice, and other messages do no harm."""
+"""Events from EventBridge's queue: none lost, none reported twice, and other messages do no harm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARNING, REBALANCE, CHANGE = (
 
 
 def event(kind: str, instance: str, at_unix_s: float = NOW_UNIX_S, **detail: object) -> dict[str, Any]:
-    """As EventBridge writes it."""
+    """Return an event as EventBridge writes it."""
     return {
         "version": "0",
         "id": f"{kind}-{instance}-{at_unix_s}",
@@ -65,7 +65,7 @@ def notices(moto: MotoServer, site: Site) -> NoticeListener:
 
 
 def listener(moto: MotoServer, site: Site, now_unix_s: Callable[[], float] = lambda: NOW_UNIX_S) -> NoticeListener:
-    """One whose time passes with its polls: each deletes what was taken by the one before."""
+    """Return a listener whose time passes with its polls: each poll deletes the messages taken by the one before."""
     ticks = count(step=VISIBILITY_S)
     return NoticeListener(
         Gate(site, options=moto.options), site, now_unix_s=now_unix_s, monotonic=lambda: float(next(ticks))
@@ -81,7 +81,7 @@ def send(moto: MotoServer, site: Site, *bodies: object) -> None:
 
 
 def left(moto: MotoServer, site: Site) -> int:
-    """Messages that are still in the queue, also those received and not yet deleted."""
+    """Count the messages in the queue, with those that are received but not yet deleted."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = moto.client("sqs").get_queue_attributes(QueueUrl=site.queue_url, AttributeNames=names)["Attributes"]
     return sum(int(found[name]) for name in names)
@@ -142,7 +142,7 @@ def test_a_foreign_event_is_refused_in_one_line(body: object) -> None:
 
 
 def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
-    """Malformed ones are counted and deleted; what lies between them is taken."""
+    """Malformed messages are counted and deleted; the good ones between them are taken."""
     bodies = [body for body in MALFORMED if body != ""]  # SQS takes no empty message
     send(moto, site, *bodies, GOOD)
     drained(notices)
@@ -151,7 +151,7 @@ def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, noti
 
 
 def test_a_warning_reaches_every_service_with_its_end(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
-    """The queue belongs to all services: reading changes takes nothing away from the others."""
+    """The queue belongs to all services: a service that reads changes takes none from the others."""
     send(
         moto,
         site,
@@ -176,7 +176,7 @@ def test_where_control_time_is_compressed_the_end_is_nearer(moto: MotoServer, si
 
 
 def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site) -> None:
-    """Also when an old message comes late: nothing piles up."""
+    """This includes an old message that comes late, so the list does not grow."""
     now_unix_s = NOW_UNIX_S
     notices = listener(moto, site, lambda: now_unix_s)
     warning = event(WARNING, "i-1", **TERMINATED)
@@ -193,7 +193,7 @@ def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site)
 
 
 def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
-    """Changes keep their own times; what is known is not told again; each reader goes on where it stopped."""
+    """Changes keep their own times, known ones are not told again, and each reader goes on where it stopped."""
     ended, began = changed("i-1", "terminated", NOW_UNIX_S + 60.0), changed("i-1", "running", NOW_UNIX_S)
     warning = event(WARNING, "i-1", **TERMINATED)
     for message in (ended, warning, began, ended, warning, began):
@@ -214,7 +214,7 @@ def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site
 
 
 def test_from_a_rule_of_eventbridge(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
-    """The way that Terraform builds: rule, target, queue."""
+    """This is the path that Terraform builds: rule, target, queue."""
     events = moto.client("events")
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:events"
     events.put_rule(Name="instances", EventPattern=json.dumps({"source": ["aws.ec2"]}))
@@ -227,7 +227,7 @@ def test_from_a_rule_of_eventbridge(moto: MotoServer, site: Site, notices: Notic
 
 
 def test_what_a_killed_controller_took_comes_to_the_next_one(moto: MotoServer, site: Site) -> None:
-    """Nothing is deleted while readers may not have acted on it."""
+    """Messages are deleted only after all readers may have acted on them."""
     send(moto, site, GOOD)
     killed = NoticeListener(Gate(site, options=moto.options), site, visibility_s=1)
     assert killed.poll(0) == 1
@@ -269,7 +269,7 @@ def test_a_follower_takes_no_messages_from_the_leader(moto: MotoServer, site: Si
 
 @pytest.mark.slow
 def test_throttling_timeouts_and_lost_answers_lose_no_event(moto: MotoServer, site: Site) -> None:
-    """The message whose answer was lost is one that SQS holds back for a while."""
+    """SQS holds back the message whose answer was lost for a while."""
     send(moto, site, GOOD)
     with fault_proxy(moto.url, share=0.0) as proxy:
         notices = NoticeListener(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=1)
@@ -284,7 +284,7 @@ def test_throttling_timeouts_and_lost_answers_lose_no_event(moto: MotoServer, si
 
 
 def test_an_unreachable_queue_ends_nothing(moto: MotoServer, site: Site) -> None:
-    """The thread goes on, says for how long it heard nothing, and is ended at once."""
+    """The thread goes on, says for how long it heard nothing, and ends at once when told."""
     gone = Gate(site, options=moto.options | {"endpoint_url": "http://127.0.0.1:1"})
     notices = NoticeListener(gone, site)
     notices.start()
@@ -302,14 +302,14 @@ def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site,
         began_s = time.monotonic()
         send(moto, site, event(WARNING, "i-1", **TERMINATED))
         wait_for(lambda: len(notices.interruptions()) == 1)
-        assert time.monotonic() - began_s < 15.0  # a long poll is 20 s
+        assert time.monotonic() - began_s < 15.0  # a long poll would take 20 s
     finally:
         notices.close()
 
 
 @pytest.mark.slow
 def test_with_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoServer, site: Site) -> None:
-    """Errors and lost answers, on receiving and deleting alike; readers never wait."""
+    """Receiving and deleting meet errors and lost answers; readers never wait."""
     lots = 12
     quick = (Fault.INTERNAL, Fault.UNAVAILABLE, Fault.LOST)  # the SDK slows down for minutes when it is throttled
     with fault_proxy(moto.url, share=0.0) as proxy:
@@ -334,7 +334,7 @@ def test_with_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoSer
         finally:
             notices.close()
         assert not proxy.script, "every lot took a call that went well"
-        wait_for(lambda: notices.poll(1) == 0 and left(moto, site) == 0)  # what came twice, too, is deleted
+        wait_for(lambda: notices.poll(1) == 0 and left(moto, site) == 0)  # duplicates are deleted, too
     changes = notices.changes()
     assert sorted(c.instance_id for c in changes) == sorted([f"i-{lot}" for lot in range(lots)] * 2)
     assert [c.number for c in changes] == list(range(1, 2 * lots + 1))

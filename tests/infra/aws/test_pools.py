@@ -1,4 +1,4 @@
-"""What a launch boots from: each type by its platform's template, in one call for all."""
+"""The pools of a launch: each type boots by its platform's template, in one call for all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THERE = SiteService("lt-x86", {"a": "subnet-a", "b": "subnet-b"})
 
 
 def booted(configs: list[dict[str, Any]]) -> dict[tuple[str, str], list[tuple[str, str, float]]]:
-    """Type, subnet and priority of each pool, by template and version."""
+    """Return type, subnet and priority of each pool, by template and version."""
     return {
         (said["LaunchTemplateId"], said["Version"]): [
             (one["InstanceType"], one["SubnetId"], one["Priority"]) for one in config["Overrides"]
@@ -64,7 +64,7 @@ def test_each_type_boots_by_the_template_of_its_platform() -> None:
 
 
 def test_without_platforms_one_template_is_for_all() -> None:
-    """As a testbed has it, and a site that was deployed before there were platforms."""
+    """A testbed has no platforms, nor has a site that was deployed before platforms existed."""
     (config,) = launch_configs(THERE, [ON_DEMAND, GPU], {"": X86}, "mark")
     assert len(config["Overrides"]) == 4
 
@@ -75,7 +75,7 @@ def test_zones_are_asked_in_the_order_that_is_given() -> None:
 
 
 def test_what_nothing_boots_is_left_out() -> None:
-    """A release that was made without such types is launched on the others; where none is left the type is refused."""
+    """A release that was made without some types launches on the others; a type without any pool is refused."""
     (config,) = launch_configs(THERE, [ARM, ON_DEMAND], {"x86_64": X86}, "mark")
     assert {one["InstanceType"] for one in config["Overrides"]} == {"c5.large"}
     with pytest.raises(CapacityError, match=r"nothing that c7g\.large boots from.*arm64") as refused:
@@ -102,7 +102,7 @@ def test_a_release_is_launched_as_it_was_made() -> None:
     "region", ["us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1", "ap-northeast-1"]
 )
 def test_no_spot_offer_is_refused_before_aws_is_asked(region: str) -> None:
-    """Of the catalogue as the controller crosses its types with the site's zones."""
+    """The catalogue is the controller's, which crosses its types with the site's zones."""
     zones = {f"{region}{letter}": f"subnet-{letter}" for letter in "abc"}
     offers = [o for o in load_catalog("aws-2026").in_zones(zones).offers if o.market is Market.SPOT]
     there, templates = replace(THERE, subnets=zones), dict.fromkeys(PLATFORMS, X86)
@@ -113,7 +113,7 @@ def test_no_spot_offer_is_refused_before_aws_is_asked(region: str) -> None:
 
 
 def test_types_of_two_platforms_are_asked_for_in_one_call(place: Place) -> None:
-    """Each boots from its own image; where the first is sold out it is the other, by its own template."""
+    """Each boots from its own image. If the first is sold out, the other one boots by its own template."""
     ec2 = place.server.client("ec2")
     image = ec2.register_image(Name="arm", Architecture="arm64")["ImageId"]
     made = ec2.create_launch_template(LaunchTemplateName="arm", LaunchTemplateData={"ImageId": image})

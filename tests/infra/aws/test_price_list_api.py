@@ -1,4 +1,4 @@
-"""Prices refreshed from AWS, and the last good ones where that fails; the price list by botocore's stubs."""
+"""Prices refreshed from AWS, or the last good ones if that fails; the price list by botocore's stubs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def listed(instance: str, usd: object, unit: str = "Hrs", currency: str = "USD") -> str:
-    """A product as the price list has it."""
+    """Return a product as the price list has it."""
     dimension = {"unit": unit, "pricePerUnit": {currency: usd}}
     terms = {"OnDemand": {"SKU.TERM": {"priceDimensions": {"SKU.TERM.RATE": dimension}}}}
     return json.dumps({"product": {"attributes": {"instanceType": instance}}, "terms": terms})
@@ -59,7 +59,7 @@ def spot(zone: str, usd: str, at_unix_s: float = NOW_UNIX_S) -> dict[str, Any]:
 
 
 class Aws:
-    """Prices whose AWS answers page by page as told; a text is an error's code."""
+    """Prices from an AWS that answers page by page as the test says; a text is an error's code."""
 
     def __init__(
         self, catalog: Catalog, cache: Path | None = None, now_unix_s: Callable[[], float] = lambda: NOW_UNIX_S
@@ -100,7 +100,7 @@ GOOD_SPOT = [spot("us-east-1a", "0.035"), spot("us-east-1b", "0.036"), spot("us-
 
 
 def test_prices_come_from_aws_and_all_else_from_the_catalogue(file: Path) -> None:
-    """On-demand for burstables, too; spot by zone; all pages; what is retired or not asked for stays."""
+    """On-demand prices include burstables, spot is by zone, all pages are read; other types keep their prices."""
     catalog = load_catalog(str(file))
     aws = Aws(catalog).on_demand(GOOD_LIST[:1], GOOD_LIST[1:]).spot(GOOD_SPOT[:1], GOOD_SPOT[1:])
     refreshed = aws.prices.refresh()
@@ -137,7 +137,7 @@ def test_what_fails_falls_back_to_the_catalogue_and_is_said(file: Path) -> None:
 
 
 def test_a_failed_refresh_keeps_the_last_good_prices(file: Path, tmp_path: Path) -> None:
-    """The last good value, with its age; half of an answer is better than none."""
+    """A price that could not be read keeps its last good value, with its age; the answered half is used."""
     catalog, cache = load_catalog(str(file)), tmp_path / "there" / "prices.json"
     Aws(catalog, cache).on_demand(GOOD_LIST).spot(GOOD_SPOT).prices.refresh()
     later = Aws(catalog, cache, lambda: NOW_UNIX_S + 7200.0)
@@ -174,7 +174,7 @@ def test_a_cache_that_cannot_be_written_is_said(file: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("absurd", ["0", "-0.085", "0.0001", "8.5", "1e9", "nan", "inf", "much", ""])
 def test_absurd_prices_are_not_taken(file: Path, absurd: str) -> None:
-    """Off by orders of magnitude, or no number: the last good one stays, and a note names the offer."""
+    """A price off by orders of magnitude, or no number, keeps the last good one, and a note names the offer."""
     aws = Aws(load_catalog(str(file)))
     aws.on_demand([listed("c5.large", absurd), GOOD_LIST[1]]).spot([spot("us-east-1a", absurd), GOOD_SPOT[1]])
     refreshed = aws.prices.refresh()
@@ -210,8 +210,10 @@ def test_missing_prices_are_counted(file: Path) -> None:
 
 
 def test_spot_that_ec2_does_not_list_is_not_sold(file: Path) -> None:
-    """Zones are crossed with types, and not every zone sells every type. A price that cannot be true is sold for all
-    that, and where EC2 does not answer nothing is known."""
+    """Zones are crossed with types, and not every zone sells every type.
+
+    An offer with an impossible price still counts as sold. Without EC2's answer no offer counts as unsold.
+    """
     aws = Aws(load_catalog(str(file)))
     refreshed = aws.on_demand(GOOD_LIST).spot([spot("us-east-1a", "nonsense")]).prices.refresh()
     assert refreshed.unsold == {SPOT_B}
@@ -237,7 +239,7 @@ def test_zones_that_the_catalogue_does_not_name_are_said(zones: list[str], text:
 
 
 def test_the_catalogue_is_written_with_the_prices_and_their_source(file: Path, tmp_path: Path) -> None:
-    """And read again as it was; other lines keep what they say."""
+    """It reads back the same, and other lines keep their texts."""
     prices = {ON_DEMAND: Price(0.0861234, NOW_UNIX_S), SPOT_B: Price(0.036, NOW_UNIX_S)}
     out = tmp_path / "new.csv"
     out.write_text(repriced(str(file), prices))
@@ -254,7 +256,7 @@ def test_the_catalogue_is_written_with_the_prices_and_their_source(file: Path, t
 def test_a_cloud_without_sensible_prices_changes_nothing(
     moto: MotoServer, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against moto, which has no price list and sells all spot at one price: a command line that says so and stops."""
+    """moto has no price list and sells all spot at one price; the command line says so and stops."""
     for name, value in {
         "AWS_ENDPOINT_URL": moto.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
     }.items():  # fmt: skip

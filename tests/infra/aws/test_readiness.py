@@ -1,4 +1,4 @@
-"""Bouncers as they are asked: real HTTP servers on loopback addresses, one port for all, as on a testbed."""
+"""Questions to bouncers: real HTTP servers on loopback addresses with one port for all, as on a testbed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def listening(address: str, port: int = 0, tls: ssl.SSLContext | None = None) ->
 
 @pytest.fixture
 def two() -> Iterator[tuple[Bouncer, Bouncer, int]]:
-    """On 127.0.0.2 and 127.0.0.3."""
+    """Run two bouncers, on 127.0.0.2 and 127.0.0.3."""
     with ExitStack() as stack:
         first, port = stack.enter_context(listening("127.0.0.2"))
         second, _ = stack.enter_context(listening("127.0.0.3", port))
@@ -105,7 +105,7 @@ def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bou
 
 
 def test_bouncers_are_asked_over_tls_with_any_certificate() -> None:
-    """And one that does not speak it is neither ready nor known to have finished."""
+    """A bouncer without TLS is not ready, and not known to have finished."""
     with ExitStack() as stack:
         first, port = stack.enter_context(listening("127.0.0.2", tls=of_its_own()))
         stack.enter_context(listening("127.0.0.3", port))
@@ -121,7 +121,7 @@ def test_bouncers_are_asked_over_tls_with_any_certificate() -> None:
 
 
 def test_a_drained_bouncer_is_idle_after_finishing_and_a_grace(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """The balancer may send it something a little later."""
+    """The balancer may still send it a request a little later."""
     first, _, port = two
     time = Time()
     drained = machine(2, ready_s=1.0, drained_s=time.t_s)
@@ -142,7 +142,7 @@ def test_a_drained_bouncer_is_idle_after_finishing_and_a_grace(two: tuple[Bounce
 
 
 def test_a_drained_bouncer_that_is_gone_is_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """The machine refuses: the port is closed."""
+    """The machine refuses the connection because the port is closed."""
     time = Time()
     bouncers = asking(two[2], time)
     drained = machine(9, ready_s=1.0, drained_s=time.t_s)
@@ -152,7 +152,7 @@ def test_a_drained_bouncer_that_is_gone_is_idle(two: tuple[Bouncer, Bouncer, int
 
 
 def test_an_unreachable_bouncer_is_not_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """What it has queued may still be answered; only we do not hear it."""
+    """It may still answer queued requests; only the controller does not hear it."""
     first, _, port = two
     first.silent.clear()
     time = Time()
@@ -165,7 +165,7 @@ def test_an_unreachable_bouncer_is_not_idle(two: tuple[Bouncer, Bouncer, int]) -
 
 @pytest.mark.parametrize("page", ["", "mark_queued_requests many", "<html>"])
 def test_a_page_that_does_not_say_is_no_proof(two: tuple[Bouncer, Bouncer, int], page: str) -> None:
-    """And does not keep the others from being heard."""
+    """Such a page does not hide the others."""
     first, _, port = two
     first.metrics = page
     time = Time()
@@ -186,7 +186,7 @@ def test_a_silent_bouncer_does_not_delay_the_others(two: tuple[Bouncer, Bouncer,
 
 
 def test_a_bouncer_without_metrics_or_health_is_silent_until_answering(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """Any answer at all prevents it; and an answered scrape ends it, too."""
+    """Any answer at all prevents silence, and an answered scrape ends it, too."""
     first, _, port = two
     time = Time()
     bouncers = asking(port, time)
@@ -211,7 +211,7 @@ def test_a_bouncer_without_metrics_or_health_is_silent_until_answering(two: tupl
 
 
 def test_an_answered_scrape_ends_a_silence_without_a_poll(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """The polling thread may hang; and a next silence is a new one."""
+    """The polling thread may hang; a later silence starts a new count."""
     time = Time()
     bouncers = asking(two[2], time)
     gone = machine(9, ready_s=1.0)
@@ -230,7 +230,7 @@ def test_an_answered_scrape_ends_a_silence_without_a_poll(two: tuple[Bouncer, Bo
 def test_many_hanging_bouncers_do_not_block_the_others(
     two: tuple[Bouncer, Bouncer, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than are asked at a time, all of them before."""
+    """More of them hang than are asked at a time, and all come first."""
     monkeypatch.setattr(readiness, "_AT_ONCE", 1)
     monkeypatch.setattr(readiness, "TIMEOUT_S", 0.5)
     first, _, port = two

@@ -1,7 +1,7 @@
-"""The refusal matrix: whatever EC2 answers to a launch, what else can be bought is bought, and nothing is hammered.
+"""The refusal matrix: whatever EC2 answers to a launch, the controller buys another offer and does not hammer EC2.
 
-The real controller with `mark`'s planner, in virtual time, before a cloud that answers launches of some offers with an
-error code of EC2, gives a part of what is asked for, or accepts a launch and ends its instances before they run.
+The real controller runs with `mark`'s planner, in virtual time. Its cloud answers launches of some offers with an error
+code of EC2, gives only a part, or accepts a launch and ends its instances before they run.
 
 EC2's service model (botocore's) lists no errors, neither of the whole nor of a call. The codes below are picked by hand
 from the page "Error codes for the Amazon EC2 API" of the EC2 API reference: those that a launch by an instant fleet can
@@ -46,13 +46,13 @@ CODES = (
     *("InvalidSubnetID.NotFound", "EncryptedVolumesNotSupported", "InvalidSpotFleetRequestConfig"),
     "InvalidAvailabilityZone",
 )
-# The gate hands on a code's scope and its text only.
+# One code of each scope is enough, because the gate passes on only a code's scope and its text.
 ONE_OF_EACH_SCOPE = (
     *("InsufficientInstanceCapacity", "InvalidParameterCombination", "VcpuLimitExceeded"),
     "MaxSpotInstanceCountExceeded",
 )
 OTHERS = tuple(code for code in CODES if code not in ONE_OF_EACH_SCOPE)
-# What every launch shares: whatever else is asked for is refused just the same.
+# Parts that every launch shares: EC2 refuses any other offer just the same.
 SHARED_CODES = (
     *("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidAMIID.Malformed", "InvalidSnapshot.NotFound"),
     *(
@@ -65,11 +65,11 @@ SHARED_CODES = (
     *("InvalidSecurityGroupID.NotFound", "InvalidSecurityGroupId.Malformed", "InvalidVpcID.NotFound"),
     *("InvalidBlockDeviceMapping", "MissingParameter"),
 )
-# What an InvalidParameterValue says of a profile that is gone.
+# The message of an InvalidParameterValue about a missing profile.
 PROFILE = "Value (mark-bouncer) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
 REASONS = ("Client.VolumeLimitExceeded", "Server.InsufficientInstanceCapacity", "Server.InternalError")
 SHARED_REASONS = ("Client.InternalError", "Client.InvalidSnapshot.NotFound")
-# An image that is gone, anything else, an end at launch.
+# A missing image, another missing part, an end at launch.
 ONE_OF_EACH_WAY = ("InvalidAMIID.NotFound", "InvalidGroup.NotFound", "Client.InternalError")
 OTHERS_SHARED = (*(code for code in (*SHARED_CODES, *SHARED_REASONS) if code not in ONE_OF_EACH_WAY), PROFILE)
 ONE_TYPE = (sold("c5.large", 0.085), sold("c5.large", 0.034, Market.SPOT, "a"))
@@ -84,7 +84,7 @@ TICKS = 5
 
 
 class Refuses(StrEnum):
-    """How EC2 refuses."""
+    """The ways in which EC2 refuses."""
 
     AT_ONCE = "at once"
     IN_PART = "all but one"
@@ -92,7 +92,7 @@ class Refuses(StrEnum):
 
 
 class RefusingCloud(FakeCloud):
-    """EC2 as far as it answers launches: of what `refuses`, with this error, in this way."""
+    """An EC2 that answers launches: offers that match `refuses` get this error in this way."""
 
     def __init__(
         self, clock: ManualClock, error: CloudError, refuses: Callable[[Offer], bool], of: ResolvedService, how: Refuses
@@ -135,7 +135,7 @@ class RefusingCloud(FakeCloud):
 
 
 def answered(code: str, status: int = 400, message: str = "no") -> CloudError:
-    """As the gate raises it."""
+    """Return the error as the gate raises it."""
     response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = reaction(code, message)
     error.__cause__ = ClientError(response, "CreateFleet")
@@ -143,14 +143,14 @@ def answered(code: str, status: int = 400, message: str = "no") -> CloudError:
 
 
 def said_of_the_end(reason: str) -> CapacityError:
-    """As the port shows what EC2 ended at launch."""
+    """Return the port's view of instances that EC2 ended at launch."""
     scope = scope_of_end(reason)
     assert scope is not None
     return CapacityError(f"{reason}: no", scope)
 
 
 class World:
-    """A controller that begins with nothing; 40 requests/s come, 10 an instance."""
+    """A controller that starts without instances; 40 requests/s come, and an instance takes 10."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ REFUSED = {"spot": of_spot, "on demand": on_demand, "the first type": of_the_fir
 
 @pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_SCOPE), [*ONE_OF_EACH_SCOPE, *OTHERS]))
 def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
-    """Six of nine: one type alone is all there is of the first, and of it nothing is to be had."""
+    """Eight of nine cases can: the first set has one type only, and one case refuses that type."""
     for offers in SETS.values():
         for refuses in REFUSED.values():
             world = World(offers, answered(code), refuses)
@@ -222,7 +222,7 @@ def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
 @pytest.mark.parametrize("refused", REFUSED)
 @pytest.mark.parametrize("offers", SETS)
 def test_a_launchs_missing_part_is_bought_elsewhere_at_once(offers: str, refused: str, code: str) -> None:
-    """In the same minute, where anything else can be bought; the journal has the reason beside what was had."""
+    """Another offer is bought in the same minute, and the journal has the reason beside the launched instances."""
     refuses = REFUSED[refused]
     world = World(SETS[offers], answered(code), refuses, Refuses.IN_PART)
     world.run(1)
@@ -237,7 +237,7 @@ def test_a_launchs_missing_part_is_bought_elsewhere_at_once(offers: str, refused
 @pytest.mark.parametrize("refused", REFUSED)
 @pytest.mark.parametrize("offers", SETS)
 def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reason: str) -> None:
-    """As what is refused at once; and however often it happens, no boot has failed."""
+    """It counts like a refusal at the call, and never as a failed boot."""
     refuses = REFUSED[refused]
     world = World(SETS[offers], said_of_the_end(reason), refuses, Refuses.AT_LAUNCH)
     world.run()
@@ -251,7 +251,8 @@ def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reas
 @pytest.mark.parametrize("offers", SETS)
 @pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_WAY), [*ONE_OF_EACH_WAY, *OTHERS_SHARED]))
 def test_what_launches_share_is_requested_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
-    """In all, with the reason in the journal, and no offer is believed to be short; it serves once that is mended."""
+    """The limit is over all offers. The journal has the reason, no offer counts as sold out, and the service serves
+    once the shared part is repaired."""
     sold = tuple(o for o in SETS[offers] if markets == "both" or (o.market is Market.SPOT) == (markets == "spot"))
     refusing = True
     at_launch = code in SHARED_REASONS
@@ -275,7 +276,7 @@ def test_what_launches_share_is_requested_twice_a_minute_at_most(code: str, offe
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError", "Unavailable", "ExpiredToken"])
 def test_what_says_nothing_of_the_launch_is_asked_again(code: str) -> None:
-    """Under the same token, and nothing else is bought for it."""
+    """The repetition has the same token, and no other offer is bought instead."""
     refusing = True
     world = World(ONE_TYPE, answered(code), lambda offer: refusing)
     world.run(2)
@@ -331,7 +332,7 @@ def test_p5_has_a_quota_of_its_own_on_spot() -> None:
 
 
 def test_every_code_has_a_scope() -> None:
-    """Rights and counts are of a market; most answers are of one pool."""
+    """Rights and counts belong to a market; most answers concern one pool."""
     scopes = Counter(scope_of(code) for code in CODES)
     assert scopes[RefusalScope.QUOTA] == 2
     assert scopes[RefusalScope.OFFER] > len(CODES) / 2
@@ -344,7 +345,7 @@ def test_every_code_has_a_scope() -> None:
 
 
 def test_a_missing_instance_profile_is_told_by_its_message() -> None:
-    """The code alone may be about one type: its architecture, say."""
+    """The code alone may concern one type, for example its architecture."""
     assert scope_of("InvalidParameterValue", PROFILE) is RefusalScope.EVERYTHING
     assert scope_of("InvalidParameterValue", "The architecture 'arm64' does not match") is RefusalScope.OFFER
     said = [("UnfulfillableCapacity", "Unable to fulfill capacity"), ("InvalidParameterValue", PROFILE)]
@@ -355,7 +356,7 @@ def test_a_missing_instance_profile_is_told_by_its_message() -> None:
 
 
 def told(code: str, instance: str = "c5.large") -> dict[str, object]:
-    """An error of one pool in the answer to CreateFleet."""
+    """Return an error of one pool in the answer to CreateFleet."""
     pool = {"Overrides": {"InstanceType": instance}}
     return {"ErrorCode": code, "ErrorMessage": "no", "LaunchTemplateAndOverrides": pool}
 
@@ -374,11 +375,11 @@ def test_a_throttled_pool_refuses_nothing(code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "instance", "scope"),
     [
-        # Of the account, whichever pool met it.
+        # Errors about the account, whichever pool met them.
         ("PendingVerification", "g5.xlarge", RefusalScope.MARKET),
         ("Blocked", "m5.large", RefusalScope.MARKET),
-        ("VcpuLimitExceeded", "m5.24xlarge", RefusalScope.OFFER),  # a smaller one may have room
-        ("InvalidParameterCombination", "m5.large", RefusalScope.OFFER),  # another type
+        ("VcpuLimitExceeded", "m5.24xlarge", RefusalScope.OFFER),  # a smaller type may have room
+        ("InvalidParameterCombination", "m5.large", RefusalScope.OFFER),  # another type may fit
         ("InvalidAMIID.NotFound", "m5.large", RefusalScope.EVERYTHING),
     ],
 )
@@ -400,7 +401,7 @@ def test_without_a_reason_of_its_own_the_others_count() -> None:
     [
         ("InvalidAMIID.NotFound", True),
         ("InvalidLaunchTemplateId.VersionNotFound", True),
-        ("InvalidLaunchTemplateId.NotFound", False),  # all releases have that one
+        ("InvalidLaunchTemplateId.NotFound", False),  # all releases share the template
         ("InvalidGroup.NotFound", False),
         ("InsufficientInstanceCapacity", False),
     ],

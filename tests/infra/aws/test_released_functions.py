@@ -1,4 +1,4 @@
-"""The alias that the load balancer calls, moved between a function's versions on moto."""
+"""The alias that the load balancer calls moves between a function's versions, on moto."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def archive(text: str) -> bytes:
 
 @pytest.fixture
 def function(place: Place) -> Iterator[Any]:
-    """Two versions of a function; its alias names the first."""
+    """Make two versions of a function; its alias names the first."""
     trust = json.dumps({"Version": "2012-10-17", "Statement": []})
     role = place.server.client("iam").create_role(RoleName=NAME, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     client = place.server.client("lambda")
@@ -47,7 +47,7 @@ def function(place: Place) -> Iterator[Any]:
 
 
 class World:
-    """Releases a and b have a function each, c has none; `warmed` are those that were made to be pinged."""
+    """Releases a and b have a function each, c has none; `warmed` are the functions asked to be pinged."""
 
     def __init__(self, place: Place) -> None:
         self.warmed: list[str] = []

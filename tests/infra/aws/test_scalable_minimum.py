@@ -1,4 +1,4 @@
-"""The minimum of a SageMaker variant, as moto has it."""
+"""The minimum of a SageMaker variant, on moto."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = {
 
 
 class Variant:
-    """A scalable target with a minimum of 2 and at most 10, and what keeps its minimum."""
+    """A scalable target with a minimum of 2 and a maximum of 10, and the object that keeps its minimum."""
 
     def __init__(self, moto: MotoServer) -> None:
         moto.reset()
@@ -33,7 +33,7 @@ class Variant:
         self.minimum = ScalableMinimum(self.gate, "rank", "all")
 
     def keep(self, replicas: int | None) -> tuple[int, int]:
-        """MinCapacity and MaxCapacity afterwards."""
+        """Keep a minimum and return MinCapacity and MaxCapacity afterwards."""
         self.minimum.keep(replicas, self.store)
         return self.capacity()
 

@@ -1,4 +1,4 @@
-"""What EC2 has scheduled for instances, as DescribeInstanceStatus tells it."""
+"""Events that EC2 has scheduled for instances, from DescribeInstanceStatus."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_first_one_to_come_counts(bench: Bench) -> None:
 
 
 def test_ec2_is_asked_once_a_minute_and_refusals_change_nothing(bench: Bench) -> None:
-    """As of a site whose rights are older than its controller."""
+    """A site whose rights are older than its controller refuses the call."""
     market = bench.place.market
     market.schedule("i-1", "instance-stop", AT_S)
     bench.events.refresh()
@@ -79,7 +79,7 @@ def test_ec2_is_asked_once_a_minute_and_refusals_change_nothing(bench: Bench) ->
     with pytest.raises(DeniedError):
         bench.events.refresh()
     assert bench.events.of("i-1") == ("instance-stop", AT_S)
-    bench.events.refresh()  # not again within the minute
+    bench.events.refresh()  # no second call within the minute
     assert len(market.statuses) == 2
     market.tells_statuses = True
     bench.time.t_s += PERIOD_S
@@ -88,7 +88,7 @@ def test_ec2_is_asked_once_a_minute_and_refusals_change_nothing(bench: Bench) ->
 
 
 def test_a_stopped_standby_has_none(bench: Bench) -> None:
-    """It is started on other hardware."""
+    """It will start on other hardware."""
     (number,) = bench.cloud.launch(BURSTABLE.name, 1, "t", standby=True).numbers
     bench.schedule(number, "instance-stop", 5000.0)
     bench.pass_s()

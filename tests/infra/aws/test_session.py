@@ -1,4 +1,4 @@
-"""Profiles, the roles that they assume, and sessions of users, against moto: whose name AWS hears."""
+"""Profiles, the roles that they assume, and sessions of users, against moto: which caller AWS sees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.serving.overflow.test_functions import calls, echo
 
 OTHER = "111122223333"
 SITE = Site("mark", REGION, "dynamodb:mark-state")
-# Keys of a role that last for 15 minutes are due to be renewed from the first.
+# A role's keys that last for 15 minutes are due for renewal from the start.
 CONFIG = f"""\
 [profile plain]
 region = eu-west-1
@@ -48,7 +48,7 @@ aws_secret_access_key = s3cret-of-plain
 
 @pytest.fixture(autouse=True)
 def configured(moto: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder as `aws configure` leaves it, and nothing else that names a caller."""
+    """Write a folder as `aws configure` does, and name no other caller."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
@@ -63,7 +63,7 @@ def configured(moto: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def keys_of(gate: Gate) -> list[str]:
-    """The access keys of three requests by one client."""
+    """Return the access keys of three requests by one client."""
     sts, heard = gate.client("sts"), list[str]()
 
     def signed(request: Any, **_: Any) -> None:
@@ -82,7 +82,7 @@ def test_a_profile_is_the_caller() -> None:
 
 
 def test_a_profile_that_is_named_beats_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in boto3; without a name the environment's keys are used, and after them AWS_PROFILE."""
+    """boto3 does the same. Without a named profile the environment's keys are used, and after them AWS_PROFILE."""
     monkeypatch.setenv("AWS_PROFILE", "plain")
     assert keys_of(Gate(SITE, session=open_session()))[0] == "AKIAPLAIN"
     assert keys_of(Gate(SITE))[0] == "AKIAPLAIN"
@@ -93,7 +93,7 @@ def test_a_profile_that_is_named_beats_the_environment(monkeypatch: pytest.Monke
 
 
 def test_a_role_is_assumed_and_its_keys_renewed() -> None:
-    """By its own configuration; a client that lives on never asks with keys that are over."""
+    """The profile's configuration names the role; a long-lived client never uses expired keys."""
     gate = Gate(SITE, session=open_session("role", REGION))
     assert caller(gate) == OTHER
     heard = keys_of(gate)
@@ -102,7 +102,7 @@ def test_a_role_is_assumed_and_its_keys_renewed() -> None:
 
 
 def test_gates_with_one_session_share_its_credentials() -> None:
-    """So that a role is assumed once, and a code asked for once."""
+    """So a role is assumed once, and the user enters a code once."""
     session = open_session("plain")
     gates = [Gate(SITE, session=session), Gate(SITE, session=session)]
     first, second = (gate.client("sts")._get_credentials() for gate in gates)
@@ -115,7 +115,7 @@ def test_a_users_own_session_is_used_as_it_is() -> None:
     seen: list[int] = []
     gate = Gate(SITE, session=session)
     assert keys_of(gate) == ["AKIAMINE"] * 3
-    assert gate.client("sts").meta.region_name == REGION  # where the site is
+    assert gate.client("sts").meta.region_name == REGION  # the site's region
     assert seen == [1, 1, 1]
     assert "EbsOptimized" in session.client("ec2", REGION).meta.service_model.shape_for("Instance").members
 
@@ -127,7 +127,7 @@ def test_of_ec2s_instances_only_what_is_read_is_parsed() -> None:
 
 
 def test_prices_are_asked_for_with_the_session() -> None:
-    """Of their own region, and of the price list's."""
+    """Prices come from their own region, and from the price list's."""
     prices = Prices(load_catalog("aws-2019"), "eu-west-2", session=open_session("plain"))
     found = [gate.client(service) for gate, service in ((prices.ec2_gate, "ec2"), (prices.pricing_gate, "pricing"))]
     assert [client.meta.region_name for client in found] == ["eu-west-2", PRICING_REGION]
@@ -137,7 +137,7 @@ def test_prices_are_asked_for_with_the_session() -> None:
 def test_commands_refuse_an_unknown_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line and exit 2, before anything is asked, also where AWS_PROFILE names it."""
+    """It takes one line and exit 2 before any call, also if AWS_PROFILE names the profile."""
     refresh = ["catalog", "refresh", "--out", str(tmp_path / "new.csv")]
     assert main([*refresh, "--profile", "absent"]) == 2
     monkeypatch.setenv("AWS_PROFILE", "absent")
@@ -171,7 +171,7 @@ def test_no_secret_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_keys_for_a_program_without_boto3() -> None:
-    """Those of a role with their token, and anew every time that they are due."""
+    """They are a role's keys with their token, and new ones every time that they expire."""
     assert environment_keys(open_session("plain")) == {
         "AWS_ACCESS_KEY_ID": "AKIAPLAIN",
         "AWS_SECRET_ACCESS_KEY": "s3cret-of-plain",
@@ -185,7 +185,7 @@ def test_keys_for_a_program_without_boto3() -> None:
 
 
 def test_functions_are_called_with_the_sessions_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one copy, also where calls are asynchronous. While a role's keys are renewed other calls go on."""
+    """Asynchronous calls share the one copy. Other calls go on while a role's keys are renewed."""
     heard: list[tuple[bytes, bytes]] = []
     renewed_by: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A bouncer that does not answer any more though its instance runs is replaced, leaves the balancer, and is ended."""
+"""A bouncer that stops answering while its instance runs is replaced, leaves the balancer, and is ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG_S = 150.0
 
 @pytest.mark.slow
 def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over HTTP, in its own words; the others are left alone, booting ones too."""
+    """The test uses HTTP and its messages; the other bouncers stay, booting ones too."""
     monkeypatch.setattr(health, "SILENT_S", 2.0)
     with world(30.0, monkeypatch) as made:
         made.script.want({OD.name: 2})
@@ -38,9 +38,9 @@ def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noqa: F811
-    """Its port is open, and nothing comes out of it. A minute and more: silence is not compressed.
+    """Its port is open but never answers. The test takes more than a minute, because silence is not compressed.
 
-    It leaves the balancer; what it still has queued is unknown, so it is ended minutes later.
+    It leaves the balancer. Its queue is unknown, so it is ended minutes later.
     """
     up = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
     assert up.returncode == 0, up.stderr

@@ -1,4 +1,4 @@
-"""The site file: read strictly, written so that it reads the same."""
+"""The site file: read strictly, and written so that it reads the same."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_everything_is_read(tmp_path: Path) -> None:
-    """Paths are relative to the file, whatever the current folder."""
+    """Paths are relative to the file, whatever the current folder is."""
     site = load_site(written(tmp_path, FULL))
     assert site == Site(
         "mark",
@@ -93,7 +93,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
 
 
 def test_a_bouncer_is_reached_as_its_service_says(tmp_path: Path) -> None:
-    """Also one that is rented to be measured; a service that says nothing speaks http."""
+    """This includes an instance rented for a measurement. A service that names no protocol speaks http."""
     site = load_site(written(tmp_path, FULL))
     assert site.bouncer_url("inception", "10.0.0.1") == "https://10.0.0.1:8081"
     assert site.to_measure("inception").bouncer_url("inception.profile", "10.0.0.1") == "https://10.0.0.1:8081"
@@ -120,7 +120,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20
 def test_what_is_written_reads_the_same(
     tmp_path_factory: pytest.TempPathFactory, zones: dict[str, str], groups: list[str], function: str, scale: float
 ) -> None:
-    """Whatever characters are in it."""
+    """Any character may be in it."""
     path = tmp_path_factory.getbasetemp() / "mark-site.toml"
     service = SiteService(
         "lt-1", zones, tuple(groups), function, function,

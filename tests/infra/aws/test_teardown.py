@@ -47,14 +47,14 @@ def test_a_site_ends_with_its_controller_first(gate: Gate, moto: MotoServer) -> 
     seen: list[dict[str, str]] = []
     assert end_instances(gate, "mark", "no-such-group", pause=lambda _: seen.append(states(moto))) == 4
     assert seen[0][controller] == "terminated"
-    assert seen[0][fleet[1]] == "running"  # not before the controller, which would launch another
+    assert seen[0][fleet[1]] == "running"  # the controller ended first: it would launch another
     assert {states(moto)[id] for id in (*fleet, controller)} == {"terminated"}
     assert states(moto)[other] == "running"
     assert end_instances(gate, "mark", None, pause=lambda _: None) == 0
 
 
 def test_conductors_end_with_their_groups(gate: Gate, moto: MotoServer) -> None:
-    """Found by their tag, which is not the fleet's: the controller may end none. Those of another site stay."""
+    """Their tag differs from the fleet's, because the controller may end no conductor. Another site's stay."""
     autoscaling = moto.client("autoscaling")
     template = {
         "LaunchTemplateName": "conductors",
@@ -126,7 +126,7 @@ def test_caller_returns_the_account_number(gate: Gate) -> None:
 
 
 def test_strays_of_a_broken_deployment_are_deleted(gate: Gate, moto: MotoServer) -> None:
-    """And no other site's."""
+    """Strays of other sites stay."""
     vpc = moto.client("ec2").describe_vpcs()["Vpcs"][0]["VpcId"]
     for site in ("mark", "mark-2"):
         tags = [{"Key": "mark:site", "Value": site}]
@@ -141,7 +141,7 @@ def test_strays_of_a_broken_deployment_are_deleted(gate: Gate, moto: MotoServer)
 
 
 def test_a_target_group_ends_after_its_balancer(gate: Gate, moto: MotoServer) -> None:
-    """Whatever is listed first: here the group is."""
+    """The order of the list does not matter; here the group comes first."""
     ec2, elb = moto.client("ec2"), moto.client("elbv2")
     vpc, tags = ec2.describe_vpcs()["Vpcs"][0]["VpcId"], [{"Key": "mark:site", "Value": "mark"}]
     subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"][:2]]
@@ -186,12 +186,12 @@ def described(*statuses: str) -> dict[str, Any]:
 
 
 def test_a_group_that_is_being_deleted_stops_nothing() -> None:
-    """By an earlier command that was broken off."""
+    """An earlier command, which was interrupted, deleted it."""
     for answer in (described("Delete in progress"), described()):
         aws = StubbedSession()
         aws.refuses("autoscaling", "update_auto_scaling_group", "ScalingActivityInProgress")
         aws.answers("autoscaling", "describe_auto_scaling_groups", answer)
-        aws.answers("autoscaling", "describe_auto_scaling_groups", described())  # conductors'
+        aws.answers("autoscaling", "describe_auto_scaling_groups", described())  # the conductors' groups
         for _ in range(3):
             aws.answers("ec2", "describe_instances", {"Reservations": []})
         assert end_instances(aws.gate(), "mark", "g") == 0

@@ -1,4 +1,4 @@
-"""Warming a function: as many environments as asked for, without blocking, and what became of it is known."""
+"""Warming a function: it reaches the requested number of environments without blocking, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class At:
 
 
 class Environments:
-    """A function: an invocation has an environment for itself until it ends, a new one where all are busy."""
+    """A function: an invocation holds an environment until it ends, and gets a new one if all are busy."""
 
     def __init__(self, most: int = 1000) -> None:
         self.most = most
         self.busy = self.count = self.invocations = 0
-        self.held = threading.Event()  # set: no invocation waits
+        self.held = threading.Event()  # if set, no invocation waits
         self.held.set()
         self._lock = threading.Lock()
         self._wanted = 0
         self._all = threading.Condition(self._lock)
 
     def together(self, count: int) -> None:
-        """The next invocations end when `count` of them run at once: the hold, without a clock."""
+        """Let the next invocations end when `count` of them run at once: a hold without a clock."""
         self._wanted = count
 
     def __call__(self, payload: bytes) -> bytes:
@@ -121,7 +121,7 @@ def test_as_many_environments_as_asked_for_at_once(
 def test_it_pings_with_the_sessions_credentials(
     there: Endpoint, clock: At, monkeypatch: pytest.MonkeyPatch, session: Any, told: str
 ) -> None:
-    """The environment has none."""
+    """The environment has no credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, session=session)
@@ -134,7 +134,7 @@ def test_it_pings_with_the_sessions_credentials(
 def test_more_are_reached_together_with_those_that_are_there(
     warming: LambdaWarming, environments: Environments, clock: At
 ) -> None:
-    """Pinging only what is missing would reach what is warm already."""
+    """Pings for the missing number only would reach the warm environments again."""
     environments.together(4)
     assert warming.warm(4) == 4
     ended(warming, 4)
@@ -162,14 +162,14 @@ def test_environments_are_pinged_before_expiry_and_restarted_after(
 def test_warming_never_blocks_and_rounds_do_not_pile_up(
     warming: LambdaWarming, environments: Environments, clock: At
 ) -> None:
-    """A function that takes long to start is asked once."""
+    """A function that starts slowly is asked once."""
     environments.held.clear()
     began_s = time.monotonic()
     warming.warm(3)
     for _ in range(20):
         clock.time_s += 60.0
         assert warming.warm(5) == 0
-    assert time.monotonic() - began_s < 10.0  # what is asked for holds for a minute
+    assert time.monotonic() - began_s < 10.0  # a request holds for a minute
     environments.held.set()
     ended(warming, 3)
     assert environments.invocations == 3
@@ -252,7 +252,7 @@ class Hanging:
 
 @pytest.mark.parametrize("begun", [0, 3])
 def test_pings_end_before_the_client_they_use(clock: At, begun: int) -> None:
-    """A connection that is being made as its client closes is never closed."""
+    """A client that closes while it connects would leave that connection open."""
     functions = Hanging()
     warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, functions=lambda name: functions)
     warming.warm(3)

@@ -1,4 +1,4 @@
-"""Parts of a launch, and the order in which zones are asked."""
+"""Parts of a launch, and the order of zones in it."""
 
 from __future__ import annotations
 

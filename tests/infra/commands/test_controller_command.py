@@ -1,4 +1,4 @@
-"""mark controller: what it refuses, and how it begins and ends as a process."""
+"""mark controller: the errors in its options, and how it begins and ends as a process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def site(tmp_path: Path) -> Path:
 def test_what_cannot_run_ends_with_one_line(
     argv: list[str], said: str, site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 2, before anything is asked of the cloud."""
+    """Exit 2, before any call to the cloud."""
     monkeypatch.delenv("MARK_SITE", raising=False)
     assert main(["controller", *(str(site) if word == "SITE" else word for word in argv)]) == 2
     captured = capsys.readouterr()
@@ -113,7 +113,7 @@ def test_stages_of_a_pipeline_know_their_share_of_its_load(
 
 
 def test_everything_is_asked_with_the_profile(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One session for the cloud, the store, functions and prices."""
+    """One session serves the cloud, the store, functions and prices."""
     (tmp_path / "config").write_text("[profile work]\naws_access_key_id = AKIAWORK\naws_secret_access_key = x\n")
     for name, value in {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}.items():
         monkeypatch.setenv(name, value)
@@ -137,7 +137,7 @@ def test_everything_is_asked_with_the_profile(site: Path, tmp_path: Path, monkey
 
 
 class FakePrices:
-    """As `Prices` that AWS told nothing."""
+    """`Prices` without an answer of AWS."""
 
     def last(self) -> Refreshed:
         return Refreshed(load_catalog("aws-2019"), {}, ())
@@ -155,7 +155,7 @@ def process(site: Path, *options: str, pass_fds: tuple[int, ...] = ()) -> subpro
 
 @pytest.mark.slow
 def test_it_serves_its_page_without_a_cloud_until_sigterm(site: Path) -> None:
-    """Ready says where; the trouble is shown; the exit code is 0."""
+    """It reports its address, the page shows the trouble, and the exit code is 0."""
     read, write = os.pipe()
     with process(site, "--ready-fd", str(write), pass_fds=(write,)) as running, open(read) as ready:
         os.close(write)
@@ -167,7 +167,7 @@ def test_it_serves_its_page_without_a_cloud_until_sigterm(site: Path) -> None:
 
 
 def test_a_silent_store_is_told_and_asked_again_until_sigterm(site: Path) -> None:
-    """One line of JSON each time."""
+    """Each try logs one line of JSON."""
     site.write_text(SITE.format(store="dynamodb:mark-state"))
     with process(site) as running:
         assert running.stderr is not None

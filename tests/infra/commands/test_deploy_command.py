@@ -1,4 +1,4 @@
-"""mark deploy, as far as it comes without Terraform."""
+"""mark deploy, as far as it runs without Terraform."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_images_to_bake_are_named_before_anything_is_agreed(tmp_path: Path) -> N
 
 
 class Taken:
-    """What is taken back, in order: stands in for a site's releases and its conductors."""
+    """A stand-in for a site's releases and conductors that records the roll-backs in order."""
 
     def __init__(self) -> None:
         self.back: list[object] = []

@@ -1,4 +1,4 @@
-"""`mark keys`: what people and scripts read, and what they are refused with."""
+"""`mark keys`: its output for people and scripts, and its error messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoServer]:
-    """With the first keys, as Terraform writes them."""
+    """Make a site with the first keys, as Terraform writes them."""
     monkeypatch.chdir(tmp_path)
     with serving(moto_app()) as moto:
         for name, value in {

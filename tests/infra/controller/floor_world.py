@@ -26,18 +26,18 @@ from mark.profiling.version_profiles import service_profiles
 from mark.traffic.forecast.predictor_registry import make_predictor
 from tests.control.manager_fakes import InlinePool
 
-BEGIN_UNIX_S = 1_760_000_040.0  # not at a minute
+BEGIN_UNIX_S = 1_760_000_040.0  # not on a whole minute
 DAY_MINUTES = 1440
 _NO_LOAD = Load(0.0, 60.0, np.empty(0), np.empty(0))
 
 
 def daily_rps(unix_s: float) -> float:
-    """A day between 20 and 420 requests/s."""
+    """A daily pattern between 20 and 420 requests/s."""
     return 220.0 - 200.0 * math.cos(2.0 * math.pi * unix_s / 86400.0)
 
 
 def one_offer(name: str = "ranker", **changes: Any) -> ResolvedService:
-    """A shipped service on one type on demand, without functions."""
+    """Return a shipped service on one on-demand type, without functions."""
     service = replace(
         load_service("inception-v3-2026"), name=name, markets=(Market.ON_DEMAND,), instances=("g6.xlarge",),
         functions=(), warm_pool=0, **changes,
@@ -46,7 +46,7 @@ def one_offer(name: str = "ranker", **changes: Any) -> ResolvedService:
 
 
 class FakeWorkload:
-    """The port `WatchedWorkload`, from functions of Prometheus' time. `failing` says why nothing is answered."""
+    """The port `WatchedWorkload`, from functions of Prometheus' time. `failing` is the reason of a missing answer."""
 
     def __init__(self, prometheus_unix_s: Callable[[], float], rps: Callable[[float], float | None]) -> None:
         self.unix_s, self.rps = prometheus_unix_s, rps
@@ -83,7 +83,7 @@ class FloorWorld:
     def __init__(self, folder: Path, *resolved: ResolvedService, **more: Any) -> None:
         self.file, self.resolved, self.more = folder / "advise.db", resolved or (one_offer(),), more
         self.monotonic_s = 1000.0
-        self.wall_off_s = self.prometheus_off_s = 0.0  # of the clocks, against the true time
+        self.wall_off_s = self.prometheus_off_s = 0.0  # difference of each clock from the true time
         self.workloads = {one.service.name: FakeWorkload(self.prometheus_s, daily_rps) for one in self.resolved}
         self.control = self._begun()
 
@@ -115,14 +115,14 @@ class FloorWorld:
         )  # fmt: skip
 
     def run(self, seconds: float, each: Callable[[], None] = lambda: None) -> None:
-        """A step each second."""
+        """Take a step each second."""
         for _ in range(round(seconds)):
             self.monotonic_s += 1.0
             self.control.step(self.wall_s())
             each()
 
     def restart(self, *, orderly: bool = True) -> None:
-        """Another process over the same file; without `orderly` the first one was killed."""
+        """Start another process over the same file; without `orderly` the first one was killed."""
         if orderly:
             self.control.close()
         self.control = self._begun()

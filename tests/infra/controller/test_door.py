@@ -1,4 +1,4 @@
-"""Connections of the controller's page cannot take what its rounds need."""
+"""Connections of the controller's page cannot take the resources of its rounds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Door:
         return socket.create_connection(self.address, timeout=LONGEST_S, source_address=(host, 0))
 
     def asked(self, host: str = "127.0.0.1") -> bytes:
-        """The status line of an answer; b"" where there is none."""
+        """Return the status line of an answer, or b"" without one."""
         with self.connect(host) as client:
             try:
                 client.sendall(GET)
@@ -77,7 +77,7 @@ class Door:
                 return b""
 
     def wait_for_held(self, count: int) -> None:
-        """Until the server has closed what its clients have left, so that it holds this many connections."""
+        """Wait until the server has closed the connections that its clients left, so that it holds this many."""
         wait_for(lambda: self.listener.held.total() == count, f"{count} connections", LONGEST_S)
 
     def end(self) -> None:
@@ -100,7 +100,7 @@ def make_door() -> Iterator[Callable[..., Door]]:
 
 
 def answer(client: socket.socket) -> bytes:
-    """A whole answer, by its status line."""
+    """Read a whole answer and return its status line."""
     said = b""
     while not said.endswith(b"\r\n\r\nok") and (piece := client.recv(1000)):
         said += piece
@@ -162,7 +162,7 @@ def test_what_sends_no_whole_request_is_closed(make_door: Callable[..., Door], s
 
 
 def test_a_drip_of_bytes_is_no_request(make_door: Callable[..., Door]) -> None:
-    """Each byte of a head does not begin the time anew."""
+    """A byte of a head does not restart the time limit."""
     door = make_door(Quick)
     with door.connect() as client:
         client.sendall(b"GET / HTTP/1.1\r\n")
@@ -208,7 +208,7 @@ def test_a_quarter_of_the_descriptors_is_for_connections() -> None:
 
 
 def test_a_process_without_descriptors_knows_it() -> None:
-    """Also where a few are left: a round needs several."""
+    """A few may be left, because a round needs several."""
     assert has_descriptors()
     script = (
         "import os, resource\n"

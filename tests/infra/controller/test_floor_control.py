@@ -1,4 +1,4 @@
-"""A floor over faults: it stays right or vanishes, and is never a number that the load does not justify."""
+"""A floor under faults: it stays right or vanishes, and is never a number that the load does not justify."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mark.domain.errors import CloudError
 from tests.infra.controller.floor_world import FloorWorld, daily_rps, one_offer
 
 CAPACITY_RPS = 219.0  # of a replica of `one_offer`
-SETTLED_S = 70.0  # the first whole minute is planned by then
+SETTLED_S = 70.0  # the first whole minute is planned after this time
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> FloorWorld:
 
 
 def enough(world: FloorWorld, floor: Floor | None) -> bool:
-    """Do these replicas carry the load of now?"""
+    """Do these replicas carry the current load?"""
     return floor is not None and floor.replicas * CAPACITY_RPS >= daily_rps(world.prometheus_s())
 
 
@@ -68,7 +68,7 @@ def test_floor_vanishes_while_prometheus_is_down_for_an_hour(world: FloorWorld) 
             ages.append(floor.age_s)
 
     world.run(3600.0, note)
-    assert set(seen) == {before.replicas}  # no number that was made without the load
+    assert set(seen) == {before.replicas}  # no number was made without the load
     assert max(ages) <= STALE_S
     assert len(seen) <= STALE_S
     assert world.control.troubles() == {"ranker": "http://prometheus:9090 does not answer"}
@@ -79,7 +79,7 @@ def test_floor_vanishes_while_prometheus_is_down_for_an_hour(world: FloorWorld) 
 
 
 def test_minutes_of_an_outage_are_learned_afterwards(world: FloorWorld) -> None:
-    """Prometheus was out of reach, and went on scraping."""
+    """Prometheus was out of reach and went on scraping."""
     world.run(SETTLED_S)
     world.workload.failing = "no route"
     world.run(1200.0)
@@ -107,7 +107,7 @@ def test_floor_vanishes_with_the_metric(world: FloorWorld, rps: float | None) ->
 
 
 def test_gaps_of_single_minutes_change_nothing(world: FloorWorld) -> None:
-    """Label churn at a deploy leaves a minute without a rate now and then."""
+    """Label churn at a deploy now and then leaves a minute without a rate."""
     world.workload.rps = lambda at_s: None if at_s % 300.0 < 45.0 else daily_rps(at_s)
     world.run(SETTLED_S)
     missing = 0
@@ -124,7 +124,8 @@ def test_gaps_of_single_minutes_change_nothing(world: FloorWorld) -> None:
 def test_floor_follows_the_load_and_not_the_replicas_there_are(
     world: FloorWorld, replicas: int | None, most: int
 ) -> None:
-    """Whatever the other autoscaler runs, or Prometheus says of it. If nothing runs, one more may boot at first."""
+    """Neither the other autoscaler's fleet nor Prometheus' count of it matters. Without any replica one more may boot
+    at first."""
     world.run(SETTLED_S)
     world.workload.replicas = replicas
     world.run(180.0)
@@ -147,7 +148,7 @@ def test_clock_of_this_machine_may_be_set(world: FloorWorld, set_by_s: float) ->
 
 @pytest.mark.parametrize("set_by_s", [3600.0, -3600.0])
 def test_clock_of_prometheus_may_be_set(world: FloorWorld, set_by_s: float) -> None:
-    """The floor vanishes, and comes back by the new clock; before that no number is wrong."""
+    """The floor vanishes and comes back by the new clock; no wrong number is published before that."""
     world.monotonic_s += 7200.0
     world.run(SETTLED_S)
     world.prometheus_off_s += set_by_s
@@ -162,7 +163,7 @@ def test_clock_of_prometheus_may_be_set(world: FloorWorld, set_by_s: float) -> N
 
 
 def test_killed_process_begins_with_what_it_knew(world: FloorWorld) -> None:
-    """The lease of the dead process has to run out; then the next one leads, with the plan from the file."""
+    """The next process leads once the dead process's lease has run out, with the plan from the file."""
     world.run(SETTLED_S)
     before = world.floor()
     decisions = world.control.manager.decisions("ranker", None, 500)
@@ -226,7 +227,8 @@ def test_looks_are_four_a_minute(world: FloorWorld) -> None:
     world.run(SETTLED_S)
     asked = world.workload.asked
     world.run(600.0)
-    assert world.workload.asked - asked == 4 * 10 + 10  # and the minute that is over, once a minute
+    # in each of ten minutes: four looks, and one for the minute that is over
+    assert world.workload.asked - asked == 4 * 10 + 10
 
 
 def test_replicas_may_share_an_instance(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ def test_replicas_may_share_an_instance(tmp_path: Path) -> None:
 
 
 class FakeMinimum:
-    """Records what it is asked to keep; `failing` says why it cannot."""
+    """A record of the minima to keep; `failing` is the reason why it cannot keep them."""
 
     def __init__(self) -> None:
         self.kept: list[int | None] = []
@@ -251,7 +253,8 @@ class FakeMinimum:
 
 
 def test_minimum_follows_the_floor_and_is_let_go_of(tmp_path: Path) -> None:
-    """Once a minute, at once when it changes; the owner's again while the floor is stale, and at the end."""
+    """It is set once a minute and at each change. The owner's minimum comes back while the floor is stale, and at the
+    end."""
     minimum = FakeMinimum()
     world = FloorWorld(tmp_path, minimum=minimum)
     world.run(SETTLED_S)

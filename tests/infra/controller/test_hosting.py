@@ -1,4 +1,4 @@
-"""How systemd learns that the controller's loop goes on."""
+"""systemd learns that the controller's loop goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mark_infra.controller.hosting import Pulse, watchdog
 
 @pytest.mark.parametrize("place", ["{folder}/notify", "\0{folder}"])
 def test_each_beat_is_told_to_systemd(tmp_path: Path, place: str) -> None:
-    """At a path or in the abstract namespace, which $NOTIFY_SOCKET writes with an @."""
+    """The socket is a path or in the abstract namespace, which $NOTIFY_SOCKET writes with an @."""
     bound = place.format(folder=tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(bound)

@@ -1,4 +1,4 @@
-"""Which versions of template and function belong to a release, over changes of controllers."""
+"""Which versions of template and function belong to a release, across controllers."""
 
 from __future__ import annotations
 

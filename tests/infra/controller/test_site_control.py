@@ -1,4 +1,4 @@
-"""A whole controller over moto: what it launches, what it leaves alone, and how another takes over."""
+"""A whole controller over moto: which instances it launches or leaves alone, and how another one takes over."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Begin = Callable[..., SiteControl]
 
 
 class SteppedLease(FencedLease):
-    """Time passes for it as the test says."""
+    """A lease on the test's own time."""
 
     def __init__(self, lease: FencedLease) -> None:
         self.told_s = 0.0
@@ -89,7 +89,7 @@ def begin(place: Place, site: Site) -> Iterator[Begin]:
         control.close()
 
 
-NOW = time.time()  # for the lease: however long a test takes, it lasts as long as the test says
+NOW = time.time()  # the lease's clock, so that a slow test does not end it
 
 
 def step(control: SiteControl, later_s: float = 0.0) -> None:
@@ -102,14 +102,14 @@ def launches(control: SiteControl) -> int:
 
 
 def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, begin: Begin) -> None:
-    """The second stands by until the first one's term is over; then it goes on, and launches nothing."""
+    """The second stands by until the first one's term is over; then it leads without a launch."""
     first, second = begin(), begin()
     step(first)
     step(second)
     assert len(place.instances(site)) == 1
     assert [c.manager.view("inception").mode for c in (first, second)] == ["acting", "standing by"]
     assert launches(first) == 1
-    step(second, 16.0)  # as if the first one slept
+    step(second, 16.0)  # as if the first one had slept
     view = second.manager.view("inception")
     assert (view.mode, view.conditions) == ("acting", ())
     assert [i.offer for i in view.instances] == [ON_DEMAND.name]
@@ -119,7 +119,7 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
 
 
 def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> None:
-    """Of the last round; before the first one, and of a dry run, nothing."""
+    """The prices are the last round's. Bouncers hear no prices before the first round or in a dry run."""
     acting, dry = begin(), begin(dry_run=True)
     assert acting._services["inception"].told() == {}
     step(acting)
@@ -147,7 +147,7 @@ def test_servers_that_take_feedback_are_told_of_each_other(begin: Begin) -> None
 def test_conductors_are_told_of_each_other(
     place: Place, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of the last look at them; a dry run tells nothing."""
+    """They hear the result of the last look; a dry run tells them nothing."""
 
     class Two:
         def __init__(self, gate: Gate, group: str) -> None: ...
@@ -180,7 +180,7 @@ def test_conductors_are_told_of_each_other(
 def test_stage_is_planned_by_the_calls_that_a_selection_wants(
     place: Place, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before conductors count those, they are told no marginal price, which would prevent calls that nobody sees."""
+    """Before conductors count such calls they hear no marginal price, which would prevent calls that nobody sees."""
     monkeypatch.setattr("mark_infra.controller.site_control.Conductors", lambda gate, group: None)
     (tmp_path / "two.toml").write_text(PIPELINE)
     alone = charge()
@@ -213,7 +213,7 @@ def test_stage_is_planned_by_the_calls_that_a_selection_wants(
 
 
 class Watched:
-    """A scraper that only remembers by what it is to read the pages of each watch."""
+    """A scraper that only keeps how it should read each watch's pages."""
 
     def __init__(self) -> None:
         self.reads: list[object] = []
@@ -245,7 +245,7 @@ def test_queries_are_counted_where_every_instance_serves_a_whole_pipeline(
 
 
 def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tmp_path: Path) -> None:
-    """By what comes to the first one, and how often a query calls it; not while that has no controller."""
+    """The first stage's refusals and calls per query show it, while that stage has a controller."""
     file = tmp_path / "social.toml"
     file.write_text(with_parts(HEAD + GRAPH, PARTS))
     config = load_pipeline(str(file))
@@ -273,7 +273,7 @@ def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tm
 
 
 def test_stages_bought_together_know_what_comes_to_their_lead(place: Place, site: Site, tmp_path: Path) -> None:
-    """The first stage is by itself, and so is the last; what stands between is bought as one."""
+    """The first and the last stage stand alone; the two between are bought together."""
     file = tmp_path / "social.toml"
     text = with_parts(HEAD + GRAPH, PARTS).replace('function = "lambda:*"\n', "")
     file.write_text(text + '[packs]\ntogether = [["vision", "translate"]]\n')
@@ -302,7 +302,7 @@ def test_stages_bought_together_know_what_comes_to_their_lead(place: Place, site
 
 
 def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) -> None:
-    """For a roll-back to it; of what was released before there were platforms only the template is known."""
+    """They serve a roll-back to it. A release from before platforms existed has only its template."""
     there, x86 = site.service("inception"), TemplateVersion(place.template, "1")
     of_release: dict[str, dict[str, TemplateVersion]] = {
         "a": {},
@@ -325,7 +325,7 @@ def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) ->
 
 
 def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin) -> None:
-    """So that where it is not heard no controller leads."""
+    """So a missing heartbeat means that no controller leads."""
     first, second = begin(), begin()
     for later_s in (0.0, 1.0, 2.0):
         step(first, later_s)
@@ -357,7 +357,7 @@ slo_ms = 600
 
 
 def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, tmp_path: Path) -> None:
-    """As the conductors counted them, by the pipeline's name; with it the age of facts that they have not stored."""
+    """Conductors count them, by the pipeline's name, and report the age of facts that they have not stored."""
     (tmp_path / "two.toml").write_text(PIPELINE)
     config, alone = load_pipeline(str(tmp_path / "two.toml")), charge()
     stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
@@ -370,7 +370,7 @@ def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, t
         control.conducted["two"].close_window(window, ["i-1"], {"i-1": counted})
     control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5), "i-2": BouncerCounters(unstored_s=2.0)})
     control.hear_unstored("one", {"i-3": BouncerCounters(unstored_s=9.0)})
-    control.hear_unstored("one", {"i-3": BouncerCounters()})  # it has no store any more
+    control.hear_unstored("one", {"i-3": BouncerCounters()})  # the instance stores no facts any more
     control.start()
     step(control)
     control.close()
@@ -391,7 +391,7 @@ def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, t
 
 
 def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, site: Site, begin: Begin) -> None:
-    """Beside one that acts."""
+    """It runs beside a controller that acts."""
     dry = begin(dry_run=True)
     step(dry)
     assert place.instances(site) == {}
@@ -406,7 +406,7 @@ def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, sit
 
 
 def test_fitting_a_predictor_does_not_use_up_call_time(place: Place, site: Site) -> None:
-    """Else a long history would never be learned: every start would be cut off behind it, and begin again."""
+    """Otherwise a long history would never be learned: every start would be cut off after it, and begin again."""
     until_s: list[float] = []
 
     def predictor() -> Predictor:
@@ -436,7 +436,7 @@ def test_fitting_a_predictor_does_not_use_up_call_time(place: Place, site: Site)
 
 
 def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin: Begin) -> None:
-    """The next one leads while the last one still waits for an answer."""
+    """The next controller leads while the last one still waits for an answer."""
     led: list[bool] = []
 
     class Hanging(PriceKeeper):
@@ -458,8 +458,8 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
 
 
 def test_an_unreachable_cloud_is_a_condition_not_an_exit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked again, at the next look."""
-    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # of which nothing is to be learned here
+    """It is asked again at the next look."""
+    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # fail without retries
     control = SiteControl(site, [charge()], parts=site_parts(site, options={**DEAD, "region_name": "us-east-1"}))
     try:
         control.start()
@@ -471,7 +471,7 @@ def test_an_unreachable_cloud_is_a_condition_not_an_exit(site: Site, monkeypatch
 
 
 def test_an_unreachable_store_is_retried_until_interrupted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One clear line each time."""
+    """Each retry logs one clear line."""
     monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)
     for name, value in {
         "AWS_ENDPOINT_URL": DEAD["endpoint_url"], "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
@@ -486,7 +486,7 @@ def test_an_unreachable_store_is_retried_until_interrupted(site: Site, monkeypat
 
 
 def test_a_site_is_controlled_with_the_session_given(place: Place, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its gates ask with it, and what pings functions has it too."""
+    """Its gates use it, and so do the pings of functions."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.server.url)
     session = boto3.Session("AKIAMINE", "s3cret")
     control = open_control(site, [charge()], dry_run=True, wait=lambda _: True, tell=print, session=session)
@@ -497,7 +497,7 @@ def test_a_site_is_controlled_with_the_session_given(place: Place, site: Site, m
 
 
 def test_history_and_what_was_seen_since_are_one_load() -> None:
-    """Missing between the two."""
+    """The minutes between the two are missing."""
     rates = np.array([1.0, 2.0])
     load = joined(Load(-120.0, 60.0, rates, rates), Load(60.0, 60.0, rates * 3, rates * 4))
     assert (load.start_s, load.end_s) == (-120.0, 180.0)
@@ -506,7 +506,7 @@ def test_history_and_what_was_seen_since_are_one_load() -> None:
 
 
 def test_a_history_that_is_too_old_is_left_out() -> None:
-    """Its distance from what was seen since is no more than a clock may have jumped."""
+    """Its distance from the observed load must be no more than a clock may have jumped."""
     old, ten_years_s = Load(-120.0, 60.0, np.ones(2), np.ones(2)), 10 * 365 * 86400.0
     seen = Load(ten_years_s, 60.0, np.ones(3), np.ones(3))
     assert joined(old, seen) is seen
@@ -524,7 +524,7 @@ DEAD = {"endpoint_url": "http://127.0.0.1:9", "aws_access_key_id": "test", "aws_
 
 
 def test_the_balancer_is_asked_for_what_no_bouncer_saw(place: Place, site: Site) -> None:
-    """Of a service behind its rules; behind a gateway, which counts whatever comes, it is not asked."""
+    """This holds for a service behind its rules. A gateway counts all requests itself, so its balancer is not asked."""
     rule = "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/mark/b/l/r"
     behind = replace(site.service("inception"), target_groups=tuple(place.groups[:1]), listener_rules=(rule,))
     for there, asked in ((behind, True), (replace(behind, gateway="http://127.0.0.1:1"), False)):

@@ -1,7 +1,7 @@
-"""A whole controller while a share of all calls to AWS fails: no leak, no double launch, and no look that takes long.
+"""A whole controller while a share of all calls to AWS fails: no leak, no double launch, and no slow look.
 
-Throttled, refused, answered by nonsense or not at all, or done and the answer lost; and the controller dies in the
-middle of a launch. Everything is real but the machines behind the instances; what waits is compressed.
+Calls are throttled, refused, answered with nonsense or not at all, or done with a lost answer, and the controller dies
+in the middle of a launch. Everything is real but the machines behind the instances; waiting is compressed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import pytest
 from tests.infra.aws.faulty_world import OD, SPOT_A, SPOT_B, TICK_S, Running, Wanted, World, world
 from tests.infra.fault_proxy import Fault
 
-# The most ticks, and rounds of the keeper, for which a drained instance may be paid while calls fail: five minutes
-# where it cannot be asked whether it has finished, and as often as its end is refused. Not seconds: how many of those a
-# round takes depends on the computer. That none is paid for ever is asserted when the faults are over.
+# The most ticks and rounds of the keeper for which a drained instance may be paid while calls fail. Five minutes if it
+# cannot be asked whether it has finished, and longer for each refused end. The unit is not seconds, because the time of
+# a round depends on the computer. After the faults the test asserts that each drained instance has ended.
 LEAK_TICKS, LEAK_ROUNDS = 16, 120
 PATIENCE_S = 180.0
 
 
 class Watch:
-    """Looks at the cloud itself all the time, and compares it with what is wanted."""
+    """A thread that compares the cloud's own state with the plan all the time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._given_up: dict[str, tuple[int, int]] = {}  # by instance id, since which tick and round
+        self._given_up: dict[str, tuple[int, int]] = {}  # by instance id: tick and round of the decision
 
     def until(self, done: Callable[[], bool]) -> None:
         world, until_s = self._world, time.monotonic() + PATIENCE_S
@@ -42,13 +42,13 @@ class Watch:
             time.sleep(0.05)
 
     def reached(self, wanted: Wanted) -> None:
-        """Until this is what carries."""
+        """Wait until exactly these instances carry the load."""
         self._world.script.want(wanted)
         self.until(lambda: self._world.counts() == wanted)
 
 
 def settled(world: World) -> bool:
-    """Exactly what is wanted, known to the store, and nothing else is paid."""
+    """Wait until exactly the wanted instances run, the store knows them, and no other instance costs money."""
     lives = world.lives()
     return (
         world.counts() == world.script.wanted
@@ -58,7 +58,7 @@ def settled(world: World) -> bool:
 
 
 def live_through(world: World, seed: int, share: float, ups_and_downs: int) -> Counter[Fault | None]:
-    """Up, down and up again, by controllers the first of which dies in a launch; returns what was injected."""
+    """Scale up, down and up again, by controllers the first of which dies in a launch; return the injected faults."""
     watch = Watch(world)
     world.script.want({OD.name: 1})
     with world.controller(seed, share) as first:
@@ -80,7 +80,7 @@ def live_through(world: World, seed: int, share: float, ups_and_downs: int) -> C
 
 
 def check(world: World, controller: Running) -> None:
-    """What was launched is what was intended, once."""
+    """Check that each intended launch happened once, and no other."""
     launched = world.launched()
     assert launched.keys() <= world.intents.keys()
     for token, ids in launched.items():
@@ -92,10 +92,10 @@ def check(world: World, controller: Running) -> None:
 
 @pytest.mark.slow
 def test_faults_leave_no_leak_and_no_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind was among them, and none held up a look for as long as a tick.
+    """All kinds of faults occur, and none delays a look by a whole tick.
 
-    A tenth of all calls. Of three tenths the budget of retries leaves AWS alone for minutes at a time (gate.py):
-    nothing is launched twice then either, but what should end is paid for as long.
+    A tenth of all calls fails. With three tenths the budget of retries leaves AWS alone for minutes at a time
+    (gate.py): no launch happens twice then either, but surplus instances are paid for as long.
     """
     with world(30.0, monkeypatch) as made:
         injected = live_through(made, 4, 0.1, 3)

@@ -1,4 +1,4 @@
-"""A program that stands in for docker: writes down how it was called, and looks at what it was given to build."""
+"""A program that stands in for docker: it writes down its calls, and looks at the files that it should build."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if command == "push" and {registry!r}:
 
 @dataclass(frozen=True)
 class DockerStandIn:
-    """`bin` is the folder that has it."""
+    """The stand-in; `bin` is its folder."""
 
     bin: Path
     log: Path
 
     def calls(self, command: str = "") -> list[dict[str, Any]]:
-        """How it was called with this command, or with any."""
+        """Return the arguments of its calls of this command, or of all."""
         lines = self.log.read_text().splitlines() if self.log.is_file() else []
         return [one for one in map(json.loads, lines) if command in ("", one["argv"][0])]
 
@@ -58,13 +58,14 @@ def docker_stand_in(
     says: str = "no",
     registry: bool = False,
 ) -> DockerStandIn:
-    """Put one first on the PATH. The command `fails` does; with `registry` what is pushed is in the emulator's ECR."""
+    """Put a stand-in first on the PATH. The command `fails` does; with `registry` pushed images are in the emulator's
+    ECR."""
     there = DockerStandIn(folder / "bin", folder / f"{name}.jsonl")
     there.bin.mkdir(parents=True, exist_ok=True)
     program = _PROGRAM.format(calls=str(there.log), fails=fails, says=says, registry=registry)
     source = folder / f"{name}_stand_in.py"
     source.write_text(program)
-    # Through a shell: the first line of a program takes no path with a space.
+    # A shell starts it, because the first line of a program takes no path with a space.
     (there.bin / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{source}" "$@"\n')
     (there.bin / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(there.bin), prepend=":")

@@ -1,4 +1,4 @@
-"""What moto lacks: tags of an image's snapshots, types of which none are left, a group's refresh."""
+"""Features that moto lacks: tags of an image's snapshots, sold-out types, refreshes of a group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFRESHED = b"""<StartInstanceRefreshResponse xmlns="http://autoscaling.amazona
 
 
 class Ec2Gaps:
-    """A WSGI app around moto's. `sold_out` are types of which RunInstances launches none."""
+    """A WSGI app around moto's. RunInstances launches no instances of the types in `sold_out`."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

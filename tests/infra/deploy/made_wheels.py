@@ -1,4 +1,4 @@
-"""Wheels of a few bytes, and pip with no other index than a folder of them."""
+"""Wheels of a few bytes, and pip with a folder of them as its only index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_wheel(
 
 
 def only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip finds what is in the folder, whatever this machine is configured for."""
+    """Make pip find only the wheels in the folder, whatever this machine's settings are."""
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_CONSTRAINT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

@@ -1,4 +1,4 @@
-"""A gate whose clients answer what a test says, checked against botocore's own models of AWS."""
+"""A gate whose clients give the test's answers, checked against botocore's own models of AWS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REGION = "eu-west-1"
 
 
 class StubbedSession:
-    """Stands in for boto3's. Calls of a service must come in the order in which a test says their answers."""
+    """A stand-in for boto3's session. Calls of a service must come in the order of the test's answers."""
 
     def __init__(self) -> None:
         session = boto3.Session("test", "test", region_name=REGION)
@@ -29,7 +29,7 @@ class StubbedSession:
         self._of(service)[1].add_client_error(method, code, "no", 400, expected_params=asked)
 
     def all_asked(self) -> bool:
-        """Was every answer that a test said called for?"""
+        """Was every prepared answer requested?"""
         for _, stub in self._stubs.values():
             stub.assert_no_pending_responses()
         return True

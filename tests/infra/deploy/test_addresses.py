@@ -39,7 +39,8 @@ def test_what_cannot_be_a_sites_is_refused(wanted: str) -> None:
 
 def test_zones_keep_their_numbers() -> None:
     assert zone_numbers({}) == {}
-    assert zone_numbers({"zones": ["b", "a"]}) == {"b": 0, "a": 1}  # of a site that was deployed before they were kept
+    # of a site that was deployed before numbers were kept
+    assert zone_numbers({"zones": ["b", "a"]}) == {"b": 0, "a": 1}
     assert zone_numbers({"zones": ["b"], "zone_numbers": {"a": 0, "b": 1.0}}) == {"a": 0, "b": 1}
 
 

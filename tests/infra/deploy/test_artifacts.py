@@ -1,4 +1,4 @@
-"""What instances and functions boot from."""
+"""The artifacts that instances and functions boot from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baking an image, against moto: what a builder is, what it becomes, and that none is left."""
+"""Baking an image, against moto: the builder, its image, and that no builder is left."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LOG = "/mark/mark/services/echo"
 
 @dataclass
 class World:
-    """AWS with a launch template of the service echo; builders there say `last_words` when they are looked at."""
+    """AWS with a launch template of the service echo; consoles of builders show `last_words`."""
 
     moto: MotoServer
     gate: Gate
@@ -50,7 +50,7 @@ class World:
     last_words: str = f"{BAKED}\n"
     said: list[str] = field(default_factory=list)
     now_s: float = 0.0
-    longer_s: float = 0.0  # lasts a pause than it should
+    longer_s: float = 0.0  # how much longer a pause lasts than it should
     at_pause: Callable[[], None] | None = None
 
     def bakery(self) -> Bakery:
@@ -140,7 +140,7 @@ def test_it_is_stopped_before_its_disk_is_copied(world: World) -> None:
 
 
 def test_a_builder_is_no_instance_of_its_service(world: World) -> None:
-    """The controller counts it for none, the sweep of orphans leaves it alone, and a site's end ends it."""
+    """The controller does not count it, the sweep of orphans leaves it alone, and a site's end ends it."""
     world.last_words = ""
 
     class Looked(Exception):
@@ -184,7 +184,7 @@ def test_a_builder_that_says_nothing_is_given_up(world: World) -> None:
     "call", ["RunInstances", "DescribeInstances", "StopInstances", "CreateImage", "DescribeImages"]
 )
 def test_a_failure_at_any_step_leaves_no_builder(world: World, call: str) -> None:
-    """After the call was answered and the answer was lost, as by an interrupt from the keyboard."""
+    """The failure comes after a call was done and its answer lost, as by an interrupt from the keyboard."""
     refused: list[str] = []
 
     def interrupt(**_: Any) -> None:
@@ -267,7 +267,7 @@ def test_the_cheapest_type_comes_first_and_spot_never() -> None:
 
 
 def test_each_platform_of_a_service_has_its_image(world: World) -> None:
-    """From its own launch template, on its own types; both at the same time."""
+    """Each is baked from its own launch template, on its own types, and both at the same time."""
     ec2 = world.moto.client("ec2")
     described = ec2.describe_launch_template_versions(LaunchTemplateId=world.place.launch_template)
     data = described["LaunchTemplateVersions"][0]["LaunchTemplateData"]

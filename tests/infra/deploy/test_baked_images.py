@@ -1,4 +1,4 @@
-"""Which baked images are used again, which are kept, and which go."""
+"""Which baked images are used again, kept, or deleted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_newest_image_is_looked_up() -> None:
 
 
 class Baked:
-    """A site with the service echo, whose launch template has a version for each of its images, all baked."""
+    """A site with the service echo, whose launch template has a version for each of its baked images."""
 
     def __init__(self, moto: MotoServer, table: SqliteTable) -> None:
         moto.reset()
@@ -82,7 +82,7 @@ class Baked:
         self.become({})
 
     def become(self, platforms: dict[str, TemplateVersion]) -> None:
-        """The newest release boots by these."""
+        """Make these versions the newest release's."""
         there = SiteService(
             self.template, {"z": "subnet-1"}, release="r3", launch_template_version="4", platforms=platforms
         )
@@ -90,15 +90,15 @@ class Baked:
         self.releases = SiteReleases(self.site, self._table)
 
     def version(self, template: str, image: str) -> None:
-        """One more, of the launch template."""
+        """Add a version of the launch template."""
         self._ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"ImageId": image})
 
     def keep(self, release: str, platforms: dict[str, dict[str, str]]) -> None:
-        """What the controller wrote down of a release."""
+        """Store the controller's record of a release."""
         self._store.put("platforms", {**(self._store.get("platforms") or {}), release: platforms})
 
     def made(self, name: str, image: str) -> str:
-        """A launch template's id."""
+        """Make a launch template and return its id."""
         data = {"ImageId": image}
         made = self._ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
         return str(made["LaunchTemplate"]["LaunchTemplateId"])
@@ -133,7 +133,7 @@ def baked(moto: MotoServer, tmp_path: Path) -> Iterator[Baked]:
     [
         (Rollout("r2", before="r1"), {1, 2, 3}),
         (Rollout("r1", RolloutStage.CANARY, candidate="r2"), {1, 2, 3}),
-        (Rollout("r3", before="r1", refused=("r2",)), {1, 3}),  # what was taken back is not rolled back to
+        (Rollout("r3", before="r1", refused=("r2",)), {1, 3}),  # no roll-back goes to a refused release
         (Rollout("r3", before="unknown"), {3}),
     ],
 )
@@ -157,7 +157,7 @@ def test_without_a_controllers_state_the_newest_stays(baked: Baked) -> None:
 
 
 def test_each_platform_of_a_release_keeps_its_image(baked: Baked) -> None:
-    """What booted by a template that is there no more goes: nothing can be launched from it."""
+    """Images of a template that is gone are deleted, because nothing can be launched from it."""
     gpu, old_gpu, arm = (baked.image(content) for content in ("gpu", "old gpu", "arm"))
     template = baked.made("gpu", old_gpu)
     baked.version(template, gpu)

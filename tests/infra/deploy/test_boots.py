@@ -1,4 +1,4 @@
-"""What instances boot from follows from their types: each platform has its image, its packages and its disk."""
+"""Types decide how instances boot: each platform has its image, its packages and its disk."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_platform_has_an_image_of_its_own() -> None:
 
 
 def before(platform: str | None, *more: str) -> dict[str, Any]:
-    """What Terraform gave out; as it was before there were platforms where one is not said."""
+    """Return Terraform's outputs; without a platform they are as before platforms existed."""
     found: dict[str, Any] = {"parameter": image_parameter(X86_GPU), "id": "ami-1"}
     return found | ({} if platform == "" else {"platform": platform, "more": dict.fromkeys(more, found)})
 
@@ -75,14 +75,14 @@ def before(platform: str | None, *more: str) -> dict[str, Any]:
     [
         (["x86_64", "x86_64-gpu"], None, "x86_64"),
         (["arm64"], None, "arm64"),
-        # One that was deployed before there were platforms keeps the GPUs' template.
+        # A service from before platforms existed keeps the GPUs' template.
         (["x86_64-gpu"], before(""), "x86_64-gpu"),
         (["x86_64", "x86_64-gpu"], before(""), "x86_64-gpu"),
         (["x86_64"], before(""), "x86_64"),
-        # Another that comes is not the first, whatever it is.
+        # A platform that is added does not become the first.
         (["x86_64", "arm64"], before("arm64"), "arm64"),
         (["x86_64", "arm64"], before("arm64", "x86_64"), "arm64"),
-        # The first has gone: what has a template keeps it, until nothing of that is left.
+        # The first is gone: the others keep their template until no type of theirs is left.
         (["x86_64"], before("arm64", "x86_64"), None),
         (["x86_64", "arm64"], before(None, "x86_64"), None),
         (["arm64"], before(None, "x86_64"), "arm64"),

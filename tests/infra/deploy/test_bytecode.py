@@ -19,7 +19,7 @@ def compiled(folder: Path, files: dict[str, Path | bytes]) -> dict[str, Path]:
 
 
 def test_modules_are_imported_from_it_unchecked(tmp_path: Path) -> None:
-    """What the source says later does not count: it is not looked at, so it need not be there."""
+    """A changed source does not matter: it is not read, so it need not exist."""
     made = compiled(tmp_path, {"package/one.py": b"value = 'compiled'\n", "service/weights": b"x"})
     tag = f"cpython-{HERE.replace('.', '')}"
     assert set(made) == {f"package/__pycache__/one.{tag}.pyc"}

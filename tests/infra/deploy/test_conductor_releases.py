@@ -1,4 +1,4 @@
-"""Conductors taken back, over an account that says what a test says."""
+"""Conductors rolled back, over an account with the test's answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ARTIFACTS = {
 
 
 def boots_from(folder: str, *, conductor: bool) -> str:
-    """User data as Terraform makes it of the template."""
+    """Return user data as Terraform renders it from the template."""
     template, values = (CONDUCTOR, VALUES | {"scheme": "https"}) if conductor else (BOUNCER, BOUNCER_VALUES)
     return rendered(template, {**values, **ARTIFACTS, "artifacts.archive.sha256": folder})
 
 
 class Account:
-    """Templates by id, each with its versions' folders; the refreshes of the one group, and what it was asked to do."""
+    """Templates by id, each with its versions' folders; the refreshes of the one group, and the calls that it got."""
 
     def __init__(self, conductors: list[str], now: str, *refreshes: str) -> None:
         self.folders = {"lt-stage": ["a1", "b2"], "lt-conductors": conductors}
@@ -79,7 +79,7 @@ def taken_back(account: Account, *, ends: bool = True) -> str:
 
 
 def test_conductors_go_back_to_the_newest_with_the_folder() -> None:
-    """Of that folder there may be several: with another image, say."""
+    """Several versions may have that folder, for example with another image."""
     account = Account(["00", "a1", "a1", "b2"], "4", "Successful")
     assert "are replaced, new ones first" in taken_back(account)
     assert account.done == [("mark-two-conductors", "3")]

@@ -1,4 +1,4 @@
-"""What conductors boot from."""
+"""The artifacts that conductors boot from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ model = "sklearn:first.joblib"
 
 
 def test_conductors_have_what_their_driver_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no library of a model: they run none."""
+    """They need no library of a model, because they run none."""
     asked: list[PackagesWanted] = []
 
     def wheels(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
@@ -51,7 +51,7 @@ def test_conductors_have_what_their_driver_imports(tmp_path: Path, monkeypatch: 
         "wheels": "wheels.tar",
         "conductors": 4,
         "learns": False,
-        "disk_gb": 9,  # 1.7 of the image, 2 + 3 of packages, 2 of room
+        "disk_gb": 9,  # 1.7 for the image, 2 + 3 for packages, 2 spare
     }
     assert packed.cost() == ConductorsCost("two", 4, 9.0)
     with pytest.raises(BadInput, match="a conductor of two needs a disk of 9 GiB"):

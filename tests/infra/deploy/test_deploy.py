@@ -1,4 +1,4 @@
-"""What is refused before anything is sent, and what Terraform is told."""
+"""Errors before anything is sent, and the variables of Terraform."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_whom_alarms_reach_is_said(email: str | None, action: str, said: list[st
 
 
 def test_target_groups_are_as_many_as_classes_of_capacity() -> None:
-    """A GPU does three times what the largest of the others does."""
+    """A GPU does three times as much as the largest of the other types."""
     assert classes_of(shipment("lstm-ptb").deployment) == 1
     deployment = shipment("inception-v3").deployment
     assert classes_of(deployment) == 3
@@ -70,7 +70,7 @@ def test_target_groups_are_as_many_as_classes_of_capacity() -> None:
 
 
 def test_a_feedback_log_must_be_where_bouncers_may_write(tmp_path: Path) -> None:
-    """Else no instance would ever be ready."""
+    """Otherwise no instance would ever be ready."""
     file = Path(service(tmp_path))
     whole = file.read_text()
     target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
@@ -80,11 +80,11 @@ def test_a_feedback_log_must_be_where_bouncers_may_write(tmp_path: Path) -> None
 
 
 def test_missing_limits_are_refused(tmp_path: Path) -> None:
-    """With what they could cost: 500 c5.large, or 20 and all functions that an account may run."""
+    """The message has the cost at stake: of 500 c5.large, or of 20 and all functions that an account may run."""
     whole = Path(service(tmp_path)).read_text()
     target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
     fleet, overflow = "max_instances = 20\nmax_usd_per_hour = 10.0\n", "max_usd_per_hour = 2.0\n"
-    function_usd = 1000 * 3600.0 * (1.66667e-5 + 0.2e-6 / 0.02)  # of calls of 20 ms
+    function_usd = 1000 * 3600.0 * (1.66667e-5 + 0.2e-6 / 0.02)  # with calls of 20 ms
     for text, unsaid, usd in (
         (whole.replace(fleet, ""), r"\[fleet\] max_instances and \[fleet\] max_usd_per_hour", 500 * 0.085 + 2.0),
         (whole.replace(overflow, ""), r"\[overflow\] max_usd_per_hour", 20 * 0.085 + function_usd),
@@ -98,7 +98,7 @@ def test_missing_limits_are_refused(tmp_path: Path) -> None:
 
 
 class Terraforms:
-    """Stands in for `Terraform`: what it would find credentials by is what is of interest; then it gives up."""
+    """A stand-in for `Terraform` that keeps the settings by which Terraform would find credentials, then gives up."""
 
     def __init__(self, _: Path, credentials: Callable[[], Mapping[str, str]] | None, say: object) -> None:
         raise MarkError(json.dumps(None if credentials is None else dict(credentials())))
@@ -115,7 +115,7 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(folder: Path, **where: Any) -> Any:
-    """What Terraform finds credentials by; `region` of the site first."""
+    """Return the settings by which Terraform finds credentials, the site's region first."""
     target = DeployTarget(clients=("10.0.0.0/8",), state=folder / "s", **where)
     ready, _ = checked(target)
     with pytest.raises(MarkError) as given:
@@ -125,7 +125,8 @@ def told(folder: Path, **where: Any) -> Any:
 
 @pytest.mark.usefixtures("configuration")
 def test_terraform_has_the_same_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, so that Terraform renews what expires; the region is the profile's unless another is said."""
+    """Terraform gets its name, so that it renews expiring keys; the region is the profile's unless another one is
+    given."""
     assert told(tmp_path, profile="work") == ("eu-west-3", {"AWS_PROFILE": "work"})
     assert told(tmp_path, profile="work", region="eu-west-1")[0] == "eu-west-1"
     monkeypatch.setenv("AWS_PROFILE", "work")
@@ -186,7 +187,7 @@ def test_from_python_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_an_emulator_is_asked_for_explicitly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str | None, emulated: bool, said: str
 ) -> None:
-    """A variable alone would leave out what protects a real account."""
+    """A variable alone would skip checks that protect a real account."""
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     if endpoint is not None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)

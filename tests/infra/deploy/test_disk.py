@@ -1,4 +1,4 @@
-"""A disk is as large as what lies on it, and no larger than is allowed."""
+"""A disk is as large as its contents need, within the allowed size."""
 
 from __future__ import annotations
 

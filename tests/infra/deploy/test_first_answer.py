@@ -1,4 +1,4 @@
-"""The first answer of a site: a bouncer's, and not the balancer's own."""
+"""The first answer of a site comes from a bouncer, not from the balancer itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 import trustme
 from mark_infra.deploy.first_answer import LOOK_S, first_answers, status_of
 
-DOMAIN = "models.example.invalid"  # resolves nowhere, for ever
+DOMAIN = "models.example.invalid"  # never resolves
 
 
 class Balancers:
-    """Each address gives its statuses one after the other, the last one for ever; time passes while one waits."""
+    """Balancers whose addresses give their statuses in turn, and then repeat the last; waiting lets time pass."""
 
     def __init__(self, **statuses: list[int]) -> None:
         self.statuses, self.now_s, self.asked = statuses, 0.0, list[str]()
@@ -50,10 +50,10 @@ def test_what_never_answers_is_not_waited_for_for_ever() -> None:
 
 
 class _Refusing(BaseHTTPRequestHandler):
-    """A bouncer's answer; 404 where another name is asked for, as the balancer has it."""
+    """A bouncer that refuses the key, or answers 404 for another host name, as the balancer does."""
 
     def do_GET(self) -> None:
-        """A path says by what it is answered."""
+        """Refuse the key; the path names the part that answers."""
         self.send_response(401 if self.headers["host"].startswith(("127.0.0.1", DOMAIN)) else 404)
         if (by := self.path.strip("/")) in ("function", "instance"):
             self.send_header("mark-answered-by", by)
@@ -84,7 +84,7 @@ def test_the_function_that_stands_in_is_no_instance(refusing: str) -> None:
 
 @pytest.fixture
 def certified() -> Iterator[tuple[int, list[str]]]:
-    """A port that speaks TLS, and the names that it was asked for."""
+    """Serve TLS on a port; yield it with the names that clients asked for."""
     names: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert(DOMAIN).configure_cert(context)

@@ -1,4 +1,4 @@
-"""A function as an image, and the program that builds and pushes it: here one that stands in for docker."""
+"""A function as an image, and the program that builds and pushes it: here docker's stand-in."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerStandIn:
 
 
 def test_repositories_have_names_that_ecr_takes() -> None:
-    pattern = r"(?:[a-z0-9]+(?:[._-][a-z0-9]+)*/)*[a-z0-9]+(?:[._-][a-z0-9]+)*"  # botocore's model of CreateRepository
+    # from botocore's model of CreateRepository
+    pattern = r"(?:[a-z0-9]+(?:[._-][a-z0-9]+)*/)*[a-z0-9]+(?:[._-][a-z0-9]+)*"
     names = ["words", "Words.v3", "a--b", "a-b", "a-", "a_.c", "9", "a" * 63]
     found = [repository_of("mark", name) for name in names]
     assert all(re.fullmatch(pattern, one) for one in found), found

@@ -1,4 +1,4 @@
-"""What a function is made of, and how it is sent."""
+"""The contents of a function's package, and how it is sent."""
 
 from __future__ import annotations
 

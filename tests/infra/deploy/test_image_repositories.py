@@ -119,7 +119,7 @@ def test_china_has_addresses_of_its_own(session: boto3.Session) -> None:
 
 
 def pushed(session: boto3.Session, tag: str) -> str:
-    """The digest of an image of its own content."""
+    """Push an image with unique contents and return its digest."""
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -130,7 +130,7 @@ def pushed(session: boto3.Session, tag: str) -> str:
 
 
 class Serving:
-    """A gate whose function has an alias of the image that serves; None: there is no function."""
+    """A gate whose function's alias runs the serving image; with None the function is missing."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate, self.uri = gate, ""
@@ -167,4 +167,4 @@ def test_image_that_serves_is_marked_and_no_other(session: boto3.Session) -> Non
     gate.uri = "another.registry/mark/words@sha256:1"
     images.keep_serving(WORDS, "mark_words-overflow")
     assert set(marked()) == {digests[0]}
-    assert [images.digest(WORDS, f"{n:064x}") for n in range(3)] == digests  # none has gone
+    assert [images.digest(WORDS, f"{n:064x}") for n in range(3)] == digests  # all are kept

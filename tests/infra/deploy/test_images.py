@@ -1,4 +1,4 @@
-"""Machine images stay until newer ones are asked for."""
+"""Machine images stay until newer ones are requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_site_keeps_what_it_has() -> None:
 
 
 def test_another_kind_of_image_is_looked_up() -> None:
-    """The old one may be needed for a roll-back, though another service has it still."""
+    """The old image stays for a roll-back: as another service's, or else among the former ones."""
     assert pinned({"a": ["gpu"], "b": ["x86"]}, HAD, newest=False) == PinnedImages(
         "ami-c", {"a": {"gpu": None}, "b": {"x86": "ami-1"}}, ("ami-0",)
     )
@@ -33,7 +33,7 @@ def test_another_kind_of_image_is_looked_up() -> None:
 
 
 def test_each_platform_keeps_its_image() -> None:
-    """Whichever of them is the first: an image is known by its parameter."""
+    """The order of platforms does not matter, because an image is known by its parameter."""
     more = {"arm64": {"parameter": "arm", "id": "ami-2"}, "x86_64-gpu": {"parameter": "gpu", "id": "ami-3"}}
     had = {**HAD, "services": {"a": {"parameter": "x86", "id": "ami-1", "platform": "x86_64", "more": more}}}
     assert pinned({"a": ["gpu", "x86"]}, had, newest=False) == PinnedImages(
@@ -47,7 +47,7 @@ def test_newer_ones_are_asked_for() -> None:
 
 @pytest.mark.parametrize(("images", "kept"), [(1, 8), (13, 7), (18, 5)])
 def test_only_the_last_former_ones_are_kept(images: int, kept: int) -> None:
-    """Of two releases of four platforms, unless the site's rights have no room for as many images."""
+    """They are those of two releases of four platforms, unless the site's rights have too little room."""
     had = {**HAD, "former": [f"ami-f{n}" for n in range(9)]}
     asked = {"a": [f"parameter-{n}" for n in range(images)]}
     assert pinned(asked, had, newest=False).former == ("ami-1", *had["former"])[:kept]

@@ -1,4 +1,4 @@
-"""Code that no instance could import is found before there is one."""
+"""Code that no instance could import is found before any instance runs."""
 
 from __future__ import annotations
 

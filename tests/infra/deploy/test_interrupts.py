@@ -1,4 +1,4 @@
-"""A deployment that is interrupted: the process that deploys, with a Terraform that ends in order, or would like to."""
+"""Interrupts of a deployment: the deploying process, with a Terraform that ends in order, or does not."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def deploy():
 
 sys.exit(guarded(deploy))
 """
-# Makes one thing, and then another one until it is interrupted: the first time it says more than a pipe
-# holds before it writes its state, the second time it ends at once.
+# Makes one resource and then a second one until it is interrupted. The first time it prints more than a pipe holds
+# before it writes its state; the second time it ends immediately.
 STAND_IN = """
 import json, os, signal, sys
 
@@ -63,7 +63,7 @@ elif sys.argv[1] == "apply":
     while True:
         signal.pause()
 """
-# Whatever is made is made by Terraform itself: no provider, no account.
+# Terraform makes these resources itself, without provider or account.
 REAL = """
 resource "terraform_data" "first" {}
 resource "terraform_data" "second" {
@@ -75,7 +75,7 @@ resource "terraform_data" "second" {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the stand-in is the Terraform that is found."""
+    """Make a folder in which the stand-in is found as Terraform."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     file = tmp_path / "bin" / "terraform"
@@ -87,7 +87,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def deploying(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """In a session of its own, as a terminal has it; past its first step."""
+    """Deploy in a session of its own, as in a terminal, and yield after the first step."""
     with subprocess.Popen(
         [sys.executable, "-c", DEPLOYS, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, start_new_session=True,
@@ -117,7 +117,7 @@ def rest(process: subprocess.Popen[str]) -> str:
 )
 def test_an_interrupt_waits_for_what_is_being_made(folder: Path, number: signal.Signals, code: int) -> None:
     with deploying(folder) as process:
-        os.killpg(process.pid, number)  # to all in the foreground, as a terminal sends it
+        os.killpg(process.pid, number)  # to all processes in the foreground, as a terminal does
         said = rest(process)
     assert process.returncode == code, said
     assert (folder / "state").read_text() == "interrupted 1 times"

@@ -1,4 +1,4 @@
-"""A site's keys: made once, changed in one place, and known as digests where they are only checked."""
+"""A site's keys: made once, changed in one place, and only digests where they are checked."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_rotation_keeps_the_old_key_for_a_while() -> None:
 
 
 def test_the_controller_shows_its_old_key_until_it_ends() -> None:
-    """Bouncers know the new one by then."""
+    """Bouncers know the new one then."""
     keys = rotated(first_keys(), "controller", 5000, new_key())
     old, new = named(keys, "controller")
     told = parse_keys(for_controller(keys), "keys")
@@ -134,7 +134,7 @@ def gate(moto: MotoServer) -> Gate:
 
 
 def put(moto: MotoServer, keys: list[SiteKey]) -> None:
-    """As Terraform does, once."""
+    """Put the keys as Terraform does, once."""
     for name, text in parameters("mark").items():
         moto.client("ssm").put_parameter(Name=name, Value=text(keys), Type="SecureString")
 
@@ -144,7 +144,7 @@ def value(moto: MotoServer, name: str) -> str:
 
 
 def test_keys_are_made_once_and_whole(gate: Gate, tmp_path: Path) -> None:
-    """An empty file is of a process that was killed while it wrote, and is no key file."""
+    """An empty file was left by a process that was killed while it wrote, and is not a key file."""
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
     (tmp_path / "keys").write_text("")
     made = keys.to_deploy()
@@ -159,7 +159,7 @@ def test_keys_are_made_once_and_whole(gate: Gate, tmp_path: Path) -> None:
 
 
 def test_a_site_that_gets_its_first_pipeline_admits_conductors(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
-    """A plan alone changes nothing; Terraform makes the parameter, which follows changes from then on."""
+    """A plan alone changes nothing. Terraform makes the parameter, which follows later changes."""
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
     put(moto, keys.to_deploy())
     wanted = keys.to_deploy(conductors=True)
@@ -181,7 +181,7 @@ def test_a_new_site_with_a_pipeline_has_four_keys(gate: Gate, tmp_path: Path) ->
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
     assert [key.name for key in keys.to_deploy(conductors=True)] == ["controller", "operator", "client", CONDUCTOR]
     assert keys.to_deploy(conductors=True) == parsed(keys.file.read_text(), "keys")
-    keys.admit(keys.to_deploy(conductors=True), 0.0)  # Terraform writes them: there is nothing to change yet
+    keys.admit(keys.to_deploy(conductors=True), 0.0)  # Terraform writes them, so there is no parameter to change yet
     with pytest.raises(BadInput, match="has no keys yet"):
         keys.read()
 
@@ -192,7 +192,7 @@ def test_another_machine_deploys_with_the_sites_keys(moto: MotoServer, gate: Gat
     put(moto, first)
     assert there.to_deploy() == first
     assert there.file.read_text() == key_file(first)
-    here.file.write_text(key_file(first_keys()))  # an edit by hand, or what is left of an earlier site
+    here.file.write_text(key_file(first_keys()))  # an edit by hand, or a file of an earlier site
     assert here.to_deploy() == first
     assert here.file.stat().st_mode & 0o777 == 0o600
 
@@ -266,7 +266,7 @@ def rotating(name: str) -> Edit:
 
 
 class Meanwhile:
-    """An edit, and others that are made while it is: with each look at the keys one of them."""
+    """An edit during which others are made, one at each look at the keys."""
 
     def __init__(self, keys: SiteKeys, edit: Edit, *others: Edit) -> None:
         self._keys, self._edit, self._others = keys, edit, list(others)
@@ -320,7 +320,7 @@ def test_a_change_that_another_leaves_no_room_for_is_refused(
 
 
 class LosingAnswers(Gate):
-    """A gate whose SDK repeats each write, as it does where an answer is lost; others may write in between."""
+    """A gate whose SDK repeats each write, as after a lost answer; others may write in between."""
 
     between: Callable[[], object] = staticmethod(lambda: None)
 

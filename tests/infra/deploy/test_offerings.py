@@ -1,4 +1,4 @@
-"""Types that are not sold where a site is, or that its image cannot drive, are left out and named."""
+"""Types that the site's region does not sell, or that its image cannot drive, are left out and named."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_nothing_left_is_bad_input() -> None:
 
 
 def test_where_offerings_are_unknown_nothing_is_checked() -> None:
-    """But what the image cannot drive is known without asking."""
+    """Types that the image cannot drive are known without a call."""
     aws, said = StubbedSession(), list[str]()
     aws.refuses("ec2", "describe_availability_zones", "UnauthorizedOperation")
     today, of_2019 = here([opened("inception-v3-2026"), opened()], aws.gate(), (), said.append)
@@ -89,14 +89,14 @@ def test_zones_are_those_that_terraform_takes(moto: MotoServer) -> None:
 
 
 def of_c7i(*markets: Market) -> ResolvedService:
-    """A service that buys c7i.large in these markets."""
+    """Return a service that buys c7i.large in these markets."""
     of = opened("inception-v3-2026")
     service = replace(of.service, instances=("c7i.large",), markets=markets)
     return resolve(service, of.catalog, {service.model: of.profiles})
 
 
 def history(*zones: str) -> dict[str, Any]:
-    """EC2's spot prices of c7i.large."""
+    """Return EC2's spot prices of c7i.large."""
     made = [
         {"AvailabilityZone": zone, "InstanceType": "c7i.large", "SpotPrice": "0.05", "Timestamp": datetime.now(UTC)}
         for zone in zones
@@ -105,10 +105,10 @@ def history(*zones: str) -> dict[str, Any]:
 
 
 def test_spot_is_offered_in_the_sites_zones_at_its_prices() -> None:
-    """A catalogue names the zones of one region; a zone that does not sell the type is none."""
+    """The catalogue has zones of one region only. A zone that does not sell the type is left out."""
     aws, said, of = StubbedSession(), list[str](), of_c7i(Market.ON_DEMAND, Market.SPOT)
     aws.answers("ec2", "describe_spot_price_history", history("eu-west-1a", "eu-west-1b"))
-    aws.answers("ec2", "describe_spot_price_history", history())  # of the catalogue's other types
+    aws.answers("ec2", "describe_spot_price_history", history())  # for the catalogue's other types
     zones = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
     found = offers_there([of], aws.gate(), "eu-west-1", zones, said.append)[of.service.name]
     spot = {offer.zone: offer.usd_per_hour for offer in found if offer.market is Market.SPOT}

@@ -1,4 +1,4 @@
-"""The wheel of what is installed, put together again."""
+"""The wheel of the installed package, put together again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def installed(folder: Path, file: Path) -> Distribution:
 
 
 def unpacked(folder: Path, file: Path) -> Distribution:
-    """The same without pip, which takes half a second."""
+    """Unpack a wheel as pip would; pip takes half a second."""
     with zipfile.ZipFile(file) as wheel:
         wheel.extractall(folder)
         listed = "".join(f"{name},,\n" for name in wheel.namelist())
@@ -39,7 +39,7 @@ def test_an_installation_gives_its_wheel_back(tmp_path: Path) -> None:
     made = installed_wheel(distribution, tmp_path / "there")
     assert made.name == given.name
     before, after = zipfile.ZipFile(given), zipfile.ZipFile(made)
-    assert set(after.namelist()) == set(before.namelist())  # no script, no bytecode, nothing of pip's
+    assert set(after.namelist()) == set(before.namelist())  # no script, no bytecode, no file of pip's
     for name in before.namelist():
         assert name.endswith("/RECORD") or after.read(name) == before.read(name)
     again = made.read_bytes()

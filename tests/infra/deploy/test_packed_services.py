@@ -1,4 +1,4 @@
-"""What instances and functions boot from."""
+"""The artifacts that instances and functions boot from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_model_that_could_not_be_imported_is_refused(tmp_path: Path) -> None:
 
 
 def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one's where they always were; wheels without GPU code are for types without GPUs."""
+    """The first platform's packages are where they always were; wheels without GPU code are for types without GPUs."""
     built, gib = tmp_path / "s" / "artifacts", 1024**3
     asked: list[tuple[str, bool, str | None, str]] = []
 
@@ -73,7 +73,7 @@ def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkey
 
 
 def test_a_stages_function_is_described_and_billed_as_a_services(tmp_path: Path) -> None:
-    """It answers to the stage's name, within the stage's part of what functions may cost."""
+    """It answers to the stage's name, and may cost the stage's part of the limit for functions."""
     both = PIPELINE.replace("slo_ms = 400\n", 'slo_ms = 400\nfunction = "lambda:1024"\n')
     packages = Wheelhouse(tmp_path / "wheels.tar", 1, 1, frozenset())
     boots = ServiceBoots("x86_64", {"x86_64": PlatformBoot(PLATFORMS["x86_64"], None, packages, 8, 600)})

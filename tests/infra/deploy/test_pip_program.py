@@ -1,4 +1,4 @@
-"""What pip is told of machines that it does not run on."""
+"""pip's options for machines other than the one that runs it."""
 
 from __future__ import annotations
 

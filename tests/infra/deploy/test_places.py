@@ -1,4 +1,4 @@
-"""Places on load balancers: from names, and kept."""
+"""Places on load balancers follow from names and are kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_places_are_kept_and_are_each_services_own(sites: list[dict[str, int]]) 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1), min_size=1, max_size=6))
 def test_target_groups_are_as_many_as_ever_needed(sites: list[dict[str, int]]) -> None:
-    """While there is room."""
+    """This holds while there is room."""
     before: dict[str, Place] = {}
     most: dict[str, int] = {}
     for classes in sites:
@@ -49,14 +49,14 @@ def test_target_groups_are_as_many_as_ever_needed(sites: list[dict[str, int]]) -
 
 
 def test_a_full_balancer_gives_a_service_no_more_groups() -> None:
-    """It stays where it is, and types that differ more share one."""
+    """It stays in its place, and types that differ more share a group."""
     full = placed([f"service-{n}" for n in range(49)], {})
     grown = placed(full, full, dict.fromkeys(full, 3))
     assert sorted(place["target_groups"] for place in grown.values()) == [1] * 48 + [3]
 
 
 def test_by_grpc_fewer_services_fit() -> None:
-    """Three rules each, and twice as many groups but the function's."""
+    """Each has three rules and twice as many groups, apart from the function's."""
     one = placed([f"service-{n}" for n in range(40)], {}, grpc=True)
     assert sum(place["balancer"] == 0 for place in one.values()) == 33
     four = placed(one, {}, dict.fromkeys(one, 4), grpc=True)
@@ -68,7 +68,7 @@ def test_a_place_of_a_site_that_had_one_group() -> None:
 
 
 def test_the_one_that_was_there_keeps_a_priority_of_two() -> None:
-    """Whichever comes first in the alphabet."""
+    """The order of names does not matter."""
     one, other = colliding()
     for first, second in ((one, other), (other, one)):
         places = placed([one, other], placed([first], {}))

@@ -1,4 +1,4 @@
-"""What limits could need of an account, what it is allowed, and which functions get a reservation."""
+"""The account quotas that limits may need, the quotas that it has, and which functions get a reservation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENVIRONMENT_USD = USE.usd_per_request / USE.warm_s * 3600.0  # an hour
 
 
 def service(name: str = "test", **changes: Any) -> ResolvedService:
-    """Types of 2 vCPUs at 0.1 and 0.04 $/h, and one with a GPU."""
+    """Return a service with types of 2 vCPUs at 0.1 and 0.04 $/h, and one with a GPU."""
     of = resolved(
         sold("c5.large", 0.1), sold("c5.large", 0.04, Market.SPOT, "eu-west-1a"), sold("g5.xlarge", 1.0),
         latencies_ms={"c5.large": 100.0, "g5.xlarge": 10.0},
@@ -74,7 +74,7 @@ def test_every_type_of_todays_catalogue_has_a_family() -> None:
 
 
 def test_limits_of_count_and_money_bound_what_is_needed() -> None:
-    """By market and family, and of all services together; the controller has 2 vCPUs."""
+    """The need is by market and family, over all services; the controller has 2 vCPUs."""
     few, poor = service("few", max_instances=3), service("poor", max_usd_per_hour=0.35)
     assert by_what(needed([few])) == {ON_DEMAND: 2 + 6, SPOT: 6, "vCPUs on demand (G and VT)": 6, FUNCTIONS: 3000}
     assert by_what(needed([poor])) == {ON_DEMAND: 2 + 7, SPOT: 17, "vCPUs on demand (G and VT)": 0, FUNCTIONS: 3000}
@@ -119,7 +119,7 @@ def test_what_is_too_small_is_said() -> None:
 
 
 def test_quotas_that_may_not_be_read_are_one_line() -> None:
-    """And nothing is asked any more."""
+    """After that no call is made."""
     aws, said = StubbedSession(), list[str]()
     aws.refuses("service-quotas", "get_service_quota", "AccessDeniedException")
     lines = read(aws.gate(), needed([service()]), said.append)
@@ -132,7 +132,7 @@ def functions(allowed: int | None) -> list[QuotaLine]:
 
 
 def test_reservations_leave_room_for_other_functions() -> None:
-    """100 of what is allowed, else of 1,000; the small ones first, and a function that gets none is named."""
+    """100 of the quota, else of 1,000, stay free. Small functions come first; one without a reservation is named."""
     small, large, free = (
         service(name, max_function_usd_per_hour=usd)
         for name, usd in (("a", 300.0 * ENVIRONMENT_USD), ("b", 700.0 * ENVIRONMENT_USD), ("c", math.inf))

@@ -1,4 +1,4 @@
-"""Releases through the controller's store: taken back, asked for again, and watched until they serve."""
+"""Releases through the controller's store: rolled back, requested again, and watched until they serve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mark.domain.errors import BadInput
 
 
 class Place:
-    """A site with one service whose release is b, a store, and time that passes when it is waited for."""
+    """A site with one service whose release is b, a store, and time that passes in waits."""
 
     def __init__(self, table: SqliteTable) -> None:
         there = SiteService("lt-1", {"z": "subnet-1"}, release="b", launch_template_version="2")
@@ -80,7 +80,7 @@ def test_what_makes_no_progress_is_not_waited_for_for_ever(place: Place) -> None
 
 
 def test_what_goes_on_for_hours_is_waited_for(place: Place) -> None:
-    """A long trial, and boots that take their time: each is progress, though the stage stays the same."""
+    """A long trial and slow boots are progress, though the stage stays the same."""
     place.has(None)
     looks = round(0.8 * PATIENCE_S / LOOK_S)
     trial = [replace(CANARY, minutes=90 - n, ready={"a": 8, "b": 1}) for n in range(0, 90, 20)]
@@ -101,7 +101,7 @@ def test_a_paused_service_is_said_to_be_paused(place: Place) -> None:
 
 
 def test_what_another_version_stored_can_be_taken_back(place: Place) -> None:
-    """Of its state nothing can be read, but what it remembered plainly."""
+    """Its state is unreadable, except for the plain facts in it."""
     place.store.put("rollout", remembered(Rollout("b", before="a")))
     place.releases.roll_back(["echo"])
     assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
@@ -137,7 +137,7 @@ def test_a_roll_back_to_nothing_is_refused(place: Place, rollout: Rollout | None
 
 
 def test_a_revert_in_a_roll_out_can_be_taken_back(place: Place) -> None:
-    """b was deployed while c took its place: c is the release before it then."""
+    """b was deployed while c took its place, so c is the release before it."""
     place.has(Rollout("b", RolloutStage.ROLLING, before="c", back=True))
     place.releases.roll_back(["echo"])
     assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
@@ -164,7 +164,7 @@ def test_versions_that_may_still_be_launched(place: Place) -> None:
         (Rollout("b"), None),
         (Rollout("b", before="gone"), None),
         (Rollout("b", RolloutStage.ROLLING, before="a"), "1"),
-        (Rollout("a", RolloutStage.CANARY, before="z", candidate="b"), "1"),  # a serves still
+        (Rollout("a", RolloutStage.CANARY, before="z", candidate="b"), "1"),  # a still serves
     ],
 )
 def test_what_a_roll_back_would_launch_from(place: Place, rollout: Rollout | None, version: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What is beside Terraform's state, so that any machine can end a site."""
+"""The files beside Terraform's state with which any machine can end a site."""
 
 from __future__ import annotations
 

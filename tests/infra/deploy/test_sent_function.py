@@ -1,4 +1,4 @@
-"""A function on its way: a zip at once, an image by docker's stand-in into an emulated ECR."""
+"""Sending a function: a zip directly, an image by docker's stand-in into an emulated ECR."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTENTS: dict[str, Path | bytes] = {"service/model.py": b"x = 1\n", "weights": 
 
 @pytest.fixture
 def repositories(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> ImageRepositories:
-    """The stand-in pushes to the same emulator."""
+    """Make repositories on the emulator to which the stand-in pushes."""
     moto.reset()
     monkeypatch.setattr(function_package, "MOST_ZIP_BYTES", 1000)
     for name, value in (

@@ -1,4 +1,4 @@
-"""What is sent of a service, and of a pipeline."""
+"""The files that are sent for a service, and for a pipeline."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_a_folder_is_sent_with_its_service(tmp_path: Path) -> None:
 
 
 def unneeded(folder: Path) -> None:
-    """Files as they lie beside a model that does not open them."""
+    """Write files that lie beside a model which does not open them."""
     for name in ("access.log", "traffic.csv", ".env", "test_echo.py", "keys.pem", "notes.md", "tests/test_all.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("x")
 
 
 def test_a_model_is_sent_with_the_files_that_it_opens(tmp_path: Path) -> None:
-    """Its modules and weights, and the wheels that its packages come from; no log, trace, key or test."""
+    """These are its modules, its weights and the wheels of its packages; no log, trace, key or test."""
     file = Path(service(tmp_path))
     unneeded(tmp_path)
     (tmp_path / "weights").mkdir()
@@ -75,7 +75,7 @@ def test_a_model_is_sent_with_the_files_that_it_opens(tmp_path: Path) -> None:
 
 
 def test_a_service_file_may_name_what_is_sent(tmp_path: Path) -> None:
-    """Then nothing is loaded: the model's libraries may be missing here."""
+    """Then no model is loaded, because its libraries may be missing here."""
     file = Path(service(tmp_path))
     unneeded(tmp_path)
     (tmp_path / "echo.py").write_text("import not_here\n")
@@ -127,7 +127,7 @@ def test_a_shipped_service_is_its_file_alone() -> None:
     ],
 )
 def test_a_function_replays_the_profile_where_it_is_sent(tmp_path: Path, folder: str, profile: str, name: str) -> None:
-    """Below the service's folder, or from elsewhere."""
+    """The profile lies below the service's folder, or elsewhere."""
     file = Path(service(tmp_path / folder, profile=profile))
     (file.parent / profile).write_text(PROFILE.replace("echo:Echo", "words"))
     file.write_text(file.read_text().replace("echo:Echo", "words"))
@@ -150,7 +150,7 @@ def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
     first(1, [("onnx:m.onnx?threads=1", "onnxruntime"), ("sklearn:m.joblib", "scikit-learn"), ("torch:m.pt", "torch")]),
 )
 def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, library: str) -> None:
-    """Nothing else on an instance does: it has what serving needs, and no solver, whose libraries these may be."""
+    """An instance has the packages of serving but no solver, which could bring these libraries."""
     file = Path(service(tmp_path))
     assert libraries_of(shipment(str(file))) == ()
     (tmp_path / model.partition(":")[2].partition("?")[0]).write_text("weights")
@@ -188,7 +188,7 @@ def test_a_file_names_the_types_that_are_left(text: str) -> None:
 
 
 def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
-    """And what arrives is what was checked here."""
+    """The instance gets the file that was checked here."""
     sent = shipment("inception-v3")
     said: list[str] = []
     left = _of_these(sent, without(sent.deployment, {"p2.xlarge": "gone"}, said.append))
@@ -201,7 +201,7 @@ def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("aside", [False, True])
 def test_what_a_registry_has_is_sent_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aside: bool) -> None:
-    """As the service's model, or among its versions; where it arrives no registry is asked."""
+    """It is the service's model or one of its versions; the instance asks no registry."""
     monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
     (tmp_path / "far").mkdir()
@@ -343,7 +343,7 @@ def test_a_pipeline_that_does_not_fit_is_one_line(tmp_path: Path, old: str, new:
 
 @pytest.mark.slow
 def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
-    """Each stage's own, and no other's; what arrives is what was checked here."""
+    """Only that stage's section changes; the instance gets the file that was checked here."""
     sent = shipments(pipeline(tmp_path))
     left = [without(one.deployment, {"g5.xlarge": "gone", "g4dn.xlarge": "gone"}, lambda _: None) for one in sent]
     found = as_found(sent, left)
@@ -381,7 +381,7 @@ def bought_together(folder: Path) -> Shipment:
 
 
 def test_stages_that_are_bought_together_are_one_service(tmp_path: Path) -> None:
-    """On the types that both may have; what arrives is what was checked here."""
+    """It has the types that both may use; the instance gets the file that was checked here."""
     sent = bought_together(tmp_path)
     assert (sent.service.name, sent.service.together, sent.folder) == ("two-first-second", ("first", "second"), "two")
     assert [offer.instance for offer in sent.deployment.offers] == ["c5.large"]

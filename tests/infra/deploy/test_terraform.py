@@ -13,7 +13,7 @@ from mark_infra.deploy.terraform import ResourceChange, Terraform
 
 from mark.domain.errors import BadInput, MarkError
 
-# Says what `answers.json` says for its first argument, and writes down how it was called.
+# Prints the answer of `answers.json` to its first argument, and writes down its calls.
 STAND_IN = """import json, os, sys
 answers = json.load(open("answers.json"))
 with open("calls", "a") as calls:
@@ -48,7 +48,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     (tmp_path / "bin").mkdir()
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     file = tmp_path / "bin" / "terraform"
-    # Not the interpreter behind "#!": its path may hold a space.
+    # A shell starts it, because the interpreter's path after "#!" may not hold a space.
     file.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/stand_in.py" "$@"\n')
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -119,7 +119,7 @@ def test_secrets_stand_on_no_command_line(program: StandIn) -> None:
     terraform = Terraform(program.folder)
     terraform.give("keys", "s3cret")
     terraform.plan(destroy=True)
-    assert all(keys == "s3cret" for _, keys, *_ in program.calls[1:])  # the first asks for the version
+    assert all(keys == "s3cret" for _, keys, *_ in program.calls[1:])  # the first call asks for the version
     assert "s3cret" not in json.dumps([arguments for arguments, *_ in program.calls])
     assert ["plan", "-json", "-input=false", "-out=site.tfplan", "-destroy"] in [call[0] for call in program.calls]
 
@@ -134,7 +134,7 @@ def test_a_configuration_that_cannot_be_read_is_not_passed_on(
 
 
 def test_credentials_given_take_the_environments_place(program: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours would win over a profile's. They are asked for anew by every command, and stand on no command line."""
+    """Variables would win over a profile. Every command asks for keys again, and no command line has them."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.setenv(name, "ours")
     monkeypatch.setenv("AWS_CONFIG_FILE", "config")

@@ -1,4 +1,4 @@
-"""What a bouncer's packages are, resolved for its processor before it exists."""
+"""A bouncer's packages, resolved for its processor before it exists."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Index:
         make_wheel(self.wheels, name, version, needs, tag)
 
     def resolve(self, requirements: str | None = None, **wanted: object) -> dict[str, str]:
-        """Version by name, as an instance would install them."""
+        """Return versions by name, as an instance would install them."""
         files: dict[str, Path | bytes] = {} if requirements is None else {"requirements.txt": requirements.encode()}
         asked = PackagesWanted("echo", files | wanted.pop("files", {}), **wanted)  # type: ignore[arg-type,operator]
         made = wheelhouse(asked, self.own, self.pins, self.built / "wheels")
@@ -59,7 +59,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
 
 
 def test_a_bouncer_has_its_own_needs_and_no_solver(index: Index, tmp_path: Path) -> None:
-    """Also where mark's wheel was compiled here, if the instance has the same processor."""
+    """mark's wheel may be compiled here if the instance has the same processor."""
     needs = ["numpy>=2", "numba>=1", "orjson>=3; extra == 'serve'"]
     index.own = make_wheel(tmp_path, "mark-serving", "0.1.0", needs, tag="cp311-cp311-linux_x86_64")
     assert index.resolve() == {"mark-serving": "0.1.0", "numpy": "2.4", "orjson": "3.1"}
@@ -92,7 +92,7 @@ def test_our_pins_give_way_where_they_exclude(index: Index) -> None:
 
 @pytest.mark.slow
 def test_markers_and_wheels_are_the_instances(index: Index) -> None:
-    """pip reads markers for the Python that runs it; a deployer's may be newer, or another system's."""
+    """pip reads markers for the Python that runs it, and a deployer's may be newer or of another system."""
     index.add("more", "1.0", "absent; python_version >= '3.12'", "needed; python_version < '3.12'")
     index.add("needed", "1.0", "deeper; sys_platform == 'linux' and platform_machine == 'aarch64'")
     index.add("deeper")
@@ -111,7 +111,7 @@ def test_markers_and_wheels_are_the_instances(index: Index) -> None:
 
 @pytest.mark.slow
 def test_requirements_may_have_hashes_and_name_files_beside_them(index: Index, tmp_path: Path) -> None:
-    """A hash holds for its line: pip itself would want one for everything, mark's own needs included."""
+    """A hash holds for its line only; pip itself would want hashes for all packages, mark's own included."""
     own = make_wheel(tmp_path / "own", "secret-sauce")
     files = {"wheels/" + own.name: own, "more.txt": b"numpy==2.3\n"}
     (wheel,) = index.wheels.glob("orjson-3.2-*")
@@ -167,7 +167,7 @@ def test_what_a_bouncer_needs_is_declared_and_pinned() -> None:
 
 
 def closure(names: tuple[str, ...]) -> set[str]:
-    """What is installed here for these, by canonical name."""
+    """Return the distributions installed here for these, by canonical name."""
     found: set[str] = set()
     todo = [Requirement(name) for name in names]
     while todo:
@@ -204,7 +204,7 @@ slo_attainment = 0.98
 
 
 def test_mark_serve_imports_what_a_bouncer_has(tmp_path: Path) -> None:
-    """As Terraform's unit starts it, everything else hidden. In `tests/terraform/test_boot.py` one answers."""
+    """It starts as Terraform's unit does, with all other packages hidden. `tests/terraform/test_boot.py` asks one."""
     has = closure(BOUNCER) | {"mark-serving"}
     others = {
         top for top, owners in packages_distributions().items() if not {canonicalize_name(one) for one in owners} & has

@@ -1,4 +1,4 @@
-"""A site stays in its region and account: whatever would reach another one is refused before it changes anything."""
+"""A site stays in its region and account: a command for another one is refused before it changes anything."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ target_groups = ["arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}:targetgroup/ma
 
 @dataclass
 class FakeTerraform:
-    """Stands in for the program: a state, and what it was told to do."""
+    """A stand-in for the program: a state, and the commands that it got."""
 
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ def terraform(monkeypatch: pytest.MonkeyPatch) -> FakeTerraform:
 
 
 def deployed(folder: Path, *, site_file: bool = True) -> DeployTarget:
-    """The state folder of a site in REGION."""
+    """Make the state folder of a site in REGION."""
     (folder / VARIABLES).parent.mkdir(parents=True)
     (folder / VARIABLES).write_text(json.dumps({"region": REGION, "services": {}}))
     if site_file:
@@ -105,7 +105,7 @@ def deployed(folder: Path, *, site_file: bool = True) -> DeployTarget:
 
 
 def fleet(aws: MotoServer, region: str = REGION) -> list[str]:
-    """Three instances of the site's fleet, by id."""
+    """Launch three instances of the site's fleet; return their ids."""
     made = client(aws, "ec2", region).run_instances(
         ImageId="ami-12c6146b", MinCount=3, MaxCount=3, InstanceType="c5.large",
         TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "mark:site", "Value": "mark"}]}],
@@ -126,7 +126,7 @@ def client(aws: MotoServer, name: str, region: str) -> Any:
 def test_destroy_refuses_another_region(
     aws: MotoServer, terraform: FakeTerraform, tmp_path: Path, site_file: bool
 ) -> None:
-    """A site whose deployment broke off has no site file: its state tells."""
+    """A site whose deployment was interrupted has no site file, so its state tells."""
     target = deployed(tmp_path / "s", site_file=site_file)
     fleet(aws)
     with pytest.raises(BadInput, match=rf"region: site mark is in {REGION}, account {ACCOUNT}: .*: {OTHER_REGION}$"):
@@ -150,7 +150,7 @@ def test_destroy_refuses_another_account(aws: MotoServer, terraform: FakeTerrafo
 def test_destroy_of_a_gone_site_ends_no_namesake_elsewhere(
     aws: MotoServer, terraform: FakeTerraform, tmp_path: Path
 ) -> None:
-    """Repeated in another region, where there is another site of the same name."""
+    """The command is repeated in another region, which has another site of the same name."""
     target = deployed(tmp_path / "s")
     terraform.state.clear()
     fleet(aws, OTHER_REGION)
@@ -165,7 +165,7 @@ def test_destroy_without_a_region_takes_the_sites(
     monkeypatch.setattr("mark_infra.deploy.deploy.leftovers", lambda *_: [])
     target = deployed(tmp_path / "s")
     fleet(aws)
-    # Such variables were left by a dry run for another region.
+    # A dry run for another region left such variables.
     assert destroy(replace(target, region=""), lambda _: None) == []
     assert terraform.done == ["init", "plan", "apply"]
     assert states(aws) == {"terminated"}
@@ -185,7 +185,7 @@ def test_variables_of_another_region_are_not_what_terraform_ends(
 def test_a_plan_for_another_region_or_account_is_refused(
     aws: MotoServer, terraform: FakeTerraform, tmp_path: Path
 ) -> None:
-    """Its plan would forget the first site, and rewrite the rights of its controller."""
+    """The plan would forget the first site and rewrite the rights of its controller."""
     target = deployed(tmp_path / "s")
     sent = shipments(service(tmp_path / "mine"))
     before = (target.folder / VARIABLES).read_text()
@@ -200,7 +200,7 @@ def test_a_plan_for_another_region_or_account_is_refused(
 
 
 def test_files_that_are_sent_are_said_first(aws: MotoServer, terraform: FakeTerraform, tmp_path: Path) -> None:
-    """Before anything is built or sent; those that never are sent, too."""
+    """The list comes before anything is built or sent, with the files that are never sent."""
     target = deployed(tmp_path / "s")
     file = service(tmp_path / "mine")
     for name in ("access.log", "notes.md"):
@@ -219,7 +219,7 @@ def test_files_that_are_sent_are_said_first(aws: MotoServer, terraform: FakeTerr
 def test_a_second_region_with_the_same_name_is_refused(
     aws: MotoServer, terraform: FakeTerraform, tmp_path: Path
 ) -> None:
-    """From a state of its own: roles are the account's, and the first site has them."""
+    """Its state is separate, but roles belong to the account, and the first site has them."""
     aws.client("iam").create_role(RoleName="mark-controller", AssumeRolePolicyDocument="{}")
     terraform.state.clear()
     target = DeployTarget(
@@ -242,7 +242,7 @@ def test_a_sites_own_role_is_no_namesake(aws: MotoServer) -> None:
 
 
 def test_keys_and_releases_of_another_place_are_refused(aws: MotoServer, tmp_path: Path) -> None:
-    """Keys would be made, or taken away, where no instance reads them."""
+    """Keys would be made or deleted where no instance reads them."""
     target = deployed(tmp_path / "s")
     for ask in (site_keys, site_releases):
         with pytest.raises(BadInput, match=f"site mark is in {REGION}"):

@@ -1,4 +1,4 @@
-"""What a controller is given to begin with."""
+"""The inputs that a controller starts with."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_the_controller_says_what_it_read_of_its_history(tmp_path: Path, capsys:
     file = tmp_path / "t.csv"
     file.write_text("t_seconds,count\n0,60\n60,120\n")
     assert history_from(str(file)).mean_rps.tolist() == [1.0, 2.0]
-    # A machine that takes long shows how far it is before.
+    # A slow machine shows progress first.
     assert capsys.readouterr().err.endswith("mark: history: read 180 requests in 2 minutes, 1.5/s, every 60 s\n")
     assert len(history_from("synthetic:poisson?rate=2")) > 0
     assert capsys.readouterr().err == ""
 
 
 def test_a_stages_history_is_that_of_its_calls(tmp_path: Path) -> None:
-    """By the lineage; without one a driver's stages are not known apart."""
+    """The lineage tells; without one a driver's stages cannot be told apart."""
     (tmp_path / "l.csv").write_text("queries,detect,classify\n7,1,0\n3,1,4\n")
     history = Load(-60.0, 60.0, np.array([10.0]), np.array([20.0]))
     found = []
@@ -54,7 +54,7 @@ def test_a_stages_history_is_that_of_its_calls(tmp_path: Path) -> None:
 
 
 def test_stages_bought_together_have_the_history_of_their_lead(tmp_path: Path) -> None:
-    """Of the first that all queries call alike; what a driver does not say, its lineage does."""
+    """It is the history of the first stage that all queries call alike; with a driver the lineage tells which."""
     history = Load(-60.0, 60.0, np.array([10.0]), np.array([20.0]))
     (tmp_path / "l.csv").write_text("queries,detect,classify\n7,0,2\n3,4,2\n")
     text = PIPELINE.format(lineage='lineage = "l.csv"') + '[packs]\ntogether = [["detect", "classify"]]\n'

@@ -1,4 +1,4 @@
-"""`mark advise --serve`: what it refuses, how it prices a replica, and a whole process over an emulated Prometheus."""
+"""`mark advise --serve`: its errors, its price of a replica, and a whole process over an emulated Prometheus."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def until(found: Any) -> None:
 
 
 def test_process_publishes_the_floor_and_ends_in_order(prometheus: EmulatedPrometheus, tmp_path: Path) -> None:
-    """Prometheus does not answer at first. 16 requests/s in the mean need four replicas of four, or five."""
+    """Prometheus does not answer at first. A mean of 16 requests/s needs four replicas of 4 requests/s, or five."""
     prometheus.fault = "503"
     ready = tmp_path / "ready.json"
     command = [

@@ -1,4 +1,4 @@
-"""What a load on the testbed sends, and what it waits for before."""
+"""The requests of a load on the testbed, and the conditions that it waits for first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mark_infra.testbed.testbed_folder import DAEMON, SETTINGS
 from mark.domain.errors import BadInput, MarkError
 from mark.models.items import items_in
 
-QUERIES = [{"pixels": [1, 2]}, [3, 4], {"instances": [5, 6]}]  # the last two would be two items each
+# without the envelope the last two would be two items each
+QUERIES = [{"pixels": [1, 2]}, [3, 4], {"instances": [5, 6]}]
 
 
 def test_each_query_of_a_file_is_drawn_by_the_seed(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_each_query_of_a_file_is_drawn_by_the_seed(tmp_path: Path) -> None:
     assert all(items_in(call) == 1 for call in calls)
     drawn = Counter(json.dumps(json.loads(bytes(call.body))["instances"][0]) for call in calls)
     assert set(drawn) == {json.dumps(query) for query in QUERIES}
-    assert min(drawn.values()) > 900  # of 1,000 expected: four standard deviations
+    assert min(drawn.values()) > 900  # 1,000 expected, less four standard deviations of them
     assert calls_of(file, None, 3000, 7) == calls
     assert calls_of(file, None, 3000, 8) != calls
 
@@ -46,7 +47,7 @@ def test_a_pipeline_is_sent_no_query_that_is_none(tmp_path: Path) -> None:
 
 
 class Starting:
-    """A conductor that answers from `ready_s` on; time passes when it is waited for."""
+    """A conductor that answers from `ready_s` on; waiting for it lets time pass."""
 
     def __init__(self, ready_s: float) -> None:
         self.ready_s, self.now_s, self.asked = ready_s, 100.0, 0
@@ -66,8 +67,8 @@ class Starting:
     ("ready_s", "begin_at_s", "found"),
     [
         (100.0, None, True),
-        (100.0, 50.0, True),  # it is late itself
-        (101.0, None, False),  # now means now
+        (100.0, 50.0, True),  # the load itself is late
+        (101.0, None, False),  # the start is now
         (101.0, 100.0, False),
         (101.0, 110.0, True),
         (120.0, 110.0, False),
@@ -92,7 +93,8 @@ slo_ms = 100
 
 
 class WithoutConductor:
-    """The daemon of a testbed whose conductor waits for instances; an instance of the stage's gateway never answers."""
+    """The daemon of a testbed whose conductor waits for instances; an instance behind the stage's gateway never
+    answers."""
 
     def __init__(self) -> None:
         self.ends = threading.Event()

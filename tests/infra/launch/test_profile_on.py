@@ -1,4 +1,4 @@
-"""Renting machines to measure on: what is launched, what is ended whatever happens, and what is billed."""
+"""Renting machines to measure on: the launches, the end of each machine in any case, and the bill."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ SPOT = offer("c.large", 2, 0.03, Market.SPOT)
 
 
 class Rented:
-    """A search over a cloud without time but its clock's: a look takes a second, a boot BOOT_S, a batch what it says.
+    """A search over a cloud whose time passes only by its clock. A look takes a second, a boot BOOT_S, a batch its own
+    time.
 
-    `one_ms` by type; `meet` is called in every measurement with the instance's number, and may do things to the cloud.
+    `one_ms` is by type. `meet` is called in every measurement with the instance's number, and may change the cloud.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class Rented:
 
 
 class Sampled(Rented):
-    """Measured request by request, each as long as `one_ms` an item. `hangs` says of which, by the instance's number
-    and the size, no answer comes."""
+    """A search that measures each request; an item takes `one_ms`.
+
+    `hangs` tells by instance number and size which requests get no answer.
+    """
 
     hangs: Callable[[int, int], bool] = staticmethod(lambda number, size: False)
 
@@ -128,7 +131,7 @@ class Sampled(Rented):
 
 
 def test_the_best_is_found_and_everything_is_ended() -> None:
-    """c.xlarge costs at best what c.large does, and is never launched."""
+    """c.xlarge costs at best as much as c.large, and is never launched."""
     world = Rented(LARGE, XLARGE, OTHER, one_ms={"c.large": 20.0, "d.large": 40.0})
     assert world.end().best == "c.large"
     assert world.launched() == ["c.large/on-demand", "d.large/on-demand"]
@@ -173,7 +176,7 @@ def test_an_interrupted_spot_is_measured_again_on_demand() -> None:
 
 
 def test_spot_that_refuses_is_measured_again_on_demand() -> None:
-    """Told of its end it refuses, two minutes before it is gone."""
+    """After its interruption notice it refuses requests, two minutes before its end."""
     world = Rented(LARGE, one_ms={"c.large": 20.0}, spot=(SPOT,))
 
     def refuse(number: int) -> None:
@@ -186,7 +189,7 @@ def test_spot_that_refuses_is_measured_again_on_demand() -> None:
 
 
 def test_a_refused_type_costs_no_other_its_measurement() -> None:
-    """An image for other processors, say."""
+    """Its image may be for other processors, for example."""
     world = Rented(LARGE, OTHER, one_ms={"c.large": 20.0, "d.large": 40.0})
     world.cloud.fail["c.large/on-demand"] = CloudError("InvalidParameterValue: no")
     stop = world.end()
@@ -196,7 +199,7 @@ def test_a_refused_type_costs_no_other_its_measurement() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CloudError("ReadTimeoutError"), ThrottledError("later")])
 def test_a_launch_without_an_answer_is_ended_when_seen(error: BaseException) -> None:
-    """EC2 shows it some looks later."""
+    """EC2 shows the instance some looks later."""
     world = Rented(LARGE, one_ms={"c.large": 20.0})
     launch, calm = world.cloud.launch, world.look
     hidden: dict[int, Instance] = {}
@@ -350,7 +353,7 @@ def test_a_size_that_hangs_costs_the_others_nothing() -> None:
 
 
 def test_spot_that_hangs_and_is_taken_is_tried_on_demand() -> None:
-    """Its times of before its end are nothing to rely on."""
+    """Its times from before its end cannot be trusted."""
     world = Sampled(LARGE, one_ms={"c.large": 1000.0}, spot=(SPOT,))
 
     def hangs(number: int, size: int) -> bool:
@@ -385,7 +388,7 @@ def test_an_answer_is_waited_for_no_longer_than_said() -> None:
 
 
 class Holding(BaseHTTPRequestHandler):
-    """Open Inference without tensors declared; of its third request on, the answer comes when the test lets it."""
+    """A server of Open Inference without declared tensors; it answers from the third request on when the test says."""
 
     protocol_version = "HTTP/1.1"
     asked = 0
@@ -412,7 +415,7 @@ class Holding(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def holding() -> Iterator[str]:
-    """By https, as bouncers on AWS."""
+    """Serve it by https, as bouncers on AWS do."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Holding) as made:
         made.socket = of_its_own().wrap_socket(made.socket, server_side=True)
         thread = threading.Thread(target=made.serve_forever)
@@ -433,7 +436,7 @@ def test_a_server_that_hangs_leaves_what_it_answered(holding: str) -> None:
 
 
 def test_what_was_measured_is_kept_when_the_search_dies(tmp_path: Path) -> None:
-    """At the second type: the file has the first one's rows, and one line says so."""
+    """It dies at the second type: the file has the first type's rows, and one line says so."""
     out = tmp_path / "p.csv"
     file = ProfileFile(out)
     assert file.at_early_end() == f"ended early: nothing was measured, and {out} is as it was"
@@ -461,7 +464,7 @@ def test_a_file_that_cannot_be_written_costs_no_search(tmp_path: Path, caplog: p
 
 
 def test_a_profile_is_replaced_at_once(tmp_path: Path) -> None:
-    """A reader that has the old file open reads it to its end; its mode and a link to it stay."""
+    """A reader that has the old file open reads it to its end; the mode stays, and so does a link to it."""
     file, link = tmp_path / "p.csv", tmp_path / "link.csv"
     save_profile(Measured("m", "c.large", (Size(1, 300, 0.1, 0.0, 0.1, None),)), file)
     file.chmod(0o640)
@@ -477,7 +480,7 @@ def test_a_profile_is_replaced_at_once(tmp_path: Path) -> None:
 
 @st.composite
 def markets(draw: st.DrawFn) -> tuple[list[Offer], dict[str, float], tuple[str, ...], float]:
-    """Offers, times of one request, what cannot be launched, and a budget."""
+    """Draw offers, times of one request, offers that cannot be launched, and a budget."""
     offers, one_ms = [], {}
     for family in draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True)):
         for vcpu in draw(st.lists(st.sampled_from([2, 4, 8]), min_size=1, unique=True)):
@@ -492,7 +495,7 @@ def markets(draw: st.DrawFn) -> tuple[list[Offer], dict[str, float], tuple[str, 
 def test_any_market_is_left_empty_and_within_the_budget(
     drawn: tuple[list[Offer], dict[str, float], tuple[str, ...], float],
 ) -> None:
-    """And the best is no dearer than anything else that was measured."""
+    """The chosen type is no dearer than any other measured type."""
     offers, one_ms, refused, budget_usd = drawn
     world = Rented(*offers, one_ms=one_ms, budget_usd=budget_usd)
     world.cloud.fail |= {f"{name}/on-demand": CapacityError("none left") for name in refused}

@@ -1,8 +1,8 @@
 """A process that contends for the lease `site` of an SQLite file, or puts without end; started by the tests.
 
-python -m tests.infra.store.holder contend PATH HOLDER TERMS   claims that many terms, one a number read from stdin
-python -m tests.infra.store.holder hold PATH TTL_S             holds the lease and says its number whenever it holds
-python -m tests.infra.store.holder put PATH                    puts 1, 2, 3, ... and says each once it is kept
+python -m tests.infra.store.holder contend PATH HOLDER TERMS   claims that many terms, each at a number read from stdin
+python -m tests.infra.store.holder hold PATH TTL_S             holds the lease and prints its number whenever it holds
+python -m tests.infra.store.holder put PATH                    puts 1, 2, 3, ... and prints each once it is kept
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def say(word: object) -> None:
 
 
 def contend(path: Path, holder: str) -> None:
-    """At each time on stdin the last term is over: the leader then, by this one's own claim."""
+    """Claim a term at each time on stdin, when the last term is over, and print the leader by this claim."""
     table = SqliteTable(path)
     over: Term | None = None
     say("ready")
@@ -40,7 +40,7 @@ def hold(path: Path, ttl_s: float) -> None:
 
 
 def put(path: Path) -> None:
-    # Here, because they take longer to import than all the rest.
+    # These modules take longer to import than all the rest.
     from mark_infra.store.store import ServiceStore
 
     from mark.domain.command import Terminate

@@ -25,7 +25,7 @@ def dynamo_gate(moto: MotoServer) -> Gate:
 
 
 def opener(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
-    """For a fixture: a new table of that kind; everything opened is closed at the end."""
+    """Yield for a fixture a function that opens a new table of that kind, and close all tables at the end."""
     opened: list[Table] = []
     spec, gate = f"sqlite:{folder / 'state.db'}", None
     if kind == "dynamodb":

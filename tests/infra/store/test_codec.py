@@ -1,4 +1,4 @@
-"""Values as JSON and back: equal in value and type, or not at all."""
+"""Values as JSON and back: equal in value and type, or an error."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ VALUES = st.recursive(
 
 
 def registered(cls: type) -> st.SearchStrategy[Any]:
-    """Values of a class with whatever its annotations allow."""
+    """Draw values of a registered class that its annotations allow."""
     if cls in (Load, Forecast):  # they check that their arrays fit
         return st.builds(_rates, st.just(cls), st.integers(0, 4), st.none() | st.integers(1, 3))
-    if cls is Minute:  # it says Mapping, and there are many
+    if cls is Minute:  # its annotation is Mapping, which has many types
         counts = st.integers()
         return st.builds(
             Minute, NUMBERS, NUMBERS, NUMBERS, counts, counts, counts, st.dictionaries(st.text(), st.integers())
@@ -66,7 +66,7 @@ def _rates(cls: type, steps: int, paths: int | None) -> Load | Forecast:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, of one type, NaN as NaN and -0.0 not as 0.0, all the way down."""
+    """Compare value and type at every level: NaN equals NaN, and -0.0 differs from 0.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray | np.generic):
@@ -85,16 +85,16 @@ def same(one: Any, other: Any) -> bool:
 
 @given(VALUES)
 def test_every_value_comes_back(value: Any) -> None:
-    """With its types: tuples stay tuples, the keys of a dict integers, infinity infinity."""
+    """Types are kept: tuples stay tuples, the keys of a dict integers, infinity infinity."""
     text = encode(value)
     assert text.isascii()
-    json.loads(text, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+    json.loads(text, parse_constant=pytest.fail)  # NaN and Infinity are not JSON
     assert same(decode(text), value)
 
 
 @pytest.mark.parametrize("cls", DATACLASSES, ids=lambda cls: cls.__name__)
 def test_every_registered_class_comes_back(cls: type) -> None:
-    """Whatever its fields hold."""
+    """Its fields may hold any allowed value."""
 
     @settings(max_examples=30)
     @given(registered(cls))
@@ -105,19 +105,19 @@ def test_every_registered_class_comes_back(cls: type) -> None:
 
 
 def test_every_registered_enum_comes_back() -> None:
-    """By name, as the very member."""
+    """It comes back by name, as the same member."""
     for cls in ENUMS:
         assert decode(encode(list(cls))) == list(cls)
 
 
 def test_names_are_unique() -> None:
-    """A name says which class is meant."""
+    """A name identifies one class."""
     names = [cls.__name__ for cls in (*DATACLASSES, *ENUMS)]
     assert len(set(names)) == len(names)
 
 
 def test_what_comes_back_is_new_and_may_be_changed() -> None:
-    """It is not shared with the store."""
+    """The store shares no object with its callers."""
     array = decode(encode(np.zeros(3)))
     array[0] = 1.0
     assert decode(encode(np.zeros(3)))[0] == 0.0
@@ -134,13 +134,13 @@ class Counted(dict[str, int]):
 
 @pytest.mark.parametrize("value", [Unknown(), {1: Unknown()}, {1, 2}, b"x", Counted(), np.array([None]), Plan, len])
 def test_what_is_not_registered_cannot_be_stored(value: Any) -> None:
-    """That is a mistake in the program: it is loud, and names the type."""
+    """It is a mistake in the program, so the error is loud and names the type."""
     with pytest.raises(TypeError, match="cannot be stored: it is not registered"):
         encode(value)
 
 
 def test_a_changed_shape_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another version of a class, wherever it is nested, and other fields: the whole value is unreadable."""
+    """Another version of a class at any depth, or other fields, make the whole value unreadable."""
     text = encode({"spot": Belief()})
     assert decode(text) == {"spot": Belief()}
     document = json.loads(text)
@@ -162,14 +162,14 @@ def test_a_changed_shape_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_damage_is_unreadable_and_nothing_else(text: str) -> None:
-    """No other error, and no code is run."""
+    """Every damage gives the same error, and no code runs."""
     with pytest.raises(Unreadable):
         decode(text)
 
 
 @given(st.data())
 def test_a_broken_text_is_unreadable_or_a_value(data: st.DataObject) -> None:
-    """Wherever it is cut or changed."""
+    """The text may be cut or changed anywhere."""
     plan = Plan(60.0, (Target("c5.large", 3, "because"),), notes=("a",), leaving=(4,))
     text = encode((plan, {1: math.inf}, np.arange(3.0)))
     place = data.draw(st.integers(0, len(text) - 1))

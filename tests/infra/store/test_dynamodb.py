@@ -1,4 +1,4 @@
-"""DynamoDB: its limits, its conflicts, and what it is asked."""
+"""DynamoDB: its limits, its conflicts, and the calls to it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17, Result.DONE, 1)
 
 
 class FaultyClient:
-    """A DynamoDB client before the real one: counts calls, and fails as often as it is told to."""
+    """A DynamoDB client before the real one that counts calls and fails as often as the test says."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.faults: list[Exception] = []
-        self.after: dict[str, Any] = {}  # what happens right after a call of that name was answered, once
+        self.after: dict[str, Any] = {}  # runs once, right after a call of that name was answered
         self.asked: list[str] = []
 
     def __getattr__(self, method: str) -> Any:
@@ -91,13 +91,13 @@ def cancelled(*codes: str) -> ClientError:
 
 
 def test_a_table_that_is_not_there_is_bad_input(gate: FaultyGate) -> None:
-    """Found when the controller starts, not when it first decides."""
+    """The error comes at the controller's start, not at its first decision."""
     with pytest.raises(BadInput, match="store: there is no such table: dynamodb:nothing"):
         open_table("dynamodb:nothing", gate)
 
 
 def test_a_put_is_one_call(table: DynamoTable, gate: FaultyGate) -> None:
-    """With the check of the lease in it; the first line of the journal asks for the newest one before."""
+    """The call checks the lease, too; only before the first line of the journal the newest number is read."""
     fence = Fence("site", table.claim("site", "a", 10.0).fence)
     table.record("inception", LINE, fence, 0.0)
     gate.faulty.asked.clear()
@@ -108,7 +108,7 @@ def test_a_put_is_one_call(table: DynamoTable, gate: FaultyGate) -> None:
 
 
 def test_more_than_a_transaction_holds_goes_into_several(table: DynamoTable, gate: FaultyGate) -> None:
-    """With the check in each."""
+    """Each of them checks the lease."""
     load = {n: (float(n), 2.0 * n) for n in range(250)}
     fence = Fence("site", table.claim("site", "a", 10.0).fence)
     gate.faulty.asked.clear()
@@ -130,7 +130,7 @@ def test_two_that_record_at_once_keep_all(table: DynamoTable, name: str, moto: M
 
 
 def test_a_value_is_compressed_and_one_too_large_is_refused(table: DynamoTable) -> None:
-    """A plan of 2 MB is kept; noise of half a megabyte cannot be: an error that says so."""
+    """A plan of 2 MB is kept. Half a megabyte of noise does not fit, and the error says so."""
     large = json.dumps(["c5.large/on-demand"] * 100_000)
     table.put("inception", "plan", large, None)
     assert table.get("inception", "plan") == large
@@ -143,7 +143,7 @@ def test_a_value_is_compressed_and_one_too_large_is_refused(table: DynamoTable) 
 
 
 def test_the_journal_expires(table: DynamoTable, name: str, moto: MotoServer) -> None:
-    """By the attribute that the table's TTL names; values, numbers and leases do not."""
+    """The journal's lines have the attribute of the table's TTL; values, numbers and leases do not."""
     table.put("inception", "plan", "{}", None)
     table.record("inception", LINE, None, 1e9)
     table.append_load("inception", {0: (1.0, 2.0)}, None, 1e9)
@@ -172,7 +172,7 @@ def test_a_long_answer_is_read_to_its_end(table: DynamoTable) -> None:
 def test_another_transaction_at_the_same_item_is_waited_for(
     table: DynamoTable, gate: FaultyGate, pauses: list[float]
 ) -> None:
-    """A conflict is not a lost lease, and each pause is longer; in the end it is a StoreError."""
+    """A conflict is not a lost lease. Each pause is longer, and the last failure is a StoreError."""
     fence = Fence("site", table.claim("site", "a", 10.0).fence)
     gate.faulty.faults = [cancelled("TransactionConflict", "None"), cancelled("None", "TransactionConflict")]
     table.put("inception", "plan", "1", fence)
@@ -184,7 +184,7 @@ def test_another_transaction_at_the_same_item_is_waited_for(
 
 
 def test_a_claim_that_meets_a_transaction_is_made_again(table: DynamoTable, gate: FaultyGate) -> None:
-    """The lease's item is in every transaction, as a check."""
+    """The lease's item is checked in every transaction."""
     table.claim("site", "a", 10.0)
     gate.faulty.after["get_item"] = lambda: gate.faulty.faults.append(error("TransactionConflictException"))
     assert table.claim("site", "a", 15.0).until_s == 15.0
@@ -193,7 +193,7 @@ def test_a_claim_that_meets_a_transaction_is_made_again(table: DynamoTable, gate
 def test_an_overtaken_claim_returns_the_current_leader(
     table: DynamoTable, gate: FaultyGate, name: str, moto: MotoServer
 ) -> None:
-    """Between reading the term and taking the next one another one took it."""
+    """Another holder took the next term between this one's read and its write."""
     other = DynamoTable(FaultyGate(moto.options), name)
     over = table.claim("site", "a", 10.0)
     gate.faulty.after["get_item"] = lambda: other.claim("site", "b", 20.0, over)
@@ -202,7 +202,7 @@ def test_an_overtaken_claim_returns_the_current_leader(
 
 
 def test_a_lost_answer_does_no_harm(table: DynamoTable, gate: FaultyGate) -> None:
-    """The claim was carried out and its answer never came: the next one finds its own term."""
+    """The claim was carried out without an answer; the next one finds its own term."""
     lost = EndpointConnectionError(endpoint_url="http://lost")
 
     def lose() -> None:
@@ -226,7 +226,7 @@ def test_a_lost_answer_does_no_harm(table: DynamoTable, gate: FaultyGate) -> Non
 def test_other_errors_are_the_gates(
     table: DynamoTable, gate: FaultyGate, fault: Exception, kind: type[CloudError]
 ) -> None:
-    """By reaction, for every call."""
+    """Each call has its errors translated by the reaction that they need."""
     calls = (
         lambda: table.get("inception", "plan"),
         lambda: table.put("inception", "plan", "1", None),

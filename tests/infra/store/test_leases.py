@@ -1,4 +1,4 @@
-"""Terms over memory, SQLite and DynamoDB: of racing holders one leads; when it dies, another one follows."""
+"""Terms over memory, SQLite and DynamoDB: one of several racing holders leads, and another follows when it dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
 
 
 def test_a_term_is_its_holders_until_seen_to_stand(again: Callable[[], LeaseStore]) -> None:
-    """And longer when it is prolonged; the number changes with the holder, and only then."""
+    """A prolonged term lasts longer. The number changes with the holder, and only then."""
     one, other = again(), again()
     held = one.claim("site", "a", 110.0)
     assert held == Term("a", 1, 110.0)
@@ -46,7 +46,7 @@ def test_a_term_is_its_holders_until_seen_to_stand(again: Callable[[], LeaseStor
 
 
 def test_a_renewal_shows_whatever_the_holders_clock(again: Callable[[], LeaseStore]) -> None:
-    """Where it stands, or was set back: by the last digit, which every store keeps."""
+    """The clock may stand still or be set back: the last digit, which every store keeps, still changes."""
     one, other = again(), again()
     terms = [one.claim("site", "a", until_s) for until_s in (1.7e9 + 0.1, 1.7e9 + 0.1, 1.6e9)]
     assert len(set(terms)) == 3
@@ -68,7 +68,7 @@ def test_only_the_holder_resigns(again: Callable[[], LeaseStore]) -> None:
 
 
 def test_of_threads_that_race_one_leads(again: Callable[[], LeaseStore]) -> None:
-    """In each of 20 terms all are told the same, and the numbers are 1, 2, 3, ..."""
+    """In each of 20 terms all threads hear the same, and the numbers are 1, 2, 3, ..."""
     contenders, rounds = 4, 20
     start = Barrier(contenders)
     opened = [again() for _ in range(contenders)]
@@ -77,7 +77,7 @@ def test_of_threads_that_race_one_leads(again: Callable[[], LeaseStore]) -> None
         seen: list[Term] = []
         for n in range(rounds):
             start.wait(SOON_S)
-            # Another name each time: no holder prolongs its term.
+            # Each name is used once, so that no holder prolongs its term.
             over = seen[-1] if seen else None
             seen.append(opened[k].claim("site", f"{k}/{n}", 10.0 * n + 10.0, over))
         return seen
@@ -115,7 +115,7 @@ def heard(started: subprocess.Popen[str]) -> str:
 
 
 def test_of_processes_that_race_one_leads(tmp_path: Path) -> None:
-    """Three, 30 terms: they open a file that is not there yet at once, and are told the same each time."""
+    """Three processes, 30 terms: they open a missing file at the same time, and hear the same each time."""
     path, names = tmp_path / "state.db", ("a", "b", "c")
     with (
         process("contend", str(path), "a") as a,
@@ -139,7 +139,7 @@ def test_of_processes_that_race_one_leads(tmp_path: Path) -> None:
 
 
 def test_after_sigkill_another_one_leads_after_a_term(tmp_path: Path) -> None:
-    """Not before it has seen the term stand for so long."""
+    """The other one must first see the term stand still for its length."""
     path, ttl_s = tmp_path / "state.db", 1.0
     table = SqliteTable(path)
     lease = FencedLease(table, "site", ttl_s=ttl_s)
@@ -153,13 +153,13 @@ def test_after_sigkill_another_one_leads_after_a_term(tmp_path: Path) -> None:
             time.sleep(0.01)
         took_s = time.monotonic() - killed_s
     assert fence == 2
-    # It may have been seen to stand for a moment before it died.
+    # The other process may have seen the term stand still for a moment before the holder died.
     assert 0.5 * ttl_s < took_s < ttl_s + 5.0
     table.close()
 
 
 def test_a_holder_that_was_stopped_for_long_can_write_nothing(tmp_path: Path) -> None:
-    """SIGSTOP, or a machine that was put to sleep: it wakes up and believes to lead, until it writes."""
+    """After SIGSTOP or a machine's sleep it believes to lead until it writes."""
     now_s = 100.0
     sleeping, awake = SqliteTable(tmp_path / "state.db"), SqliteTable(tmp_path / "state.db")
     passed_s = [0.0]

@@ -1,4 +1,4 @@
-"""Whatever a controller puts, with every policy, comes back exactly as it was."""
+"""Every value that a controller puts, with every policy, comes back exactly as it was."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ POLICIES = (
 
 
 class CodecStore(MemoryStore):
-    """A store in memory that keeps values as the real ones do."""
+    """A store in memory that encodes its values as the real ones do."""
 
-    kept: dict[str, Any]  # of all stores of a test
+    kept: dict[str, Any]  # shared by all stores of a test
 
     def put(self, key: str, value: Any) -> None:
         back = decode(encode(value))
@@ -42,12 +42,12 @@ class CodecStore(MemoryStore):
     ("policy", "service"), first(3, [*((policy, "inception-v3") for policy in POLICIES), ("mark", "opennmt-ende")])
 )
 def test_a_policys_memory_comes_back(policy: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through twenty minutes with spot that is taken away, burstables, standbys and refusals.
+    """The run has twenty minutes with interrupted spot, burstables, standbys and refusals.
 
-    OpenNMT's functions are slower than RT_max: `mark` compares its plans with fixed fleets there.
+    OpenNMT's functions are slower than RT_max, so `mark` compares its plans with fixed fleets there.
     """
     monkeypatch.setattr(CodecStore, "kept", {}, raising=False)
-    monkeypatch.setattr(simulation, "MemoryStore", CodecStore)  # the simulation makes its own
+    monkeypatch.setattr(simulation, "MemoryStore", CodecStore)  # the simulation makes its own store
     simulate(
         RunRequest(
             trace="synthetic:poisson?rate=150",

@@ -1,4 +1,4 @@
-"""A registry in a bucket: the contract on moto, long lists, and S3's ways to say no."""
+"""A registry in a bucket: the contract on moto, long lists, and S3's refusals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestS3Objects(ObjectStoreContract):
 
 
 class Answering:
-    """A client of S3 that answers with errors as long as it has some, and counts."""
+    """A client of S3 that returns its errors first, and counts calls."""
 
     def __init__(self, client: Any, *codes: str) -> None:
         self._client, self._codes = client, list(codes)
@@ -74,7 +74,7 @@ class AnsweringGate(Gate):
 
 
 def test_more_keys_than_one_answer_holds_are_all_listed(moto: MotoServer, bucket: str) -> None:
-    """A thousand, and here two."""
+    """An answer holds a thousand keys; here two."""
     objects = S3Objects(AnsweringGate(moto), bucket, "r")
     for n in range(5):
         objects.create(f"k/{n}", b"x")
@@ -83,7 +83,7 @@ def test_more_keys_than_one_answer_holds_are_all_listed(moto: MotoServer, bucket
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
 def test_a_conflict_of_two_writers_is_no_answer(moto: MotoServer, bucket: str, code: str) -> None:
-    """S3's 409: another write of the key was under way, and may have failed. So it is tried again, a bit later."""
+    """S3's 409 says that another, perhaps failed, write of the key was pending; so the call is repeated a bit later."""
     slept_s: list[float] = []
     busy = AnsweringGate(moto, code, code)
     assert S3Objects(busy, bucket, sleep=slept_s.append).create("a", b"x")
@@ -99,7 +99,7 @@ def test_conflicts_without_end_are_one_line(moto: MotoServer, bucket: str) -> No
         f"registry s3://{bucket}/r/: another write of b was under way at each of 6 tries in 8 s; say it again later "
         "(ConditionalRequestConflict: no)"
     )
-    assert not isinstance(raised.value, BadInput)  # the same command may do later
+    assert not isinstance(raised.value, BadInput)  # the same command may work later
     assert (always.answering.puts, slept_s) == (6, [*PAUSES_S])
     assert S3Objects(gate(moto), bucket, "r").read("b") is None
 
@@ -108,7 +108,7 @@ def test_conflicts_without_end_are_one_line(moto: MotoServer, bucket: str) -> No
 def test_what_the_other_writer_created_meanwhile_stays(
     moto: MotoServer, bucket: str, tmp_path: Path, large: bool
 ) -> None:
-    """And of a file nothing is sent again: it may be gigabytes."""
+    """No file is sent again, because it may have gigabytes."""
     (tmp_path / "file").write_bytes(b"mine")
     other, busy = S3Objects(gate(moto), bucket), AnsweringGate(moto, "ConditionalRequestConflict")
 
@@ -122,7 +122,7 @@ def test_what_the_other_writer_created_meanwhile_stays(
 
 
 def test_a_move_that_met_another_one_is_told_of_it(moto: MotoServer, bucket: str, tmp_path: Path) -> None:
-    """The alias is where the other one moved it, and nothing is applied twice."""
+    """The alias is where the other move left it, and no move is applied twice."""
     (tmp_path / "m.py").write_text("1")
     other = Registry(S3Objects(gate(moto), bucket), by="ann")
     version = other.register("m", "m:M", {"m.py": tmp_path / "m.py"})
@@ -142,7 +142,7 @@ def test_a_file_that_is_there_is_not_sent_again(moto: MotoServer, bucket: str, t
 
 
 def test_a_bucket_that_is_not_there_is_one_line(moto: MotoServer) -> None:
-    """And says what was to be done, which is the permission that a person looks for."""
+    """The line also names the operation, which is the permission that a user looks for."""
     objects = S3Objects(gate(moto), "nothing-there", "r")
     for action, what in (
         (lambda: objects.read("a"), "read"),
@@ -155,7 +155,7 @@ def test_a_bucket_that_is_not_there_is_one_line(moto: MotoServer) -> None:
 
 @pytest.fixture
 def aws(moto: MotoServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """The environment in which region, credentials and endpoint are found as AWS's SDKs find them, and nothing else."""
+    """Set the environment in which AWS's SDKs find region, credentials and endpoint, and no other setting."""
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
     for variable, value in {
@@ -174,7 +174,7 @@ def aws(moto: MotoServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> py
 
 
 class Refusing:
-    """moto, of which one method is refused by S3's own words."""
+    """moto with one method refused in S3's own words."""
 
     def __init__(self, method: str, code: str, status: str) -> None:
         self._moto, self._method, self._code, self._status = moto_app(), method, code, status
@@ -190,13 +190,13 @@ class Refusing:
 
 @pytest.fixture
 def refusing() -> Iterator[Callable[[str, str, str], MotoServer]]:
-    """Opens servers that refuse a method, and ends them however the test ends."""
+    """Open servers that refuse a method; close them however the test ends."""
     with ExitStack() as opened:
         yield lambda method, code, status: opened.enter_context(serving(Refusing(method, code, status)))
 
 
 def told(capsys: Captured, code: int, *words: str) -> str:
-    """What `mark models` says as it ends with the code: one line behind the size of what it keeps, and no output."""
+    """Return the error of a `mark models` that ends with the code and no output; sizes may precede it."""
     capsys.readouterr()
     assert main(["models", *words]) == code
     found = capsys.readouterr()
@@ -231,7 +231,7 @@ def test_what_s3_refuses_is_one_line_and_exit_2(
     status: str,
 ) -> None:
     aws.setenv("AWS_ENDPOINT_URL", refusing(method, code, status).url)
-    moto.client("s3").create_bucket(Bucket="kept")  # both servers show one moto
+    moto.client("s3").create_bucket(Bucket="kept")  # both servers share one moto
     line = told(capsys, 2, *words, "--registry", "s3://kept/r")
     assert line.endswith(f"registry: cannot be {what} ({code}: no): s3://kept/r/")
 
@@ -245,9 +245,9 @@ def test_no_credentials_are_one_line_and_exit_2(aws: pytest.MonkeyPatch, bucket:
 
 
 def test_an_unreachable_endpoint_is_one_line_and_exit_1(aws: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """No fault of the command: it may do later."""
+    """The command is not at fault, and may work later."""
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # and does not listen
+        silent.bind(("127.0.0.1", 0))  # it does not listen
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         aws.setenv("AWS_ENDPOINT_URL", url)
         line = told(capsys, 1, "list", "--registry", "s3://kept/r")
@@ -273,7 +273,7 @@ def test_an_unreachable_endpoint_is_one_line_and_exit_1(aws: pytest.MonkeyPatch,
 def test_a_place_that_cannot_be_opened_is_one_line(
     aws: pytest.MonkeyPatch, capsys: Captured, place: str, variable: str, value: str, line: str
 ) -> None:
-    """Exit code 2: a value must change."""
+    """The exit code is 2, because a value must change."""
     if variable:
         aws.setenv(variable, value) if value else aws.delenv(variable)
     for words in (["list"], REGISTER):
@@ -281,19 +281,19 @@ def test_a_place_that_cannot_be_opened_is_one_line(
 
 
 def test_a_bad_alias_asks_nothing_of_s3(aws: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """Not even whether the bucket is there."""
+    """It does not even ask whether the bucket exists."""
     for words in ([*REGISTER, "--alias", "a/b"], [*REGISTER[:2], "--name", "a/b"]):
         assert "must be 1 to 63 letters" in told(capsys, 2, *words, "--registry", "s3://nothing-there/r")
 
 
 def test_a_registry_in_a_bucket_serves_the_command_line(aws: pytest.MonkeyPatch, bucket: str, capsys: Captured) -> None:
-    """What the refusals above leave out: the same words, and all is well."""
+    """The same commands as above succeed here."""
     assert main(["models", *REGISTER, "--alias", "production", "--registry", f"s3://{bucket}/r"]) == 0
     assert main(["models", "list", "--registry", f"s3://{bucket}/r"]) == 0
     assert "production" in capsys.readouterr().out
 
 
 def test_a_bucket_is_opened_by_its_name(aws: pytest.MonkeyPatch, moto: MotoServer, bucket: str) -> None:
-    """Region, credentials and endpoint are found as AWS's SDKs find them."""
+    """AWS's SDKs find region, credentials and endpoint."""
     open_bucket(f"//{bucket}/some/where").create("a", b"x")
     assert S3Objects(gate(moto), bucket).keys("") == ["some/where/a"]

@@ -1,4 +1,4 @@
-"""SQLite: what a file can do to a controller, and what a kill can do to the file."""
+"""SQLite: how a bad file affects a controller, and how a kill affects the file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table(path: Path) -> Iterator[SqliteTable]:
 
 
 def test_sigkill_loses_nothing_that_was_kept(path: Path) -> None:
-    """Three times in the middle of its writes: what was said to be kept is there, in order."""
+    """A writer is killed three times; all values that it reported as kept are there, in order."""
     last = 0
     for kill in range(3):
         with process("put", str(path)) as putting:
@@ -66,7 +66,7 @@ def test_sigkill_loses_nothing_that_was_kept(path: Path) -> None:
     "content", [b"not a database at all, but long enough to be one" * 99, b"SQLite format 3\0" * 99]
 )
 def test_a_file_that_is_none_of_ours_is_bad_input(path: Path, content: bytes) -> None:
-    """One line, with its name; and it stays as it was."""
+    """One line names the file, which stays as it was."""
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"state\.db.*(no state of mark, or damaged)") as caught:
         SqliteTable(path)
@@ -75,14 +75,14 @@ def test_a_file_that_is_none_of_ours_is_bad_input(path: Path, content: bytes) ->
 
 
 def test_a_path_that_cannot_be_is_bad_input(tmp_path: Path) -> None:
-    """A folder, or a file in no folder."""
+    """The path is a folder, or a file in a missing folder."""
     for path in (tmp_path, tmp_path / "no" / "state.db"):
         with pytest.raises(BadInput, match="cannot be opened"):
             SqliteTable(path)
 
 
 def test_a_database_of_something_else_is_bad_input(path: Path) -> None:
-    """Nothing is put into it."""
+    """The database stays as it was."""
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE state (a)")
     db.close()
@@ -105,7 +105,7 @@ def test_the_journal_of_the_first_version_is_read_without_results(table: SqliteT
 
 
 def test_a_file_of_another_version_is_bad_input(table: SqliteTable, path: Path) -> None:
-    """It is not changed."""
+    """Its contents stay as they were."""
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version=99")
     db.close()
@@ -114,7 +114,7 @@ def test_a_file_of_another_version_is_bad_input(table: SqliteTable, path: Path) 
 
 
 def test_a_file_damaged_while_open_is_a_store_error(path: Path) -> None:
-    """Nothing else, and nothing wrong is read."""
+    """There is no other error, and no wrong value is read."""
     table = SqliteTable(path)
     for n in range(400):
         table.put("inception", f"key {n}", "x" * 500, None)
@@ -135,7 +135,7 @@ def test_a_file_damaged_while_open_is_a_store_error(path: Path) -> None:
 
 @pytest.mark.parametrize("then", ["deleted", "replaced"])
 def test_a_file_that_others_cannot_see_ends_the_lead(path: Path, then: str) -> None:
-    """Deleted, or a backup restored over it: another controller may lead on the file that is there now."""
+    """It was deleted, or a backup restored over it: another controller may lead on the new file."""
     table = SqliteTable(path)
     lease = FencedLease(table, "site")
     assert lease.hold(100.0) == 1
@@ -180,7 +180,7 @@ print(table.get("inception", "plan"))
 
 
 def test_a_full_disk_is_a_store_error_and_passes(path: Path) -> None:
-    """Nothing is half written; with room again it goes on."""
+    """No write is left half done; with room again it goes on."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
     done = subprocess.run([sys.executable, "-c", FILL, str(path)], capture_output=True, text=True, timeout=60.0)
     refused, after = done.stdout.splitlines()
@@ -209,7 +209,7 @@ print(held, lease.lasts())
 
 
 def test_a_full_disk_ends_the_lead_with_its_term(path: Path) -> None:
-    """Not before, and with room again it leads again: the lease is a row like any other."""
+    """It ends no earlier. With room again the controller leads again, because the lease is a row like any other."""
     done = subprocess.run([sys.executable, "-c", LEAD, str(path)], capture_output=True, text=True, timeout=60.0)
     assert done.stdout == "[1, 1, None, 1] True\n", done.stderr
     assert "not renewed" in done.stderr
@@ -218,7 +218,7 @@ def test_a_full_disk_ends_the_lead_with_its_term(path: Path) -> None:
 def test_a_lock_that_is_never_released_is_a_store_error(
     table: SqliteTable, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After WAIT_S; reading goes on meanwhile, and writing afterwards."""
+    """The error comes after WAIT_S. Reads go on until then, and writes afterwards."""
     monkeypatch.setattr(module, "WAIT_S", 0.1)
     short = SqliteTable(path)
     short.put("inception", "plan", "1", None)
@@ -235,7 +235,7 @@ def test_a_lock_that_is_never_released_is_a_store_error(
 
 
 def test_what_is_closed_is_a_store_error(path: Path) -> None:
-    """A late call, while the controller ends."""
+    """Late calls happen while the controller ends."""
     table = SqliteTable(path)
     table.close()
     with pytest.raises(StoreError):
@@ -246,7 +246,7 @@ def test_what_is_closed_is_a_store_error(path: Path) -> None:
 
 
 def test_the_journal_is_bounded(table: SqliteTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By service: the oldest lines go, ids go on."""
+    """The bound is per service: the oldest lines go, and ids go on."""
     assert JOURNAL_LINES == 100_000
     monkeypatch.setattr(module, "JOURNAL_LINES", 10)
     table.record("other", LINE, None, 0.0)
@@ -258,7 +258,7 @@ def test_the_journal_is_bounded(table: SqliteTable, monkeypatch: pytest.MonkeyPa
 
 
 def test_ten_thousand_lines_are_read_a_page_at_a_time(table: SqliteTable) -> None:
-    """By the key, from wherever the page before ended: without a look at what lies behind."""
+    """Each page is found by its key from the end of the page before; the older lines are not read."""
     rows = [("inception", n, *astuple(LINE)) for n in range(1, 10_001)]
     table._db.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     for before, newest in ((None, 10_000), (9_951, 9_950), (51, 50)):
@@ -270,7 +270,7 @@ def test_ten_thousand_lines_are_read_a_page_at_a_time(table: SqliteTable) -> Non
 
 
 def test_as_much_load_is_kept_as_five_weeks_have(table: SqliteTable) -> None:
-    """By service, the newest. One minute of a clock that was ahead deletes no more than one."""
+    """The newest are kept for each service. One minute of a clock that was ahead deletes no more than one."""
     table.append_load("other", {0: (1.0, 1.0)}, None, 0.0)
     table.append_load("inception", dict.fromkeys(range(LOAD_MINUTES), (1.0, 2.0)), None, 0.0)
     ahead = 100 * LOAD_MINUTES

@@ -60,7 +60,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]
 
 
 def test_what_was_put_last_is_got(any_store: Store) -> None:
-    """Whatever was put before; nothing is None."""
+    """Earlier values do not matter; without a value the answer is None."""
     plan = Plan(60.0, (Target("c5.large/on-demand", 3, "because"),), notes=("a note",))
     assert any_store.get("plan") is None
     any_store.put("plan", 1)
@@ -71,7 +71,7 @@ def test_what_was_put_last_is_got(any_store: Store) -> None:
 
 
 def test_the_journal_is_read_from_its_newest_line(any_store: Store) -> None:
-    """Pages follow on one another until there is nothing older; ids ascend."""
+    """Each page goes on where the last one ended, up to the oldest line; ids ascend."""
     for n in range(7):
         command = COMMAND if n % 2 else Terminate("its queue is empty", 0.0, "spot", n)
         any_store.record(60.0 * n, command, f"outcome {n}", Result.PART if n % 2 else Result.FAILED, n % 2)
@@ -89,7 +89,7 @@ def test_the_journal_is_read_from_its_newest_line(any_store: Store) -> None:
 
 
 def test_whatever_is_asked_of_the_journal_is_answered(any_store: Store) -> None:
-    """Nothing, or all there is, for numbers that no journal has."""
+    """Numbers that no journal has give an empty page or the whole journal."""
     any_store.record(np.float64(1.5), COMMAND, "done", Result.DONE, 0)
     any_store.record(2.0, COMMAND, "done", Result.DONE, 0)
     assert [any_store.recorded(before, 5) for before in (0, 1, -7, -(10**30))] == [[]] * 4
@@ -98,7 +98,7 @@ def test_whatever_is_asked_of_the_journal_is_answered(any_store: Store) -> None:
 
 
 def test_services_do_not_see_each_other(table: Table) -> None:
-    """Not their values, their journals, their numbers, nor their load."""
+    """They share neither values, journals, numbers nor load."""
     one, other = ServiceStore(table, "one"), ServiceStore(table, "two")
     one.put("plan", 1)
     one.record(0.0, COMMAND, "done", Result.DONE, 0)
@@ -117,7 +117,7 @@ def test_what_another_version_wrote_is_not_read(table: Table, caplog: pytest.Log
 
 
 def test_a_reopened_store_has_everything(again: Open) -> None:
-    """Another process, after the first one ended."""
+    """Another process opens it after the first one ended."""
     first = ServiceStore(again(), "inception")
     first.put("plan", (1, 2))
     first.record(0.0, COMMAND, "done", Result.DONE, 0)
@@ -133,7 +133,7 @@ def test_a_reopened_store_has_everything(again: Open) -> None:
 
 
 def test_the_origin_is_the_first_one(table: Table) -> None:
-    """However often it is asked for, and whether numbers were given before."""
+    """It stays the same when it is read again, or when numbers were given before."""
     now = Now()
     store = ServiceStore(table, "inception", unix_s=now)
     store.numbers(["i-1"])
@@ -146,7 +146,7 @@ def test_the_origin_is_the_first_one(table: Table) -> None:
 
 
 def test_load_is_kept_by_the_minute(store: ServiceStore) -> None:
-    """Gaps stay gaps, the same minute again replaces what was there, and only what is asked for is read."""
+    """Gaps stay gaps, a repeated minute replaces the old one, and only the requested range is read."""
     store.append_load(Load(120.0, 60.0, np.array([1.0, np.nan, 3.0]), np.array([1.5, np.nan, 3.5])))
     store.append_load(Load(360.0, 60.0, np.array([0.1 + 0.2]), np.array([7.0])))
     store.append_load(Load(360.0, 60.0, np.array([0.3]), np.array([8.0])))
@@ -160,7 +160,7 @@ def test_load_is_kept_by_the_minute(store: ServiceStore) -> None:
 
 
 def test_load_that_is_yet_to_come_is_not_read(store: ServiceStore) -> None:
-    """A leader whose clock was ahead for a minute has kept it. What really comes then takes its place."""
+    """A leader whose clock was ahead for a minute stored it. The real minute then replaces it."""
     store.append_load(Load(0.0, 60.0, np.ones(3), np.ones(3)))
     years = Load(1e9 * 60.0, 60.0, np.full(1, 7.0), np.full(1, 7.0))
     store.append_load(years)
@@ -173,7 +173,7 @@ def test_load_that_is_yet_to_come_is_not_read(store: ServiceStore) -> None:
 
 
 def test_load_of_other_steps_or_before_the_origin_is_refused(store: ServiceStore) -> None:
-    """It would be kept at the wrong minute."""
+    """The store would keep it at the wrong minute."""
     with pytest.raises(ValueError, match="by the minute"):
         store.append_load(Load(0.0, 300.0, np.ones(1), np.ones(1)))
     with pytest.raises(ValueError, match="before the origin"):
@@ -184,7 +184,7 @@ def test_load_of_other_steps_or_before_the_origin_is_refused(store: ServiceStore
 
 
 def test_numbers_ascend_and_stay(store: ServiceStore, table: Table) -> None:
-    """In the order in which the ids are given; 250 of them need more than one transaction."""
+    """They follow the order of the ids; 250 of them need more than one transaction."""
     assert store.numbers([]) == {}
     assert store.numbers(["i-b", "i-a", "i-b"]) == {"i-b": 1, "i-a": 2}
     many = [f"i-{n:04}" for n in range(250)]
@@ -193,7 +193,8 @@ def test_numbers_ascend_and_stay(store: ServiceStore, table: Table) -> None:
 
 
 def test_no_number_is_given_twice(table: Table) -> None:
-    """What is gone for long is forgotten, the newest included; what is there, or too young to be seen, is not."""
+    """Instances that are long gone are forgotten, the newest included; running ones, or ones too young to be seen, are
+    not."""
     now = Now()
     store = ServiceStore(table, "inception", unix_s=now)
     store.numbers(["i-there", "i-gone"])
@@ -204,7 +205,7 @@ def test_no_number_is_given_twice(table: Table) -> None:
 
 
 def test_numbers_given_at_the_same_time_differ(again: Open) -> None:
-    """Each id has one number, for every caller; together they are 1, 2, 3, ..."""
+    """Each id has one number for every caller; together they are 1, 2, 3, ..."""
     stores = [ServiceStore(again(), "inception") for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         ids = [[f"i-{k}-{n}" for n in range(5)] + [f"i-all-{n}" for n in range(5)] for k in range(4)]
@@ -217,7 +218,7 @@ def test_numbers_given_at_the_same_time_differ(again: Open) -> None:
 
 
 def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
-    """The old holder wakes up late and has not noticed: nothing of it is kept, whether it was there or not."""
+    """The old holder wakes up late and has not noticed: no write of it is kept, whether or not the key existed."""
     tables = [again(), again()]
     clock = Now()
     leases = [FencedLease(table, "site", ttl_s=10.0, monotonic_s=clock) for table in tables]
@@ -242,7 +243,7 @@ def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
 
 
 def test_a_process_that_never_led_can_write_nothing(table: Table) -> None:
-    """Neither before the first term, nor while another one leads."""
+    """This holds before the first term, and while another process leads."""
     lease, other = FencedLease(table, "site"), FencedLease(table, "site")
     store = ServiceStore(table, "inception", lease)
     for _ in range(2):
@@ -254,7 +255,7 @@ def test_a_process_that_never_led_can_write_nothing(table: Table) -> None:
 
 
 def test_what_was_begun_in_an_old_term_ends_with_it(table: Table) -> None:
-    """Also when the same holder leads again: meanwhile another one has decided."""
+    """The same holder may lead again, but another one has decided since."""
     clock = Now()
     one, other = (FencedLease(table, "site", ttl_s=10.0, monotonic_s=clock) for _ in range(2))
     assert (one.hold(clock()), other.hold(clock())) == (1, None)
@@ -275,7 +276,7 @@ def test_what_was_begun_in_an_old_term_ends_with_it(table: Table) -> None:
 
 @pytest.mark.parametrize("spec", ["", "sqlite:", "postgres:x", "dynamodb:table", "/a/path"])
 def test_a_store_that_cannot_be_is_bad_input(spec: str) -> None:
-    """Without a gate there is no DynamoDB either."""
+    """Without a gate a DynamoDB store is an error, too."""
     with pytest.raises(BadInput, match="must be sqlite:PATH or dynamodb:TABLE"):
         open_table(spec)
 

@@ -1,4 +1,4 @@
-"""What a balancer counts and no bouncer: whose it is, and when it is told. CloudWatch is moto."""
+"""Requests that a balancer counts and no bouncer does: which service they belong to, and when. CloudWatch is moto."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_blame_is_shared_out_whole(serving: dict[str, ServingNow]) -> None:
 
 
 def test_lost_requests_are_told_over_a_minute(bench: Bench) -> None:
-    """A minute that CloudWatch has late: nothing before, half of it after 30 s, all of it from then on."""
+    """CloudWatch has a minute late: its requests are reported over the minute after, half of them after 30 s."""
     bench.put(LOST, 0, 30.0)
     bench.put("RejectedConnectionCount", 0, 10.0)
     bench.put(LOST, 0, 5.0, balancer=OTHER)
@@ -143,7 +143,7 @@ def test_what_the_function_answered_is_not_lost(bench: Bench) -> None:
 
 @pytest.mark.parametrize("error", ["LambdaUserError", "LambdaInternalError"])
 def test_what_a_function_fails_at_is_told_once(bench: Bench, error: str) -> None:
-    """The balancer counts it among the group's requests, and as a 5xx of its own; whose it was is known."""
+    """The balancer counts it among the group's requests and as a 5xx of its own, but the service is known."""
     bench.put("RequestCount", 1, 60.0, group=GROUP)
     bench.put(error, 1, 20.0, group=GROUP)
     bench.put(LOST, 1, 30.0)
@@ -154,7 +154,7 @@ def test_what_a_function_fails_at_is_told_once(bench: Bench, error: str) -> None
 
 
 def test_a_failure_that_is_no_5xx_takes_nothing_away(bench: Bench) -> None:
-    """A body that is too large for a function is a 413."""
+    """A function's answer to a body that is too large is a 413."""
     bench.put("RequestCount", 1, 10.0, group=GROUP)
     bench.put("LambdaUserError", 1, 4.0, group=GROUP)
     bench.ask(185.0)
@@ -163,7 +163,7 @@ def test_a_failure_that_is_no_5xx_takes_nothing_away(bench: Bench) -> None:
 
 
 def test_failures_of_an_idle_function_are_not_asked_for(bench: Bench) -> None:
-    """CloudWatch bills every metric that is asked for."""
+    """CloudWatch bills every metric of a request."""
     bench.put(LOST, 0, 8.0)
     bench.ask(65.0)
     assert not any(name.startswith("Lambda") for _, name, _ in bench.asked)
@@ -173,7 +173,7 @@ def test_failures_of_an_idle_function_are_not_asked_for(bench: Bench) -> None:
 
 
 def test_minutes_before_this_process_are_not_counted(bench: Bench) -> None:
-    """Nor is the one that it began in the midst of; and one that is not over is not asked for yet."""
+    """The minute of its start is not counted either, and an unfinished one is not asked for yet."""
     for minute in (-3, -1):
         bench.put(LOST, minute, 7.0)
     bench.put(LOST, 2, 1.0)

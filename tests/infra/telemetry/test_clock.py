@@ -20,7 +20,7 @@ class Wall:
 
 
 def test_a_restarted_clock_goes_on_from_the_same_origin() -> None:
-    """Also after the process that counted first has ended."""
+    """The process that counted first may have ended."""
     wall = Wall()
     clock = wall.clock()
     assert clock.now_s() == 100.0
@@ -56,7 +56,7 @@ def test_an_origin_in_the_future_is_now() -> None:
 
 
 def test_control_seconds_scale_and_unix_times_convert_both_ways() -> None:
-    """Ten a second."""
+    """Ten control seconds a second."""
     wall = Wall()
     clock = wall.clock(10.0)
     assert clock.now_s() == 1000.0
@@ -68,7 +68,7 @@ def test_control_seconds_scale_and_unix_times_convert_both_ways() -> None:
 @pytest.mark.parametrize("step_s", [-60.0, 3600.0])
 @pytest.mark.parametrize("scale", [1.0, 10.0])
 def test_rebased_it_goes_on_where_the_wall_clock_is(step_s: float, scale: float) -> None:
-    """A process that began while the clock was wrong is right again; what was noted stays as long ago as it was."""
+    """A process that began under a wrong clock is right again, and noted times stay as long ago as they were."""
     wall = Wall()
     clock = wall.clock(scale)
     noted_s = wall.ticks
@@ -82,7 +82,7 @@ def test_rebased_it_goes_on_where_the_wall_clock_is(step_s: float, scale: float)
 
 
 def test_a_slewed_wall_clock_is_not_followed() -> None:
-    """Time does not go back by the few milliseconds of every correction."""
+    """Otherwise time would go back by a few milliseconds at every correction."""
     wall = Wall()
     clock = wall.clock()
     wall.unix -= 0.5

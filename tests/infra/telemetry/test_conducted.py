@@ -1,4 +1,4 @@
-"""Whole queries, by what conductors counted: how many were in time, and how long they took."""
+"""Whole queries in the conductors' counters: how many were in time, and how long they took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counters(requests: float, misses: float) -> BouncerCounters:
 
 
 def of_latencies(seconds: Sequence[float], refused: int = 0) -> BouncerCounters:
-    """As a conductor counts these answers, and queries that it refused."""
+    """Count these answers and refused queries as a conductor does."""
     late = sum(s > RT_MAX_S for s in seconds)
     within = (*(float(sum(s <= bound for s in seconds)) for bound in SECONDS), float(len(seconds)))
     return BouncerCounters(
@@ -39,7 +39,7 @@ def of_latencies(seconds: Sequence[float], refused: int = 0) -> BouncerCounters:
 
 
 def windows(*counts: Mapping[str, tuple[float, float]], look_back: int = 1000) -> RecentAnswers:
-    """Each window by conductor; all are asked that ever answered."""
+    """Return the recent answers of windows, each by conductor; every conductor that ever answered is asked."""
     conducted, names = ConductedQueries(RT_MAX_S, look_back=look_back), {name for one in counts for name in one}
     for window, one in enumerate(counts):
         conducted.close_window(window, names, {name: counters(*now) for name, now in one.items()})
@@ -47,7 +47,7 @@ def windows(*counts: Mapping[str, tuple[float, float]], look_back: int = 1000) -
 
 
 def heard(*counts: Mapping[str, BouncerCounters]) -> ConductedQueries:
-    """Each window by conductor, from window 0 on; all are asked that ever answered."""
+    """Return the queries of windows, each by conductor, from window 0 on; every conductor ever heard is asked."""
     conducted, names = ConductedQueries(RT_MAX_S), {name for one in counts for name in one}
     for window, one in enumerate(counts):
         conducted.close_window(window, names, one)
@@ -61,7 +61,7 @@ def test_what_was_counted_before_the_first_question_is_left_out() -> None:
 
 
 def test_a_silent_conductor_is_caught_up_with() -> None:
-    """One that began anew has counted from zero."""
+    """A restarted conductor has counted from zero."""
     assert windows({"a": (10, 0)}, {}, {"a": (14, 1)}) == RecentAnswers(4, 3)
     assert windows({"a": (10, 0)}, {"a": (3, 1)}) == RecentAnswers(3, 2)
 
@@ -78,7 +78,7 @@ def test_one_that_is_replaced_is_forgotten() -> None:
     st.integers(1, 500),
 )
 def test_the_last_whole_windows_are_told_of(grown: list[tuple[int, int]], look_back: int) -> None:
-    """As many as have `look_back` queries together, and none before what RECENT_S remembers."""
+    """Windows are taken until they have `look_back` queries together, as far back as RECENT_S."""
     grown = [(queries, min(missed, queries)) for queries, missed in grown]
     so_far = [(float(sum(q for q, _ in grown[:n])), float(sum(m for _, m in grown[:n]))) for n in range(len(grown) + 1)]
     kept = [(0, 0), *grown][-round(RECENT_S / WINDOW_S) :]
@@ -116,7 +116,7 @@ def test_conductors_without_queries_are_heard_all_the_same() -> None:
 
 
 def test_all_conductors_latencies_are_taken_together() -> None:
-    """Quantiles of each by itself would be others."""
+    """Quantiles of single conductors would differ."""
     quick, slow = [0.02] * 900, [0.2] * 100
     nothing = of_latencies([])
     now = heard({"a": nothing, "b": nothing}, {"a": of_latencies(quick), "b": of_latencies(slow)}).view()
@@ -133,7 +133,7 @@ def test_all_conductors_latencies_are_taken_together() -> None:
 def test_a_quantile_is_beyond_the_promise_where_too_many_are(
     seconds: list[float], refused: int, quantile: float
 ) -> None:
-    """And within the bounds around the true one: by the counts by size alone it could be on either side."""
+    """The quantile also lies within the bounds around the true one; the counts by size alone leave both sides open."""
     conducted = heard({"a": of_latencies([])}, {"a": of_latencies(seconds, refused)})
     found = conducted.view().recent_p50_ms if quantile == 0.5 else conducted.view().recent_p99_ms
     assert found is not None
@@ -146,7 +146,7 @@ def test_a_quantile_is_beyond_the_promise_where_too_many_are(
 
 
 def test_counters_that_begin_anew_are_counted_from_zero() -> None:
-    """Also where more queries came since than ever before: then the counts by size tell."""
+    """More queries than ever before may have come since: then the counts by size show the restart."""
     old, new = of_latencies([0.02] * 10), of_latencies([0.2] * 30)
     assert heard({"a": old}, {"a": of_latencies([0.2] * 4)}).recent().count == 4
     restarted = heard({"a": old}, {"a": new})
@@ -157,12 +157,12 @@ def test_counters_that_begin_anew_are_counted_from_zero() -> None:
 
 
 def test_a_conductor_that_comes_and_goes_hides_no_other() -> None:
-    """What it counts while it is not asked is left out: when that was is not known."""
+    """Its counts while it is not asked are left out, because their time is unknown."""
     steady, conducted = 0, ConductedQueries(RT_MAX_S)
     for window in range(PER_MINUTE):
         steady += 50
         there = {"steady": of_latencies([0.02] * steady)}
-        if window % 4 < 2:  # two windows there, two away: 10 queries in its second
+        if window % 4 < 2:  # asked in two of four windows: 10 queries in the second of them
             there["other"] = of_latencies([0.2] * (100 * window + 10 * (window % 4)))
         conducted.close_window(window, list(there), there)
     expected = 50 * (PER_MINUTE - 1) + 3 * 110
@@ -171,7 +171,7 @@ def test_a_conductor_that_comes_and_goes_hides_no_other() -> None:
 
 
 def test_history_has_the_quantiles_of_each_minute() -> None:
-    """On the wall, where the clock of the windows may be a faster one."""
+    """The minutes are on the wall, also if the clock of the windows is faster."""
     conducted, so_far = ConductedQueries(RT_MAX_S, lambda at_s: 1e9 + at_s / 10.0), list[float]()
     for window in range(3 * PER_MINUTE):
         so_far += [(0.02, 0.2, 0.5)[window // PER_MINUTE]] * 6

@@ -1,4 +1,4 @@
-"""Metrics pages as bouncers and gateways make them, read as counters."""
+"""Metrics pages of bouncers and gateways, read as counters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def page() -> bytes:
 
 
 def test_a_bouncers_page_is_summed_over_versions() -> None:
-    """Whatever the labels hold."""
+    """Labels may hold any text."""
     assert read_bouncer(page()) == BouncerCounters(
         requests=131.0, misses=8.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
         errors=2.0, answered=2.0, latency_s=0.5, workers=4.0,
@@ -55,7 +55,7 @@ def test_a_bouncers_page_is_summed_over_versions() -> None:
 
 
 def test_requests_that_a_cache_answered_are_told_apart() -> None:
-    """They count as requests, and capacity is bought without them."""
+    """They count as requests, but capacity is bought without them."""
     metrics = Metrics()
     for version in ("1", "2"):
         one = ModelMetrics("m", version)
@@ -111,14 +111,14 @@ def test_server_of_whole_pipeline_counts_queries_and_workers_of_all_stages() -> 
 
 
 def test_buckets_of_other_bounds_are_not_read() -> None:
-    """Of a server of another version."""
+    """They come from a server of another version."""
     lines = page().splitlines(keepends=True)
     left = b"".join(line for line in lines if b'le="0.25"' not in line)
     assert read_bouncer(left) == read_bouncer(page())._replace(within=())
 
 
 def test_a_gateways_page_counts_clients_and_refusals() -> None:
-    """Reasons and statuses together."""
+    """Reasons and statuses are added up."""
     text = (
         b'# HELP x y\nmark_gateway_requests_total{code="200"} 10.0\nmark_gateway_requests_total{code="503"} 2.0\n'
         b'mark_gateway_refused_total{reason="none"} 2.0\nmark_gateway_in_flight_requests 0.0\n'
@@ -130,13 +130,13 @@ def test_a_gateways_page_counts_clients_and_refusals() -> None:
 
 
 def test_a_new_gateway_has_counted_nothing_and_says_so() -> None:
-    """No label, no line: but it is a gateway."""
+    """Its page has no labels and so no lines, but it is a gateway's."""
     assert read_gateway(b"# TYPE\nmark_gateway_in_flight_requests 0.0\n") == GatewayCounts()
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"up 1\n", b"mark_workers_ready{} many\n"])
 def test_another_page_is_none(text: bytes) -> None:
-    """A wrong port, a proxy's error."""
+    """A wrong port or a proxy's error can give such a page."""
     with pytest.raises(ValueError, match=r".+"):
         read_bouncer(text)
     with pytest.raises(ValueError, match=r".+"):
@@ -144,7 +144,7 @@ def test_another_page_is_none(text: bytes) -> None:
 
 
 def test_counters_that_fell_began_anew() -> None:
-    """A restarted bouncer: all that it counts is new."""
+    """The bouncer restarted, so all its counts are new."""
     before, now = (
         BouncerCounters(100.0, 5.0, 1.0, 9.0, 0.0, 0.0, workers=2.0),
         BouncerCounters(110.0, 5.0, 1.0, 9.5, 0.0, 0.0, workers=1.0),
@@ -153,7 +153,7 @@ def test_counters_that_fell_began_anew() -> None:
     assert before.since(now) == before
     before, now = before._replace(within=(1.0, 4.0)), now._replace(within=(3.0, 5.0))
     assert now.since(before).within == (2.0, 1.0)
-    assert now.since(before._replace(within=())).within == ()  # not known of what was stored
+    assert now.since(before._replace(within=())).within == ()  # the stored counters lack this one
     assert GatewayCounts(5.0, 1.0).since(GatewayCounts(9.0, 1.0)) == GatewayCounts(5.0, 1.0)
     grown = GatewayCounts(9.0, 2.0, 4.0, 1.0, 5.0, 0.5).since(GatewayCounts(5.0, 1.0))
     assert grown == GatewayCounts(4.0, 1.0, 4.0, 1.0, 5.0, 0.5)
@@ -161,7 +161,7 @@ def test_counters_that_fell_began_anew() -> None:
 
 @pytest.mark.parametrize("read", [read_bouncer, read_conductor])
 def test_age_of_facts_that_are_not_stored_is_read(read: Callable[[bytes], BouncerCounters]) -> None:
-    """On a conductor's page, too, where the line has no stage. It is no counter, so it may fall."""
+    """A conductor's page has it, too, in a line without a stage. It is no counter, so it may fall."""
     metrics = Metrics()
     metrics.models.append(ModelMetrics("two", "1", ""))
     assert read(metrics.page()).unstored_s is None

@@ -1,4 +1,4 @@
-"""Quantiles from buckets: what was drawn, as far as the bounds tell."""
+"""Quantiles from buckets agree with the drawn values, as far as the bounds allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries over HTTP: what is sent, what is refused, and what may be asked again."""
+"""Queries over HTTP: the requests, the errors, and which queries may be repeated."""
 
 from __future__ import annotations
 

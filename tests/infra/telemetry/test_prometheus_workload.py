@@ -1,4 +1,4 @@
-"""A workload through its Prometheus, emulated, at a time of the test's choice."""
+"""A workload through its emulated Prometheus, at a time of the test's choice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prometheus() -> Iterator[EmulatedPrometheus]:
 
 
 def fill(prometheus: EmulatedPrometheus, *, scrape_s: float = 30.0, until_s: float = NOW_S) -> None:
-    """Two hours of 10 requests/s, 9 in 10 within 200 ms and all within 400, on three replicas."""
+    """Write two hours of 10 requests/s, 9 in 10 within 200 ms and all within 400, on three replicas."""
     times = np.arange(NOW_S - 7200.0, until_s + 1.0, scrape_s)
     counted = 10.0 * (times - times[0])
     prometheus.add("http_requests_total", POD, times, counted)
@@ -74,7 +74,7 @@ def test_seldom_scrapes_widen_the_window(prometheus: EmulatedPrometheus) -> None
 
 
 def test_metric_that_ended_has_no_rate(prometheus: EmulatedPrometheus) -> None:
-    """Its pods are gone, or nobody scrapes them any more."""
+    """Its pods are gone, or no Prometheus scrapes them any more."""
     fill(prometheus, until_s=NOW_S - 600.0)
     now = asking(prometheus).now()
     assert (now.rps, now.answered) == (None, None)

@@ -1,4 +1,4 @@
-"""Replicas of another autoscaler as a fleet that nobody here may change."""
+"""Replicas of another autoscaler as a fleet that mark may not change."""
 
 from __future__ import annotations
 

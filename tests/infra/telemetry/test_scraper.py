@@ -1,4 +1,4 @@
-"""Asking bouncers for their metrics, over real sockets."""
+"""Scraping bouncers' metrics, over real sockets."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def scraper() -> Iterator[Scraper]:
 
 
 class Seen:
-    """What a sink was handed; `wait` until there are that many windows."""
+    """A sink that keeps its windows; `wait` until it has a number of them."""
 
     def __init__(self) -> None:
         self.windows: list[tuple[int, int, Mapping[str, BouncerCounters], GatewayCounts | None]] = []
@@ -99,13 +99,13 @@ class Seen:
             self._changed.notify_all()
 
     def wait(self, count: int, are: Callable[..., bool] = lambda *_: True) -> None:
-        """Until there are that many windows for which `are(asked, answered, gateway)` holds."""
+        """Wait until `are(asked, answered, gateway)` holds for that many windows."""
         with self._changed:
             assert self._changed.wait_for(lambda: sum(are(*rest) for _, *rest in self.windows) >= count, 60.0)
 
 
 def fast_clock() -> WallClock:
-    """A window takes a tenth of a second."""
+    """Make a window take a tenth of a second."""
     return WallClock(0.0, 50.0, unix_s=lambda: 0.0)
 
 
@@ -143,7 +143,7 @@ def test_conductors_are_asked_as_bouncers_are_and_read_otherwise(
 def test_bouncers_are_told_something_and_a_gateway_is_not(
     serve: Callable[[bytes], PageServer], scraper: Scraper
 ) -> None:
-    """What there is to tell at the end of each window, beside the key."""
+    """The header is current at the end of each window, and comes beside the key."""
     bouncer, gateway, seen = serve(BOUNCER), serve(GATEWAY), Seen()
     prices = iter(({"mark-prices": "usd_per_miss=1"}, {}))
 
@@ -158,7 +158,7 @@ def test_bouncers_are_told_something_and_a_gateway_is_not(
 
 
 def test_over_tls_connections_are_kept_too(serve: Callable[..., PageServer], scraper: Scraper) -> None:
-    """Bouncers make their own certificates; a gateway's has to be one that can be trusted."""
+    """Bouncers make their own certificates; a gateway's must be trusted."""
     bouncer, gateway = serve(BOUNCER, of_its_own()), serve(GATEWAY, of_its_own())
     seen = Seen()
     stop = scraper.watch(fast_clock(), lambda: [ScrapeTarget("a", bouncer.url, "o", 0.0)], gateway.url, seen)
@@ -170,7 +170,7 @@ def test_over_tls_connections_are_kept_too(serve: Callable[..., PageServer], scr
 
 
 def test_a_wrong_key_gets_no_answer(serve: Callable[[bytes], PageServer]) -> None:
-    """And stops nothing."""
+    """The scraper goes on."""
     scraper, seen = Scraper(), Seen()
     try:
         target = ScrapeTarget("a", serve(BOUNCER).url, "o", 0.0)
@@ -182,7 +182,7 @@ def test_a_wrong_key_gets_no_answer(serve: Callable[[bytes], PageServer]) -> Non
 
 
 def test_windows_pass_also_when_the_targets_are_unknown(scraper: Scraper) -> None:
-    """The cloud does not say which instances there are, or the callback fails: it goes on."""
+    """The cloud cannot list the instances, or the callback fails: the scraper goes on."""
     seen, raised = Seen(), iter([CloudError("no answer"), ZeroDivisionError("a fault")])
 
     def targets() -> Sequence[ScrapeTarget]:

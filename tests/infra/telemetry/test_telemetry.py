@@ -1,4 +1,4 @@
-"""Counters into windows, windows into load."""
+"""Counters become windows, windows become load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0)
 
 
 class Bench:
-    """Bouncers that count, and a telemetry that is told what they say. Windows of 5 s, from number 0."""
+    """Bouncers that count, and a telemetry that hears their counters. Windows take 5 s, from number 0."""
 
     def __init__(self, *ids: str, store: MemoryStore | None = None, **more: Any) -> None:
         self.store, self.kept, self.more = store or MemoryStore(), list[Load](), more
@@ -52,7 +52,7 @@ class Bench:
         )
 
     def serve(self, *requests: float, misses: float = 0.0) -> None:
-        """A window passes, in which each target serves its number of requests."""
+        """Pass a window in which each target serves its number of requests."""
         for id, count in zip(self.targets, requests, strict=False):
             c = self.counts[id]
             self.counts[id] = BouncerCounters(
@@ -67,7 +67,7 @@ class Bench:
 
 
 def test_windows_are_the_sum_of_what_the_bouncers_counted_since() -> None:
-    """The newest last, at most twelve."""
+    """The newest is last; there are at most twelve."""
     bench = Bench("a", "b")
     for count in range(14):
         bench.serve(count, 1.0)
@@ -77,12 +77,12 @@ def test_windows_are_the_sum_of_what_the_bouncers_counted_since() -> None:
 
 
 def cached(bench: Bench, id: str, requests: float, from_cache: float, misses: float = 0.0) -> None:
-    """Since the start, of a bouncer with a cache."""
+    """Return counters since the start, of a bouncer with a cache."""
     bench.counts[id] = BouncerCounters(requests, misses, service_s=1.0, from_cache=from_cache, workers=2.0)
 
 
 def test_load_is_without_requests_that_a_cache_answered() -> None:
-    """Attainment is of all requests. A release is judged by those that came to its model."""
+    """Attainment covers all requests. A release is judged by the requests that reached its model."""
     bench = Bench("a", "b")
     bench.targets["a"] = replace(bench.targets["a"], release="new")
     cached(bench, "a", 100.0, 75.0, misses=4.0)
@@ -104,7 +104,7 @@ def test_a_release_has_no_more_misses_than_requests() -> None:
 
 
 def test_of_a_gateways_requests_the_share_is_load_that_was_load_at_the_bouncers() -> None:
-    """Also where not every bouncer says what it counted."""
+    """This holds, too, if some bouncers do not answer."""
     bench = Bench("a", "b", gateway=True)
     bench.gateway = GatewayCounts(1000.0, 0.0)
     bench.close()
@@ -115,7 +115,7 @@ def test_of_a_gateways_requests_the_share_is_load_that_was_load_at_the_bouncers(
     assert bench.telemetry.windows_rps()[-1] == pytest.approx(200.0 * 0.4 / 5.0)
     assert bench.telemetry.answers().count == 200
     bench.gateway = GatewayCounts(1300.0, 0.0)
-    bench.close()  # nothing came to the bouncer that answers
+    bench.close()  # no request came to the bouncer that answers
     assert bench.telemetry.windows_rps()[-1] == pytest.approx(100.0 / 5.0)
 
 
@@ -132,7 +132,7 @@ def test_counts_of_a_cache_survive_a_restart() -> None:
 
 
 def test_a_request_may_be_several_calls_that_are_counted() -> None:
-    """Of stages that are bought together: misses are of requests, and no more than these."""
+    """The stages are bought together: misses are misses of requests, and no more than there are requests."""
     bench = Bench("a", calls_per_request=2.5)
     bench.serve(100, misses=4)
     bench.serve(100, misses=4)
@@ -144,7 +144,7 @@ def test_a_request_may_be_several_calls_that_are_counted() -> None:
 
 
 def test_load_that_cannot_be_kept_is_given_again() -> None:
-    """Or the predictor would miss a minute."""
+    """Otherwise the predictor would miss a minute."""
     bench = Bench("a")
     for _ in range(12):
         bench.serve(10.0)
@@ -163,7 +163,7 @@ def test_load_that_cannot_be_kept_is_given_again() -> None:
 
 
 def test_load_is_by_the_minute_once_and_kept() -> None:
-    """Mean and the highest window of each; complete steps only."""
+    """A step has the mean and the highest window; only complete steps count."""
     bench = Bench("a")
     for window in range(25):
         bench.serve(10.0 if window != 13 else 40.0)
@@ -180,7 +180,7 @@ def test_load_is_by_the_minute_once_and_kept() -> None:
 
 
 def test_load_begins_where_the_history_ended() -> None:
-    """Steps before the first window are missing, and there."""
+    """Steps before the first window are present as missing."""
     bench = Bench("a")
     bench.window = 36
     bench.again(since_s=60.0)
@@ -193,7 +193,7 @@ def test_load_begins_where_the_history_ended() -> None:
 
 @pytest.mark.parametrize("ahead_s", [660.0, 86_400.0, 10 * 365 * 86_400.0])
 def test_a_history_of_the_future_hides_no_load(ahead_s: float) -> None:
-    """A leader whose clock was ahead for a minute has kept it."""
+    """A leader whose clock was ahead for a minute stored it."""
     bench = Bench("a")
     bench.window = 36
     bench.again(since_s=180.0 + ahead_s)
@@ -205,7 +205,7 @@ def test_a_history_of_the_future_hides_no_load(ahead_s: float) -> None:
 
 @pytest.mark.parametrize("days", [20, 36, 365, 3650])
 def test_a_jump_of_the_clock_hands_out_bounded_steps(days: int) -> None:
-    """Whole weeks of the gap are left out, and nothing of what was seen since."""
+    """Whole weeks of the gap are left out, but no observed load."""
     bench = Bench("a")
     for _ in range(12):
         bench.serve(5.0)
@@ -224,7 +224,7 @@ def test_a_jump_of_the_clock_hands_out_bounded_steps(days: int) -> None:
 
 
 def test_a_bouncer_that_restarts_counts_anew() -> None:
-    """Its worker was lost, or a standby resumed: what it counts is new."""
+    """Its worker was lost or a standby resumed, so all its counts are new."""
     bench = Bench("a")
     bench.serve(100.0)
     bench.counts["a"] = BouncerCounters(workers=2.0)
@@ -234,7 +234,7 @@ def test_a_bouncer_that_restarts_counts_anew() -> None:
 
 
 def test_a_vanished_bouncer_leaves_no_gap() -> None:
-    """The others are all there is."""
+    """The other bouncers are the whole fleet."""
     bench = Bench("a", "b")
     bench.serve(10.0, 10.0)
     del bench.targets["b"]
@@ -244,7 +244,7 @@ def test_a_vanished_bouncer_leaves_no_gap() -> None:
 
 @pytest.mark.parametrize("missing", [{"a", "b"}, {"b"}], ids=["all", "one"])
 def test_a_bouncer_missing_for_a_while_is_not_counted_twice(missing: set[str]) -> None:
-    """For a minute the cloud could not list the instances, or left one out: old counts are not new then."""
+    """For a minute the cloud could not list the instances, or left one out: its old counts are not new afterwards."""
     bench = Bench("a", "b")
     for _ in range(30):
         bench.serve(10.0, 10.0)
@@ -263,7 +263,7 @@ def test_a_bouncer_missing_for_a_while_is_not_counted_twice(missing: set[str]) -
 
 
 def test_a_standby_that_was_resumed_is_counted_from_then_on() -> None:
-    """Also where it has counted more by now than when it was stopped."""
+    """It may have counted more by now than when it was stopped."""
     bench = Bench("a")
     bench.serve(5.0)
     del bench.targets["a"]
@@ -274,7 +274,7 @@ def test_a_standby_that_was_resumed_is_counted_from_then_on() -> None:
 
 
 def test_a_silent_bouncer_counts_as_average_and_is_corrected_later() -> None:
-    """Rates stay right, and no request is forgotten in the totals."""
+    """Rates stay right, and the totals lose no request."""
     bench = Bench("a", "b", "c")
     bench.serve(10.0, 10.0, 10.0)
     bench.silent = {"c"}
@@ -287,7 +287,7 @@ def test_a_silent_bouncer_counts_as_average_and_is_corrected_later() -> None:
 
 @pytest.mark.parametrize("answering", [0, 1])
 def test_a_window_is_missing_when_most_could_not_be_asked(answering: int) -> None:
-    """One of three says too little."""
+    """One of three tells too little."""
     bench = Bench("a", "b", "c")
     bench.serve(10.0, 10.0, 10.0)
     bench.silent = set("abc"[answering:])
@@ -298,14 +298,14 @@ def test_a_window_is_missing_when_most_could_not_be_asked(answering: int) -> Non
 
 
 def test_without_targets_the_rate_is_unknown() -> None:
-    """No instance is no proof of no request."""
+    """The lack of an instance does not prove a lack of requests."""
     bench = Bench()
     bench.close()
     assert bench.telemetry.last_minute_rps() is None
 
 
 def test_windows_that_were_slept_through_are_missing() -> None:
-    """What was counted meanwhile is spread over them."""
+    """Requests counted in that time are spread over them."""
     bench = Bench("a")
     bench.serve(10.0)
     bench.window += 2
@@ -314,12 +314,12 @@ def test_windows_that_were_slept_through_are_missing() -> None:
 
 
 def test_a_restart_counts_on_from_what_it_kept() -> None:
-    """No request is lost or counted twice, no spike where it was away."""
+    """No request is lost or counted twice, and the gap causes no spike."""
     bench = Bench("a")
     for _ in range(12):
         bench.serve(10.0)
     bench.telemetry.load()
-    bench.serve(10.0)  # after this it is killed
+    bench.serve(10.0)  # killed after this window
     for _ in range(3):
         bench.counts["a"] = bench.counts["a"]._replace(requests=bench.counts["a"].requests + 10.0)
         bench.window += 1
@@ -343,7 +343,7 @@ def test_a_bouncer_older_than_telemetry_counts_from_its_start() -> None:
 
 
 def test_answers_are_counted_by_release_and_offer() -> None:
-    """From the second scrape of what was there before, and with the errors of the model."""
+    """An old bouncer counts from its second scrape on, errors of the model included."""
     bench = Bench("a", "b")
     bench.targets["b"] = replace(bench.targets["b"], release="new")
     bench.serve(10.0, 20.0, misses=2.0)
@@ -354,7 +354,7 @@ def test_answers_are_counted_by_release_and_offer() -> None:
 
 
 def test_the_mean_latency_is_of_what_was_answered() -> None:
-    """Of the last requests, as many as are looked back at; refused ones take no time."""
+    """It covers the last `look_back` requests; refused ones take no time."""
     bench = Bench("a", look_back=20)
     assert bench.telemetry.recent().latency_s is None
     for latency_s in (9.0, 0.5, 0.1):
@@ -369,7 +369,7 @@ def test_the_mean_latency_is_of_what_was_answered() -> None:
 
 
 def test_percentiles_are_of_the_last_requests_of_all_bouncers() -> None:
-    """Forty answers within 0.16 to 0.25 s, and ten within 1.6 to 2.5 s; what was before them counts no more."""
+    """Forty answers took 0.16 to 0.25 s, and ten 1.6 to 2.5 s; older ones do not count any more."""
     bench = Bench("a", "b", look_back=50)
     slow, quick = ([bound >= least_s for bound in (*SECONDS, np.inf)] for least_s in (2.5, 0.25))
     for answers in (((5, slow), (0, quick)), ((0, slow), (40, quick)), ((10, slow), (0, quick))):
@@ -385,7 +385,7 @@ def test_percentiles_are_of_the_last_requests_of_all_bouncers() -> None:
     for _ in range(9):
         bench.close()
     bench.telemetry.load()
-    bench.again(since_s=60.0)  # what is stored has no latencies by size
+    bench.again(since_s=60.0)  # the stored state has no latencies by size
     bench.counts = {id: c._replace(requests=c.requests + 10.0) for id, c in bench.counts.items()}
     bench.close()
     assert (bench.telemetry.recent().count, bench.telemetry.recent().p50_s) == (20, None)
@@ -405,7 +405,7 @@ def test_a_restart_goes_on_with_what_the_gateway_counted() -> None:
 
 @pytest.mark.parametrize("counted", [6, 7])
 def test_what_an_earlier_version_kept_counts_on(counted: int) -> None:
-    """It counted no errors, or no latencies: nothing may be counted twice because of that."""
+    """An earlier version counted no errors or no latencies, which must not double other counts."""
     bench = Bench("a")
     for _ in range(12):
         bench.serve(10.0)
@@ -424,7 +424,7 @@ def test_what_an_earlier_version_kept_counts_on(counted: int) -> None:
 
 
 def test_the_gateway_counts_clients_that_found_no_instance() -> None:
-    """Its clients are the load; what it refuses is late."""
+    """Its clients are the load; its refusals count as late."""
     bench = Bench("a", gateway=True)
     bench.gateway = GatewayCounts(1000.0, 0.0)
     bench.serve(0.0)
@@ -442,7 +442,7 @@ def test_the_gateway_counts_clients_that_found_no_instance() -> None:
 
 
 def test_the_gateways_function_answers_are_billed_and_can_be_late() -> None:
-    """Besides what bouncers sent there."""
+    """Bouncers' functions cost besides."""
     bench = Bench("a", gateway=True, function=FUNCTION)
     bench.gateway = GatewayCounts(1000.0, 0.0)
     bench.serve(0.0)
@@ -455,14 +455,14 @@ def test_the_gateways_function_answers_are_billed_and_can_be_late() -> None:
 
 
 def test_before_the_first_request_the_load_is_unknown() -> None:
-    """Until the first request its windows are missing; from then on, also after a restart, silence is silence."""
+    """Its windows are missing until the first request. After that silence means no load, after a restart as well."""
     bench = Bench("a", gateway=True)
     for requests in (0.0, 0.0, 50.0, 50.0):
         bench.gateway = GatewayCounts(requests, 0.0)
         bench.close()
     nan = np.nan
     assert np.array_equal(bench.telemetry.windows_rps(), [nan, nan, 10.0, 0.0], equal_nan=True)
-    bench.gateway = GatewayCounts(0.0, 0.0)  # begun anew
+    bench.gateway = GatewayCounts(0.0, 0.0)  # restarted
     bench.close()
     assert bench.telemetry.windows_rps()[-1] == 0.0
 
@@ -475,7 +475,7 @@ def test_before_the_first_window_the_rate_is_from_history() -> None:
 
 
 def test_the_last_thousand_are_looked_back_at() -> None:
-    """Whole windows, the newest first."""
+    """They are whole windows, the newest first."""
     bench = Bench("a")
     bench.serve(5000.0, misses=5000.0)
     bench.serve(600.0)
@@ -501,7 +501,7 @@ def test_busy_is_the_share_of_the_workers_time() -> None:
 
 
 def test_functions_cost_what_they_are_billed_for() -> None:
-    """Seconds and calls, at the catalogue's price."""
+    """Seconds and calls are billed at the catalogue's price."""
     bench = Bench("a", function=FUNCTION)
     bench.counts["a"] = BouncerCounters(100.0, 0.0, 40.0, 0.0, 50.0, 20.0, workers=1.0)
     bench.close()
@@ -511,7 +511,7 @@ def test_functions_cost_what_they_are_billed_for() -> None:
 
 
 def test_rates_are_of_the_wall_where_control_seconds_are_shorter() -> None:
-    """Ten control seconds a second: a window takes half a second."""
+    """With ten control seconds a second a window takes half a second."""
     bench = Bench("a", scale=10.0)
     for _ in range(12):
         bench.serve(10.0)
@@ -522,7 +522,7 @@ def test_rates_are_of_the_wall_where_control_seconds_are_shorter() -> None:
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=3, max_size=3), max_size=40))
 def test_silences_neither_lose_nor_double_count_requests(windows: list[list[int | None]]) -> None:
-    """In the end all answer once more: the total is what they counted."""
+    """At the end all bouncers answer once more: the total equals their counts."""
     bench = Bench("a", "b", "c")
     everything: list[list[int | None]] = [*windows, [0, 0, 0]]
     for counts in everything:
@@ -534,7 +534,7 @@ def test_silences_neither_lose_nor_double_count_requests(windows: list[list[int 
 
 
 def test_what_no_bouncer_saw_is_load_too() -> None:
-    """Lost ones are misses; those that a function answered are not, and are billed."""
+    """Lost requests are misses. Requests that a function answered are no misses, and are billed."""
     seen = [UnseenRequests()]
     bench = Bench("a", unseen=lambda: seen[0], unseen_billed_s=0.5, function=FUNCTION)
     bench.serve(10.0)
@@ -549,7 +549,7 @@ def test_what_no_bouncer_saw_is_load_too() -> None:
 
 
 def test_without_a_bouncer_the_balancer_alone_tells_the_load() -> None:
-    """While it tells nothing the load stays unknown: it is late by a minute or more. A silent bouncer hides more."""
+    """Without its data, which are a minute late or more, the load stays unknown, more so with a silent bouncer."""
     seen = [UnseenRequests()]
     bench = Bench(unseen=lambda: seen[0])
     bench.close()

@@ -21,7 +21,7 @@ class Bench:
         self.load = WatchedLoad(self.store, self.clock, given=given)
 
     def minutes(self, *rps: float, in_time: float = math.nan) -> None:
-        """These minutes pass, and Prometheus tells of all that are missing."""
+        """Pass these minutes; Prometheus returns all missing ones."""
         self.clock.t_s += 60.0 * len(rps)
         missing = self.load.missing(self.clock.now_s())
         self.load.add(missing, WorkloadMinutes(np.array(rps), np.full(len(rps), in_time)))

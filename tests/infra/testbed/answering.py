@@ -1,4 +1,4 @@
-"""Machines that run nothing, and answer as if they did."""
+"""Machines that run no process, and answer as if they did."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.infra.testbed.cloud_fakes import FakeMachines
 
 
 class Bouncers(FakeMachines):
-    """Machines that answer over HTTP as a bouncer does, from the end of their boot until they end, or die."""
+    """Machines that answer over HTTP as a bouncer does, from the end of their boot until they end or die."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
-        # A plain loop leaves a socket open that it accepted in the moment in which its door closes.
+        # asyncio's plain loop would leave a socket open that it accepted while its listener closes.
         self._port, self._loop = port, uvloop.new_event_loop()
         self._listeners: dict[str, asyncio.Server] = {}
         self._connections: set[asyncio.Transport] = set()
@@ -37,12 +37,12 @@ class Bouncers(FakeMachines):
         self.die(instance_id)
 
     def answering(self) -> dict[str, Machine]:
-        """Those that answer now, by their ids."""
+        """Return the machines that answer now, by their ids."""
         listening, there = set(self._listeners), dict(self.there)
         return {instance_id: machine for instance_id, machine in there.items() if instance_id in listening}
 
     def die(self, instance_id: str) -> None:
-        """Its port is closed from now on, whatever the cloud says."""
+        """Close its port, whatever state the cloud shows."""
         self._loop.call_soon_threadsafe(self._shut, instance_id)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Bouncers(FakeMachines):
 
 
 class _Connection(asyncio.Protocol):
-    """Answers one request, whatever it is, as a bouncer without work does."""
+    """A connection that answers one request of any kind, as an idle bouncer does."""
 
     def __init__(self, all_of_them: set[asyncio.Transport]) -> None:
         self._all = all_of_them

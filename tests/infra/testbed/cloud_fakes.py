@@ -1,4 +1,4 @@
-"""Fakes of what the testbed's cloud stands on: time, machines, gateways; and a cloud over them."""
+"""Fakes of the cloud's parts on the testbed: time, machines, gateways; and a cloud over them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ManualTime:
 
 @dataclass
 class FakeMachines:
-    """The port Machines; `said` is what it was told, in order. A machine that `lingers` does not end until let go."""
+    """The port Machines; `said` has its calls in order. A machine that `lingers` does not end until let go."""
 
     said: list[tuple[Any, ...]] = field(default_factory=list)
     there: dict[str, Machine] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class FakeGateways:
 
 
 class IdlePlane:
-    """A simulated data plane without any work: `added_s` says when each instance began to take requests."""
+    """A simulated data plane without any work: `added_s` has the time when each instance began to take requests."""
 
     def __init__(self) -> None:
         self.added_s: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The testbed's cloud, served on loopback, over fakes of what it stands on."""
+"""The testbed's cloud, served on loopback, over fakes of its parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.infra.testbed.cloud_fakes import CATALOG, FakeMachines, ManualTime
 
 @dataclass
 class Aws:
-    """A cloud that runs, its time, and clients of its APIs, which try once."""
+    """A running cloud, its time, and clients of its APIs, which try once."""
 
     cloud: LocalCloud
     url: str
@@ -35,7 +35,7 @@ class Aws:
         return self.clients[service]
 
     def pass_s(self, seconds: float) -> None:
-        """Time passes, and what is due happens."""
+        """Let time pass, so that due events happen."""
         self.time.s += seconds
         self.cloud.step()
 
@@ -53,7 +53,7 @@ class Aws:
 
 @contextmanager
 def serving(**options: Any) -> Iterator[Aws]:
-    """A cloud that runs until the end of the block."""
+    """Run a cloud until the end of the block."""
     time, machines = ManualTime(), options.pop("machines", None) or FakeMachines()
     cloud = LocalCloud(**{"catalog": CATALOG, "machines": machines, "now": time, **options})
     aws = Aws(cloud, cloud.start(), time, machines, {})
@@ -68,7 +68,10 @@ def serving(**options: Any) -> Iterator[Aws]:
 
 @pytest.fixture
 def make_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Aws]]:
-    """Starts a cloud; at the end it is stopped. Without Amazon's images, which take moto a second to read."""
+    """Yield a function that starts a cloud; stop it at the end.
+
+    Amazon's images are left out, because moto takes a second to read them.
+    """
     monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(serving(**options))

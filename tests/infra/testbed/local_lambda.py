@@ -1,4 +1,4 @@
-"""The local Lambda as a process of its own, for tests."""
+"""The local Lambda in its own process, for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.infra.testbed.real_processes import PATIENCE_S, get
 
 @dataclass(frozen=True)
 class LocalLambda:
-    """One that runs."""
+    """A running local Lambda."""
 
     url: str
     process: subprocess.Popen[str]
@@ -35,7 +35,7 @@ class LocalLambda:
 
 @contextmanager
 def local_lambda(folder: Path, functions: Sequence[FunctionConfig], **config: Any) -> Iterator[LocalLambda]:
-    """Runs for the block, and ends on SIGTERM. AWS's part of a cold start takes no time unless `config` says so."""
+    """Run it for the block and end it by SIGTERM. AWS's part of a cold start takes no time unless `config` says so."""
     logs = folder / "logs"
     made = Config(functions, str(logs), **{"sandbox_mean_s": 0.0, "sandbox_p95_s": 0.0} | config)
     file = folder / "functions.json"
@@ -46,6 +46,6 @@ def local_lambda(folder: Path, functions: Sequence[FunctionConfig], **config: An
         try:
             yield LocalLambda(f"http://127.0.0.1:{int(process.stdout.readline())}", process, logs)
             process.terminate()
-            assert process.wait(PATIENCE_S) in (0, -signal.SIGKILL)  # killed: only by a test
+            assert process.wait(PATIENCE_S) in (0, -signal.SIGKILL)  # only a test kills it
         finally:
             process.kill()

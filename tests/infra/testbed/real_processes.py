@@ -1,4 +1,4 @@
-"""What tests of real processes share: waiting for conditions, ports, and the processes of a test's folder."""
+"""Helpers for tests of real processes: waiting for conditions, ports, and the processes of a test's folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """The first true value of the condition; fails where it has none in time."""
+    """Return the first true value of the condition; fail if there is none in time."""
     until_s = time.monotonic() + patience_s
     while time.monotonic() < until_s:
         if value := condition():
@@ -31,14 +31,14 @@ def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIEN
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """A port that is free on all loopback addresses but 127.0.0.1, and that no other process is given meanwhile."""
+    """Hold a port that is free on all loopback addresses but 127.0.0.1, so that no other process gets it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield int(held.getsockname()[1])
 
 
 def get(url: str, body: Any = None) -> tuple[int, Any]:
-    """Status and JSON of an answer; (0, None) where the connection is refused."""
+    """Return status and JSON of an answer; (0, None) if the connection is refused."""
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data), timeout=PATIENCE_S) as answer:
@@ -53,7 +53,8 @@ def get(url: str, body: Any = None) -> tuple[int, Any]:
 
 
 def processes_of(folder: Path, *words: str) -> list[psutil.Process]:
-    """Other processes, of any parent, whose command or environment names the folder, with these words as arguments."""
+    """Return other processes, of any parent, whose command or environment names the folder, with these words as
+    arguments."""
     names_it = re.compile(re.escape(str(folder)) + r"(?![\w-])")
     found = []
     for process in psutil.process_iter():

@@ -67,7 +67,7 @@ _AT_ONCE = 40  # queries of clients
 
 
 def write_selection(folder: Path) -> None:
-    """The pipeline file `pick.toml`, its models and profiles."""
+    """Write the pipeline file `pick.toml`, its models and profiles."""
     (folder / "pick.toml").write_text(SELECTION)
     (folder / "digit.py").write_text(MODELS)
     (folder / "profiles.csv").write_text(PROFILES)
@@ -75,20 +75,20 @@ def write_selection(folder: Path) -> None:
 
 @dataclass
 class Killed:
-    """What came of kills under load. Each query has a context of its own, so facts that count twice show."""
+    """The outcome of kills under load. Each query has a context of its own, so facts that count twice show."""
 
     kills: int = 0
     seconds: float = 0.0
-    results: Counter[str] = field(default_factory=Counter)  # of feedback, the last that its client heard
-    failed: Counter[str] = field(default_factory=Counter)  # queries without an answer, by the reason
+    results: Counter[str] = field(default_factory=Counter)  # of feedback: the last status that its client received
+    failed: Counter[str] = field(default_factory=Counter)  # unanswered queries by reason
     repeated: int = 0  # posts of feedback
-    facts: list[int] = field(default_factory=list)  # of each conductor at the end
+    facts: list[int] = field(default_factory=list)  # number of facts of each conductor at the end
     contexts: list[int] = field(default_factory=list)
-    off: list[str] = field(default_factory=list)  # weights of the conductors that differ from the first one's
+    off: list[str] = field(default_factory=list)  # weights that differ from those of the first conductor
 
     @property
     def known(self) -> int:
-        """Feedback that its client knows to be learned."""
+        """Count the feedback that its client knows to be learned."""
         return self.results["applied"] + self.results["duplicate"]
 
     @property
@@ -152,14 +152,14 @@ async def killed_under_feedback(status: Status, kills: int, rate: float, seed: i
 
     began_s = loop.time()
     loading = loop.create_task(load())
-    await asyncio.sleep(8.0)  # so that the controller has told both of each other
+    await asyncio.sleep(8.0)  # until the controller has told both of each other
     for _ in range(kills):
         shown = await loop.run_in_executor(None, status)
         name, one = draw.choice(list(shown["conductors"].items()))
         os.kill(one["pid"], signal.SIGKILL)
         found.kills += 1
         await _until(lambda at=name, old=one["pid"]: _is_back(loop, status, at, old), "the conductor is not back")
-        # The gateway leaves a conductor out for a while. The other one must not be killed meanwhile.
+        # The gateway leaves a conductor out for a while. Until it is back the other one must not be killed.
         await _until(lambda: _has_both(entrance), "the gateway does not ask the conductor")
         await asyncio.sleep(draw.uniform(0.0, 2.0))
     ended.set()

@@ -1,4 +1,4 @@
-"""The acceptance script, whole, against the strict emulation: as real commands, processes and Terraform."""
+"""The whole acceptance script against the strict emulation, with real commands, processes and Terraform."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def accept(service: Path, work: Path, *options: str) -> subprocess.CompletedProc
 
 
 def outcomes(said: str) -> dict[str, str]:
-    """Of the table's rows."""
+    """Return the outcomes in the table's rows."""
     rows = {
         name: line[len(name) :].split() for line in said.splitlines() for name in STEPS if line.startswith(f"{name} ")
     }
@@ -87,13 +87,13 @@ def outcomes(said: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    """The script as a module."""
+    """Import the script as a module."""
     loader = SourceFileLoader("aws_acceptance", str(SCRIPT))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module  # its dataclasses look there
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # beside the script it would be in the checkout
+    sys.modules[loader.name] = module  # its dataclasses look it up there
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # its bytecode would lie in the checkout
     loader.exec_module(module)
     sys.dont_write_bytecode = writes
     return module
@@ -171,7 +171,7 @@ esac
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_that_end_the_script_are_counted(script: Any, number: signal.Signals) -> None:
-    # The handler of this test keeps a signal that the script does not handle from ending pytest.
+    # The handler of this test keeps pytest alive if the script does not handle a signal.
     before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     interrupts = script.Interrupts()
     try:
@@ -185,7 +185,7 @@ def test_signals_that_end_the_script_are_counted(script: Any, number: signal.Sig
 
 @pytest.mark.slow
 def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path) -> None:
-    """Ended in the midst of the first deployment, by a Terraform that hangs."""
+    """The signal comes in the middle of the first deployment, while Terraform hangs."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "terraform").write_text(HANGS)
     (tmp_path / "bin" / "terraform").chmod(0o755)
@@ -200,7 +200,7 @@ def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path) -
     found = outcomes(said)
     assert (found["deploy"], found["load"], found["nothing left"]) == ("FAILED", "not run", "ok"), said
     assert "interrupted" in said
-    assert found["destroy"] == "FAILED"  # tried: there is nothing yet
+    assert found["destroy"] == "FAILED"  # it was tried, although there was no site yet
     assert process.returncode == 1
     assert processes_of(tmp_path) == []
 
@@ -231,11 +231,11 @@ def test_a_real_account_wants_a_limit_and_clients(
 @pytest.mark.slow
 @pytest.mark.acceptance
 def test_every_step_is_done_and_nothing_is_left(service: Path, tmp_path: Path, terraform: Terraform) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     done = accept(service, tmp_path / "work", "--max-usd", "50")
     assert outcomes(done.stdout) == dict.fromkeys(STEPS, "ok"), done.stdout + done.stderr
     assert done.returncode == 0
-    assert "is gone" in done.stdout  # a spot instance ran, and was interrupted
+    assert "is gone" in done.stdout  # a spot instance ran and was interrupted
     assert "denied" not in done.stdout
     assert processes_of(tmp_path) == []
 

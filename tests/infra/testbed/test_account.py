@@ -1,4 +1,4 @@
-"""What an account of AWS refuses: quotas, zones, images, speed and size, as decisions and over the served cloud."""
+"""Refusals of an AWS account: quotas, zones, images, speed and size, as decisions and over the served cloud."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.infra.testbed.conftest import Aws
 from tests.infra.testbed.test_launches import LARGE_A, fleet, ids, refused, run, template
 
 NEW, STRICT = account_of("new"), account_of("strict")
-# The same, without waiting.
+# The same accounts without waits.
 QUICK_NEW, QUICK = replace(NEW, fleets_take_s=(0.0, 0.0)), replace(STRICT, fleets_take_s=(0.0, 0.0))
 GPU = Offer("g5.xlarge", Market.ON_DEMAND, 1.0, Delay(60.0, 60.0), vcpu=4.0, memory_gib=16.0, gpus=1)
 RETIRED = Offer("p2.xlarge", Market.ON_DEMAND, 0.9, Delay(60.0, 60.0), vcpu=4.0, memory_gib=61.0, gpus=1)
@@ -39,8 +39,8 @@ AL2023 = AL2023_ARM.replace("arm64", "x86_64")
 def test_quotas_are_of_a_family_in_a_market() -> None:
     assert NEW.room(ON_DEMAND, 9, []) == 2  # of 5 vCPUs
     assert NEW.room(ON_DEMAND, 9, [ON_DEMAND]) == 1
-    assert NEW.room(ON_DEMAND, 9, [SPOT_A, SPOT_A]) == 2  # spot has its own
-    assert NEW.room(ON_DEMAND, 9, [BURSTABLE, BURSTABLE]) == 1  # a burstable one is standard, too
+    assert NEW.room(ON_DEMAND, 9, [SPOT_A, SPOT_A]) == 2  # spot has a quota of its own
+    assert NEW.room(ON_DEMAND, 9, [BURSTABLE, BURSTABLE]) == 1  # a burstable one counts as standard, too
     assert NEW.room(GPU, 9, []) == 0
     assert STRICT.room(GPU, 99, []) == 16
     assert CloudAccount().room(GPU, 9_999, []) == 9_999
@@ -70,7 +70,7 @@ def test_a_fleet_says_which_quota_it_met(make_aws: Callable[..., Aws]) -> None:
 def test_pools_of_one_fleet_share_a_quota(make_aws: Callable[..., Aws]) -> None:
     aws = make_aws(account=QUICK_NEW)
     answer = fleet(aws, template(aws), 5, {"InstanceType": "c5.xlarge"}, LARGE_A, spot=False)
-    assert [one["InstanceType"] for one in answer["Instances"]] == ["c5.large"]  # the cheaper first: 4 of 5 vCPUs
+    assert [one["InstanceType"] for one in answer["Instances"]] == ["c5.large"]  # the cheaper type first: 4 of 5 vCPUs
     assert len(ids(answer)) == 2
 
 
@@ -138,7 +138,7 @@ def test_what_a_zone_does_not_offer_is_not_launched(make_aws: Callable[..., Aws]
 def test_an_image_is_of_one_processor() -> None:
     al2023 = AL2023_ARM.split("/")
     assert unsupported_image("c7g.large", al2023, ["arm64"]) is None
-    assert unsupported_image("c5.large", [], ["x86_64"]) is None  # of what is not known nothing is known
+    assert unsupported_image("c5.large", [], ["x86_64"]) is None  # an unknown image refuses no type
     wrong = unsupported_image("c5.large", al2023, ["x86_64"])
     assert wrong is not None
     assert wrong.code == "InvalidParameterValue"
@@ -170,7 +170,7 @@ def test_a_disk_is_no_smaller_than_its_snapshot() -> None:
 
 
 def test_a_launch_onto_a_small_disk_is_refused(make_aws: Callable[..., Aws]) -> None:
-    """By the template's disk or the override's; also of an image that was made of an instance."""
+    """The disk is the template's or the override's; the image may be made of an instance."""
     aws = make_aws(account=QUICK, catalog=WIDER)
     image = aws.client("ssm").get_parameter(Name=AL2023)["Parameter"]["Value"]
 
@@ -196,12 +196,12 @@ def test_an_image_for_other_processors_is_refused(make_aws: Callable[..., Aws]) 
     answer = fleet(aws, lt, 1, LARGE_A, spot=False)
     assert (ids(answer), answer["Errors"][0]["ErrorCode"]) == ([], "InvalidParameterValue")
     assert len(ids(fleet(aws, lt, 1, {"InstanceType": "c7g.large"}, token="u", spot=False))) == 1
-    own_image = {**LARGE_A, "ImageId": "ami-12c6146b"}  # an override's comes before the template's
+    own_image = {**LARGE_A, "ImageId": "ami-12c6146b"}  # the override's image beats the template's
     assert len(ids(fleet(aws, lt, 1, own_image, token="v", spot=False))) == 1
 
 
 def test_types_of_two_platforms_are_launched_by_one_call(make_aws: Callable[..., Aws]) -> None:
-    """Each from its own template, by priority; by the other's it is refused."""
+    """Each boots from its own template, by priority; with the other's template it is refused."""
     aws = make_aws(account=QUICK, catalog=WIDER, capacity={"c7g.large/on-demand": 1})
     images = {name: aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"] for name in (AL2023, AL2023_ARM)}
     x86, arm = template(aws, ImageId=images[AL2023]), template(aws, "arm", ImageId=images[AL2023_ARM])
@@ -251,7 +251,7 @@ def test_a_fleet_is_answered_when_its_time_is_over(make_aws: Callable[..., Aws])
 
 
 def asked(throttle: Throttle, action: str, count: int, service: str = "ec2", at_s: float = 0.0, **how: Any) -> int:
-    """How many of as many calls are answered."""
+    """Return how many of `count` calls are answered."""
     return sum(throttle.refusal(service, action, at_s, **how) is None for _ in range(count))
 
 
@@ -289,7 +289,7 @@ def test_buckets_are_apart_and_refused_calls_cost_nothing() -> None:
     assert asked(throttle, "DescribeInstances", 1) == 1
     assert asked(throttle, "RunInstances", 1, at_s=0.5, instances=1) == 1  # the 45 refused ones took no token
     assert asked(throttle, "PutItem", 1000, "dynamodb") == 1000
-    # Of a load balancer all actions share one bucket of 40 besides.
+    # All actions of a load balancer also share one bucket of 40.
     assert asked(throttle, "DescribeRules", 39, "elasticloadbalancing") == 39
     assert asked(throttle, "RegisterTargets", 5, "elasticloadbalancing") == 1
 
@@ -302,7 +302,7 @@ def test_a_client_that_asks_too_often_is_told_so(make_aws: Callable[..., Aws]) -
     with pytest.raises(ClientError) as error:
         run(aws)
     assert refused(error) == "RequestLimitExceeded"
-    aws.time.s += 1.0  # two more
+    aws.time.s += 1.0  # two more tokens
     run(aws)
     assert len(aws.instances()) == 6
     assert len(ec2.describe_volumes()["Volumes"]) == 6  # other calls have buckets of their own
@@ -312,7 +312,7 @@ def test_a_client_that_asks_too_often_is_told_so(make_aws: Callable[..., Aws]) -
 
 
 class Stock:
-    """As much as its fields say."""
+    """A cloud with as many resources as its fields say."""
 
     def __init__(self, unzipped: int | None = None, rules: int = 0, groups: int = 0, targets: int = 0) -> None:
         self._unzipped, self._rules, self._groups, self._targets = unzipped, rules, groups, targets
@@ -404,11 +404,11 @@ def test_a_balancer_takes_a_hundred_rules(make_aws: Callable[..., Aws]) -> None:
         assert refused(error) == "TooManyRules"
 
 
-# What moto leaves undone
+# Features that moto lacks
 
 
 def test_a_balancer_that_is_asked_for_again_is_the_same(aws: Aws) -> None:
-    """Its answer was lost; by other settings the name is taken."""
+    """The first answer was lost; with other settings the name is taken."""
     ec2, elb = aws.client("ec2"), aws.client("elbv2")
     subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"][:3]]
     first, again = (elb.create_load_balancer(Name="mark", Subnets=subnets[:2])["LoadBalancers"] for _ in range(2))

@@ -1,4 +1,4 @@
-"""Target groups as gateways: one suite over fake and real ones, and what DescribeTargetHealth says of them."""
+"""Target groups as gateways: one suite over fake and real ones, and the answers of DescribeTargetHealth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARN = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/test/0"
 
 
 class Bouncer(BaseHTTPRequestHandler):
-    """Ready, and answers."""
+    """A bouncer that is ready and answers."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -59,7 +59,7 @@ def until(said: Callable[[], bool], within_s: float = 60.0) -> None:
 
 
 def test_a_group_is_a_gateway_to_its_targets(gateways: Gateways, bouncer: str) -> None:
-    """Ready targets are healthy, others not yet; a gateway that dies is started anew; without the group it ends."""
+    """Ready targets are healthy, others not yet. A gateway that dies is started again, and ends with its group."""
     groups: dict[str, dict[str, str | None]] = {ARN: {}}
     balancer = GatewaySupervisor(gateways, lambda: groups)
     try:
@@ -90,7 +90,7 @@ def test_a_group_is_a_gateway_to_its_targets(gateways: Gateways, bouncer: str) -
 
 
 def test_a_replica_that_was_ready_once_is_unhealthy() -> None:
-    """And comes back; a gateway that does not answer leaves the others alone."""
+    """It can come back; a gateway that does not answer leaves the others alone."""
     fakes = FakeGateways({"http://a", "http://b"})
     groups: dict[str, dict[str, str | None]] = {"one": {"i-1": "http://a"}, "two": {"i-2": "http://b"}}
     balancer = GatewaySupervisor(fakes, lambda: groups)
@@ -116,7 +116,7 @@ def test_a_replica_that_was_ready_once_is_unhealthy() -> None:
 
 
 def test_groups_of_one_rule_share_a_gateway() -> None:
-    """Which knows their weights; a group without weight is asked for its health all the same."""
+    """The gateway knows their weights; the health of a group without weight is checked, too."""
     fakes = FakeGateways({"http://a", "http://b"})
     targets: dict[str, dict[str, str | None]] = {"small": {"i-1": "http://a"}, "large": {"i-2": "http://b"}, "own": {}}
     weights = {"small": 5.0, "large": 0.0}
@@ -130,7 +130,7 @@ def test_groups_of_one_rule_share_a_gateway() -> None:
     )
     assert balancer.url("large") == balancer.url("small") == gateway.url
     assert balancer.health("large", "i-2") == ("healthy", None)
-    targets["small"]["i-2"] = "http://b"  # on its way there
+    targets["small"]["i-2"] = "http://b"  # on its way to the other group
     weights["large"] = 3.0
     balancer.sync()
     assert gateway.groups["http://b"] == "small"
@@ -145,7 +145,7 @@ def test_groups_of_one_rule_share_a_gateway() -> None:
 
 
 def test_registered_targets_are_replicas_and_their_health_is_asked_for(make_aws: Callable[..., Aws]) -> None:
-    """Through ELBv2's API: register, health, stop, deregister, by instance and by address."""
+    """ELBv2's API registers them, shows their health, stops and deregisters them, by instance and by address."""
     gateways = FakeGateways()
     aws = make_aws(gateways=gateways)
     elbv2, balancer = aws.client("elbv2"), aws.cloud.balancer
@@ -180,7 +180,7 @@ def test_registered_targets_are_replicas_and_their_health_is_asked_for(make_aws:
 
 
 def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """With what it wrote at last."""
+    """The error has the last lines of its output."""
     from mark.domain.errors import MarkError
 
     with pytest.raises(MarkError, match="--nonsense"):
@@ -188,7 +188,7 @@ def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_a_real_gateway_answers_for_its_replicas(tmp_path: Path, bouncer: str) -> None:
-    """What clients see."""
+    """The test asks as a client does."""
     balancer = GatewaySupervisor(
         ProcessGateways(tmp_path, options=["--probe-s", "0.1"]), lambda: {ARN: {"i-1": bouncer}}
     )

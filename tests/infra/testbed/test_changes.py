@@ -1,6 +1,6 @@
-"""Changes of a site that serves, on the testbed: real bouncers, a real balancer and real controllers, under load.
+"""Changes of a serving site on the testbed: real bouncers, a real balancer and real controllers, under load.
 
-Another archive, other types, other zones, and back. tests/terraform/test_site_changes.py has the same script by
+Another archive, other types, other zones, and back. tests/terraform/test_site_changes.py runs the same script with
 Terraform.
 """
 
@@ -22,14 +22,14 @@ from tests.infra.testbed.test_daemon import CATALOG
 from tests.infra.testbed.test_releases import PROFILES, SCALE, SERVICE, Client, Releasing, releasing, says
 from tests.infra.testbed.watching import Watch
 
-# This many answer far more than these ask for: what the plan needs does not depend on what this computer has time for.
+# The instances answer far more than the clients ask, so that the plan's need does not depend on this computer's speed.
 INSTANCES, CLIENTS = 3, 2
 ZONES = ("us-east-1a", "us-east-1b")
 OTHER_TYPE = {
     "catalog.csv": f"{CATALOG}c6i.large,on-demand,,0.1,2,4,0,3,3,,false,,,,,,\n",
     "profiles.csv": f"{PROFILES}model:Quick,c6i.large,1,20\n",
 }
-# Says its version, and writes down what it was asked.
+# A model that answers with its version and writes down its requests.
 MODEL = """
 import os
 import mark
@@ -45,7 +45,7 @@ class Quick(mark.Model):
 
 @dataclass
 class NumberedClient(Client):
-    """No two of its requests are the same."""
+    """A client whose requests all differ."""
 
     first: int = 0
     sent: int = 0
@@ -57,17 +57,17 @@ class NumberedClient(Client):
 
 @dataclass
 class Changes:
-    """What the watch of a site asks, and what changes it."""
+    """The site for its watch, and the changes to it."""
 
     site: Releasing
-    done: str = ""  # the release whose roll-out is said to be done
+    done: str = ""  # the release whose roll-out was reported as done
     moto: MotoServer = field(init=False)
 
     def __post_init__(self) -> None:
         self.moto = MotoServer(self.site.aws.url)
 
     def deploy(self, release: str, zone: str) -> dict[str, Any]:
-        """Until the controller says that it is done; then what there is, as soon as nothing of before is."""
+        """Deploy until the controller reports it done; return the instances once no old one is left."""
         if release != self.done:
             self.done = ""
         self.site.deploy(release, [zone])
@@ -89,7 +89,7 @@ class Changes:
         return {one["InstanceId"]: one for one in found}
 
     def healthy(self) -> dict[str, dict[str, str]]:
-        """Tags of what the balancer finds healthy, and sends requests to."""
+        """Return tags of the healthy instances to which the balancer sends requests."""
         balancer, backend = self.site.aws.cloud.balancer, self.moto.backend
         assert balancer is not None
         (group,) = self.site.site.service("quick").target_groups
@@ -119,7 +119,7 @@ def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes
 @pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_site_is_changed_and_no_request_is_lost(changes: Changes, tmp_path: Path) -> None:
-    """Every request is answered, by one instance, and by no old version once the new one is said to serve alone."""
+    """One instance answers each request, and no old version does once the new one is reported to serve alone."""
     here, there = ZONES
     assert changes.deploy("a", here) == {"c7i.large": here}
     watch = Watch(changes.serving, changes.old, lambda: changes.site.page, SCALE, ("quick",))

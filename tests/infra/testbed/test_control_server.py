@@ -1,4 +1,4 @@
-"""The control server: only with its token, and everything that is wrong with a question is said."""
+"""The control server: it needs its token, and names each mistake in a request."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_bad_question_is_bad_input(server: ControlServer, tmp_path: Path, body
 
 @pytest.mark.parametrize("length", ["x", "-1", "9" * 5000])
 def test_a_length_that_is_none_is_refused(server: ControlServer, length: str) -> None:
-    """And without the token it is unauthorized first."""
+    """A request without the token is unauthorized first."""
     for token, status in (("s3cret", 400), ("guess", 401)):
         there = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60.0)
         there.putrequest("POST", "/down")

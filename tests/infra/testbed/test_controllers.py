@@ -1,4 +1,4 @@
-"""Three controllers as processes, over one store and one cloud: one acts, and what it needs is launched once."""
+"""Three controllers as processes, over one store and one cloud: one acts, and each launch happens once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def ready(log: Path) -> str:
 
 
 def launches(aws: Aws) -> dict[str, set[str]]:
-    """Instances by launch token, those that are gone included."""
+    """Return instances by launch token, ended ones included."""
     found: dict[str, set[str]] = {}
     for instance in aws.instances():
         (token,) = (tag["Value"] for tag in instance["Tags"] if tag["Key"] == "mark:launch")
@@ -106,7 +106,7 @@ def pass_s(aws: Aws, control_s: float) -> None:
 
 
 def same_bill(aws: Aws, controller: Controller) -> bool:
-    """But for the seconds since the controller looked."""
+    """Compare bills but for the seconds since the controller looked."""
     told, true = get(f"{controller.url}/api/v1/services/quick/bill")[1], aws.cloud.bill().as_json()
     assert true["total"] > 0.0
     return all(abs(told[market] - usd) < 60.0 * USD_PER_HOUR / 3600.0 for market, usd in true.items())
@@ -114,7 +114,7 @@ def same_bill(aws: Aws, controller: Controller) -> bool:
 
 @pytest.mark.slow
 def test_failovers_launch_nothing_twice_and_the_bill_goes_on(aws: Aws, three: list[Controller]) -> None:
-    """One goes as it should right after its launch, the next one is killed: by tags, and by what the cloud found."""
+    """One controller exits in order right after its launch, the next one is killed: tags and the cloud's state tell."""
     (first,) = wait_for(lambda: live(aws), "the first fleet")
     leader = acting(three)
     leader.process.terminate()
@@ -126,9 +126,9 @@ def test_failovers_launch_nothing_twice_and_the_bill_goes_on(aws: Aws, three: li
     assert live(aws) == [first]
     leader.process.send_signal(signal.SIGKILL)
     began_s = time.monotonic()
-    # What its last long poll takes with it comes back after half a minute only.
+    # Messages taken by its last long poll come back only after half a minute.
     wait_for(lambda: time.monotonic() > began_s + WAIT_S + 0.5, "the end of its long poll")
-    aws.client("ec2").terminate_instances(InstanceIds=[first])  # something to do for the leader
+    aws.client("ec2").terminate_instances(InstanceIds=[first])  # gives the leader something to do
     acting([last])
     took_s = time.monotonic() - began_s
     (second,) = wait_for(lambda: live(aws), "another instance")

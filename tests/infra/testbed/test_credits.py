@@ -1,4 +1,4 @@
-"""What CPU credits of the testbed's burstables are counted from."""
+"""The counters behind the CPU credits of the testbed's burstables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def port() -> Iterator[int]:
 
 
 def test_busy_seconds_are_those_of_a_worker(port: int) -> None:
-    """Two workers that computed 3 s between them had the CPU busy for half as long."""
+    """Two workers that computed 3 s in all kept the CPU busy for half as long."""
     metrics, one = Metrics(), ModelMetrics("inception", "1")
     one.service_s.observe(1.0)
     one.service_s.observe(2.0)
@@ -46,7 +46,7 @@ def test_busy_seconds_are_those_of_a_worker(port: int) -> None:
 
 
 def test_a_foreign_or_missing_server_is_an_os_error(port: int) -> None:
-    """The cloud then goes on with what it knew."""
+    """The cloud then goes on with its last count."""
     Page.body = b"<html>"
     with pytest.raises(OSError, match="is no bouncer"):
         busy_s("127.0.0.1", port)

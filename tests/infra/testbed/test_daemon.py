@@ -1,4 +1,4 @@
-"""The whole testbed by its commands: up, load, an interruption, kills, status, down; and nothing is left behind."""
+"""The whole testbed by its commands: up, load, an interruption, kills, status, down; and no process or file is left."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ lambda:1024,function,,,,,,,,,false,0.0000167,0.2,1,4,4,600
 
 
 def mark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As a process of its own."""
+    """Run it as a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "mark.cli.main", "testbed", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=170, check=False,
@@ -61,7 +61,7 @@ def mark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In this process, which has imported everything, and in the test's folder."""
+    """Run it in this process, which has imported all modules, and in the test's folder."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main(["testbed", *arguments])
@@ -92,12 +92,12 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "AWS endpoint" in done.stdout
     assert "Live page http://127.0.0.1:" in " ".join(done.stdout.split())
-    assert (folder / ".mark-testbed" / "daemon.json").stat().st_mode & 0o077 == 0  # the token is the owner's
+    assert (folder / ".mark-testbed" / "daemon.json").stat().st_mode & 0o077 == 0  # only the owner may read the token
     again = here("up", "quick.toml")
     assert (again.returncode, "runs here already" in again.stderr) == (2, True)
 
-    # One class is there: its group gets everything, by the weight that the controller gave to the rule. After the load
-    # the controller may end every instance, so the gateway is asked while the load goes on.
+    # There is one class: its group gets all requests, by the weight that the controller gave to the rule. After the
+    # load the controller may end every instance, so the gateway is asked while the load goes on.
     there = load_site(folder / ".mark-testbed" / SITE).service("quick")
     gateway, everything = there.gateway, {(there.target_groups[0], 999.0)}
     assert gateway is not None
@@ -111,7 +111,7 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert data["world"] == "testbed"
     requests = data["requests"]
     assert requests["total"] == sum(requests[by] for by in ("instances", "functions", "rejected")) > 60
-    assert requests["instances"] > requests["total"] / 4  # how many is a matter of this machine
+    assert requests["instances"] > requests["total"] / 4  # the exact share depends on this machine
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     assert len((folder / "log.csv").read_text().splitlines()) == requests["total"] + 1
 
@@ -139,7 +139,7 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
 
 
 def groups(gateway: str) -> set[tuple[str, float]]:
-    """Target groups of the gateway's replicas, with their weights."""
+    """Return target groups of the gateway's replicas, with their weights."""
     replicas = get(f"{gateway}/admin/replicas")[1]["replicas"].values()
     return {(one["group"], one["weight"]) for one in replicas}
 
@@ -158,7 +158,7 @@ def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
     os.kill(daemon, signal.SIGKILL)
     wait_for(lambda: not processes_of(folder), "the end of everything")
     assert here("status").returncode == 2
-    up = mark(folder, "up", "quick.toml")  # what is left of it is no obstacle
+    up = mark(folder, "up", "quick.toml")  # leftovers of the old one are no obstacle
     assert up.returncode == 0, up.stderr
     assert mark(folder, "down").returncode == 0
 

@@ -36,6 +36,6 @@ class TestTestbedCloud(CloudContract):
         def boot() -> None:
             aws.pass_s(20.0)
             bench.boot()
-            aws.pass_s(10.0)  # standbys that booted have stopped
+            aws.pass_s(10.0)  # until booted standbys have stopped
 
         return CloudUnderTest(bench.cloud, boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name, OTHER_SPOT.name)

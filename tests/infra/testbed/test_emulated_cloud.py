@@ -1,4 +1,4 @@
-"""What instances do, as EC2's API, EventBridge and the bill show it."""
+"""The life of instances, as EC2's API, EventBridge and the bill show it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def launched(aws: Aws, count: int = 1, **what: Any) -> list[str]:
 
 
 def queue(aws: Aws) -> Callable[[], list[dict[str, Any]]]:
-    """A queue for everything that EC2 says; returns what reads it."""
+    """Make a queue for all of EC2's events; return a function that reads it."""
     sqs, events = aws.client("sqs"), aws.client("events")
     url = sqs.create_queue(QueueName="test")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -61,14 +61,14 @@ def queue(aws: Aws) -> Callable[[], list[dict[str, Any]]]:
 
 
 def test_an_instance_boots_runs_stops_starts_and_ends(aws: Aws) -> None:
-    """All states, in control seconds, with the machine behind them."""
+    """It passes through all states, in control seconds, and its machine follows."""
     (i,) = launched(aws, InstanceType="t2.small")
     ((_, machine),) = aws.machines.said
     assert (machine.instance_id, machine.instance_type, machine.service) == (i, "t2.small", "s")
     assert machine.boot_s == 60.0
     assert machine.address == aws.instance(i)["PrivateIpAddress"]
     assert aws.state(i) == "pending"
-    aws.time.s += 20.0  # the cloud is not told: it looks by itself
+    aws.time.s += 20.0  # the cloud hears nothing: it looks by itself
     assert aws.state(i) == "running"
     ec2 = aws.client("ec2")
     stopping = ec2.stop_instances(InstanceIds=[i])["StoppingInstances"][0]
@@ -80,7 +80,7 @@ def test_an_instance_boots_runs_stops_starts_and_ends(aws: Aws) -> None:
     assert aws.instance(i)["StateTransitionReason"].startswith("User initiated (2027-01-15 08:00:20 GMT)")
     aws.pass_s(100.0)
     ec2.start_instances(InstanceIds=[i])
-    assert aws.machines.there[i].boot_s == 30.0  # the resume's delay
+    assert aws.machines.there[i].boot_s == 30.0  # the resume delay
     assert aws.machines.there[i].address == machine.address
     assert aws.instance(i)["LaunchTime"] == datetime(2027, 1, 15, 8, 2, 10, tzinfo=UTC)
     aws.pass_s(20.0)
@@ -98,7 +98,7 @@ def test_an_instance_boots_runs_stops_starts_and_ends(aws: Aws) -> None:
 
 
 def test_what_cannot_be_is_refused(aws: Aws) -> None:
-    """Ended instances neither start nor stop nor reboot, booting ones do not stop, nor does one-time spot."""
+    """Ended instances neither start, stop nor reboot. Booting ones do not stop, nor does one-time spot."""
     ec2 = aws.client("ec2")
     (i,) = launched(aws)
     with pytest.raises(ClientError) as error:
@@ -125,10 +125,10 @@ def test_what_cannot_be_is_refused(aws: Aws) -> None:
 
 
 def test_events_tell_every_state_at_its_second(aws: Aws) -> None:
-    """As EventBridge's of EC2: account, region, resources, whole seconds."""
+    """They have the form of EC2's on EventBridge: account, region, resources, whole seconds."""
     read = queue(aws)
     (i,) = launched(aws)
-    aws.pass_s(300.0)  # the events have the time at which it happened, not the one at which it was noticed
+    aws.pass_s(300.0)  # events have the time at which they happened, not at which the cloud looked
     aws.client("ec2").terminate_instances(InstanceIds=[i])
     aws.pass_s(60.0)
     events = read()
@@ -147,7 +147,7 @@ def test_events_tell_every_state_at_its_second(aws: Aws) -> None:
 
 
 def test_an_interruption_warns_and_takes_the_instance_two_minutes_later(aws: Aws) -> None:
-    """By event and by the machine's own metadata; then it shuts down, by AWS's will."""
+    """The event and the machine's own metadata announce it; then AWS shuts the instance down."""
     read = queue(aws)
     spot, (on_demand,) = launched(aws, 5, **SPOT), launched(aws)
     aws.pass_s(20.0)
@@ -179,7 +179,7 @@ def test_an_interruption_warns_and_takes_the_instance_two_minutes_later(aws: Aws
 
 
 def test_an_interruption_of_what_is_ended_before_is_nothing_more(aws: Aws) -> None:
-    """Terminated within the two minutes: it ends once, by the user's will."""
+    """It was terminated within the two minutes: it ends once, by the user."""
     (i,) = launched(aws, **SPOT)
     aws.pass_s(20.0)
     assert aws.cloud.interrupt(1.0, 0) == (i,)
@@ -191,7 +191,8 @@ def test_an_interruption_of_what_is_ended_before_is_nothing_more(aws: Aws) -> No
 
 
 def test_the_bill_is_that_of_the_events(aws: Aws) -> None:
-    """Whole seconds from running to shutting-down or stopping, 60 at least; independent of what the meter adds up."""
+    """Each instance pays whole seconds from running to shutting-down or stopping, at least 60. The test leaves the
+    meter out."""
     read = queue(aws)
     long, short = launched(aws)[0], launched(aws, **SPOT)[0]
     standby = launched(aws, InstanceType="t2.small")[0]
@@ -221,7 +222,7 @@ def test_the_bill_is_that_of_the_events(aws: Aws) -> None:
 
 
 def test_balancers_addresses_and_data_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
-    """For each service, from the start on; instances have no public addresses."""
+    """Each service pays them from the start on; instances have no public addresses."""
     services = [replace(load_service("inception-v3"), name=name) for name in ("one", "two")]
     bills = replace(CATALOG, bills_extras=True)
     aws = make_aws(catalog=bills, services=services, requests={"one": 1000, "two": 5}.__getitem__)
@@ -233,12 +234,12 @@ def test_balancers_addresses_and_data_are_on_the_bill(make_aws: Callable[..., Aw
 
 
 def test_functions_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
-    """As the local Lambda reports it."""
+    """The local Lambda reports their use."""
     assert make_aws(functions_usd=lambda: 1.25).cloud.bill().total == 1.25
 
 
 def test_a_token_that_launched_twice_is_a_problem(aws: Aws) -> None:
-    """Whatever the client's tokens were, the tag says whose need it was for."""
+    """Whatever the client tokens were, the tag names the need that was launched twice."""
     launched(aws, 2, **tagged(service="s", launch="a"))
     assert aws.cloud.problems() == []
     launched(aws, **tagged(service="s", launch="a"))
@@ -246,7 +247,7 @@ def test_a_token_that_launched_twice_is_a_problem(aws: Aws) -> None:
 
 
 def test_time_may_be_compressed(make_aws: Callable[..., Aws]) -> None:
-    """Ten control seconds to a second: boots and notices are shorter, dollars are not."""
+    """At ten control seconds a second boots and notices are shorter, dollars are not."""
     aws = make_aws(time_scale=10.0)
     (i,) = launched(aws, **SPOT)
     assert aws.machines.there[i].boot_s == 6.0
@@ -261,7 +262,8 @@ def test_time_may_be_compressed(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_fall_of_the_spot_market_takes_the_oldest(make_aws: Callable[..., Aws]) -> None:
-    """From all of it to half: half of the zone's instances, and as much can be had later; to none: nothing."""
+    """At half of its share the older half of the zone's instances is interrupted, and no more can be launched. At zero
+    all are interrupted."""
     aws = make_aws(spot_shares={"us-east-1a": [(0.0, 1.0), (100.0, 0.5), (1000.0, 0.0)]})
     first, later = launched(aws, 2, **SPOT), None
     aws.pass_s(10.0)
@@ -281,7 +283,7 @@ def test_a_fall_of_the_spot_market_takes_the_oldest(make_aws: Callable[..., Aws]
 
 
 def test_credits_run_out_and_slow_the_machine(make_aws: Callable[..., Aws]) -> None:
-    """t2, one launch credit: a minute at full speed, then the baseline; idle it earns its speed back."""
+    """A t2 with one launch credit runs a minute at full speed, then at the baseline; idle it earns its speed back."""
     busy = {"s": 0.0}
     aws = make_aws(busy_s=lambda address: busy["s"])
     (i,) = launched(aws, InstanceType="t2.small")
@@ -299,7 +301,7 @@ def test_credits_run_out_and_slow_the_machine(make_aws: Callable[..., Aws]) -> N
 
 
 def test_surplus_credits_are_billed(make_aws: Callable[..., Aws]) -> None:
-    """t3 is unlimited: it stays fast, and what it used beyond what it earned is paid. Unless standard is asked for."""
+    """A t3 is unlimited: it stays fast and pays for use beyond its earnings, unless standard mode is requested."""
     busy = {"s": 0.0}
     aws = make_aws(busy_s=lambda address: busy["s"])
     (i,) = launched(aws, InstanceType="t3.small")
@@ -318,7 +320,7 @@ def test_surplus_credits_are_billed(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_machine_that_lingers_keeps_its_instance_stopping(aws: Aws) -> None:
-    """Stopped means that it is gone: only then may it be started again."""
+    """A stopped instance has no machine any more: only then may it be started again."""
     (i,) = launched(aws)
     aws.pass_s(20.0)
     aws.machines.lingers = True
@@ -331,7 +333,7 @@ def test_a_machine_that_lingers_keeps_its_instance_stopping(aws: Aws) -> None:
 
 
 def test_a_machine_that_cannot_start_is_an_instance_that_ends(aws: Aws) -> None:
-    """As EC2 has it: launched, then terminated by the server; nothing is paid."""
+    """EC2 does the same: it launches the instance, then the server terminates it, free of charge."""
     aws.machines.fails = True
     (i,) = launched(aws)
     aws.pass_s(5.0)
@@ -340,7 +342,7 @@ def test_a_machine_that_cannot_start_is_an_instance_that_ends(aws: Aws) -> None:
 
 
 def test_on_request_instances_of_an_offer_end_before_they_run(aws: Aws) -> None:
-    """The launch is accepted; nothing boots, and nothing is paid. What is launched later is as usual."""
+    """The launch is accepted, but nothing boots, free of charge. Later launches are normal."""
     name = next(iter(aws.cloud.lifecycle.supply.index))
     aws.cloud.lifecycle.supply.ends_at_launch[name] = ("Client.VolumeLimitExceeded", "Volume limit exceeded")
     (i,) = launched(aws)
@@ -356,7 +358,7 @@ def test_on_request_instances_of_an_offer_end_before_they_run(aws: Aws) -> None:
 
 
 def test_instances_without_a_service_have_no_machine(aws: Aws) -> None:
-    """They run and are paid, and that is all."""
+    """They run and are paid for, but nothing answers there."""
     (i,) = run(aws)
     aws.pass_s(20.0)
     assert aws.state(i) == "running"
@@ -364,7 +366,7 @@ def test_instances_without_a_service_have_no_machine(aws: Aws) -> None:
 
 
 def test_addresses_are_unique_and_on_the_loopback(make_aws: Callable[..., Aws]) -> None:
-    """Each instance has its own, and a second cloud on this machine another network."""
+    """Each instance has its own address, and a second cloud on this machine uses another network."""
     aws = make_aws()
     launched(aws, 3)
     addresses = [instance["PrivateIpAddress"] for instance in aws.instances()]
@@ -377,7 +379,7 @@ def test_addresses_are_unique_and_on_the_loopback(make_aws: Callable[..., Aws]) 
 
 
 def test_the_same_seed_boots_the_same(make_aws: Callable[..., Aws]) -> None:
-    """And as the simulated cloud's instances of that seed: the n-th launch takes as long in both."""
+    """The simulated cloud agrees: the n-th launch of a seed takes as long in both."""
     from mark.domain.catalog.tables import load_catalog
     from mark.simulation.world.simulated_cloud import SimulatedCloud
     from tests.infra.testbed.cloud_fakes import IdlePlane
@@ -396,7 +398,8 @@ def test_the_same_seed_boots_the_same(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_crash_strikes_the_machine_and_the_cloud_sees_nothing(make_aws: Callable[..., Aws]) -> None:
-    """When the simulator's draw says, since it served; it is paid until it is ended, and what is ended has none."""
+    """The simulator's draw gives the time since the instance began to serve. A crashed instance is paid for until it is
+    ended, and an ended one never crashes."""
     service = replace(load_service("inception-v3"), name="s", faults=Faults(crashes_per_hour=30.0))
     aws = make_aws(services=[service], seed=3, time_scale=10.0)
     first, second, other = (*launched(aws, 2), *launched(aws, **tagged(service="other")))
@@ -414,7 +417,7 @@ def test_a_crash_strikes_the_machine_and_the_cloud_sees_nothing(make_aws: Callab
 
 
 def test_a_machine_knows_whose_faults_it_plays(make_aws: Callable[..., Aws]) -> None:
-    """Those of the n-th launch of its service, since the cloud's beginning, by its clock."""
+    """The faults are those of the n-th launch of its service, from the cloud's start by its clock."""
     services = [replace(load_service("inception-v3"), name=name) for name in ("one", "two")]
     aws = make_aws(services=services, seed=3, time_scale=10.0)
     for name in ("one", "two", "two"):
@@ -428,7 +431,7 @@ def test_a_machine_knows_whose_faults_it_plays(make_aws: Callable[..., Aws]) -> 
 
 
 def test_many_at_once_do_not_trip_over_each_other(aws: Aws) -> None:
-    """Launches, ends and looks from several threads: nothing is lost, nothing launched twice."""
+    """Several threads launch, end and look: no instance is lost or launched twice."""
     failures: list[BaseException] = []
     aws.client("ec2")
 
@@ -455,7 +458,7 @@ def test_many_at_once_do_not_trip_over_each_other(aws: Aws) -> None:
 
 
 def test_the_cloud_moves_on_by_itself(make_aws: Callable[..., Aws]) -> None:
-    """Without any request: its own thread sees that a boot is over."""
+    """Its own thread sees that a boot is over, without any request."""
     aws = make_aws()
     launched(aws)
     changed = threading.Event()
@@ -471,7 +474,7 @@ def test_the_cloud_moves_on_by_itself(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_at_the_end_nothing_runs(make_aws: Callable[..., Aws]) -> None:
-    """Machines end, the port is free, moto is as it was, and a new cloud knows nothing of the old one."""
+    """Machines end, the port is free, moto is as before, and a new cloud knows no instance of the old one."""
     from moto.ec2.models.instances import InstanceBackend
 
     before = InstanceBackend.run_instances
@@ -486,7 +489,7 @@ def test_at_the_end_nothing_runs(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_machine_that_cannot_be_ended_leaves_nothing_else_behind(make_aws: Callable[..., Aws]) -> None:
-    """moto is as it was, a new cloud starts, and stopping the old one again ends its machines."""
+    """moto is as before, a new cloud starts, and stopping the old one again ends its machines."""
     aws = make_aws()
     launched(aws, 2)
     aws.machines.cannot_end = True
@@ -500,7 +503,7 @@ def test_a_machine_that_cannot_be_ended_leaves_nothing_else_behind(make_aws: Cal
 
 
 def test_a_second_cloud_is_refused(make_aws: Callable[..., Aws]) -> None:
-    """There is one at a time in a process; and an impossible time scale is named."""
+    """A process has one cloud at a time. The error of an impossible time scale names it."""
     aws = make_aws()
     with pytest.raises(RuntimeError, match="another local cloud"):
         make_aws()
@@ -510,7 +513,7 @@ def test_a_second_cloud_is_refused(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_tags_are_those_of_the_resource(aws: Aws) -> None:
-    """On the instance as in DescribeTags, which moto finds in another way; changed and taken away ones, too."""
+    """The instance and DescribeTags agree, though moto finds them differently, also on changed and removed tags."""
     ec2 = aws.client("ec2")
     (i,) = launched(aws, **tagged(service="s", site="x"))
     launched(aws, **tagged(service="s", site="y"))

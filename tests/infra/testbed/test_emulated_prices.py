@@ -1,4 +1,4 @@
-"""Prices as the Pricing API and EC2's spot price history tell them."""
+"""Prices in the Pricing API and in EC2's spot price history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def history(aws: Aws, **what: Any) -> list[tuple[str, float, datetime]]:
 
 
 def test_the_price_list_is_the_catalogues(aws: Aws) -> None:
-    """On-demand and burstable types, with the attributes by which AWS's list is filtered."""
+    """It has on-demand and burstable types, with the attributes by which AWS's list is filtered."""
     (found,) = products(
         aws, instanceType="c5.large", regionCode="us-east-1", operatingSystem="Linux", tenancy="Shared",
         preInstalledSw="NA", capacitystatus="Used",
@@ -56,7 +56,7 @@ def test_the_price_list_is_the_catalogues(aws: Aws) -> None:
 
 
 def test_the_price_list_comes_in_pages(make_aws: Callable[..., Aws]) -> None:
-    """Every type of a shipped catalogue once."""
+    """Every type of a shipped catalogue comes once."""
     catalog = load_catalog("aws-2026")
     aws = make_aws(catalog=catalog)
     assert "NextToken" in aws.client("pricing").get_products(ServiceCode="AmazonEC2", MaxResults=10)
@@ -66,7 +66,7 @@ def test_the_price_list_comes_in_pages(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_spot_prices_are_the_catalogues(aws: Aws) -> None:
-    """The one that holds, with the time since when it does."""
+    """The current price comes with the time since when it holds."""
     assert history(aws, InstanceTypes=["c5.large"], ProductDescriptions=["Linux/UNIX"]) == [
         ("us-east-1a", SPOT_A.usd_per_hour, BEGAN),
         ("us-east-1b", SPOT_B.usd_per_hour, BEGAN),
@@ -78,7 +78,7 @@ def test_spot_prices_are_the_catalogues(aws: Aws) -> None:
 
 
 def test_spot_prices_change_with_their_series(make_aws: Callable[..., Aws]) -> None:
-    """Newest first; what lies outside the asked time is left out, but for what held at its beginning."""
+    """The newest comes first. Prices outside the requested time are left out, except the one that held at its start."""
     aws = make_aws(spot_prices={"us-east-1a": [(0.0, 0.5), (600.0, 0.4), (1200.0, 0.3)]})
     aws.pass_s(900.0)
     at = [BEGAN, BEGAN + timedelta(seconds=600)]
@@ -105,5 +105,5 @@ def test_the_bill_follows_the_series(make_aws: Callable[..., Aws]) -> None:
     launched(aws, **SPOT)
     aws.pass_s(220.0)
     usd_per_s = ON_DEMAND.usd_per_s
-    # 0.25 s: the clock began that much after the second from which the cloud counts.
+    # 0.25 s: the clock began so much after the second from which the cloud counts.
     assert aws.cloud.bill().spot == pytest.approx(usd_per_s * (0.5 * 100.0 + 0.25 * 100.25))

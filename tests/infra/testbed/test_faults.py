@@ -1,4 +1,4 @@
-"""A whole testbed whose instances crash: what each part does then, by the commands."""
+"""A whole testbed whose instances crash: how each part reacts, by the commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROFILES = "model,instance,batch,latency_ms,basis\nquick,c7i.large,1,200,assumed
 
 @pytest.mark.slow
 def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
-    """By a second attempt of the gateway; the controller finds the instance silent, and replaces it."""
+    """The gateway tries a second time; the controller finds the instance silent and replaces it."""
     service = SERVICE.replace('"alb"', '"least-completion"').replace('"lambda:1024"', '"none"')
     service = service.replace("slo_ms = 500", "slo_ms = 4000").replace("max_i", "min_instances = 2\nmax_i")
     (folder / "quick.toml").write_text(service)
@@ -45,7 +45,7 @@ def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
     with (folder / "log.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len({row["request_id"] for row in rows}) == len(rows) == data["requests"]["total"]
-    assert {row["status"] for row in rows} <= {"200", "503"}  # refused is answered, once
+    assert {row["status"] for row in rows} <= {"200", "503"}  # a refusal is an answer, given once
     assert data["requests"]["rejected"] < len(rows) / 10
     ((gateway,),) = [list(shown["services"].values())]
     with urllib.request.urlopen(f"{gateway}/metrics", timeout=60.0) as answer:
@@ -59,6 +59,6 @@ def running_two() -> list[str]:
 
 
 def replaced(fleet: list[str]) -> dict[str, Any] | None:
-    """The status once one of these is not there any more, though nothing else was wrong with it."""
+    """Return the status once one of these instances is gone and there is no problem."""
     shown: dict[str, Any] = status()
     return shown if not set(fleet) <= {one["id"] for one in shown["fleet"]} and shown["problems"] == [] else None

@@ -1,4 +1,4 @@
-"""Which environment gets an invocation, which invocations are throttled, and what is billed."""
+"""Which environment gets an invocation, which invocations are throttled, and how much is billed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_starting_environments_count_towards_the_accounts_concurrency() -> None:
     assert pool.take(1.0) == "a"
     pool.lose("b")
     assert pool.take(1.0) is None
-    pool.lose("b")  # what is lost already changes nothing
+    pool.lose("b")  # to lose a lost one changes nothing
     assert len(pool.at_work) == 1
 
 
@@ -46,8 +46,8 @@ def test_the_ramp_bounds_starts_in_ten_seconds() -> None:
     started(pool, "c", now_s=2.01)
     assert pool.take(2.02) == TOO_FAST
     pool.rest("a", 2.0)
-    assert pool.take(2.0) == "a"  # the ramp is for new ones
-    started(pool, "d", "e", now_s=1000.0)  # what was saved up is the burst, no more
+    assert pool.take(2.0) == "a"  # the ramp limits new environments only
+    started(pool, "d", "e", now_s=1000.0)  # at most the burst is saved up
     assert pool.take(1000.0) == TOO_FAST
 
 
@@ -66,7 +66,7 @@ def test_an_environment_idle_past_keep_alive_ends() -> None:
     assert pool.expired(11.0) == ["a"]
     assert pool.take(11.0) == "b"
     assert pool.take(11.0) is None
-    assert pool.expired(1e9) == []  # at work
+    assert pool.expired(1e9) == []  # it is at work
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What IAM decides of an action on a resource, by the rules that AWS documents."""
+"""IAM's decisions about an action on a resource, by the rules that AWS documents."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_limits_of_one_level_allow_together() -> None:
     ("pattern", "action", "fits"),
     [
         ("ec2:StopInstances", "ec2:StopInstances", True),
-        ("EC2:stopinstances", "ec2:StopInstances", True),  # actions know no case
+        ("EC2:stopinstances", "ec2:StopInstances", True),  # actions ignore case
         ("ec2:Stop*", "ec2:StopInstances", True),
         ("ec2:*Instances", "ec2:StopInstances", True),
         ("ec2:St?pInstances", "ec2:StopInstances", True),
@@ -88,14 +88,14 @@ def test_actions_fit_their_patterns(pattern: str, action: str, fits: bool) -> No
         (INSTANCE, INSTANCE, True),
         ("arn:aws:ec2:us-east-1:123456789012:instance/*", INSTANCE, True),
         ("arn:aws:ec2:*:*:instance/*", INSTANCE, True),
-        ("arn:aws:ec2:*:instance/*", INSTANCE, False),  # a star does not reach into the next part
+        ("arn:aws:ec2:*:instance/*", INSTANCE, False),  # a star does not cross into the next part
         ("arn:*", INSTANCE, False),
         ("arn:aws:ec2:us-east-1:123456789012:instance/I-1", INSTANCE, False),
         ("arn:aws:ec2:us-east-1:123456789012:instance/i-?", INSTANCE, True),
         ("arn:aws:ec2:us-east-1:123456789012:instance/i-", INSTANCE, False),
         ("arn:aws:logs:r:a:log-group:/mark/x:*", "arn:aws:logs:r:a:log-group:/mark/x:log-stream:s", True),
         ("arn:aws:s3:::bucket/a/*", "arn:aws:s3:::bucket/a/b/c", True),
-        ("arn:aws:s3:::bucket/a/*", "*", False),  # a call that names no resource
+        ("arn:aws:s3:::bucket/a/*", "*", False),  # the call names no resource
         ("*", "*", True),
     ],
 )

@@ -1,4 +1,4 @@
-"""Launching over EC2's API: what moto lacks or does wrong of it."""
+"""Launching over EC2's API, where moto lacks features or is wrong."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refused(error: pytest.ExceptionInfo[ClientError]) -> str:
 
 
 def test_as_many_as_may_be_are_launched(make_aws: Callable[..., Aws]) -> None:
-    """MaxCount, as far as there is capacity; nothing below MinCount."""
+    """As many as capacity allows, up to MaxCount; none if that is less than MinCount."""
     aws = make_aws(capacity={ON_DEMAND.name: 3})
     assert len(run(aws, MinCount=1, MaxCount=2)) == 2
     with pytest.raises(ClientError) as error:
@@ -69,7 +69,7 @@ def test_as_many_as_may_be_are_launched(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_token_launches_once(aws: Aws) -> None:
-    """The same token and parameters: the same instances. Other parameters: a mismatch. A token is one action's."""
+    """The same token and parameters give the same instances, other parameters a mismatch. A token is one action's."""
     first = run(aws, ClientToken="t", MaxCount=2)
     assert run(aws, ClientToken="t", MaxCount=2) == first
     with pytest.raises(ClientError) as error:
@@ -86,7 +86,7 @@ def test_a_token_launches_once(aws: Aws) -> None:
 
 
 def test_a_refused_launch_does_not_use_up_its_token(make_aws: Callable[..., Aws]) -> None:
-    """Once there is capacity the same call succeeds."""
+    """The same call succeeds once there is capacity."""
     aws = make_aws(capacity={ON_DEMAND.name: 0})
     with pytest.raises(ClientError):
         run(aws, ClientToken="t")
@@ -95,7 +95,7 @@ def test_a_refused_launch_does_not_use_up_its_token(make_aws: Callable[..., Aws]
 
 
 def test_what_the_catalogue_does_not_sell_is_refused(aws: Aws) -> None:
-    """A type that is unknown, and one that is not sold as spot, or not in that zone."""
+    """The type is unknown, not sold as spot, or not sold in that zone."""
     for type_, spot, zone, code in (
         ("c5.gigantic", False, "us-east-1a", "InvalidParameterValue"),
         ("c5.xlarge", True, "us-east-1a", "Unsupported"),
@@ -109,7 +109,7 @@ def test_what_the_catalogue_does_not_sell_is_refused(aws: Aws) -> None:
 
 
 def test_all_of_the_launch_template_is_applied(aws: Aws) -> None:
-    """Market, metadata options, profile, user data and the type: moto leaves the first three out."""
+    """Market, metadata options, profile, user data and type are applied; moto leaves the first three out."""
     iam = aws.client("iam")
     iam.create_instance_profile(InstanceProfileName="bouncer")
     lt = template(
@@ -135,7 +135,7 @@ def test_all_of_the_launch_template_is_applied(aws: Aws) -> None:
 
 
 def test_a_profile_named_in_the_call_goes_to_all_instances(aws: Aws) -> None:
-    """moto gives it to the first one only."""
+    """moto gives the profile to the first instance only."""
     aws.client("iam").create_instance_profile(InstanceProfileName="bouncer")
     made = run(aws, MinCount=2, MaxCount=2, IamInstanceProfile={"Name": "bouncer"})
     associated = aws.client("ec2").describe_iam_instance_profile_associations()["IamInstanceProfileAssociations"]
@@ -143,7 +143,7 @@ def test_a_profile_named_in_the_call_goes_to_all_instances(aws: Aws) -> None:
 
 
 def test_a_fleet_takes_the_cheapest_pool(aws: Aws) -> None:
-    """And says which override it took; tags of the call are on the instances."""
+    """The answer names the chosen override, and the instances have the call's tags."""
     made = fleet(aws, template(aws), 2, AllocationStrategy="price-capacity-optimized")
     (part,) = made["Instances"]
     assert part["LaunchTemplateAndOverrides"]["Overrides"]["AvailabilityZone"] == "us-east-1b"  # SPOT_B is cheaper
@@ -155,7 +155,7 @@ def test_a_fleet_takes_the_cheapest_pool(aws: Aws) -> None:
 
 
 def test_a_fleet_may_be_mixed(aws: Aws) -> None:
-    """On-demand and spot capacity in one call."""
+    """One call launches on-demand and spot capacity."""
     made = aws.client("ec2").create_fleet(
         Type="instant",
         LaunchTemplateConfigs=[
@@ -174,7 +174,8 @@ def test_a_fleet_may_be_mixed(aws: Aws) -> None:
 
 
 def test_a_short_pool_is_named_and_the_next_one_used(make_aws: Callable[..., Aws]) -> None:
-    """Errors say which pool had nothing, or not enough; with nothing anywhere there are no instances and no fault."""
+    """Errors name the pools that had nothing or too little. If no pool has capacity there are neither instances nor a
+    fault."""
     aws = make_aws(capacity={SPOT_B.name: 1, SPOT_A.name: 1})
     made = fleet(aws, template(aws), 3)
     zones = [part["LaunchTemplateAndOverrides"]["Overrides"]["AvailabilityZone"] for part in made["Instances"]]
@@ -188,7 +189,8 @@ def test_a_short_pool_is_named_and_the_next_one_used(make_aws: Callable[..., Aws
 
 
 def test_less_than_the_least_launches_nothing(make_aws: Callable[..., Aws]) -> None:
-    """MinTargetCapacity; and a pool above its MaxPrice, or not sold, is left out with the reason."""
+    """Too few for MinTargetCapacity give none. A pool above its MaxPrice, or one not sold, is left out with the
+    reason."""
     aws = make_aws(capacity={SPOT_B.name: 1, SPOT_A.name: 1})
     lt = template(aws)
     assert ids(fleet(aws, lt, 3, SingleInstanceType=True, MinTargetCapacity=3)) == []
@@ -200,7 +202,7 @@ def test_less_than_the_least_launches_nothing(make_aws: Callable[..., Aws]) -> N
 
 
 def test_priorities_come_before_prices_when_asked(aws: Aws) -> None:
-    """On-demand with `prioritized`: the dearer type first."""
+    """On-demand with `prioritized` takes the dearer type first."""
     xlarge = {"InstanceType": "c5.xlarge", "Priority": 1.0}
     large = {"InstanceType": "c5.large", "Priority": 2.0}
     made = fleet(aws, template(aws), 1, large, xlarge, spot=False, AllocationStrategy="prioritized")
@@ -219,7 +221,7 @@ def test_priorities_come_before_prices_when_asked(aws: Aws) -> None:
 
 
 def test_a_dry_run_launches_nothing(aws: Aws) -> None:
-    """DryRunOperation, and no token is used."""
+    """The answer is DryRunOperation, and no token is used."""
     for call in (
         lambda: run(aws, DryRun=True, ClientToken="t"),
         lambda: aws.client("ec2").create_fleet(

@@ -1,4 +1,4 @@
-"""The open loop: every request when it is due, and what became of each."""
+"""The open loop: every request is sent when it is due, and its outcome is recorded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_request_is_sent_when_it_is_due_and_named() -> None:
 
 
 def test_each_of_several_calls_is_sent_in_its_turn(tmp_path: Path) -> None:
-    """As it is; and what a pipeline says of its stages is kept."""
+    """A call is sent as it is, and a pipeline's report of its stages is kept."""
     one, other = (Call("sagemaker", "application/json", body) for body in (b"1%d", b"2"))
     replica = FakeReplica(then=lambda asked: said(200, b"", "mark-stages: small=4/function;large=0/late"))
 
@@ -64,7 +64,7 @@ def test_each_of_several_calls_is_sent_in_its_turn(tmp_path: Path) -> None:
 
 
 def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
-    """The second is sent though the first hangs, which is given up at last."""
+    """The second request is sent although the first hangs, which is given up in the end."""
 
     def then(asked: Asked) -> bytes:
         number = int(asked.headers["x-request-id"].rpartition("-")[2])
@@ -72,7 +72,8 @@ def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
 
     async def main() -> None:
         replica = await FakeReplica(then=then).start()
-        made = await replay(replica.url, "m", CALL, [0.0, 0.01, 0.02, 0.03], patience_s=2.0)  # enough for the others
+        # patience that is enough for the others
+        made = await replay(replica.url, "m", CALL, [0.0, 0.01, 0.02, 0.03], patience_s=2.0)
         await replica.stop()
         assert made.column("status").tolist() == [0, 200, 0, 503]
         assert [one.answered_by for one in made.sent][1::2] == ["function", "nobody"]
@@ -88,7 +89,7 @@ def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_replica_that_answers_twice_is_detected(together: bool) -> None:
-    """In one piece with the first answer, or later, when the request is over."""
+    """The second answer comes in one piece with the first one, or later, when the request is over."""
 
     def then(asked: Asked) -> bytes:
         twice = together and asked.headers["x-request-id"] == "load-0"
@@ -109,7 +110,7 @@ def test_a_replica_that_answers_twice_is_detected(together: bool) -> None:
 
 
 def test_loads_begin_together() -> None:
-    """Second 0 is a time of the wall."""
+    """Second 0 is a time of the wall clock."""
 
     async def main() -> None:
         replica = await FakeReplica().start()

@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def there(folder: Path) -> Iterator[LocalLambda]:
-    """Shared: tests look at what changes."""
+    """Start one Lambda for all tests, which look at differences only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_SESSION_TOKEN", "mine")
         functions = [FunctionConfig(name, 1024, folder=str(folder), **of) for name, of in FUNCTIONS.items()]
@@ -88,13 +88,13 @@ def client(there: LocalLambda) -> Any:
 
 
 def invoke(there: LocalLambda, function: str, **event: Any) -> tuple[Any, dict[str, Any]]:
-    """The payload, and the whole answer."""
+    """Return the payload and the whole answer."""
     answer = client(there).invoke(FunctionName=function, Payload=json.dumps(event), LogType="Tail")
     return json.loads(answer["Payload"].read()), answer
 
 
 def report(answer: dict[str, Any]) -> dict[str, float]:
-    """The numbers of the invocation's last log line, by their names."""
+    """Return the numbers of the invocation's last log line, by their names."""
     line = base64.b64decode(answer["LogResult"]).decode()
     return {name: float(number) for name, number in re.findall(r"([\w ]+): ([0-9.]+) (?:ms|MB)", line)}
 
@@ -115,12 +115,12 @@ def test_later_invocations_reuse_the_first_ones_environment(there: LocalLambda) 
     assert after["cold_starts"] - before["cold_starts"] == 1
     billed_ms = report(cold)["Billed Duration"] + report(warm)["Billed Duration"]
     assert after["billed_ms"] - before["billed_ms"] == billed_ms
-    # Of aws-2026: 1 GB for the milliseconds billed, and two requests.
+    # Prices of aws-2026: 1 GB for the billed milliseconds, and two requests.
     assert after["usd"] - before["usd"] == pytest.approx(0.0000166667 * billed_ms / 1e3 + 0.4e-6, rel=1e-9)
 
 
 def test_the_callers_count_equals_the_billed_milliseconds(there: LocalLambda) -> None:
-    """From the log's last line; also what failed, and a cold start's init."""
+    """The count is in the log's last line; failed calls and a cold start's init count as well."""
 
     async def main() -> LambdaFunctions:
         functions = LambdaFunctions("short", region="us-east-1")
@@ -152,7 +152,7 @@ def test_concurrent_invocations_need_an_environment_each(there: LocalLambda, fol
         pids = {call.result()[0]["pid"] for call in calls}
     assert len(pids) == 3
     assert pids <= set(there.status("plain")["pids"])
-    # A cold start must not take the processor from what serves.
+    # A cold start must not take the processor from serving environments.
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {min(19, own + 10)}
 
@@ -173,7 +173,7 @@ def test_a_spare_environment_is_prestarted_and_still_starts_cold(folder: Path, t
         assert "Init Duration" not in report(warm)
         assert there.status("kept")["cold_starts"] == 1
         assert there.status("kept")["pids"] == spare  # the next one comes when the burst is over
-        # One that cannot be started is tried again at the next invocation, and not before.
+        # An environment that cannot start is tried again at the next invocation, and not before.
         wait_for(lambda: there.status("broken")["environments"] == 0, "it has ended")
         assert "no weights here" in str(invoke(there, "broken")[0])
 
@@ -300,7 +300,8 @@ def test_a_function_on_arm64_is_billed_as_such(tmp_path: Path) -> None:
 
 
 def test_a_stages_function_answers_what_its_conductor_asks(tmp_path: Path) -> None:
-    """As its bouncers would; a stage for which no size has a profile has none, whatever its file names."""
+    """Bouncers would give the same answer. A stage without a profile of any size has no function, whatever its file
+    names."""
     (tmp_path / "doubled.py").write_text(MODEL)
     (tmp_path / "p.csv").write_text(
         "model,instance,batch,latency_ms,cold_ms\ndoubled:Double,c7i.large,1,1,\ndoubled:Double,lambda:1024,1,2,50\n"
@@ -348,7 +349,7 @@ def test_an_overflow_function_answers_bouncers_at_its_profiles_pace(
             billed_before = there.status("overflow")["billed_ms"]
             await functions.call([call], 30.0)
             await functions.close()
-            # Its own clock and the bill's begin some milliseconds apart on a busy machine.
+            # The stage's clock and the bill's start some milliseconds apart on a busy machine.
             assert (there.status("overflow")["billed_ms"] - billed_before >= 200) == profiled
 
         asyncio.run(main())
@@ -357,7 +358,7 @@ def test_an_overflow_function_answers_bouncers_at_its_profiles_pace(
 def test_an_overflow_function_holds_the_version_with_most_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a registry: with the bytes and the pace that it was registered with."""
+    """A registry holds the version; the function has its bytes and the pace of its registered profile."""
     monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
     rows = b"model,instance,batch,latency_ms,cold_ms\nown:M,lambda:1024,1,30,700\n"

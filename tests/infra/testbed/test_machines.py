@@ -1,4 +1,4 @@
-"""The port Machines over its fake and over real processes; and what only real processes can show."""
+"""The port Machines over its fake and over real processes, and the behaviour that only real processes show."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def write_service(folder: Path, one_ms: float = 1e3 * SERVICE_S, slo_ms: float =
 
 
 def machine(boot_s: float = 0.0, faults: FaultStream | None = None) -> Machine:
-    """The next one, on an address that no other process uses."""
+    """Return the next machine, on an address that no other process uses."""
     return Machine(f"i-{next(numbers):04}", "c7i.large", network().next(), "half", boot_s, spot=True, faults=faults)
 
 
 @cache
 def network() -> Addresses:
-    """This process's, to its end."""
+    """Reserve one network for this process, until it ends."""
     return Addresses()
 
 
@@ -85,7 +85,7 @@ def _network() -> Iterator[None]:
 
 
 class Place:
-    """Machines that run a service, and how to reach them."""
+    """Machines that run a service, and the way to reach them."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Place:
 
 @contextmanager
 def place(tmp_path: Path, **options: Any) -> Iterator[Place]:
-    """Ended at the end of the block: and then no process is left on any of its addresses."""
+    """Yield a place; end it after the block and check that no process is left on its addresses."""
     service = {key: options.pop(key) for key in ("one_ms", "slo_ms") if key in options}
     service_file = tmp_path / "service" / "half.toml"
     if not service_file.exists():
@@ -158,7 +158,7 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine
 
 
 def test_a_machine_is_there_from_its_boot_to_its_end(machines: Machines) -> None:
-    """Id and address are its own for so long; a missing machine cannot be told anything, but may be ended."""
+    """Its id and address are its own until its end. A missing machine can be told nothing, but it may be ended."""
     one, other = machine(), machine()
     machines.boot(one)
     for taken in (one, Machine("i-other", "c7i.large", one.address, "half", 0.0)):
@@ -183,12 +183,13 @@ def test_a_machine_is_there_from_its_boot_to_its_end(machines: Machines) -> None
         with pytest.raises(KeyError):
             told()
     machines.end(one.instance_id)
-    machines.boot(one)  # a standby is started again
+    machines.boot(one)  # a standby starts again
     assert set(machines.running()) == {one.instance_id, other.instance_id}
 
 
 def test_a_machine_is_ready_only_after_its_boot(tmp_path: Path) -> None:
-    """Until then it says no, or nothing. Then it answers, as slowly as its type, and not as this computer."""
+    """Until then it is not ready or does not answer. Then it answers as slowly as its type, not as fast as this
+    computer."""
     with place(tmp_path) as there:
         one = machine(boot_s=2.0)
         booted_s = time.time()
@@ -200,7 +201,8 @@ def test_a_machine_is_ready_only_after_its_boot(tmp_path: Path) -> None:
         late_s = there.machines.running()[one.instance_id].late_s
         assert late_s is not None
         assert 0.0 <= late_s < time.time() - booted_s - 2.0
-        # What asks again at once may be answered a fortieth sooner: the batch counts as one that waited (`due_s`).
+        # A client that asks again at once may get its answer a fortieth sooner: the batch counts as one that waited
+        # (`due_s`).
         assert there.infer_s(one) >= SERVICE_S * 39.0 / 40.0
         there.machines.set_speed(one.instance_id, 0.5)
         assert there.infer_s(one) >= 2.0 * SERVICE_S * 39.0 / 40.0
@@ -226,13 +228,13 @@ def test_its_environment_is_an_instance_s(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_the_local_lambda_answers_a_machines_overflow(tmp_path: Path) -> None:
-    """All of it is real: the bouncer, AWS's client in it, the functions' processes with the same model."""
+    """All parts are real: the bouncer, AWS's client in it, the functions' processes with the same model."""
     pytest.importorskip("awslambdaric")
     service_file = write_service(tmp_path / "service", slo_ms=450.0)
     service_file.write_text(service_file.read_text() + '[overflow]\nfunction = "lambda:1024"\n')
     functions = [overflow_function(load_service(str(service_file)), "overflow")]
     with local_lambda(tmp_path, functions) as lambda_:
-        for _ in range(2):  # warm it
+        for _ in range(2):  # loads the function
             get(f"{lambda_.url}/2015-03-31/functions/overflow/invocations", {"warm": True})
         options = ("--function", "overflow", "--function-ms", "10")
         with (
@@ -246,13 +248,13 @@ def test_the_local_lambda_answers_a_machines_overflow(tmp_path: Path) -> None:
         assert [status for status, _ in answers] == [200] * 6
         assert [said["outputs"][0]["data"] for _, said in answers] == [[1.5]] * 6
         status = lambda_.status("overflow")
-        assert status["invocations"] - 2 in range(2, 6)  # the others it answered itself
+        assert status["invocations"] - 2 in range(2, 6)  # it answered the others itself
         assert status["failed"] == 0
         assert status["usd"] > 0.0
 
 
 def test_a_bouncer_sees_its_machine_s_interruption_and_drains(tmp_path: Path) -> None:
-    """It ends well and is not started again; the machine is there until it is taken away."""
+    """It ends in order and is not started again; the machine stays until it is taken away."""
     with place(tmp_path, slo_ms=1000.0, MARK_NOTICE_POLL_S="0.05") as there:
         one = machine()
         there.machines.boot(one)
@@ -279,7 +281,7 @@ def test_a_bouncer_that_crashes_is_started_again(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_a_machine_that_crashes_answers_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed in the midst of a batch, with its workers, and not started again; it can be ended, and booted anew."""
+    """It is killed in the middle of a batch, with its workers, and not started again. It can be ended and rebooted."""
     monkeypatch.setattr("mark_infra.testbed.machines.RESTART_S", 0.01)
     with place(tmp_path, one_ms=1000.0) as there:
         one = machine()
@@ -301,9 +303,10 @@ def test_a_machine_that_crashes_answers_no_more(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_a_machine_is_slow_and_hangs_as_the_simulators_instance(tmp_path: Path) -> None:
-    """Its bouncer answers each request when the draws of its stream say, of [faults] of the service file.
+    """Its bouncer answers each request when the draws of its stream say, by [faults] of the service file.
 
-    Not earlier, and most of them as soon as this computer lets it; it is asked in calm and slow periods and in hangs.
+    Answers never come earlier, and most come as soon as this computer can. The test asks in calm and slow periods and
+    in hangs.
     """
     faults = Faults(slow_share=0.5, slow_s=2.0, slow_factor=3.0, slow_add_s=0.1, hangs_per_hour=1200.0, hang_s=1.0)
     service_file = write_service(tmp_path / "service")
@@ -326,7 +329,7 @@ def test_a_machine_is_slow_and_hangs_as_the_simulators_instance(tmp_path: Path) 
             kinds.add("hangs" if hung else "slow" if expected.is_slow(since_s) else "calm")
             late_s.append(time.time() - stream.began_unix_s - due_s)
         assert kinds == {"calm", "slow", "hangs"}
-        # A request that comes where a period begins may see the next one.
+        # A request at the start of a period may see the next period.
         assert sorted(late_s)[len(late_s) // 10] >= -SERVICE_S / 40.0
         assert sorted(late_s)[len(late_s) // 2] < SERVICE_S
 
@@ -334,7 +337,7 @@ def test_a_machine_is_slow_and_hangs_as_the_simulators_instance(tmp_path: Path) 
 def test_a_bouncer_that_cannot_serve_is_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The machine stays, never ready, and can be ended."""
+    """The machine stays, is never ready, and can be ended."""
     monkeypatch.setattr("mark_infra.testbed.machines.RESTART_S", 0.01)
     with place(tmp_path) as there:
         one = Machine("i-abacus", "abacus", machine().address, "half", 0.0)
@@ -392,7 +395,7 @@ def test_a_machine_whose_address_is_taken_is_never_ready(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_no_machine_survives_the_process_that_started_it(tmp_path: Path) -> None:
-    """Killed with SIGKILL, it cannot end them: they end by themselves, workers included."""
+    """A process killed by SIGKILL cannot end them: they end by themselves, with their workers."""
     service, one = write_service(tmp_path / "service"), machine()
     with held_port() as port:
         script = f"""

@@ -28,7 +28,7 @@ def metadata() -> Metadata:
 
 
 def get(metadata: Metadata, path: str, now_s: float = BEGAN_S) -> tuple[int, str]:
-    """With a fresh token."""
+    """Ask with a fresh token."""
     _, token, *_ = metadata.answer(b"PUT", "/latest/api/token", {TTL: b"60"}, now_s)
     status, body, *_ = metadata.answer(b"GET", path, {TOKEN: token}, now_s)
     return status, body.decode()
@@ -105,7 +105,7 @@ def test_an_interruption_is_found_once_it_is_announced(metadata: Metadata) -> No
 
 
 def test_aws_s_own_client_and_ours_read_it() -> None:
-    """botocore's fetchers of role, region and zone; and the notice that a bouncer watches."""
+    """botocore's fetchers read role, region and zone; our watch reads the notice."""
     metadata = Metadata(MACHINE, "us-east-1", BEGAN_S)
 
     async def main() -> None:

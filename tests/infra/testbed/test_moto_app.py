@@ -1,4 +1,4 @@
-"""moto's gaps as errors that an SDK understands, and does not repeat."""
+"""moto's gaps as errors that an SDK understands and does not repeat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GAPS: list[tuple[str, Callable[[Any], object]]] = [
 
 @pytest.mark.parametrize(("service", "call"), GAPS, ids=[f"{gap[0]}-{n}" for n, gap in enumerate(GAPS)])
 def test_a_gap_is_an_error_of_its_service(aws: Aws, service: str, call: Callable[[Any], object]) -> None:
-    """Not implemented, in the protocol of the service, and not 500, which is tried again."""
+    """It is "not implemented" in the service's protocol, and not a 500, which would be repeated."""
     with pytest.raises(ClientError) as error:
         call(aws.client(service))
     assert error.value.response["Error"]["Code"] == "NotImplemented"
@@ -39,7 +39,7 @@ def test_a_gap_is_an_error_of_its_service(aws: Aws, service: str, call: Callable
 
 
 def test_what_moto_stumbles_over_is_no_reason_to_try_again(aws: Aws, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception of its own is a 400 with its name, and one line in the log."""
+    """An exception of moto is a 400 with its name, and one line in the log."""
     with caplog.at_level(logging.WARNING), pytest.raises(ClientError) as error:
         aws.client("ec2").create_fleet(
             Type="instant",
@@ -52,7 +52,7 @@ def test_what_moto_stumbles_over_is_no_reason_to_try_again(aws: Aws, caplog: pyt
 
 
 def test_errors_of_aws_stay_as_they_are(aws: Aws) -> None:
-    """In all protocols."""
+    """This holds in all protocols."""
     cases: list[tuple[str, str, Callable[[Any], object]]] = [
         ("ec2", "InvalidInstanceID.NotFound", lambda c: c.terminate_instances(InstanceIds=["i-00000000000000000"])),
         ("elbv2", "TargetGroupNotFound", lambda c: c.describe_target_health(TargetGroupArn="x")),
@@ -68,14 +68,14 @@ def test_errors_of_aws_stay_as_they_are(aws: Aws) -> None:
 
 
 def test_a_bad_request_for_prices_is_refused(aws: Aws) -> None:
-    """As any other that is not understood."""
+    """It gets the same answer as any other malformed request."""
     with pytest.raises(ClientError) as error:
         aws.client("pricing").get_products(ServiceCode="AmazonEC2", NextToken="x")
     assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
 def test_nothing_is_written_for_a_request(aws: Aws, capfd: pytest.CaptureFixture[str]) -> None:
-    """No line for each of them."""
+    """No request has a line in the log."""
     aws.instances()
     aws.client("sqs").list_queues()
     said = capfd.readouterr()
@@ -83,7 +83,7 @@ def test_nothing_is_written_for_a_request(aws: Aws, capfd: pytest.CaptureFixture
 
 
 def test_what_is_no_aws_request_is_answered(aws: Aws) -> None:
-    """Whatever comes: an answer, and the server lives on."""
+    """Any bytes get an answer, and the server lives on."""
     host, port = aws.url.removeprefix("http://").split(":")
     for method, path, body in (
         ("GET", "/", b""),
@@ -126,7 +126,7 @@ def test_a_server_already_awake_at_its_stop_ends(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_moto_cannot_do_at_once_is_done_in_turn(asked: dict[str, str], at_once: bool) -> None:
-    """The second request comes while the first one is under way."""
+    """The second request comes while the first one is pending."""
     entered: list[bool] = []
     second = threading.Thread(target=lambda: app(asked, lambda *_: None))
 
@@ -145,7 +145,7 @@ def test_what_moto_cannot_do_at_once_is_done_in_turn(asked: dict[str, str], at_o
 
 
 def test_an_answer_to_gos_sdk_waits_for_its_request(aws: Aws) -> None:
-    """20 ms: what comes before the request has been put away is lost."""
+    """It waits 20 ms, because Go's SDK loses an answer that comes before it has put the request away."""
     line = http.client.HTTPConnection(aws.url.removeprefix("http://"))
     began_s = time.monotonic()
     line.request("GET", "/", headers={"user-agent": "APN/1.0 aws-sdk-go-v2/1.36"})
@@ -155,7 +155,7 @@ def test_an_answer_to_gos_sdk_waits_for_its_request(aws: Aws) -> None:
 
 
 def test_patches_are_undone_in_turn() -> None:
-    """Attributes and items; also what was not there before."""
+    """Attributes and items are restored; added ones are removed."""
 
     class Thing:
         x = 1

@@ -1,4 +1,4 @@
-"""A site made through the APIs: its file, and the adapters of mark on what was made."""
+"""A site made through the APIs: its file, and mark's adapters on its resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def site(aws: Aws) -> Site:
 
 
 def test_the_site_file_says_what_there_is(site: Site, tmp_path: Path) -> None:
-    """And is read back as it was written."""
+    """It reads back the same."""
     path = tmp_path / "mark-site.toml"
     path.write_text(dump_site(site), "utf-8")
     assert load_site(path) == site
@@ -40,7 +40,7 @@ def test_the_site_file_says_what_there_is(site: Site, tmp_path: Path) -> None:
 
 
 def test_instances_come_from_its_template_into_its_subnets(aws: Aws, site: Site) -> None:
-    """By CreateFleet, as the adapters launch; tagged, with IMDSv2 only, and a machine behind each."""
+    """CreateFleet launches them, as the adapters do: tagged, with IMDSv2 only, and a machine behind each."""
     service = site.service("echo")
     made = aws.client("ec2").create_fleet(
         Type="instant",
@@ -64,7 +64,7 @@ def test_instances_come_from_its_template_into_its_subnets(aws: Aws, site: Site)
 
 
 def test_what_ec2_says_reaches_the_queue(aws: Aws, site: Site) -> None:
-    """State changes and warnings."""
+    """State changes and warnings arrive."""
     aws.client("ec2").run_instances(
         LaunchTemplate={"LaunchTemplateId": site.service("echo").launch_template}, InstanceType="c5.large",
         InstanceMarketOptions={"MarketType": "spot"}, MinCount=1, MaxCount=1,
@@ -80,14 +80,14 @@ def test_what_ec2_says_reaches_the_queue(aws: Aws, site: Site) -> None:
 
 
 def test_each_service_has_its_gateway(aws: Aws, site: Site) -> None:
-    """Also before there is any instance."""
+    """The gateway is there before any instance."""
     assert aws.cloud.balancer is not None
     aws.cloud.balancer.sync()
     assert all(aws.cloud.balancer.url(s.target_groups[0]) for s in site.services.values())
 
 
 def test_several_target_groups_have_a_rule_and_one_gateway(aws: Aws) -> None:
-    """What the rule's weights are, the gateway is told."""
+    """The gateway hears the rule's weights."""
     site = provision(aws.client, [Wish("echo", None, 4)], region="us-east-1", zones=ZONES, store="sqlite:mark.db")
     there, balancer = site.service("echo"), aws.cloud.balancer
     assert len(set(there.target_groups)) == 4
@@ -112,7 +112,7 @@ def test_several_target_groups_have_a_rule_and_one_gateway(aws: Aws) -> None:
 
 
 def test_its_state_is_kept_in_its_table(aws: Aws, site: Site) -> None:
-    """Which is there, with the keys of the store."""
+    """The table exists, with the store's keys."""
     table = aws.client("dynamodb").describe_table(TableName="mark-state")["Table"]
     assert [key["AttributeName"] for key in table["KeySchema"]] == ["pk", "sk"]
 

@@ -1,4 +1,4 @@
-"""Spot is bought wherever a site is: a controller's offers, priced by the region's EC2, are launched there."""
+"""Spot is bought in any region: a controller's offers, priced by the region's EC2, are launched there."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_spot_is_bought_in_each_zone_of_the_region(
 
 
 def specs_of(site: Site, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> list[ServiceSpec]:
-    """What `mark controller --live-prices` would run."""
+    """Return the specs that `mark controller --live-prices` would run."""
     (folder / "echo.toml").write_text(SERVICE)
     (folder / "profile.csv").write_text(PROFILE)
     (folder / "site.toml").write_text(dump_site(replace(site, store="sqlite:state.db")))

@@ -1,4 +1,4 @@
-"""Releases on the testbed: real bouncers, a real balancer and a real controller, under load all the time."""
+"""Releases on the testbed: real bouncers, a real balancer and a real controller, always under load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.infra.testbed.conftest import Aws, serving
 from tests.infra.testbed.real_processes import get, held_port, wait_for
 from tests.infra.testbed.test_daemon import CATALOG
 
-SCALE = 20.0  # control seconds in one of the wall: a tick every three
+SCALE = 20.0  # control seconds in a real second: a tick every three real seconds
 SERVICE = """
 [service]
 name = "quick"
@@ -62,7 +62,7 @@ BAD = "raise RuntimeError('this release is ill')"
 
 @dataclass
 class Client:
-    """Asks all the time until it is closed. `said` counts what the model said since it was cleared, `statuses` all."""
+    """A client that asks until it is closed. `said` counts the model's answers since it was cleared, `statuses` all."""
 
     url: str
     said: Counter[str] = field(default_factory=Counter)
@@ -109,7 +109,7 @@ class Releasing:
         self.versions: dict[str, str] = {}
 
     def deploy(self, release: str, zones: Collection[str] = ()) -> None:
-        """From the release's folder; into these zones of the site, if not into all."""
+        """Deploy from the release's folder, into these zones of the site if not into all."""
         ec2, there = self.aws.client("ec2"), self.site.service("quick")
         if release not in self.versions:
             made = ec2.create_launch_template_version(
@@ -126,7 +126,7 @@ class Releasing:
             *(sys.executable, "-m", "mark.cli.main", "controller", str(self.folder / release / "quick.toml")),
             *("--site", "mark-site.toml", "--port", "0", "--policy", "greedy", "--predictor", "seasonal-naive"),
         ]
-        sources = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}  # those that are tested
+        sources = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}  # the sources under test
         variables = of_aws({"PATH": "/usr/bin", **sources}, "us-east-1") | {"AWS_ENDPOINT_URL": self.aws.url}
         with log.open("w") as said:
             self.controller = subprocess.Popen(command, cwd=self.folder, env=variables, stderr=said, text=True)
@@ -158,7 +158,7 @@ def _page(log: Path) -> str:
 
 @contextmanager
 def releasing(folder: Path, releases: Mapping[str, Mapping[str, str]], zones: Sequence[str]) -> Iterator[Releasing]:
-    """A site of which nothing is deployed yet; `releases` are the files of each."""
+    """Yield a site without deployments; `releases` are the files of each."""
     for release, files in releases.items():
         (folder / release).mkdir()
         for name, text in files.items():
@@ -196,7 +196,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releasing]
 
 @pytest.mark.slow
 def test_releases_come_and_go_and_no_request_is_lost(site: Releasing) -> None:
-    """A good one takes over, is taken back, and an ill one is stopped at its canary."""
+    """A good release takes over and is taken back, and a bad one is stopped at its canary."""
     site.deploy("a")
     wait_for(lambda: site.phases() == ["ready"] * 2, "the first fleet")
     assert Client(site.url).ask()[1] == 200
@@ -223,7 +223,7 @@ def test_releases_come_and_go_and_no_request_is_lost(site: Releasing) -> None:
 
 
 def says(client: Client) -> set[str]:
-    """What is answered from now on."""
+    """Return the different answers from now on."""
     client.said.clear()
     wait_for(lambda: client.said.total() > 50, "answers")
     return set(client.said)

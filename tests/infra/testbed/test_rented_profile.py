@@ -1,4 +1,4 @@
-"""`mark profile --on` over the testbed's cloud and real bouncers: rent, measure, end; and the bill is the cloud's."""
+"""`mark profile --on` over the testbed's cloud and real bouncers: it rents, measures, ends, and knows its bill."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ catalog = "catalog.csv"
 markets = ["on-demand", "spot"]
 instances = ["c7i.*", "g6.*"]
 """
-# Linear in vCPUs: c7i.xlarge costs what c7i.large does, and is not rented. g6.xlarge is three times as dear at best.
+# Times are linear in vCPUs: c7i.xlarge costs as much as c7i.large, and is not rented. g6.xlarge is three times as dear
+# at best.
 TRUTH = """model,instance,batch,latency_ms
 half:Half,c7i.large,1,120
 half:Half,c7i.large,4,360
@@ -95,13 +96,13 @@ def test_the_best_type_is_found_for_half_the_dollars(
     assert found["types"]["c7i.large"]["rentals"][0]["offer"] == "c7i.large/spot/us-east-1a"
     assert found["types"]["c7i.xlarge"]["why"].startswith("never rented: even at linear scaling")
     assert set(states) <= {"terminated", "shutting-down"}, states
-    # Told from launch to end: no less than what the cloud bills, from running to end.
+    # Our bill counts from launch to end, so it is no less than the cloud's, which counts from running to end.
     assert true_usd <= found["usd"] <= 1.3 * true_usd
     profile = load_profiles("measured.csv")["half:Half"]
     assert set(profile) == {"c7i.large", "g6.xlarge"}
     for name, row in (("c7i.large", profile["c7i.large"].rows[1]), ("g6.xlarge", profile["g6.xlarge"].rows[1])):
         true_ms = {"c7i.large": 360.0, "g6.xlarge": 150.0}[name]
-        # A fortieth less at most: what a batch began late by does not count for the next one (`due_s`).
+        # At most a fortieth less: the lateness of a batch's start does not count for the next batch (`due_s`).
         assert true_ms * 39.0 / 40.0 <= row.latency_ms <= true_ms + 200.0, (
             "a busy computer adds to each, and not the next one's time"
         )

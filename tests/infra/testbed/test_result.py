@@ -1,4 +1,4 @@
-"""What a load has shown, counted by hand."""
+"""The results of a load, counted by hand."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_requests_are_counted_by_answerer_and_minute() -> None:
         sent(1.0, 0.2, 200, "function"),  # late
         sent(2.0, 0.05, 429, "nobody"),
         sent(61.0, math.nan, 0, "gone"),
-        sent(62.0, 0.05, 500, "instance"),  # an answer that is none
-        sent(63.0, 0.01, 200, "cache"),  # of an instance
+        sent(62.0, 0.05, 500, "instance"),  # an error, which is no answer
+        sent(63.0, 0.01, 200, "cache"),  # an instance's cache
     )
     assert data["requests"] == {"total": 6, "instances": 2, "functions": 1, "rejected": 3}
     assert data["slo"] == {
@@ -93,7 +93,7 @@ def test_without_requests_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 2.0, 2.5, 10.0])
 def test_compressed_time_keeps_the_rate(scale: float) -> None:
-    """As many a second as before, over a span that is so much shorter."""
+    """Requests per second stay the same over the shorter span."""
     times_s = np.arange(1000) / 10.0
     kept = thinned(times_s, scale)
     assert len(kept) == pytest.approx(1000 / scale, abs=1)

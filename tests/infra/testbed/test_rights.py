@@ -1,4 +1,4 @@
-"""Which right a request of AWS needs, and that no caller gets further than its policies: over the served cloud."""
+"""The right that each AWS request needs: no caller gets further than its policies, over the served cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
 class There:
-    """An account in which each thing is tagged with its own ARN."""
+    """An account in which each resource has its own ARN as a tag."""
 
     region, account = "us-east-1", ACCOUNT
 
@@ -165,7 +165,7 @@ def test_a_launch_needs_the_right_to_all_its_parts() -> None:
     assert calls["iam:PassRole", "role"] == {"iam:PassedToService": "ec2.amazonaws.com"}
 
 
-# Served
+# Over the served cloud
 
 LAUNCH = {"Effect": "Allow", "Action": "ec2:RunInstances"}
 OWN = {"StringEquals": {"aws:ResourceTag/mark:site": "mark"}}
@@ -188,7 +188,7 @@ CONTROLLER: list[dict[str, Any]] = [
 
 
 def of_role(aws: Aws, service: str, statements: list[dict[str, Any]], name: str = "controller") -> Any:
-    """A client that has assumed a role with this policy."""
+    """Return a client that has assumed a role with this policy."""
     iam = aws.client("iam")
     made = iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     iam.put_role_policy(

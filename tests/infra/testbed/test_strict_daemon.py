@@ -26,7 +26,7 @@ def test_a_fleet_serves_within_a_new_account(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     wait_for(lambda: [one for one in status()["fleet"] if one["state"] == "running"], "an instance")
     done = mark(folder, "load", "synthetic:poisson?rate=40", "--duration", "120", "--json", "-")
-    assert done.returncode in (0, 4), done.stderr  # late answers are a matter of this machine
+    assert done.returncode in (0, 4), done.stderr  # late answers depend on this machine
     data = json.loads(done.stdout)
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     fleet = status()["fleet"]

@@ -1,6 +1,6 @@
-"""A whole site on the strict account: nothing that it needs is denied, and nothing else that its roles try is granted.
+"""A whole site on the strict account: all calls that it needs are granted, and all others of its roles denied.
 
-Some minutes, mostly of Terraform's waiting for a load balancer.
+It takes some minutes, mostly of Terraform's wait for a load balancer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PATIENCE_S = 120.0
 Call = tuple[str, Callable[[Any, Site], object]]
 LAMBDA = f"arn:aws:lambda:{REGION}:123456789012:function"
 FUNCTION, OTHER_SITES_FUNCTION = f"{LAMBDA}:mark_echo-overflow", f"{LAMBDA}:mark-2_echo-overflow"
-# Of other things than the site's own, or more than it needs of its own.
+# Calls on resources of others, or calls on its own that it does not need.
 CONTROLLER_MAY_NOT: list[Call] = [
     ("ec2", lambda c, site: c.run_instances(ImageId="ami-12c6146b", InstanceType="c5.large", MinCount=1, MaxCount=1)),
     ("ec2", lambda c, site: c.terminate_instances(InstanceIds=["i-0123456789abcdef0"])),
@@ -99,7 +99,7 @@ BOUNCER_MAY_NOT: list[Call] = [
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    monkeypatch.setitem(default_user_config["lambda"], "use_docker", False)  # a warm-up answers, and runs nothing
+    monkeypatch.setitem(default_user_config["lambda"], "use_docker", False)  # a warm-up answers and runs no code
     machines = Bouncers(8080)
     options = {"catalog": load_catalog("aws-2026"), "machines": machines, "now": time.time, "time_scale": SCALE}
     with serving(**options, account=account_of("strict")) as made:
@@ -115,7 +115,7 @@ def test_a_site_needs_what_it_has_and_no_more(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
     monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
@@ -125,12 +125,12 @@ def test_a_site_needs_what_it_has_and_no_more(
     services, said = shipments(tmp_path), list[str]()
     deployed = plan(services, target, said.append).apply()
     site = load_site(deployed.site_file)
-    # Terraform tags no launch template where it knows of an emulation.
+    # Terraform tags no launch template if it knows of an emulation.
     templates = sorted(id for one in site.services.values() for id in one.launch_templates)
     aws.client("ec2").create_tags(Resources=templates, Tags=[{"Key": "mark:site", "Value": "mark"}])
     assert aws.cloud.rules.denied == []  # to the deployer
     names = {one["FunctionArn"] for one in aws.client("lambda").list_functions()["Functions"]}
-    assert FUNCTION in names  # what is denied below is there
+    assert FUNCTION in names  # the function that is denied below exists
     keys = aws.client("ssm").describe_parameters(
         ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": ["/mark/mark/keys/"]}]
     )["Parameters"]
@@ -162,7 +162,7 @@ def test_a_site_needs_what_it_has_and_no_more(
 
 
 def keys_of(aws: Aws, role: str) -> dict[str, str]:
-    """Of a caller that has assumed a role that Terraform made."""
+    """Return the keys of a caller that has assumed one of Terraform's roles."""
     arn = aws.client("iam").get_role(RoleName=role)["Role"]["Arn"]
     said = aws.client("sts").assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
     return {
@@ -188,7 +188,7 @@ def client(aws: Aws, service: str, keys: dict[str, str]) -> Iterator[Any]:
 def controlled(
     moto: MotoServer, services: list[str], site_file: Path, folder: Path, keys: dict[str, str]
 ) -> Iterator[str]:
-    """`mark controller` with its role's keys; the address of its page."""
+    """Run `mark controller` with its role's keys and yield its page's address."""
     log = folder / "controller.log"
     command = [sys.executable, "-m", "mark.cli.main", "controller", *services, "--site", str(site_file), "--port", "0"]
     variables = of_aws(os.environ, REGION) | {"AWS_ENDPOINT_URL": moto.url} | keys

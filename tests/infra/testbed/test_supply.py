@@ -1,4 +1,4 @@
-"""What is sold when: step functions, capacity, shares and prices, without a cloud around them."""
+"""The market's supply over time: step functions, capacity, shares and prices, without a cloud around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ A = SPOT_A.zone
 
 
 def test_steps_hold_from_their_time_on() -> None:
-    """Values and integral."""
+    """Both the values and the integral are right."""
     steps = once("x", [(0.0, 1.0), (10.0, 0.5), (30.0, 2.0)])
     assert [steps.share_at(t) for t in (0.0, 9.9, 10.0, 30.0, 1e9)] == [1.0, 1.0, 0.5, 2.0, 2.0]
     assert [steps.integral(t) for t in (0.0, 4.0, 10.0, 20.0, 40.0)] == [0.0, 4.0, 10.0, 15.0, 40.0]
@@ -29,13 +29,13 @@ def test_steps_hold_from_their_time_on() -> None:
     [[], [(1.0, 1.0)], [(0.0, 1.0), (0.0, 2.0)], [(0.0, 1.0), (math.inf, 2.0)], [(0.0, -1.0)], [(0.0, math.nan)]],
 )
 def test_impossible_steps_are_refused(steps: list[tuple[float, float]]) -> None:
-    """Named."""
+    """The error names them."""
     with pytest.raises(BadInput, match="series"):
         once("series", steps)
 
 
 def test_an_offer_is_found_by_type_market_and_zone() -> None:
-    """One without a zone is good for all."""
+    """An offer without a zone matches every zone."""
     supply = Supply(CATALOG.offers)
     assert supply.offers[supply.offer_index("c5.large", True, "us-east-1b") or -1] is SPOT_B
     assert supply.offers[supply.offer_index("c5.large", False, "us-east-1f") or 0] is ON_DEMAND
@@ -48,7 +48,7 @@ def test_an_offer_is_found_by_type_market_and_zone() -> None:
 
 
 def test_capacity_is_what_is_left() -> None:
-    """Of an offer; never below zero; an offer that is not sold has none to set."""
+    """It is never below zero. The capacity of an offer that is not sold cannot be set."""
     supply = Supply(CATALOG.offers, capacity={ON_DEMAND.name: 3})
     index = supply.index[ON_DEMAND.name]
     assert supply.room(index, 5, of_offer=1, spot_in_zone=0) == 2
@@ -60,7 +60,7 @@ def test_capacity_is_what_is_left() -> None:
 
 
 def test_spot_room_is_the_zones_share_and_the_offers_capacity() -> None:
-    """The smaller of the two; a zone without a series has only the offer's."""
+    """The smaller of the two counts; in a zone without a series it is the offer's."""
     supply = Supply(CATALOG.offers, capacity={SPOT_A.name: 3}, shares={A: once("s", [(0.0, 0.5)])})
     index = supply.index[SPOT_A.name]
     assert supply.room(index, 4, of_offer=0, spot_in_zone=0) == 2
@@ -69,7 +69,8 @@ def test_spot_room_is_the_zones_share_and_the_offers_capacity() -> None:
 
 
 def test_spot_costs_what_its_series_says() -> None:
-    """As a share of the on-demand price, at any time and in the meter's integral; without one the catalogue's."""
+    """The series has shares of the on-demand price, for any time and for the meter's integral; without one the
+    catalogue's price holds."""
     supply = Supply(CATALOG.offers, prices={A: once("p", [(0.0, 0.5), (100.0, 0.25)])})
     index, other = supply.index[SPOT_A.name], supply.index[SPOT_B.name]
     assert supply.usd_per_hour(index, 0.0) == pytest.approx(0.045)
@@ -82,7 +83,7 @@ def test_spot_costs_what_its_series_says() -> None:
 
 
 def test_a_series_replaces_the_hazard_rate() -> None:
-    """In its zone; elsewhere interruptions are drawn."""
+    """It does so in its own zone; elsewhere interruptions are drawn."""
     risky = Offer("c5.large", Market.SPOT, 0.03, Delay(60.0, 120.0), zone=A, interruptions_per_hour=1.0)
     drawn, followed = Supply([risky]), Supply([risky], shares={A: once("s", [(0.0, 1.0)])})
     start = drawn.start("s", 1, 0)
@@ -91,7 +92,7 @@ def test_a_series_replaces_the_hazard_rate() -> None:
 
 
 def test_boots_are_those_of_the_simulator() -> None:
-    """So that the two worlds differ by what they are, and not by what they draw."""
+    """So the two worlds do not differ by their draws."""
     slow = replace(ON_DEMAND, boot=Delay(100.0, 300.0))
     supply = Supply([slow], seed=5, services=["a", "b"])
     for service, seed in (("a", 5), ("b", service_seed(5, 1))):

@@ -64,7 +64,7 @@ def test_a_pipeline_without_parts_is_refused_in_one_line(folder: Path) -> None:
 
 
 def test_a_driver_that_promises_something_else_is_refused_at_once(folder: Path) -> None:
-    """And not in the log of a conductor that never starts."""
+    """Otherwise the error would be in the log of a conductor that never starts."""
     (folder / "driving.py").write_text("import mark\n@mark.pipeline(slo_ms=7)\nasync def run(query, models): ...\n")
     text = PIPELINE.replace("slo_attainment", 'pipeline = "driving:run"\nslo_attainment')
     (folder / "two.toml").write_text(text.replace('after = ["first"]\n', ""))
@@ -95,14 +95,14 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
         seen = json.load(answer)
     assert [(one["service"], one["after"]) for one in seen["stages"]] == [("two-first", []), ("two-second", ["first"])]
     assert seen["queries_per_s"] > 0.0
-    # Two stages of 20 ms one after the other.
+    # Two stages of 20 ms, one after the other.
     assert seen["queries"]["recent"] > 0.9
     assert 40.0 <= seen["queries"]["recent_p50_ms"] <= seen["queries"]["recent_p99_ms"] <= 1500.0
     assert [one["rt_max_ms"] for one in seen["promise"]["other_slos"]] == [1490.0, 1510.0]
     assert seen["usd_per_hour"] > 0.0
     assert seen["longest_path_ms"] == 1500.0
     assert all(one["running"] and one["capacity_rps"] > 0.0 for one in seen["stages"])
-    # "quick" takes 20 ms, and what a query has to wait.
+    # "quick" takes 20 ms, and a query may have to wait.
     assert all(20.0 <= one["slo"]["recent_ms"] < 600.0 for one in seen["stages"])
     assert seen["bottleneck"]["stage"] in ("first", "second")
     conductor = shown["conductors"]["two"]
@@ -118,7 +118,7 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
 
 @pytest.mark.slow
 def test_answers_of_stages_come_through_a_slow_network(folder: Path) -> None:
-    """Each of two stages of 20 ms answers 150 ms later, and its worker is free meanwhile."""
+    """Answers of two stages of 20 ms each take 150 ms longer, and their workers are free for that time."""
     (folder / "faults.toml").write_text(
         "[faults]\nslow_share = 0.999999\nslow_s = 1e9\nslow_answer_ms = 150\n", encoding="utf-8"
     )
@@ -139,7 +139,7 @@ together = [["first", "second"]]
 
 
 def test_what_shares_instances_takes_a_type_with_room_for_all(folder: Path) -> None:
-    """A worker of each takes both of its two vCPUs."""
+    """A worker of each stage takes both of its two vCPUs."""
     (folder / "two.toml").write_text(PIPELINE + TOGETHER)
     done = here("up", "two.toml")
     assert done.returncode == 3
@@ -171,12 +171,12 @@ def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> No
     with urllib.request.urlopen(f"{shown['controllers'][0]['url']}/api/v1/pipelines/two", timeout=10.0) as answer:
         seen = json.load(answer)
     assert [one["service"] for one in seen["stages"]] == ["two-first-second"] * 2
-    # Both stages are called by every query, which the gateway counts as two requests.
+    # Every query calls both stages, and the gateway counts two requests.
     assert 5.0 < seen["queries_per_s"] < 15.0
     running = sum(kind["count"] for kind in seen["stages"][0]["running"])
     of_one = sum(one["usd_per_hour"] for one in seen["stages"]) / running
     assert seen["usd_per_hour"] == pytest.approx(of_one * running)
-    # A worker of each on two vCPUs: 4 in 30 ms.
+    # A worker of each on two vCPUs: 4 requests in 30 ms.
     assert [one["capacity_rps"] for one in seen["stages"]] == pytest.approx([running * 4 / 0.03] * 2, rel=0.01)
     assert all(one["dollar_share"] == pytest.approx(0.5) for one in seen["stages"])
     assert mark(folder, "down").returncode == 0
@@ -278,13 +278,13 @@ def test_every_instance_of_a_selection_serves_the_whole_file(folder: Path) -> No
 
 
 def ready_replicas(gateway: str, least: int) -> list[str] | None:
-    """The instances behind it that answer; None: there are fewer."""
+    """Return the instances behind it that answer, or None if there are fewer."""
     found = [url for url, one in get(f"{gateway}/admin/replicas")[1]["replicas"].items() if one["ready"]]
     return found if len(found) >= least else None
 
 
 def asked(url: str) -> dict[str, str]:
-    """The headers of an answer to one query, which is odd."""
+    """Return the headers of an answer to one query, which is odd."""
     request = urllib.request.Request(f"{url}/invocations", b'{"instances": [7]}', {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=30.0) as answer:
         assert json.load(answer) in ({"predictions": [0]}, {"predictions": [1]})
@@ -326,9 +326,9 @@ digits:Digits?kind=large,c7i.large,1,20,,assumed
 
 @pytest.mark.slow
 def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) -> None:
-    """The digits cascade with one instance a stage, of which the small model's can do ten queries a second of twenty.
+    """The digits cascade has one instance a stage; the small model's can do ten of twenty queries a second.
 
-    Each query has one answer; dollars of functions are those of that stage, and counted once.
+    Each query has one answer; dollars of functions belong to that stage, and count once.
     """
     shutil.copy(EXAMPLE / "queries.jsonl", folder)
     (folder / "digits.py").write_text((EXAMPLE / "digits.py").read_text().replace("(slo_ms=100)", ""))
@@ -338,7 +338,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     trace = "synthetic:poisson?rate=20"
     done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", trace)
     assert done.returncode == 0, done.stderr
-    # A dozen environments that load scikit-learn at once keep a small computer busy for a while.
+    # A dozen environments that all load scikit-learn keep a small computer busy for a while.
     wait_for(lambda: warm(status()["functions"]["mark-digits-small-overflow"]), "functions", patience_s=240.0)
     load = ["load", trace, "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
     done = mark(folder, *load, "--json", "-")
@@ -353,7 +353,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     small = stages["small"]
     assert small["instances"] > 100
     assert small["functions"] > 50
-    # What a query was answered without may have been called as well, and the controller's pings are calls.
+    # A stage may have been called for a query that was answered without it, and the controller's pings are calls.
     without = small["queries"] - small["instances"] - small["functions"]
     assert small["functions"] <= small["function_calls"] <= small["functions"] + without + 40
     for other in ("deskew", "large"):
@@ -368,7 +368,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     assert account["usd"] == pytest.approx(shown["bill_usd"]["functions"])
     assert account["invocations"] - small["function_calls"] < 20  # pings before the load
 
-    # The controller knows of it, stage by stage.
+    # The controller knows the bill of each stage.
     api = shown["controllers"][0]["url"] + "/api/v1/services/digits-"
     seen = wait_for(lambda: get(f"{api}small/bill")[1]["functions"], "the controller sees the overflow")
     assert seen <= account["usd"] * 1.1
@@ -382,7 +382,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
 
 @pytest.mark.slow
 def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> None:
-    """Gateways ask them, since no bouncer is there; the conductor is ready by them, and says so of each stage."""
+    """Gateways ask functions, because no bouncer is there. They make the conductor ready, which says so by stage."""
     text = PIPELINE.replace("max_instances = 6", "max_instances = 6\nmin_instances = 0")
     (folder / "two.toml").write_text(text + '[overflow]\nfunction = "lambda:1024"\n')
     (folder / "profiles.csv").write_text(PROFILES + "quick,lambda:1024,1,30,assumed\n")
@@ -406,7 +406,7 @@ def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> Non
 
 
 def warm(function: dict[str, Any]) -> bool:
-    """Are its environments loaded, those that the controller keeps warm and those that are started ahead?"""
+    """Are its environments loaded, both the controller's warm ones and those started ahead?"""
     return function["spare"] == 4 and not function["busy"] and function["environments"] > 4
 
 

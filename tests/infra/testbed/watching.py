@@ -1,4 +1,4 @@
-"""A look at what serves, once in a second of the controller's time, for as long as a site is changed."""
+"""A watch of the serving capacity, once per second of the controller's time, while a site is changed."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from datetime import UTC, datetime
 
 from tests.infra.testbed.real_processes import get
 
-_PLANS_S = 0.5  # between two looks at the plans
+_PLANS_S = 0.5  # seconds between two looks at the plans
 
 
 @dataclass
 class Watch:
-    """Counts what is ready and gets requests of each of `services`, beside what its plan needs, in instances.
+    """Compares each service's ready instances that get requests with its plan's need, in instances.
 
-    What serves is owed to a service as far as its plan needs it: a plan that grows has to wait for a boot. (One that
-    falls is known here a moment late, so it should be steady.) `old` are
-    ids of what could still answer though the roll-out of another release is said to be done; `page` is the
-    controller's.
+    A service is owed its plan's need only once that many have served, because a plan that grows has to wait for a boot.
+    (The watch knows a plan that falls a moment late, so the plan should be steady.) `old` are ids of instances that
+    could still answer although the roll-out of another release was reported as done; `page` is the controller's.
     """
 
     serving: Callable[[str], int]
     old: Callable[[str], set[str]]
     page: Callable[[], str]
-    scale: float  # of the controller's clock
+    scale: float  # the controller's seconds in a real second
     services: tuple[str, ...] = ()
     needed: dict[str, int] = field(default_factory=dict)
     looks: Counter[str] = field(default_factory=Counter)
     least: dict[str, float] = field(default_factory=dict)  # serving / owed
-    short: list[str] = field(default_factory=list)  # when less served than is owed
+    short: list[str] = field(default_factory=list)  # when fewer served than are owed
     late: set[str] = field(default_factory=set)
-    longest_s: float = 0.0  # of the controller's time between two looks
+    longest_s: float = 0.0  # the longest time of the controller between two looks
     error: Exception | None = None
     _owed: Counter[str] = field(default_factory=Counter)
     _ends: threading.Event = field(default_factory=threading.Event)
@@ -57,7 +56,7 @@ class Watch:
         return f"looked at {looks}, {self.longest_s:.1f} s apart at most; least serving / needed: {least}"
 
     def check(self) -> None:
-        """That nothing was amiss, and that it did look."""
+        """Check that no shortage was seen, and that the watch did look."""
         assert self.error is None, self.error
         assert not self.short, self.short
         assert self.late == set()
@@ -71,7 +70,7 @@ class Watch:
             try:
                 for name in self.services:
                     self._look(name)
-            except Exception as error:  # of a thread it would not be heard
+            except Exception as error:  # a thread's error would not be heard
                 self.error = error
                 return
 
