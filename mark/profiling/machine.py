@@ -86,7 +86,7 @@ def room_of(named: str | None, catalog: Catalog) -> Room:
 
 def cpu_s(pid: int) -> float:
     """Return the processor seconds that a process has used. Raises OSError if it is gone."""
-    # Linux's number of another process's clock (`clock_getcpuclockid`), in nanoseconds and not in ticks of 10 ms.
+    # Linux's id of another process's clock (`clock_getcpuclockid`), which has nanoseconds instead of ticks of 10 ms.
     return time.clock_gettime(~pid << 3 | 2)
 
 
