@@ -33,8 +33,8 @@ class Backoff:
 OFFER = Backoff(60.0, 120.0)
 # An offer whose boots failed. Each try costs an instance.
 BOOTS = Backoff(60.0, HOUR_S)
-# A release that cannot be launched. The serving release and the one on trial are refused together, twice a minute; a
-# repair is soon noticed.
+# A release that cannot be launched. A serving release and one on trial together cause two refusals a minute at first,
+# and a repair is soon noticed.
 RELEASE = Backoff(60.0, 300.0)
 # A roll-out whose launch, or whose switch of the function, had no result.
 ROLLOUT = Backoff(60.0, 60.0)

@@ -33,7 +33,7 @@ def _copier(kind: type[Any], *changed: str) -> Callable[..., Any] | None:
         return None
     writers = {f"_write_{name}": getattr(getattr(kind, name, None), "__set__", None) for name in names}
     if None in writers.values():
-        return None  # it has no slots
+        return None  # it lacks slots
     writes = [f"    _write_{name}(_copy, {name if name in changed else f'_value.{name}'})" for name in names]
     head = f"def copied({', '.join(['_value', '/', *changed])}):"
     code = "\n".join([head, "    _copy = _new(_kind)", *writes, "    return _copy"])

@@ -81,7 +81,7 @@ class RefusalScope(StrEnum):
 
 
 class CapacityError(CloudError):
-    """The offer has no capacity and nothing was launched; another offer, outside of `scope`, may have some.
+    """The offer lacks capacity, and no instance was launched; an offer outside of `scope` may have some.
 
     `gone`: the release's image or template no longer exists; another release may be launched.
     """
@@ -100,7 +100,7 @@ class NotFoundError(CloudError):
 
 
 class ThrottledError(CloudError):
-    """There are too many requests to the cloud; nothing was done."""
+    """There are too many requests to the cloud; this one was not carried out."""
 
 
 class DeniedError(CloudError):

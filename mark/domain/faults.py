@@ -10,7 +10,7 @@ LONGEST_HANG_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The random faults of instances (`[faults]` of a service file); by default there are none.
+    """The random faults of instances (`[faults]` of a service file); by default they have no faults.
 
     An instance is alternately calm and slow, for exponential times. It hangs and crashes at a constant rate.
     """

@@ -56,7 +56,7 @@ class Instance:
     silent_s: float | None = None  # since when its bouncer does not answer, though it runs
     resumed: bool = False  # its last start was from a stop
     stopped_s: float | None = None  # since when it can be started again; infinity while it is stopping
-    release: str = ""  # that it booted from; "": releases have no names
+    release: str = ""  # that it booted from; "": releases are unnamed
     event: ScheduledEvent | None = None  # the next known event
 
 

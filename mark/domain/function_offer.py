@@ -23,9 +23,7 @@ def sizes_among(every: str, instances: Iterable[str]) -> list[str]:
 
 
 def size_and_processor(name: str) -> tuple[int, bool] | None:
-    """Return memory in MB, and whether it is arm64, of `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`; None for other
-    names.
-    """
+    """Return memory in MB and whether it is arm64, for `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`, else None."""
     found = re.fullmatch(r"lambda(-arm64)?:([1-9][0-9]{0,8})", name)
     return None if found is None else (int(found[2]), found[1] is not None)
 

@@ -37,11 +37,10 @@ class LateShares:
     calls_without: float = 0.0
 
     def late_at(self, load_rps: FloatArray | float, instances: FloatArray | float) -> FloatArray:
-        """Return the share of a load (requests/s of the whole fleet) that is late on a number of instances. Arguments
-        broadcast.
+        """Return the share of a load (requests/s of the whole fleet) that is late on a number of instances.
 
-        The table is interpolated linearly in the logarithms. Load beyond the last column counts as without instances;
-        so does, below one instance, the missing fraction.
+        Arguments broadcast. The table is interpolated linearly in the logarithms. Load beyond the last column counts as
+        without instances; so does, below one instance, the missing fraction.
         """
         return self._at(self.late, load_rps, instances, self.late_without)
 
@@ -50,8 +49,9 @@ class LateShares:
         return self._at(self.calls, load_rps, instances, self.calls_without)
 
     def carries_rps(self, instances: float, share: float) -> float:
-        """Return the load (requests/s) up to which a number of instances answers at most `share` late; 0 if there is
-        none.
+        """Return the load (requests/s) up to which a number of instances answers at most `share` late.
+
+        Return 0 if even the lowest load is too high.
         """
         loads = np.geomspace(self.load_rps[0], self.load_rps[-1], 400) * instances
         missed = np.flatnonzero(self.late_at(loads, instances) > share)

@@ -114,8 +114,9 @@ def _quantile(levels: FloatArray, rates: FloatArray, level: float) -> FloatArray
 
 @lru_cache(maxsize=1024)
 def _place(levels: bytes, level: float) -> tuple[int, float]:
-    """Return the index of the level below, and the distance from it. Cached, because nearly all forecasts have equal
-    levels.
+    """Return the index of the level below, and the distance from it.
+
+    Cached, because nearly all forecasts have equal levels.
     """
     ascending = np.frombuffer(levels)
     place = float(np.interp(level, ascending, np.arange(len(ascending), dtype=np.float64)))

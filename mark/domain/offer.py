@@ -179,8 +179,9 @@ class Catalog:
         return replace(self, offers=tuple(found))
 
     def function(self, name: str) -> FunctionOffer:
-        """Return the function `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`. Raises BadInput if the catalogue lacks
-        it.
+        """Return the function `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`.
+
+        Raises BadInput if the catalogue lacks it.
         """
         for function in self.functions:
             if function.name == name:

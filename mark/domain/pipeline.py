@@ -82,8 +82,9 @@ class Pipeline:
 
     @classmethod
     def ordered(cls, stages: Iterable[PipelineStage]) -> Pipeline:
-        """Return a pipeline of stages in any order; the given order is kept where possible. Raises BadInput for a
-        cycle.
+        """Return a pipeline of stages in any order; the given order is kept where possible.
+
+        Raises BadInput for a cycle.
         """
         given = list(stages)
         position = {stage.name: n for n, stage in enumerate(given)}

@@ -36,7 +36,7 @@ class SloPrice:
     usd_per_hour: float | None
 
     def as_json(self, own_usd_per_hour: float) -> dict[str, float | None]:
-        """Return the price with its difference from that of the service's own RT_max."""
+        """Return the price with its difference from the price of the service's own RT_max."""
         return {
             "rt_max_ms": self.rt_max_s * 1e3,
             "usd_per_hour": self.usd_per_hour,
@@ -60,10 +60,10 @@ class PromiseEstimate:
 def promise_estimate(
     rps: float | None, rt_max_s: float, shift_s: float, usd_within: Callable[[float], float]
 ) -> PromiseEstimate:
-    """Return the prices of RT_max, and of `shift_s` less and more; `usd_within` returns $/h by RT_max, infinity if
-    impossible.
+    """Return the prices of RT_max, and of `shift_s` less and more.
 
-    A fleet that keeps a promise keeps each looser one, so a looser one never costs more than a tighter one.
+    `usd_within` returns $/h by RT_max, infinity if impossible. A fleet that keeps a promise keeps each looser one, so a
+    looser one never costs more than a tighter one.
     """
     least_usd, found = math.inf, []
     for within_s in (rt_max_s - shift_s, rt_max_s, rt_max_s + shift_s):

@@ -102,8 +102,9 @@ class Profile:
         return self.rows[0].overhead_ms / 1e3
 
     def latency_s(self, batch: float) -> float:
-        """Return the mean seconds of a batch: linear between rows, constant below the smallest. Raises BadInput above
-        the largest.
+        """Return the mean seconds of a batch: linear between rows, constant below the smallest.
+
+        Raises BadInput above the largest.
         """
         if batch > self.rows[-1].batch:
             raise BadInput("no profile above the largest measured batch", f"{self.model} on {self.instance}", batch)
@@ -112,9 +113,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """When batches start: when full (`n_batch`) or when the oldest request has waited `w_batch_s` (MArk,
-    section 4.3).
-    """
+    """When a batch starts: full (`n_batch`), or after its oldest request waited `w_batch_s` (MArk, section 4.3)."""
 
     n_batch: int
     w_batch_s: float

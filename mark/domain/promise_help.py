@@ -23,7 +23,7 @@ class HelpKind(StrEnum):
 class PromiseHelp:
     """One change, with the confidence it makes possible and the service's price in USD/h.
 
-    Without a known load `confidence` is None, and the price is that of one instance.
+    Without a known load `confidence` is None, and the price is for one instance.
     """
 
     kind: HelpKind

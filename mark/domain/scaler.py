@@ -18,8 +18,9 @@ from mark.domain.cron import CronSchedule
 
 
 def _number(default: float, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Any:
-    """Return a number's field with its range, which the reader of service files checks; `above` excludes the minimum
-    itself.
+    """Return a number's field with its range, which the reader of service files checks.
+
+    `above` excludes the minimum itself.
     """
     return field(default=default, metadata={"least": least, "most": most, "above": above})
 

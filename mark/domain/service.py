@@ -70,8 +70,9 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True)
 class SloMonitorSettings:
-    """Settings of the SLO monitor (section 4.4): it launches L instances of type T when too few of the last M requests
-    were in time.
+    """Settings of the SLO monitor (MArk, section 4.4).
+
+    It launches L instances of type T when too few of the last M requests were in time.
     """
 
     window: int = 1000  # M
@@ -99,7 +100,7 @@ class FeedbackSettings:
     memory_mb: int = 64  # of 1e6 bytes: answers that may still take feedback
     log_mb: int = 256  # of 1e6 bytes: each of the three kinds of files
     store: str = ""  # a folder or s3://BUCKET/PREFIX for learned facts; "": they are not kept
-    durability: str = "peers"  # or "store": who has a learned fact before its client is answered
+    durability: str = "peers"  # or "store": where a learned fact is kept before its client is answered
 
     @property
     def disk_bytes(self) -> int:
@@ -158,12 +159,12 @@ class ServiceConfig:
     cache: CacheSettings | None = None  # None: answers are not kept
     layers: tuple[LayerSection, ...] = ()  # before the model
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
-    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; empty: those that its models open
+    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; empty: the files that its models open
     source: str = ""  # the file it was read from
     stage: str = ""  # of the pipeline in that file, whose stage this is
     together: tuple[str, ...] = ()  # the stages of that pipeline, several, that are bought as this service
     whole: tuple[str, ...] = ()  # all stages of that pipeline, if each instance of this service serves the whole file
-    limits_unsaid: tuple[str, ...] = ()  # those of max_instances and both max_usd_per_hour that are defaults
+    limits_unsaid: tuple[str, ...] = ()  # the names among max_instances and both max_usd_per_hour with default values
 
     def wants(self, offer: Offer) -> bool:
         """Return whether the offer is in the service's markets, matched by its instance patterns and not retired."""
@@ -178,8 +179,9 @@ MOST_TAIL = 14.96  # a lognormal's p99 is at most exp(2.3263^2 / 2) = 14.968 tim
 
 
 def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
-    """Return the seconds after which a second copy of a request is sent. Raises BadInput at `where` if none can be
-    sent.
+    """Return the seconds after which a second copy of a request is sent.
+
+    Raises BadInput at `where` if none can be sent.
     """
     if not hedge_after_ms > 0.0:
         raise BadInput("must be above zero", where, hedge_after_ms)
@@ -251,7 +253,7 @@ class ResolvedService:
 
     @property
     def functions_in_time(self) -> bool:
-        """Whether functions answer within RT_max, so that an overflow costs money but is no miss."""
+        """Whether functions answer within RT_max, so that an overflow costs money without being a miss."""
         return self.function is not None and self.function.warm_s <= self.slo.rt_max_s
 
     @property
@@ -261,7 +263,7 @@ class ResolvedService:
 
     @property
     def tail_note(self) -> str:
-        """A remark about the number of types whose tail is that of `[service] tail`; "" if there are none."""
+        """A remark about the number of types that use `[service] tail`; "" if it is 0."""
         rows = {found.profile.instance: found.profile.rows for found in self.candidates}
         types = sum(any(row.tail_derived for row in of_type) for of_type in rows.values())
         whose = "the tail of 1 type is" if types == 1 else f"tails of {types} types are"

@@ -31,7 +31,7 @@ _ONE = np.uint64(1)
 
 
 class Accounts(NamedTuple):
-    """The arrays of the accounts. B: minutes of the evaluated part; minutes are those of arrival."""
+    """The arrays of the accounts. B: minutes of the evaluated part, by arrival."""
 
     counter: Ints
     total: Floats

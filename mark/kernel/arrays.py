@@ -97,7 +97,7 @@ class Kinds(NamedTuple):
 class Classes(NamedTuple):
     """Target groups of a balancer, by capacity class; G of them, 0 unless routing is ALB."""
 
-    weight: Ints  # [G] 0: it has no ready replica
+    weight: Ints  # [G] 0 without a ready replica
     tree_at: Ints  # [G] where the trees of its kinds begin
     tree_levels: Ints  # [G]
 

@@ -9,7 +9,7 @@ are known to come later. The results do not depend on where windows end, and no 
 
 A stage may have a function. A call that its replicas have not begun at its *last moment* goes there: the latest time at
 which a full batch of theirs, or the function, would still leave enough time for the later stages. Last moments follow
-the order of deadlines, so the next one is that of the lowest number.
+the order of deadlines, so the next one belongs to the lowest number.
 
 Queries are numbered by priority (earliest deadline first, ties by arrival). So a queue is a set of numbers, kept as one
 bit for each query: a waiting call sets a bit, and a pull takes the lowest.
@@ -83,7 +83,7 @@ class CentralQueues(NamedTuple):
     order: Ints  # [N] the queries by arrival
     calls: Counts  # [S, N]
     predecessor: Ints  # [P]
-    predecessor_at: Ints  # [S + 1] where those of a stage begin
+    predecessor_at: Ints  # [S + 1] where a stage's predecessors begin
     least: Ints  # [S] `Join.least`
     join_s: Floats  # [S] `Join.deadline_s`
     last: Ints  # stages without a successor
@@ -185,8 +185,9 @@ def _merge(p: CentralQueues, size: int) -> None:
 
 @compiled
 def _sort(p: CentralQueues, size: int) -> None:
-    """Sort by time. Queries mostly leave a stage in the order they entered: use insertion, and merging if that takes
-    long.
+    """Sort by time.
+
+    Queries mostly leave a stage in the order they entered: use insertion, and merging if that takes long.
     """
     item_s, item = p.item_s, p.item
     moves = _MOVES * size
@@ -208,9 +209,7 @@ def _sort(p: CentralQueues, size: int) -> None:
 
 @compiled
 def _gather(p: CentralQueues, stage: int, until_s: float, first: int, last: int) -> int:
-    """Collect the calls that become ready at the stage before `until_s`, from open queries and this window's
-    arrivals.
-    """
+    """Collect the calls that become ready at the stage before `until_s`, from open and newly arrived queries."""
     ready = 0
     still_open = 0
     was_open = p.tally[stage, OPEN]
@@ -253,7 +252,7 @@ def _last_moment_s(p: CentralQueues, stage: int, query: int) -> float:
 
 @compiled
 def _lowest_unasked(p: CentralQueues, stage: int) -> int:
-    """Return the query with the earliest last moment; -1 if there is none."""
+    """Return the query with the earliest last moment, or -1."""
     if p.tally[stage, UNASKED] == 0:
         return -1
     word = p.tally[stage, LOWEST_UNASKED]
@@ -283,9 +282,7 @@ def _forget_last_moment(p: CentralQueues, stage: int, query: int) -> None:
 
 @compiled
 def _next_s(p: CentralQueues, stage: int, free_s: float, entry_s: float) -> float:
-    """Return the next event of a stage with a function: a replica becomes free, a call enters, or a last
-    moment comes.
-    """
+    """Return the next event of a stage with a function: a free replica, an entering call, or a last moment."""
     query = _lowest_unasked(p, stage)
     next_s = min(free_s, entry_s)
     return next_s if query < 0 else min(next_s, _last_moment_s(p, stage, query))
@@ -293,10 +290,10 @@ def _next_s(p: CentralQueues, stage: int, free_s: float, entry_s: float) -> floa
 
 @compiled
 def _goes_to_function(p: CentralQueues, stage: int, query: int, now_s: float, instance_s: float, asked: int) -> bool:
-    """Send the query's calls to the function if a replica would be late and it would not; return whether all of them
-    went.
+    """Send the query's calls to the function if a replica would be late and it would not.
 
-    Calls without an environment stay; at most `asked` of them are counted as throttled.
+    Return whether all of them went. Calls without an environment stay; at most `asked` of them are counted as
+    throttled.
     """
     pool = FunctionPool(
         p.pools.number[stage],
@@ -329,10 +326,9 @@ def _goes_to_function(p: CentralQueues, stage: int, query: int, now_s: float, in
 
 @compiled
 def _leave_at_last_moment(p: CentralQueues, stage: int, now_s: float) -> int:
-    """Send calls whose last moment has come, possibly before they entered, to the function; return the number of
-    queries.
+    """Send calls whose last moment has come, possibly before they entered, to the function.
 
-    Calls that cannot go keep waiting, as without a function.
+    Return the number of queries. Calls that cannot go keep waiting, as without a function.
     """
     gone = 0
     query = _lowest_unasked(p, stage)
@@ -406,7 +402,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             query = (lowest << 6) + _BIT[(bit * _DE_BRUIJN) >> _TOP]
             calls = p.calls[stage, query]
             hopeless = p.drops and not _in_time(now_s + single_s, p.deadline_s[query])
-            # For a query that would be dropped, try all calls; otherwise only those that the batch has room for.
+            # For a query that would be dropped, try all calls; otherwise only as many as the batch has room for.
             if bridged and _goes_to_function(p, stage, query, now_s, full_s, calls if hopeless else most - size):
                 _forget_last_moment(p, stage, query)
                 p.bits[stage, lowest] = word_bits ^ bit

@@ -88,9 +88,7 @@ def _compiled(function: F, **options: Any) -> F:
 
 
 def _file_of(cache: Any, folder: str) -> Any:
-    """Return the cache file of a function: a shared one if all sources of the code are in the hash, else
-    numba's own.
-    """
+    """Return the cache file of a function: shared if all sources of the code are in the hash, else numba's own."""
     source = Path(cache._py_func.__code__.co_filename).resolve().parent
     if source not in [_ROOT / hashed for hashed in _HASHED]:
         return cache._cache_file
@@ -100,12 +98,12 @@ def _file_of(cache: Any, folder: str) -> Any:
 
 
 class _LockedFile:
-    """numba's cache of a function, for one process at a time; a process waits while another one compiles the same
-    function.
+    """numba's cache of a function, for one process at a time.
 
-    numba names the code of a signature by a number, writes that into an index, and then the code itself. Without a
-    lock, a process that writes another signature at the same time may choose the same number, and a reader may find the
-    code of an older source there: either would run code for other types, without an error.
+    A process waits while another one compiles the same function. numba names the code of a signature by a number,
+    writes that into an index, and then the code itself. Without a lock, a process that writes another signature at the
+    same time may choose the same number, and a reader may find the code of an older source there: either would run code
+    for other types, without an error.
 
     A process that finds no entry holds a lock on the function from there until it has saved, or ends. Waiting cannot
     deadlock, because only functions called from Python are cached, and compiling one waits for no other entry.

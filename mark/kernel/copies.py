@@ -22,7 +22,7 @@ AFTER_S, BUDGET, AGAIN_S, WASTED_S = range(4)
 NOT_SENT, WAITING, RUNNING, CALLED, ENDED = range(5)
 # Why the loop returned: all is done, the buffer of departures is full, or a request or batch finds no place
 DONE, FULL, NO_ROOM = range(3)
-# Leaves of `answer_tree` before those of the replicas, the first at LEAF: warm calls of functions, cold ones
+# Leaves of `answer_tree` before the replicas' leaves, the first at LEAF: warm calls of functions, cold ones
 CALLS = 2
 
 

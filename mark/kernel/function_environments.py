@@ -38,8 +38,9 @@ _in_time = compiled(admission.in_time)
 
 
 def pool_for(function: FunctionUse | None) -> FunctionPool:
-    """Return a pool without environments; for None, one that never answers. Raises BadInput for a concurrency
-    below 1.
+    """Return a pool without environments; for None, one that never answers.
+
+    Raises BadInput for a concurrency below 1.
     """
     number = np.zeros(10, dtype=np.int64)
     value = np.zeros(8)
@@ -121,9 +122,7 @@ def _may_start(pool: FunctionPool, now_s: float) -> bool:
 
 @compiled
 def latency_s(pool: FunctionPool, now_s: float) -> float:
-    """Return the seconds that a call would take now: warm, with a cold start, or infinite when throttled (or switched
-    off).
-    """
+    """Return the seconds that a call would take now; infinite if throttled or switched off."""
     number, value = pool.number, pool.value
     if value[CONCURRENCY] <= 0.0:
         return INF
@@ -137,9 +136,7 @@ def latency_s(pool: FunctionPool, now_s: float) -> float:
 
 @compiled
 def is_in_time(pool: FunctionPool, now_s: float, horizon_s: float) -> bool:
-    """Return whether a call would be answered within the horizon, by the warm latency, which is all that a bouncer
-    knows.
-    """
+    """Return whether a call would be answered within the horizon, by the warm latency that a bouncer assumes."""
     return bool(latency_s(pool, now_s) < INF and _in_time(pool.value[WARM_S], horizon_s))
 
 

@@ -52,7 +52,7 @@ class HedgedStage(StageSimulation):
         self._lost_requests = 0
         self._copies = copies_of(self._st, self._pool, hedge_after_s, second_attempts.BURST)
 
-    # -- replicas --------------------------------------------------------------------------------------------------
+    # -- replicas ------------------------------------------------------------------------------------------------------
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
         self.reach(at_s)
@@ -76,8 +76,9 @@ class HedgedStage(StageSimulation):
             self._st.faults.crash_s[number] = INF
 
     def crash(self, number: int, at_s: float) -> None:
-        """Crash a replica like a `StageSimulation`; a request whose other copy may answer is neither lost nor
-        retried.
+        """Crash a replica like a `StageSimulation`.
+
+        A request whose other copy may answer is neither lost nor retried.
         """
         assert self._st.faults.crash_s[number] == at_s
         self.drain(number, at_s)
@@ -106,7 +107,7 @@ class HedgedStage(StageSimulation):
         self.reach(at_s)
         return super().warm(at_s, environments)
 
-    # -- time ------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None = None) -> int:
         if limit_s is not None:
@@ -124,7 +125,7 @@ class HedgedStage(StageSimulation):
     def finish(self) -> None:
         self.reach(INF)
 
-    # -- results ---------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> tuple[int, int]:
@@ -135,7 +136,7 @@ class HedgedStage(StageSimulation):
         number = self._copies.number
         return int(number[HEDGES]), int(number[WON]), float(self._copies.value[WASTED_S])
 
-    # -- arrays ----------------------------------------------------------------------------------------------------
+    # -- arrays --------------------------------------------------------------------------------------------------------
 
     def _run(self, arrivals_s: Floats, first: int, until_s: float, last: bool) -> int:
         if self._stale:

@@ -70,8 +70,7 @@ _grown = compiled(second_attempts.grown)
 _FUNCTION = admission.FUNCTION
 
 
-# -- replicas
-# --------------------------------------------------------------------------------------------------------------
+# -- replicas ----------------------------------------------------------------------------------------------------------
 
 
 @compiled
@@ -95,9 +94,7 @@ def _show(st: Stage, slot: int) -> None:
 
 @compiled
 def _hide(st: Stage, slot: int) -> int:
-    """Exclude the replica from routing until it is shown, and return its place among the ready ones; -1 if it is not
-    ready.
-    """
+    """Exclude the replica from routing until it is shown, and return its place among the ready ones, or -1."""
     leaf = of_slot(st, slot).leaf
     if leaf >= 0:
         at = of_kind(st, of_slot(st, slot).kind).tree_at
@@ -139,7 +136,7 @@ def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
 
 @compiled
 def _answers_next(st: Stage, cp: Copies, slot: int) -> int:
-    """Return the worker whose batch is answered next; -1 if there is none."""
+    """Return the worker whose batch is answered next, or -1."""
     best = -1
     for worker in range(of_kind(st, of_slot(st, slot).kind).workers):
         batch = cp.first_running[slot, worker]
@@ -187,9 +184,7 @@ def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batc
 
 @compiled
 def _foresee_free(st: Stage, slot: int) -> None:
-    """Set the time of the first free worker from `worker_free_s`, which is used here even for replicas with
-    one worker.
-    """
+    """Set the time of the first free worker from `worker_free_s`, used here even for a single worker."""
     free_s, own = st.worker_free_s, of_slot(st, slot)
     own.free_s = free_s[slot, loop.earliest(free_s, slot, of_kind(st, own.kind).workers)]
 
@@ -332,8 +327,7 @@ def _run(cp: Copies, slot: int, worker: int, batch: int) -> None:
         cp.last_running[slot, worker] = batch
 
 
-# -- requests
-# --------------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 @compiled
@@ -518,8 +512,7 @@ def lose(st: Stage, cp: Copies, slot: int) -> int:
     return count
 
 
-# -- sending
-# ---------------------------------------------------------------------------------------------------------------
+# -- sending -----------------------------------------------------------------------------------------------------------
 
 
 @compiled

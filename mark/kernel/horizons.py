@@ -12,8 +12,9 @@ _stage_horizon_s = compiled(stage_horizon_s)
 
 
 def horizons_s(left_s: Floats, own_s: float, behind_s: float, least_behind_s: float) -> Floats:
-    """Return `mark.domain.rules.stage_horizon` of each call; `left_s` (N,) are the times until their queries'
-    deadlines.
+    """Return `mark.domain.rules.stage_horizon` of each call.
+
+    `left_s` (N,) are the times until their queries' deadlines.
     """
     found = np.empty_like(left_s)
     _fill(found, left_s, own_s, behind_s, least_behind_s)

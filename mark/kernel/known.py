@@ -60,9 +60,7 @@ def _batch(st: Stage, slot: int, nth: int) -> Any:
 
 @compiled
 def next_factor(st: Stage, slot: int) -> float:
-    """Draw the factor of the replica's next batch to close, as a function of the seed, the replica and the batch's
-    number.
-    """
+    """Draw the factor of the replica's next batch to close, from the seed, the replica and the batch's number."""
     queue = queue_of(st, slot)
     queue.closed += 1
     sigma = of_kind(st, of_slot(st, slot).kind).sigma
@@ -158,8 +156,9 @@ def free_s(st: Stage, slot: int, now_s: float) -> float:
 
 @compiled
 def behind_open_s(st: Stage, slot: int, free: float) -> float:
-    """Return when a worker is expected to be free behind the open batch; `free` is the result of `free_s`, called just
-    before.
+    """Return when a worker is expected to be free behind the open batch.
+
+    `free` is the result of `free_s`, called just before.
     """
     own = of_slot(st, slot)
     workers = of_kind(st, own.kind).workers
@@ -172,9 +171,7 @@ def behind_open_s(st: Stage, slot: int, free: float) -> float:
 
 @compiled
 def closed_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
-    """Return the sum of the squared mean times of closed batches that have not ended, and whether one waits for a
-    worker.
-    """
+    """Return the summed squares of the mean times of unended closed batches, and whether one waits for a worker."""
     squares, waits = 0.0, False
     for nth in range(queue_of(st, slot).count):
         batch = _batch(st, slot, nth)

@@ -148,9 +148,7 @@ def show_all(st: Stage, slots: Ints) -> None:
 
 @compiled
 def open_key(st: Stage, slot: int, kind: int) -> float:
-    """Return the completion of the next one to join: exact, or too early if it fills the batch before its
-    window ends.
-    """
+    """Return the next member's completion: exact, or too early if it fills the batch before its window ends."""
     own = of_slot(st, slot)
     size = own.open_size
     fills = size + 1 == of_kind(st, kind).n_batch
@@ -162,7 +160,7 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, start: float, mixe
     """Return whether one more request may join a replica's open batch of `size`, which is to start at `start`."""
     row = of_kind(st, kind)
     # Use the latest start that the batch may have, because even the request that fills it may come at the window's end.
-    # A request that was accepted late has no promise to lose, but those behind it may.
+    # A request that was accepted late cannot lose its promise, but later requests may.
     answer = start + batch_s(st, kind, size) + row.overhead_s
     oldest = 0
     while oldest < size - 1 and not _in_time(
@@ -270,9 +268,7 @@ def _known_completion(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
 
 @compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
-    """Return the completion of a request that arrives now on this replica, without overhead, for
-    deterministic times.
-    """
+    """Return the completion of a request that arrives now, without overhead, for deterministic times."""
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
     size = own.open_size
@@ -316,7 +312,7 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
-    """Return the unanswered requests that went to the replica, including those that it passed on to a function."""
+    """Return the unanswered requests that went to the replica, including requests that it passed on to a function."""
     _start_if_due(st, out, slot, now_s)
     own = of_slot(st, slot)
     if own.flight_next_s <= now_s + TOLERANCE_S:
@@ -368,8 +364,9 @@ def show_all_in_flight(st: Stage, slots: Ints) -> None:
 
 @compiled
 def _alb(st: Stage, out: Departures, now_s: float) -> int:
-    """Draw a target group by weight, and return its replica with the fewest in flight, whatever its capacity; ties in
-    turn.
+    """Draw a target group by weight, and return its replica with the fewest in flight, whatever its capacity.
+
+    Ties go in turn.
     """
     classes = st.classes
     total = classes.weight.sum()
@@ -462,7 +459,7 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
-    """Return the replica that a request arriving now would go to; -1 if there is none."""
+    """Return the replica that a request arriving now would go to; -1 without a ready one."""
     if routing == TWO_CHOICES:
         return _two_choices(st, out, now_s)
     if routing == FEWEST_IN_FLIGHT:
@@ -476,8 +473,7 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
 
 @compiled
 def _known_squares_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
-    """Return the sum of squared mean times up to the batch of a request that arrives now, and whether one of them
-    waits.
+    """Return the sum of squared mean times up to an arriving request's batch, and whether one of them waits.
 
     Call this after `_known_completion`.
     """

@@ -52,8 +52,9 @@ class Lost:
         return left_s
 
     def without(self, rows: Departures) -> Departures:
-        """Return the rows that depart for good; others wait for their crash. Second attempts get their requests'
-        numbers.
+        """Return the rows that depart for good; others wait for their crash.
+
+        Second attempts get their requests' numbers.
         """
         if self._first:
             for at in np.flatnonzero(rows.request >= _SECOND):

@@ -20,14 +20,15 @@ from mark.kernel.random import mixed, uniform_of
 SHARE, SLOW_S, CALM_S, FACTOR, ADD_S, BETWEEN_HANGS_S, HANG_S, ANSWER_S = range(8)
 # Purpose of a draw; part of the key
 _SLOW, _HANG = range(2)
-# For a departure that a crash prevents: its slot is LOST - slot
+# A departure that a crash prevents has the slot LOST - slot.
 LOST = -3
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def fault_state(faults: Faults, seed: int, fault_seed: int | None = None) -> FaultState:
-    """Return the state without replicas; empty if there are no faults. `fault_seed` is the seed of the faults if it
-    differs.
+    """Return the state without replicas; empty without faults.
+
+    `fault_seed` is the seed of the faults if it differs.
     """
     value = np.zeros(0)
     if faults.any:
@@ -82,8 +83,9 @@ def _uniform(state: FaultState, purpose: int, whose: int, drawn: int) -> float:
 
 @compiled
 def _is_slow(state: FaultState, slot: int, at_s: float) -> bool:
-    """Return whether the replica is in a slow period. Periods are exponential, and the process is stationary from the
-    start.
+    """Return whether the replica is in a slow period.
+
+    Periods are exponential, and the process is stationary from the start.
     """
     share = state.value[SHARE]
     if share <= 0.0:
@@ -131,8 +133,9 @@ def takes_s(state: FaultState, slot: int, start_s: float, service_s: float) -> f
 
 @compiled
 def answers_later_s(state: FaultState, slot: int) -> float:
-    """Return the delay of a batch's answers, in which its worker is free. Call this after `takes_s` of the
-    same batch.
+    """Return the delay of a batch's answers, in which its worker is free.
+
+    Call this after `takes_s` of the same batch.
     """
     return state.value[ANSWER_S] if state.slow[slot] > 0 else 0.0
 

@@ -24,9 +24,7 @@ _FUNCTION = admission.FUNCTION
 
 @compiled
 def passed_on(st: Stage, pool: FunctionPool, slot: int, now_s: float, latency_s: float, horizon_s: float) -> bool:
-    """Return whether a function gets a request that the replica expects to answer in time, because it may
-    well be late.
-    """
+    """Return whether a function gets a request that the replica expects to answer in time, but may answer late."""
     return bool(
         st.least[0] > 0.0
         and _in_time(latency_s, horizon_s)

@@ -151,7 +151,7 @@ class StageSimulation:
         self._start_open = Prepared(loop.start_open)
         self._show_all = Prepared(loop.show_all_in_flight if self._routing == ALB else loop.show_all)
 
-    # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
+    # -- replicas (the simulated cloud's data plane) -------------------------------------------------------------------
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
         """Make replica `number` of a candidate ready from `at_s` on. Also brings a resumed one back."""
@@ -186,8 +186,9 @@ class StageSimulation:
             self._ended(self._lost.waiting(number))
 
     def doom(self, number: int, crash_s: float) -> None:
-        """Let a replica crash at `crash_s`, unless it is removed before. Call this right after `add`. No decision uses
-        it.
+        """Let a replica crash at `crash_s`, unless it is removed before.
+
+        Call this right after `add`. No decision uses it.
         """
         check_replica(number, self._added)
         if math.isnan(crash_s):
@@ -288,15 +289,15 @@ class StageSimulation:
         self._pool.idle_since_s[:count] = 0.0
         self._pool.number[IDLE_COUNT] = count
 
-    # -- time --------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None = None) -> int:
-        """Simulate arrivals [first, ...) before `until_s`, and return the position of the next. May be called
-        repeatedly.
+        """Simulate arrivals [first, ...) before `until_s`, and return the position of the next.
 
-        `limit_s` is the latency that each request is admitted for, by default RT_max. Either all calls for a stage pass
-        it or none does. Raises BadInput for arrivals that are not ascending, from one call to the next, or come after
-        `end_s`. Calls of queries, which have limits, may come later: accounts have them in the last minute.
+        May be called repeatedly. `limit_s` is the latency that each request is admitted for, by default RT_max. Either
+        all calls for a stage pass it or none does. Raises BadInput for arrivals that are not ascending, from one call
+        to the next, or come after `end_s`. Calls of queries, which have limits, may come later: accounts have them in
+        the last minute.
         """
         after = self._pass(arrivals_s, first, until_s, limit_s)
         if self._lost is not None and limit_s is not None:
@@ -355,7 +356,7 @@ class StageSimulation:
             for number in self._lost.replicas():
                 self._ended(self._lost.waiting(number))
 
-    # -- results -----------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def departures(self) -> Departures:
         """Return all departures kept since the last call, in the order of departure."""
@@ -380,7 +381,7 @@ class StageSimulation:
 
     @property
     def hedges(self) -> tuple[int, int, float]:
-        """Second copies sent, those that answered first, and worker-seconds spent on copies that did not."""
+        """Second copies sent, copies that answered first, and worker-seconds spent on the others."""
         return 0, 0, 0.0
 
     @property
@@ -396,7 +397,7 @@ class StageSimulation:
         use = self._function
         return FunctionCalls() if use is None else function_environments.calls_of(use, self._pool.number)
 
-    # -- arrays ------------------------------------------------------------------------------------------------------
+    # -- arrays --------------------------------------------------------------------------------------------------------
 
     def _kind(self, offer_index: int, speed: float) -> int:
         key = (offer_index, speed)
@@ -462,9 +463,7 @@ class StageSimulation:
             self._kept.append(rows)
 
     def _give_up(self, request: Ints, arrival_s: Floats, at_s: float) -> None:
-        """Let a lost request that no replica will answer depart: by a function, if there are a gateway and a
-        function.
-        """
+        """Let a lost request that no replica will answer depart: by a gateway's function, or refused."""
         takes_s = INF if self._routing == ALB else function_environments.latency_s(self._pool, at_s)
         if takes_s < INF:
             function_environments.begin(self._pool, at_s)
@@ -485,7 +484,7 @@ class StageSimulation:
         kinds = st.slots["kind"][numbers]
         st.ready[: len(numbers)] = numbers
         st.counter[READY] = len(numbers)
-        # The trees of a kind: its own, or those of its capacity class.
+        # The trees of a kind: its own, or its capacity class's.
         by_class = self._routing == ALB
         tree_of = np.array([self._class_of[i] for i, _ in self._kinds] if by_class else range(len(self._kinds)), int)
         trees = tree_of[kinds]

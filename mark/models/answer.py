@@ -11,7 +11,7 @@ from mark.models.call import Reply
 
 # Makers of an answer, the values of `mark-answered-by`. Replicas use the first two, layers before them the others.
 INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT = "instance", "function", "cache", "reconstruction", "default"
-# The maker of a refusal, which has no such header.
+# The maker of a refusal, whose reply lacks this header.
 NOBODY = "nobody"
 
 # Memory of a provenance and of each asked model, besides texts and note; measured and rounded up.

@@ -144,7 +144,7 @@ def reply_with(model: Model, call: Call, results: Any) -> Reply:
 def warm_up(model: Model) -> int:
     """Predict once before the first request: `warmup`, or else one item of zeros if `inputs` are declared.
 
-    Returns the number of items. Raises whatever the model raises, because a model that fails here is not ready.
+    Returns the number of items. Raises the model's errors, because a model that fails here is not ready.
     """
     batch = list(model.warmup)
     if not batch and model.inputs:

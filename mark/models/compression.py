@@ -15,7 +15,7 @@ _EITHER_HEADER = zlib.MAX_WBITS + 32  # accept gzip's or zlib's header
 
 
 class Refused(Exception):
-    """The body is refused; `status` and `headers` are those of the reply."""
+    """The body is refused; `status` and `headers` are for the reply."""
 
     def __init__(self, status: int, text: str, headers: bytes = b"") -> None:
         super().__init__(text)

@@ -27,11 +27,11 @@ class StageModels(Protocol):
     """The models of a pipeline's stages, by their names in the pipeline file; a driver's second argument."""
 
     def __getattr__(self, name: str) -> StageCall:
-        """Return a function that calls the stage NAME: `models.NAME(item)` begins the call, and awaiting it gives the
-        result.
+        """Return a function that calls the stage NAME.
 
-        Calls are futures: several may run at a time, and be gathered and awaited in any order. Raises BadInput for an
-        unknown name. Awaiting raises the model's error, or StageFailed if the model runs in another process.
+        `models.NAME(item)` begins the call, and awaiting it gives the result. Calls are futures: several may run at a
+        time, and be gathered and awaited in any order. Raises BadInput for an unknown name. Awaiting raises the model's
+        error, or StageFailed if the model runs in another process.
         """
 
 

@@ -79,7 +79,7 @@ def replies_from_result(result: Any, expected: int) -> list[Reply]:
 
 
 def billed_s_from_result(result: Any) -> float | None:
-    """Return the billed time of the invocation, as its handler measured it; None if the result has none."""
+    """Return the billed time of the invocation, as its handler measured it; None if the result lacks it."""
     billed_ms = result.get("billed_ms") if isinstance(result, Mapping) else None
     if isinstance(billed_ms, bool) or not isinstance(billed_ms, int | float) or not 0.0 <= billed_ms < math.inf:
         return None

@@ -76,7 +76,7 @@ def sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files below `folder` in order, with their paths from `top`, without hidden ones and those of tools."""
+    """Yield the files below `folder` in order, with their paths from `top`, without hidden ones and tools' own."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or any(fnmatch(path.name, pattern) for pattern in _LEFT_OUT):
             continue

@@ -23,7 +23,7 @@ _TYPES = {
 } | {f"tensor({sign}int{bits})": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
-# For each item a map from class to number, as ZipMap returns it.
+# A map from class to number for each item, as ZipMap returns it.
 _MAPS = {
     f"seq(map({key},tensor({number})))": np.dtype(dtype)
     for key in ("int64", "string")
@@ -51,7 +51,7 @@ class OnnxModel(Model):
         runtime = library("onnxruntime", self._reference)
         try:
             session = runtime.InferenceSession(self._file, providers=runtime.get_available_providers())
-        except Exception as error:  # the library's errors have no common base
+        except Exception as error:  # the library's errors lack a common base
             raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
         inputs = session.get_inputs()
         outputs = [each for each in session.get_outputs() if each.type in _TYPES or each.type in _MAPS]

@@ -127,8 +127,9 @@ def _options(query: str, reference: str) -> dict[str, str]:
 
 
 def imported(module: str, attribute: str, search: Path, reference: str) -> Any:
-    """Return an attribute of a module, which is looked up in `search` first, then in the Python path. Raises
-    BadInput.
+    """Return an attribute of a module, which is looked up in `search` first, then in the Python path.
+
+    Raises BadInput.
     """
     search = search.resolve()
     if str(search) not in sys.path:

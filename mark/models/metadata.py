@@ -17,8 +17,9 @@ def server_metadata() -> dict[str, Any]:
 
 
 def metadata(model: Model, versions: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the answer to `GET /v2/models/M`. `versions` are those that clients may name. Shapes begin with
-    the batch.
+    """Return the answer to `GET /v2/models/M`.
+
+    Clients may name `versions`. Shapes begin with the batch.
     """
     said: dict[str, Any] = {"name": model.name}
     if versions:

@@ -35,8 +35,9 @@ Given = tuple[str, str, list[int], int, int | None, Any]
 
 @dataclass(slots=True)
 class RequestedOutputs:
-    """The outputs that a request wants: `outputs` maps names to True for binary; None: all outputs, in the form
-    `binary`.
+    """The outputs that a request wants.
+
+    `outputs` maps names to True for binary; None: all outputs, in the form `binary`.
     """
 
     id: str | None
@@ -89,7 +90,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
 
 
 def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
-    """Return the reply to one request; `results` are those of its items.
+    """Return the reply to one request; `results` belong to its items.
 
     NaN and infinity are null in JSON. Raises BadCall if the request wants an unknown output, TypeError or ValueError if
     the results are not tensors.
@@ -135,8 +136,9 @@ def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
 
 
 def _stacked(results: Any, name: str, spec: TensorSpec | None) -> Array:
-    """Return the results as one tensor. Raises TypeError or ValueError, naming the output and, if possible, the
-    element.
+    """Return the results as one tensor.
+
+    Raises TypeError or ValueError, naming the output and, if possible, the element.
     """
     try:
         tensor = stacked(results, spec)

@@ -105,8 +105,9 @@ def read_data(file: str) -> ParityData:
 
 
 def codes_for(names: Sequence[str] | None, groups: Sequence[int], r: int, shape: Sequence[int]) -> list[ParityCode]:
-    """Return the codes to train, by group size; without `names`, every code that the items' shape allows. Raises
-    BadInput.
+    """Return the codes to train, by group size; without `names`, every code that the items' shape allows.
+
+    Raises BadInput.
     """
     found = []
     for k in groups:
@@ -239,9 +240,7 @@ def _outputs(served: TorchModel, data: ParityData, model: str) -> FloatArray:
 
 
 def _architecture(torch: Any, model: Path, platform: str, probabilities: bool) -> Any:
-    """Load another copy of the network without its final softmax, because sums of outputs lie outside a softmax's
-    range.
-    """
+    """Load the network again without its final softmax, because sums of outputs lie outside its range."""
     if platform != "pytorch_export":
         if probabilities:
             what = "ends in a softmax, which cannot be taken out of TorchScript: give it as torch.export.save writes it"

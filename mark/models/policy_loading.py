@@ -47,7 +47,7 @@ def load_policy(
 
 
 class _Checked:
-    """A policy with checked answers, because a wrong answer could cause an endless loop or spoil what it learns."""
+    """A policy with checked answers, because a wrong answer could cause an endless loop or spoil its learning."""
 
     def __init__(self, policy: Any, reference: str) -> None:
         self._policy, self._reference = policy, reference

@@ -96,8 +96,9 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A registered version. Its creator and time are not part of the content, so registering it again changes
-    nothing.
+    """A registered version.
+
+    Its creator and time are not part of the content, so registering it again changes nothing.
     """
 
     name: str
@@ -225,7 +226,7 @@ class Registry:
         return sorted(found, key=lambda one: (one.created_at, one.id))
 
     def _ids(self, name: str) -> list[str]:
-        """Return the hashes of a model's versions. Raises BadInput if the model has no version."""
+        """Return the hashes of a model's versions. Raises BadInput for a model without versions."""
         _check_name(name, "name")
         ids = [Path(key).stem for key in self._objects.keys(f"models/{name}/versions/")]
         if not ids:
@@ -278,8 +279,9 @@ class Registry:
         return self._move(name, alias, now, version.id, None if now is None else now.number)
 
     def rollback(self, name: str, alias: str, expect: str | None = None) -> AliasMove:
-        """Return the alias to its version before the last promotion; repeated calls go further back. Raises like
-        `promote`.
+        """Return the alias to its version before the last promotion; repeated calls go further back.
+
+        Raises like `promote`.
         """
         _check_name(name, "name")
         now = self._now_at(name, _checked_alias(alias))
@@ -296,7 +298,7 @@ class Registry:
         self._fetch(version, version.content.files[path][0], to)
 
     def fetch_profile(self, version: ModelVersion, to: Path) -> bool:
-        """Write the version's registered profile file to `to`. Returns False if it has none."""
+        """Write the version's registered profile file to `to`. Returns False if it lacks one."""
         if version.content.profile is None:
             return False
         self._fetch(version, version.content.profile, to)
@@ -353,7 +355,7 @@ class Registry:
         if self._by is None:
             try:
                 self._by = getpass.getuser()
-            except (KeyError, OSError):  # a container's user may have no name
+            except (KeyError, OSError):  # a container's user may lack a name
                 self._by = "unknown"
         return self._by
 

@@ -104,7 +104,7 @@ class FolderObjects:
                 yield key
 
     def _force(self, folder: Path) -> None:
-        """Sync the folder's entries and those of the folders above, which may be new too."""
+        """Sync the entries of the folder and of the folders above, which may be new too."""
         while True:
             descriptor = os.open(folder, os.O_RDONLY)
             try:

@@ -22,10 +22,10 @@ FILE_KINDS = ("torch", "sklearn", "onnx")  # kinds of references that name a fil
 
 
 def open_registry(place: str | None = None, beside: Path | None = None) -> Registry:
-    """Return the registry in a folder or at `s3://BUCKET/PREFIX`. The default place is MARK_REGISTRY's, else
-    `.mark-registry`.
+    """Return the registry in a folder or at `s3://BUCKET/PREFIX`.
 
-    `.mark-registry` is in the folder `beside` (a service file's), or in the current one. Raises BadInput.
+    The default place is MARK_REGISTRY's, else `.mark-registry`. `.mark-registry` is in the folder `beside` (a service
+    file's), or in the current one. Raises BadInput.
     """
     place = place_of(place, beside)
     objects = open_objects(place, "registry")
@@ -77,7 +77,7 @@ def located(reference: str, registry: Callable[[], Registry] | None = None, *, b
 def model_hashes(reference: str, search: Path) -> frozenset[str]:
     """Return the SHA-256 hashes that identify a model: of its file, and its registry version's id. Empty for code.
 
-    A registry reference must be that of an unpacked version (`pinned`). Raises BadInput if that is damaged.
+    A registry reference must name an unpacked version (`pinned`). Raises BadInput if that is damaged.
     """
     kind, _, rest = reference.partition(":")
     if f"{kind}:" == UNPACKED:

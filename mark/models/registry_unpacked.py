@@ -86,8 +86,7 @@ def _set_aside(folder: Path, where: str) -> None:
 
 
 def profile_in(folder: Path) -> tuple[Path, str] | None:
-    """Return the profile file of an unpacked version, and the name of the model in it; None if it was registered
-    without one.
+    """Return an unpacked version's profile file and the name of the model in it; None if it was registered without.
 
     Raises BadInput if the file differs from the registered one. The model's own files are not read.
     """

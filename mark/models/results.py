@@ -24,8 +24,9 @@ _MOST_AXES = 64  # numpy's limit
 
 
 def call_with(item: Any) -> Call:
-    """Return a call with one item that asks for decoded results. Raises TypeError unless it is a plain value
-    or array.
+    """Return a call with one item that asks for decoded results.
+
+    Raises TypeError unless it is a plain value or array.
     """
     parts: list[bytes] = []
     head = json.dumps([_packed(item, parts)]).encode()
@@ -33,8 +34,9 @@ def call_with(item: Any) -> Call:
 
 
 def decode(call: Call, model: Model) -> tuple[list[Any], None]:
-    """Return the item of such a call, in a list. Raises BadCall for a malformed call, and for an item that does not
-    fit.
+    """Return the item of such a call, in a list.
+
+    Raises BadCall for a malformed call, and for an item that does not fit.
     """
     try:
         items = _values(call.body, call.json_bytes)
@@ -46,8 +48,9 @@ def decode(call: Call, model: Model) -> tuple[list[Any], None]:
 
 
 def encode(model: Model, asked: object, results: Any) -> Reply:
-    """Return the reply with a call's results, one for each item. Raises TypeError unless they are plain values or
-    arrays.
+    """Return the reply with a call's results, one for each item.
+
+    Raises TypeError unless they are plain values or arrays.
     """
     parts: list[bytes] = []
     head = json.dumps([_packed(each, parts) for each in results]).encode()

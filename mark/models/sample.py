@@ -21,8 +21,7 @@ _TYPES = {".csv": "text/csv", ".txt": "text/plain", ".npy": "application/x-npy"}
 
 
 def sample_call(model: Model) -> Call | None:
-    """Return the first item of `warmup`, else zeros of the declared `inputs`, as a request; None if neither is
-    declared.
+    """Return the first item of `warmup`, else zeros of the declared `inputs`, as a request; None without either.
 
     Tensors go in Open Inference's binary form; other items as SageMaker's JSON, text or bytes.
     """

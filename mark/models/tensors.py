@@ -19,7 +19,7 @@ _MAX_TEXT = 300
 
 
 class BadCall(Exception):
-    """The caller's error; the reply has this status, and this text in one line, whatever names a client chose."""
+    """The caller's error; the reply has this status, and this text, always in one line."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -64,8 +64,9 @@ LARGEST = 2**59  # elements of 8 bytes: numpy cannot count more, even if a lengt
 
 
 def size_of(shape: Any, name: str) -> int:
-    """Return the number of elements of a tensor of this shape. Raises BadCall if it is not a shape, or holds
-    no item.
+    """Return the number of elements of a tensor of this shape.
+
+    Raises BadCall if it is not a shape, or holds no item.
     """
     if type(shape) is not list or not 0 < len(shape) <= MAX_DIMENSIONS:
         raise BadCall(f"input '{name}': shape must be a list of 1 to {MAX_DIMENSIONS} lengths, the batch's first")
@@ -109,9 +110,7 @@ def from_json(data: Any, datatype: str, shape: Sequence[int], size: int, name: s
 
 
 def from_bytes(data: memoryview, datatype: str, shape: Sequence[int], size: int, name: str) -> Array:
-    """Return the tensor in these bytes, little-endian and row by row: a view, except for BYTES. `size` as in
-    from_json.
-    """
+    """Return the tensor in these little-endian bytes: a view, except for BYTES. `size` as in from_json."""
     dtype = DTYPES[datatype]
     if datatype == "BYTES":
         return _from_lengths(data, size, name).reshape(shape)
@@ -178,7 +177,7 @@ def _shown(value: Any) -> str:
 def in_columns(item: Any, columns: Sequence[str]) -> dict[str, Any]:
     """Return an item of a model with columns as plain values by name, in their order. Raises BadCall for other columns.
 
-    The form does not depend on the request: numbers are Python's, whatever their datatype was, and missing ones are
+    The form does not depend on the request: numbers are Python's, for any datatype, and missing ones are
     NaN.
     """
     if isinstance(item, np.ndarray):
@@ -225,8 +224,9 @@ def fitted_items(items: list[Any], model: Model) -> list[Any]:
 
 
 def stacked(results: Any, spec: TensorSpec | None) -> Array:
-    """Return results as one tensor with a row for each. Raises TypeError or ValueError for other results, a model's
-    error.
+    """Return results as one tensor with a row for each.
+
+    Raises TypeError or ValueError for other results, a model's error.
     """
     if isinstance(results, np.ndarray):
         tensor = results
@@ -265,7 +265,7 @@ def to_bytes(tensor: Array) -> bytes | memoryview:
 
 
 def misfit(value: Any, fits: Callable[[Any], object], where: str = "results") -> str:
-    """Return place, type and value of the part of a model's results that cannot be encoded; "" if none is found."""
+    """Return place, type and value of the part of a model's results that cannot be encoded; "" if all can."""
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         value = value.tolist()
     if isinstance(value, dict):

@@ -50,7 +50,7 @@ def try_model(reference: str, search: Path) -> None:
 
 
 def opened_files(reference: str, search: Path, files: Iterable[Path]) -> set[Path]:
-    """Return those of `files` that are opened while the model loads and predicts its warm-up. Raises BadInput."""
+    """Return the `files` that are opened while the model loads and predicts its warm-up. Raises BadInput."""
     with _Watch(reference, files) as watch:
         _run(reference, search, watch)
         return watch.opened

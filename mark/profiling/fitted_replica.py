@@ -30,8 +30,7 @@ _OF_RT_MAX = 0.9
 
 @dataclass(frozen=True, slots=True)
 class FittedReplica:
-    """A replica's capacity in requests/s, between the highest load that kept the promise and the next one, which broke
-    it.
+    """A replica's capacity in requests/s, between loads that kept and broke the promise.
 
     `most_rps` is None if no load broke the promise; then the capacity is at least `rps`.
     """
@@ -107,8 +106,7 @@ def service_time(
 
 
 def replica_profile(model: str, instance: str, replicas: int, rps: float, time: ServiceTime, slo: Slo) -> Profile:
-    """Return the profile of an instance with `replicas`, each with enough workers for `rps` requests/s of this service
-    time.
+    """Return the profile of an instance with `replicas`, each with enough workers for `rps` requests/s.
 
     The tail is cut if it alone would break the promise, because the observed service kept it. Raises BadInput if the
     replicas need more workers than an instance can have.

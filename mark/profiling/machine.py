@@ -43,9 +43,7 @@ class ProfiledMachine:
     instance: str | None = None
 
     def mismatch(self, named: str, catalog: Catalog) -> str | None:
-        """Return why this machine should not be called `named`; None if it may, or if `named` is not in the
-        catalogue.
-        """
+        """Return why this machine should not be called `named`; None if it may, or if the name is not sold."""
         vcpu = next((offer.vcpu for offer in catalog.offers if offer.instance == named), None)
         if vcpu is None or named == self.instance:
             return None
@@ -75,7 +73,7 @@ def this_room() -> Room:
 
 
 def room_of(named: str | None, catalog: Catalog) -> Room:
-    """Return this machine's room, limited to that of the instance type that the profile names."""
+    """Return this machine's room, limited to the room of the instance type that the profile names."""
     here = this_room()
     offer = next((offer for offer in catalog.offers if offer.instance == named and offer.vcpu), None)
     if offer is None:

@@ -43,7 +43,7 @@ _T975 = (
 def check_sizes(sizes: Sequence[int], where: str) -> tuple[int, ...]:
     """Return the batch sizes in ascending order.
 
-    Raises BadInput if there are none, for a repeated one, or for one outside a profile's range.
+    Raises BadInput for an empty list, a repeated size, and a size outside a profile's range.
     """
     if not sizes or len(set(sizes)) < len(sizes):
         raise BadInput("must be batch sizes, each once", where, ",".join(map(str, sizes)))
@@ -277,8 +277,7 @@ _COLUMNS = (
 
 
 def profile_csv(measured: Sequence[Measured], file: Path) -> str:
-    """Return the text of a profile file with the measurements and the rows that `file` has of other models and
-    instances.
+    """Return the text of a profile file with the measurements and the other rows of `file`.
 
     Raises BadInput if the file exists and is not a profile.
     """

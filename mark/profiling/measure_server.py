@@ -265,8 +265,9 @@ class _Pool:
         )
 
     async def start(self) -> float:
-        """Start the workers and return the seconds until the first one was ready. Raises BadInput if the model cannot
-        be loaded.
+        """Start the workers and return the seconds until the first one was ready.
+
+        Raises BadInput if the model cannot be loaded.
         """
         self._workers.start()
         return (await asyncio.gather(*self._ready))[0]
@@ -288,16 +289,14 @@ class _Pool:
         return Call(protocol, reply.content_type, reply.body, reply.json_bytes)
 
     def _cpu_s(self) -> float:
-        """Return the processor seconds of the workers and of this process, which sends and receives for them like a
-        server.
-        """
+        """Return the processor seconds of the workers and of this process, which serves them like a server."""
         return process_time() + sum(cpu_s(pid) for pid in self._workers.pids().values())
 
     async def run(self, calls: Sequence[Call]) -> tuple[list[float], list[float], float]:
-        """Run a batch on each worker; return its seconds from send to done and in the worker, and the processor seconds
-        of all.
+        """Run a batch on each worker.
 
-        Raises _BatchFailed and BadInput.
+        Return its seconds from send to done and in the worker, and the processor seconds of all. Raises _BatchFailed
+        and BadInput.
         """
         await asyncio.gather(*self._ready)
         before_s = self._cpu_s()

@@ -1,6 +1,6 @@
 """Slow periods and hangs of an instance, imitated by a machine that stands in for it (docs/semantics.md, 18).
 
-The distributions and every draw equal those of `mark.kernel.replica_faults` bit by bit. That module is compiled for
+The distributions and every draw equal `mark.kernel.replica_faults` bit by bit. That module is compiled for
 many replicas, and a worker must not import the compiler, so the same rules are repeated here for one replica in plain
 Python, and a test compares the two. Crashes are left to the cloud, which ends the machine (`mark.cloud.ec2.draws`).
 """
@@ -84,8 +84,9 @@ class PlayedFaults:
         return self._own.slow_answer_s if self.is_slow(begin_s) else 0.0
 
     def is_slow(self, at_s: float) -> bool:
-        """Return whether the instance is in a slow period. Periods are exponential, and the process is stationary from
-        the start.
+        """Return whether the instance is in a slow period.
+
+        Periods are exponential, and the process is stationary from the start.
         """
         own = self._own
         if not own.slows:

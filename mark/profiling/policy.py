@@ -59,15 +59,14 @@ def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", spe
 
 
 def unbatched(profile: Profile, slo: Slo) -> Candidate:
-    """Return a candidate with one request at a time and no window, like a SageMaker endpoint, even if it breaks the
-    SLO.
-    """
+    """Return a candidate with single requests and no window, like a SageMaker endpoint, even if it breaks the SLO."""
     return _candidate(profile, 1, 0.0, 1.0)
 
 
 def paper_window_s(profile: Profile, slo: Slo, batch: int) -> float:
-    """Return the paper's W_batch = min(RT_max, b / mu_nb) - T_b in seconds, for display beside ours; it may be
-    negative.
+    """Return the paper's W_batch = min(RT_max, b / mu_nb) - T_b in seconds, for display beside ours.
+
+    It may be negative.
     """
     return min(slo.rt_max_s, batch * profile.latency_s(1)) - profile.latency_s(batch)
 

@@ -39,7 +39,7 @@ class Replay(Model):
     """`mark.profiling.replay:Replay?model=inception-v3&instance=c5.large`: a model that returns its items.
 
     Service times are the profile's mean, lognormal if it has a p99. `profile` names a file; the default is the shipped
-    table. `faults` is the text of `mark.profiling.played_faults.faults_text`; without it there are no faults.
+    table. `faults` is the text of `mark.profiling.played_faults.faults_text`; by default no fault occurs.
     """
 
     def __init__(
@@ -65,10 +65,9 @@ class Replay(Model):
         return mean_s * self._random.lognormvariate(-sigma * sigma / 2.0, sigma) if sigma > 0.0 else mean_s
 
     def end_s(self, begin_s: float, service_s: float) -> float:
-        """Return when a batch that begins now ends, including slow periods and hangs; `service_s` is its time by the
-        profile.
+        """Return when a batch that begins now ends, including slow periods and hangs.
 
-        Both times are those of `time.perf_counter`. Batches begin in order of time.
+        `service_s` is its time by the profile. Both times are by `time.perf_counter`. Batches begin in order of time.
         """
         if self._faults is None:
             return begin_s + service_s
@@ -82,8 +81,7 @@ class Replay(Model):
 
 
 class Paced(Model):
-    """`mark.profiling.replay:Paced?model=module:Class&instance=c7i.large&profile=FILE`: a model slowed down to a
-    profile.
+    """`mark.profiling.replay:Paced?model=module:Class&instance=c7i.large&profile=FILE`: a model slowed to a profile.
 
     Its answers are real. They come after the profile's time for the batch divided by the current speed
     (`MARK_SPEED_FILE`), or later because of `faults`, given as to `Replay`. The model is looked up from the folder

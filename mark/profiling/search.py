@@ -92,9 +92,7 @@ class SearchDone:
 
 
 def usd_per_million(offer: Offer, profile: Profile, wanted: SearchGoal) -> float | str:
-    """Return the price of a million requests at the SLO on instances that are always busy, or why the type cannot keep
-    it.
-    """
+    """Return the price of a million requests on always busy instances, or why the type cannot keep the SLO."""
     kept = candidate(profile, wanted.slo, wanted.batching)
     return kept if isinstance(kept, str) else offer.usd_per_hour / HOUR_S / kept.capacity_rps * 1e6
 
@@ -172,8 +170,9 @@ class RoundsInTime(Sampling):
         return bool(self._all_s[size])
 
     def settle(self) -> None:
-        """Complete sizes that have too few times with their warm-ups, the latest first. Call this when measuring has
-        ended.
+        """Complete sizes that have too few times with their warm-ups, the latest first.
+
+        Call this when measuring has ended.
         """
         for size, all_s in self._all_s.items():
             if len(self.times_s[size]) < _LEAST_IN_TIME:
@@ -190,7 +189,7 @@ class RoundsInTime(Sampling):
 
     def _fits(self, size: int, left_s: float) -> bool:
         if not any(self._all_s.values()):
-            return True  # nothing has been measured that this could delay
+            return True  # no size has been measured yet that this one could delay
         below = [other for other in self._open if other < size]
         need_s = self._lasts_s(size) * max(1, self._missing(size))
         return need_s + sum(self._lasts_s(other) * self._missing(other) for other in below) <= left_s
@@ -206,7 +205,7 @@ class RoundsInTime(Sampling):
 class ProfileSearch:
     """Chooses the next rental. Call `next`, carry it out, and report the result; equal results give equal decisions.
 
-    `offers` are on-demand types, each once. Raises BadInput if there are none, for a repeated type, and for a budget
+    `offers` are on-demand types, each once. Raises BadInput for an empty list, for a repeated type, and for a budget
     that is not a finite number above zero.
     """
 
@@ -361,8 +360,9 @@ def _family(instance: str) -> str:
 
 
 def _size(offer: Offer) -> float:
-    """Return the size that speeds up a model at best. A GPU type counts its GPUs alone, because a model for GPUs needs
-    them.
+    """Return the size that speeds up a model at best.
+
+    A GPU type counts its GPUs alone, because a model for GPUs needs them.
     """
     return offer.gpus or offer.vcpu or 1.0
 

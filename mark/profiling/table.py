@@ -28,8 +28,9 @@ _OPTIONAL = (
 
 
 def measured_profiles(name_or_path: str | None, file: str) -> dict[str, dict[str, Profile]]:
-    """Return `load_profiles` for a service or pipeline `file`. If its profile does not exist, the error names the
-    command that makes it.
+    """Return `load_profiles` for a service or pipeline `file`.
+
+    If its profile does not exist, the error names the command that makes it.
     """
     if file and name_or_path not in (None, "paper") and _is_missing(Path(str(name_or_path))):
         how = f"`mark profile {file} --instance TYPE --out {name_or_path}`"

@@ -35,12 +35,12 @@ _WEAKEST = (Basis.ASSUMED, Basis.DERIVED, Basis.MEASURED)
 
 
 def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
-    """Return the profiles by model and instance from the service's file; those of its model are of the mix of its
-    versions.
+    """Return the profiles by model and instance from the service's file.
 
-    A version has the profile that it was registered with, else the rows of its reference in the file, else the rows of
-    the service's model, which all versions without one share. A version without requests is ignored. Rows without a p99
-    get the service's `tail`, for each version before the mix. Raises BadInput.
+    Those of its model are of the mix of its versions. A version has the profile that it was registered with, else the
+    rows of its reference in the file, else the rows of the service's model, which all versions without one share. A
+    version without requests is ignored. Rows without a p99 get the service's `tail`, for each version before the mix.
+    Raises BadInput.
     """
     profiles = measured_profiles(service.profile_file, service.source)
     shared = profiles.get(service.model, {})

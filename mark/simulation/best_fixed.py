@@ -25,7 +25,7 @@ from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.inputs import Inputs
 from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
 
-MOST_MIXTURES = 6  # simulated, the cheapest first; those that miss the promise end early
+MOST_MIXTURES = 6  # simulated, the cheapest first; runs that miss the promise end early
 _SLACK = 0.95  # margin, because drawn service times and arrivals may be easier than their means
 
 
@@ -57,14 +57,13 @@ def best_fixed(inputs: Inputs) -> Policy:
 
 
 def cheapest_of_one_type(inputs: Inputs) -> tuple[str, int] | None:
-    """Return offer and number of the cheapest fixed fleet of one type that keeps the promise; None if there is none."""
+    """Return offer and number of the cheapest fixed fleet of one type that keeps the promise, or None."""
     found = _Search(inputs).of_one_type()
     return None if found is None else next(iter(found[0].items()))
 
 
 def fewest_that_keep(keeps: Callable[[int], bool], low: int, guess: int, limit: int) -> int | None:
-    """Return the smallest number from `low` to `limit` for which `keeps` is true, assuming that it is for all higher
-    ones.
+    """Return the smallest number from `low` to `limit` for which `keeps` is true, if it is for all higher ones.
 
     The search begins at `guess` and widens. Returns None if `limit` is not enough.
     """
@@ -120,7 +119,7 @@ class _Search:
                 self._too_few[name] = self._types[name].fewest - 1
                 continue
             one = self._types[name]
-            most = max(64, 16 * one.guess)  # if this many miss the promise too, capacity is not the cause
+            most = max(64, 16 * one.guess)  # if such a fleet misses the promise too, capacity is not the cause
             limit = bisect_left(range(1, most + 1), best_usd, key=lambda n: self._floor_usd({name: n}))
             if (found := self._fewest_that_keep(name, one, limit)) is not None and found[1] < best_usd:
                 best, best_usd = {name: found[0]}, found[1]
@@ -162,9 +161,7 @@ class _Search:
         return float(np.minimum(self._counts, most).sum()) / self._expected if self._expected else 1.0
 
     def _in_time(self, capacity_rps: float) -> float:
-        """Return the share in time if requests were a fluid: those of steps that begin with less than RT_max
-        of queue.
-        """
+        """Return the share in time for a fluid: the requests of steps that begin with less than RT_max of queue."""
         waiting = late = 0.0
         per_step, most = capacity_rps * self._step_s, capacity_rps * self._slo.rt_max_s
         for count in self._counts.tolist():
@@ -174,7 +171,7 @@ class _Search:
         return 1.0 - late / self._expected if self._expected else 1.0
 
     def _fewest_that_keep(self, name: str, one: _Type, limit: int) -> tuple[int, float] | None:
-        """Return the smallest number up to `limit` that keeps the promise, and its bill; None if there is none."""
+        """Return the smallest number up to `limit` that keeps the promise, and its bill; None if all miss it."""
         self._too_few[name] = one.fewest - 1
         bills_usd: dict[int, float | None] = {}
 

@@ -31,9 +31,7 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
 
 @dataclass(frozen=True, slots=True)
 class BoundedPart:
-    """The bounds of a part with no late request and with a share of (1 - SL_min), and the range of the trace that was
-    read.
-    """
+    """The bounds of a part with no late request and with a share of (1 - SL_min), and the range of the trace."""
 
     at_zero: Bound
     within_slo: Bound
@@ -43,8 +41,9 @@ class BoundedPart:
 
 
 def bound(request: RunRequest, *, certify: bool = False) -> BoundedPart:
-    """Return the lower bounds of a part, with the certificate of the second one if `certify` is set. Raises
-    BadInput.
+    """Return the lower bounds of a part, with the certificate of the second one if `certify` is set.
+
+    Raises BadInput.
     """
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)

@@ -201,8 +201,9 @@ class CodedFlow:
         self._calls += len(called)
 
     def _fill_s(self, opens_s: FloatArray) -> FloatArray:
-        """Return the fill times of groups that open then; a minute's fill time follows from the rate of the minute
-        before.
+        """Return the fill times of groups that open then.
+
+        A minute's fill time follows from the rate of the minute before.
         """
         if self._insurance.fill_s is not None:
             return np.full(len(opens_s), self._insurance.fill_s)
@@ -215,7 +216,7 @@ class CodedFlow:
 
 
 class CodedCounts:
-    """Queries whose deadlines have passed, as the model's controller sees them: late without an answer by then.
+    """Queries whose deadlines have passed, as the model's controller sees them: late without an answer at the deadline.
 
     Implements `CountedAnswers`. `window` is the most queries that `recent` covers.
     """
@@ -231,7 +232,7 @@ class CodedCounts:
         return self.departed - self.in_time - self.rejected
 
     def count(self, until_s: float) -> None:
-        """Count the queries whose deadlines have passed by then; all stages must have reached that time."""
+        """Count the queries whose deadlines have passed at `until_s`; all stages must have reached that time."""
         last = self._flow.due_by(until_s)
         latency_s, _ = self._flow.answers_of(self.departed, last)
         in_time = latency_s <= self._flow.rt_max_s + TOLERANCE_S

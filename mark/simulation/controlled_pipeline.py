@@ -61,9 +61,9 @@ class ControlledStage:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ControlledGroup:
-    """Stages that are bought together, by their places in the pipeline; the load is that of the stage `lead`.
+    """Stages that are bought together, by their places in the pipeline; the stage `lead` determines the load.
 
-    `inputs` are those of the group as a service. The inputs of its stages have the same offers.
+    `inputs` describe the group as a service. The inputs of its stages have the same offers.
     """
 
     stages: tuple[int, ...]
@@ -74,7 +74,7 @@ class ControlledGroup:
 
 @dataclass(frozen=True, slots=True)
 class ControlledSelection:
-    """Stages are candidates: a query is decided `deadline_s` after its arrival, if a candidate has answered by then.
+    """Stages are candidates: a query is decided `deadline_s` after its arrival, if a candidate has answered before.
 
     `queries` determine the calls of each query, if there is a file of answers.
     """
@@ -137,14 +137,13 @@ def simulate_controlled(
     selection: ControlledSelection | None = None,
     insurance: InsuranceSettings | None = None,
 ) -> PipelineOutcome:
-    """Run every stage by its own controller with `policy`, and each of `groups` by one; all have the same part of one
-    trace.
+    """Run every stage by its own controller with `policy`, and each of `groups` by one.
 
-    Controllers share `limits`: each begins with its service's, and every minute they are divided by the services' use.
-    By `law`, in the pipeline's order, each controller knows its share of the queries that others refuse. With a
-    `selection`, queries go on without a refused call; if calls follow prices, those of a window are chosen at its
-    start. With an `insurance`, the stages are a model and its parity models, and the model's controller keeps the
-    promise of the queries. Raises Infeasible, BadInput.
+    All have the same part of one trace. Controllers share `limits`: each begins with its service's, and every minute
+    they are divided by the services' use. By `law`, in the pipeline's order, each controller knows its share of the
+    queries that others refuse. With a `selection`, queries go on without a refused call; if calls follow prices, a
+    window's calls are chosen at its start. With an `insurance`, the stages are a model and its parity models, and the
+    model's controller keeps the promise of the queries. Raises Infeasible, BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
     coded: CodedFlow | None = None
@@ -233,8 +232,9 @@ class _WantedCalls:
         return ComingCalls(np.array([rps[stage] for rps in self._rps]), 1.0) if self._rps else None
 
     def choose(self, usd: Sequence[tuple[float, float]], until_s: float) -> None:
-        """Choose the calls of the queries until `until_s`; `usd` has the planned and the current price of each stage's
-        calls.
+        """Choose the calls of the queries until `until_s`.
+
+        `usd` has the planned and the current price of each stage's calls.
         """
         planned, now = zip(*usd, strict=True)
         first, self._next = self._next, self._flow.choose(self._next, until_s, partial(self._queries.asked, usd=now))
@@ -319,8 +319,9 @@ class _StageWay:
 
 
 class _StageRun:
-    """A stage with its own instances. Its controller keeps the promise of `answers`, by default of the stage's own
-    ones.
+    """A stage with its own instances.
+
+    Its controller keeps the promise of `answers`, by default of the stage's own ones.
     """
 
     def __init__(self, way: _StageWay, policy: str, answers: CountedAnswers | None = None) -> None:

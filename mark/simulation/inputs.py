@@ -55,7 +55,7 @@ class Inputs:
 
     @property
     def before_rps(self) -> float | None:
-        """The rate of the last step before the part; None if there is no such step or its rate is missing."""
+        """The rate of the last step before the part; None if the step or its rate is missing."""
         last = self.history.mean_rps[-1:]
         return float(last[0]) if len(last) and math.isfinite(last[0]) else None
 
@@ -177,9 +177,7 @@ def inputs_of(request: RunRequest, resolved: ResolvedService, trace: Trace, part
 
 
 def history_of(trace: Trace, from_s: float, start_s: float, scale: float) -> Load:
-    """Return the history for a predictor: [from, start), in whole steps that end at `start_s`, which becomes
-    second 0.
-    """
+    """Return a predictor's history: [from, start), in whole steps that end at `start_s`, which becomes second 0."""
     steps = int((start_s - from_s) / trace.step_s + 1e-9)
     span_s = steps * trace.step_s
     return replace(trace.load(start_s - span_s, start_s, scale), start_s=-span_s)

@@ -1,7 +1,7 @@
 """Queries in stages that are simulated one after the other, window by window.
 
 As in `mark.kernel.central_queues`, a stage is advanced through a window after those before it, so that every answer
-before the window's end is known by then. The results do not depend on where windows end.
+before the window's end is known. The results do not depend on where windows end.
 """
 
 from __future__ import annotations

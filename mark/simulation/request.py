@@ -43,7 +43,7 @@ class RunRequest:
     forecast_seed: int | None = None  # of the paths that are drawn for a forecast; None: `seed`
     spot_traces: tuple[str, ...] = ()
     cold_start: bool = False
-    faults: str | None = None  # a file with `[faults]`; None: those of the service file
+    faults: str | None = None  # a file with `[faults]`; None: the service file's
     hedge_after_ms: float | None = None  # None: the service file's
     spot_first_hour_free: bool = False
     log_filter: tuple[str, str] | None = None

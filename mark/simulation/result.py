@@ -164,7 +164,7 @@ class SimulationResult:
     ccdf_share: FloatArray  # share of answered requests slower than that
     decisions: tuple[Decision, ...]
     bound_usd: float | None = None  # a share of (1 - SL_min) of the requests may be late
-    bound_own_usd: float | None = None  # as many may be late as in this run
+    bound_own_usd: float | None = None  # the allowance for late requests is this run's number
     bound_fluid_usd: float | None = None  # as `bound_usd`, with divisible instances
     bound_disks_usd: float = 0.0  # the part of `bound_usd` for disks
     regret: float | None = None

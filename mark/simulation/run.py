@@ -129,7 +129,7 @@ class Simulation:
         self._seed, self._end_s = request.seed, inputs.duration_s
         self._policy: Policy = _policy_named(policy, inputs) if isinstance(policy, str) else policy
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
-        # Stages of a pipeline share a site, and their bills have no extras.
+        # Stages of a pipeline share a site, and their bills exclude extras.
         is_stage = arrivals is not None or shared is not None
         self._with_site = not is_stage and takes_controller(self._policy.planner.name)
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
@@ -197,9 +197,7 @@ class Simulation:
         return self._controller.holding()
 
     def telemetry_of(self, plane: CountedPlane, answers: CountedAnswers | None = None) -> SimulatedTelemetry:
-        """Return the telemetry of a data plane on this simulation's instances, from now on, and of `answers`
-        if given.
-        """
+        """Return the telemetry of a data plane on these instances, from now on, and of `answers` if given."""
         resolved, inputs = self._policy.resolved, self._inputs
         counts = isinstance(plane, StageSimulation) and self._policy.every_s < STEP_S
         return SimulatedTelemetry(
@@ -221,9 +219,7 @@ class Simulation:
         return stage_now(self._telemetry, self._controller.last_plan, self._policy.resolved)
 
     def request_usd(self) -> tuple[float, float]:
-        """Return a request's part of an instance's price, and the current price of one more request, higher without
-        room.
-        """
+        """Return a request's part of an instance's price, and the current price of one more, higher without room."""
         plan, prices = self._controller.last_plan, self._controller.price_list(self._cloud.fleet().ready())
         planned = planned_usd(self._policy.resolved, {} if plan is None else plan.counts)
         return planned, max(planned, prices.usd_per_request or 0.0)
@@ -561,7 +557,7 @@ def _ms(seconds: float | None) -> float | None:
 def _regret(
     total_usd: float, bound: Bound, requests: Requests, slo: SloResult, target: float
 ) -> tuple[float | None, str]:
-    """Return bill / bound, or why there is none; a run that refused requests or missed the SLO has none."""
+    """Return bill / bound, or why it is undefined: refused requests, a missed SLO, or no positive bound."""
     if requests.rejected:
         return None, f"{requests.rejected} requests were rejected"
     if slo.attainment is not None and slo.attainment < target:

@@ -155,8 +155,7 @@ class SelectedQueries:
 
 @dataclass(frozen=True, slots=True)
 class SelectionRun:
-    """The figures of a selection: calls per query by candidate and, if correct answers are known, whose answers were
-    used.
+    """The figures of a selection: calls per query by candidate, and the shares of answers used, if known.
 
     `error` is the share of wrong answers among those given, `correct` the expected number of correct ones.
     """
@@ -181,7 +180,7 @@ def selection_run(
     queries: SelectedQueries | None,
     answered: BoolArray,
 ) -> SelectionRun:
-    """Return the figures of a run: `calls` are those that queries asked for, `made` the calls made, by candidate."""
+    """Return the figures of a run: `calls` are the requested calls, `made` the calls made, by candidate."""
     asked = tuple(calls.mean(axis=0).tolist())
     call_usd = sum(usd * count for usd, count in zip(usd_per_call, made, strict=True))
     if queries is None:

@@ -44,7 +44,7 @@ class TimedPlanner:
         self.least_stated: tuple[float, float] | None = None
 
     def seen(self) -> PlanningContext | None:
-        """Return the context of the last plan since the previous call; None if there was no plan."""
+        """Return the context of the last plan since the previous call; None without a plan."""
         seen, self._seen = self._seen, None
         return seen
 
@@ -59,8 +59,9 @@ class TimedPlanner:
 
 
 class TimedPredictor(Supervised):
-    """A supervised predictor whose time is measured, including supervision. It has no time budget, because a run's
-    result must not depend on a clock.
+    """A supervised predictor whose time is measured, including supervision.
+
+    It has no time budget, because a run's result must not depend on a clock.
     """
 
     def __init__(self, predictor: Predictor, watch: Stopwatch, *, most_times: float) -> None:

@@ -148,7 +148,7 @@ class CloudContract:
         assert trial.cloud.fleet() == before
 
     def test_what_is_scheduled_shows_and_changes_nothing_else(self, trial: CloudUnderTest) -> None:
-        """The event shows on its own instance only, which continues to serve; there is no notice."""
+        """The event shows on its own instance only, which continues to serve, without a notice."""
         numbers = trial.cloud.launch(trial.on_demand, 2, "t").numbers
         trial.boot()
         before = trial.cloud.fleet()

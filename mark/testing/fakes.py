@@ -52,7 +52,7 @@ class FakeCloud:
 
     `fail` maps an offer or a verb to the error that it raises, `left` an offer to its remaining capacity. If a launch
     is filled partly, `why` is the reason for the rest. Instances of offers in `unsold` may not be bought any more: they
-    are leaving. Those of offers in `ends` are ended immediately after their launch, for the given reason.
+    are leaving. Instances of offers in `ends` end right after launch, for the given reason.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -193,7 +193,7 @@ class FakeCloud:
 class FakeFunctions:
     """The port Functions: `warmed` and `switched` record the calls; raises `error` if one is set.
 
-    A release in `without` has no function.
+    A release in `without` lacks a function.
     """
 
     def __init__(self) -> None:

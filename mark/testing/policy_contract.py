@@ -44,7 +44,7 @@ class PolicyContract:
     """
 
     def test_plans_name_offers_of_the_service_only(self, policy: Policy) -> None:
-        """At the start and a minute later, including standbys."""
+        """This holds at the start and a minute later, including standbys."""
         known = {offer.name for offer in policy.resolved.offers}
         first, following = _two_plans(policy)
         assert first.counts

@@ -90,8 +90,9 @@ def assert_same(one: Forecast, other: Forecast, rtol: float = 0.0) -> None:
 
 
 def assert_sound(forecast: Forecast, steps: int) -> None:
-    """Assert that quantiles are finite, not negative, not crossing, at the port's levels, with peaks not below means,
-    and that paths are sound.
+    """Assert sound quantiles and paths.
+
+    Quantiles are finite, not negative, not crossing, at the port's levels, with peaks not below means.
     """
     assert forecast.levels.tolist() == LEVELS.tolist()
     assert forecast.steps == steps
@@ -159,7 +160,7 @@ class PredictorContract:
         assert_same(trial.fitted(seen).predict(60), trial.fitted_on_wave().predict(60))
 
     def test_asking_changes_nothing(self, trial: PredictorUnderTest) -> None:
-        """The next answer is the same, and so is that of a twin that was never asked, after the next step."""
+        """The next answer is the same. After the next step, so is the answer of a twin that was never asked."""
         seen = diurnal(KNOWN + 1)
         asked, twin = trial.fitted_on_wave(), trial.fitted_on_wave()
         assert_same(asked.predict(60), asked.predict(60))
@@ -169,7 +170,7 @@ class PredictorContract:
         assert_same(asked.predict(60), twin.predict(60))
 
     def test_steps_may_come_one_by_one_or_at_once(self, trial: PredictorUnderTest) -> None:
-        """With a gap among the steps. Sums in another order may differ in the last digits."""
+        """One gap is among the steps. Sums in another order may differ in the last digits."""
         seen = diurnal(KNOWN + 80)
         seen.mean_rps[KNOWN + 20 : KNOWN + 30] = seen.peak_rps[KNOWN + 20 : KNOWN + 30] = NAN
         at_once, in_pieces = trial.fitted_on_wave(), trial.fitted_on_wave()
@@ -224,9 +225,7 @@ class PredictorContract:
         np.testing.assert_allclose(tenfold.peak_rps, 10.0 * forecast.peak_rps, rtol=trial.rtol)
 
     def test_far_ahead_it_is_less_sure(self, trial: PredictorUnderTest) -> None:
-        """The 90 % interval of a random walk, over several origins, is no narrower at the last step than at
-        the first.
-        """
+        """A random walk's 90 % interval, over several origins, is at least as wide at the last step as at the first."""
         if trial.certain:
             pytest.skip("all quantiles are equal")
         walk = 100.0 * np.exp(np.cumsum(np.random.default_rng(1).normal(0.0, 0.01, 2 * DAY)))
@@ -257,9 +256,7 @@ class PredictorContract:
         assert len(np.unique(paths, axis=0)) > paths.shape[0] // 2
 
     def test_what_was_learned_can_be_kept(self, trial: PredictorUnderTest) -> None:
-        """A fresh predictor restored with the state and given the same history forecasts the same, now and after
-        updates.
-        """
+        """A predictor restored with the state and fitted on the same history forecasts the same, also after updates."""
         seen = diurnal(KNOWN + 20)
         learned = trial.fitted_on_wave()
         if not isinstance(learned, Savable):

@@ -36,7 +36,7 @@ _DIFFUSE = 1e4  # variance of a level that was never observed, in variances of a
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """An ARMA process, differenced `differences` times (0 or 1), as a state space; variances in those of an innovation.
+    """An ARMA process, differenced `differences` times (0 or 1), as a state space; variances in an innovation's.
 
     The form is Harvey's, as in statsmodels: y = observe @ state, state' = move @ state + shock x innovation.
     """
@@ -72,8 +72,9 @@ class Filter:
         self._shocks = np.outer(self.shock, self.shock)
 
     def step(self, value: float) -> float:
-        """Process `value` and return the prediction error in units of an innovation. NaN means missing and
-        returns NaN.
+        """Process `value` and return the prediction error in units of an innovation.
+
+        NaN means missing and returns NaN.
         """
         error = float("nan")
         if value == value:
@@ -293,9 +294,7 @@ def _waves(at: np.ndarray[tuple[int], np.dtype[np.int64]], season: int, harmonic
 
 
 def _estimated(rest: FloatArray, orders: Sequence[tuple[int, int, int]]) -> Process | None:
-    """Return the best of `orders`, with equal differences, by the corrected Akaike criterion; None if none can be
-    estimated.
-    """
+    """Return the best of `orders` (of equal differences) by the corrected Akaike criterion, or None."""
     # Imported here because it takes 2 s, which a series that is too short for an estimate does not need.
     from statsmodels.tsa.statespace.sarimax import SARIMAX
     from threadpoolctl import threadpool_limits  # after the libraries whose threads it limits
@@ -317,9 +316,7 @@ def _estimated(rest: FloatArray, orders: Sequence[tuple[int, int, int]]) -> Proc
 
 
 def _error_ahead(process: Process, rest: FloatArray, step_s: float) -> float:
-    """Return the mean absolute error of `process` on `rest` over HORIZONS, because the likelihood covers only one step
-    ahead.
-    """
+    """Return the mean absolute error on `rest` over HORIZONS, because the likelihood covers only one step."""
     around = _AroundLevel(process, step_s)
     rows = around.filter.ahead(int(HORIZONS[-1]))[HORIZONS - 1]
     expected = np.empty((len(rest), len(HORIZONS)))

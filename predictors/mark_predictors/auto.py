@@ -228,9 +228,7 @@ class Auto:
         return every, paths, mstl
 
     def _peaks(self, mean: FloatArray, usual_mean: FloatArray, usual_peak: FloatArray) -> FloatArray:
-        """Return peaks (2, levels, K) for the quantiles `mean` (levels, K): by mstl's ratio, and by similar
-        past steps.
-        """
+        """Return peaks (2, levels, K) for the quantiles `mean` (levels, K), by mstl's ratio and by similar steps."""
         one_rps = 1.0 / self._load.history.step_s  # one more request per step keeps zeros harmless
         usual = (mean + one_rps) * np.maximum(1.0, (usual_peak + one_rps) / (usual_mean + one_rps)) - one_rps
         alike = likely_peaks(self._load.history, mean)
@@ -299,9 +297,7 @@ def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def _in_order(paths: FloatArray, mean: FloatArray, fine: FloatArray) -> FloatArray:
-    """Return paths whose values at each step are the quantiles `mean` in the order of `paths`, with the tails of
-    `fine`.
-    """
+    """Return paths with the quantiles `mean` at each step, in the order of `paths`, with the tails of `fine`."""
     below = mean[0] + np.minimum(0.0, fine[:_TAILS] - fine[_TAILS])
     above = mean[-1] + np.maximum(0.0, fine[-_TAILS:] - fine[-_TAILS - 1])
     every = np.maximum(0.0, np.concatenate([below, mean, above]))

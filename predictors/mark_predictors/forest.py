@@ -43,7 +43,7 @@ class Analogs:
         self._load, self._seed = load, seed
         self._width = max(4, 2 * load.hour)
         self._horizon = load.hour
-        self._origins: IntArray | None = None  # (N,), those that were learned from
+        self._origins: IntArray | None = None  # (N,), used for learning
 
     @property
     def ready(self) -> bool:

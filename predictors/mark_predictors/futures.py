@@ -34,8 +34,7 @@ class LogScale:
         self._highest_mean_rps = self._highest_peak_rps = 0.0
 
     def to_log(self, load: Load) -> tuple[FloatArray, FloatArray]:
-        """Return the log of the mean rates of `load`, which follows all earlier loads, and the log ratio of the peaks
-        to them.
+        """Return the log of the mean rates of `load`, which follows earlier loads, and the log ratio of peaks to them.
 
         Both are NaN for missing steps.
         """
@@ -111,8 +110,9 @@ def blocks(known: int, steps: int, cycle: int, first: int = 0) -> NDArray[np.int
 
 
 def observed(places: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return `places` without the stretches of which less than half is `known`, repeating others; unchanged if none
-    remains.
+    """Return `places` without the stretches of which less than half is `known`, repeating others.
+
+    Unchanged if none remains.
     """
     kept = places[known[places].mean(axis=1) >= 0.5]
     return kept[np.arange(len(places)) * len(kept) // len(places)] if len(kept) else places

@@ -97,9 +97,7 @@ def error_quantiles(errors: FloatArray, levels: FloatArray = LEVELS) -> FloatArr
 
 
 def by_step(at_horizons: FloatArray, steps: int) -> FloatArray:
-    """Interpolate values at HORIZONS (..., 7) linearly to steps 1 to `steps`: (..., steps), constant beyond
-    the last.
-    """
+    """Interpolate values at HORIZONS (..., 7) linearly: (..., steps), constant beyond the last."""
     ahead = np.clip(np.arange(1, steps + 1), HORIZONS[0], HORIZONS[-1])
     right = np.clip(np.searchsorted(HORIZONS, ahead), 1, len(HORIZONS) - 1)
     weight = (ahead - HORIZONS[right - 1]) / (HORIZONS[right] - HORIZONS[right - 1])

@@ -69,8 +69,9 @@ class LogLoad:
         return np.asarray(np.maximum(0.0, np.exp(np.minimum(logs, 60.0)) - self.floor_rps), dtype=np.float64)
 
     def before(self, origins: IntArray, width: int) -> FloatArray:
-        """Return the `width` steps before each origin, newest first: (K, width). The first step stands for earlier
-        ones.
+        """Return the `width` steps before each origin, newest first: (K, width).
+
+        The first step stands for earlier ones.
         """
         return np.asarray(self.logs[np.maximum(origins[:, None] - 1 - np.arange(width), 0)])
 

@@ -74,7 +74,7 @@ class Mstl:
     version = 1
 
     def __init__(self, seed: int = 0) -> None:
-        # There is no randomness here, but every predictor is made with a `seed`.
+        # Unused, because nothing is random here, but every predictor is made with a `seed`.
         self._periods: tuple[int, ...] | None = None
         self._mix = _first_mix()
         self._restored = False

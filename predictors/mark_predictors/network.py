@@ -54,8 +54,9 @@ AHEAD_INPUTS = 2 * LAGS  # of a head, per step ahead: the lags, and whether they
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The parameters of a network. `horizon`: known steps ahead; `hour`: steps; `weekly`: whether it uses a week
-    before.
+    """The parameters of a network.
+
+    `horizon`: known steps ahead; `hour`: steps; `weekly`: whether it uses a week before.
     """
 
     step_s: float
@@ -386,8 +387,9 @@ class _Table:
     def batch(
         self, starts: IntArray, origins: IntArray, steps: int | None = None, until: int | None = None
     ) -> WindowBatch:
-        """Return windows that begin at rows `starts` (B,), with `origins` (T,) in each; the truth of rows before
-        `until`.
+        """Return windows that begin at rows `starts` (B,), with `origins` (T,) in each.
+
+        The truth of rows before `until`.
         """
         shape, end = self.shape, len(self)
         begin = torch.tensor(starts, device=self.device)

@@ -15,7 +15,7 @@ from mark_predictors.history import ObservedHistory
 _DAYS = 3
 _ALIKE = 15  # neighbouring steps by mean, whose ratios of peak to mean share one median
 _EVERY = 7  # steps from one median to the next
-_NEAR = 0.2  # in the logarithm of a mean; a mean farther from all medians has no known ratio
+_NEAR = 0.2  # in the logarithm of a mean; a mean farther from all medians gets NaN
 
 
 def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:

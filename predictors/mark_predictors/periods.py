@@ -18,11 +18,10 @@ _AS_GOOD = 0.9  # of the best period's share, for a shorter one to be preferred
 
 
 def short_periods(series: FloatArray, step_s: float) -> tuple[int, ...]:
-    """Return periods in steps of `step_s` seconds, at most four hours long, that repeat in `series` (N,), the strongest
-    first.
+    """Return repeating periods in `series` (N,), in steps of `step_s` seconds, the strongest first.
 
-    `series` is on the scale on which the model adds (log rates); NaN are gaps. Among periods that explain alike the
-    shortest is taken; its profile is then removed and the next one sought.
+    Periods are at most four hours long. `series` is on the scale on which the model adds (log rates); NaN are gaps.
+    Among periods that explain alike the shortest is taken; its profile is then removed and the next one sought.
 
     Differences are used, because a wandering level is flat in them. They are folded at every period, once with the even
     and once with the odd cycles. The mean product of the two profiles estimates the variance of the true one without
@@ -63,8 +62,9 @@ def _repeated(change: FloatArray, period: int) -> float:
 
 
 def profile(values: FloatArray, period: int, first: int = 0) -> FloatArray:
-    """Return the mean of `values` (N,), steps `first`, `first + 1`, ..., by step modulo `period`: (period,); 0 without
-    any.
+    """Return the mean of `values` (N,), steps `first`, `first + 1`, ..., by step modulo `period`: (period,).
+
+    0 without any.
     """
     known = np.flatnonzero(np.isfinite(values))
     phase = (known + first) % period

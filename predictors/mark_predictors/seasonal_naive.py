@@ -20,7 +20,7 @@ class SeasonalNaive:
     name = "seasonal-naive"
 
     def __init__(self, seed: int = 0) -> None:
-        # There is no randomness here, but every predictor is made with a `seed`.
+        # Unused, because nothing is random here, but every predictor is made with a `seed`.
         self._history = ObservedHistory(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def fit(self, history: Load) -> None:

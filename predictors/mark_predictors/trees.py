@@ -77,8 +77,9 @@ def _drawn(state: int) -> int:
 def _split_samples(
     features: NDArray[np.float32], samples: NDArray[np.int64], start: int, end: int, feature: int, threshold: float
 ) -> int:
-    """Move the samples of a node that go left to its front, and return their end. The order of the others is
-    scikit-learn's.
+    """Move the samples of a node that go left to its front, and return their end.
+
+    The order of the others is scikit-learn's.
     """
     while start < end:
         if features[samples[start], feature] <= threshold:
@@ -99,9 +100,7 @@ def _sums(
     total: NDArray[np.float64],
     left: NDArray[np.float64],
 ) -> None:
-    """Compute the sums of the targets left of `cut`, added from the nearer end, because the order determines the
-    rounding.
-    """
+    """Sum the targets left of `cut`, from the nearer end, because the order determines the rounding."""
     outputs = len(left)
     if cut - start <= end - cut:
         for k in range(outputs):

@@ -80,7 +80,7 @@ def load_catalog(name_or_path: str) -> Catalog:
 
 
 def catalog_path(name_or_path: str) -> Path:
-    """Return the path of the shipped catalogue with that name, or of the file. Raises BadInput if there is none."""
+    """Return the path of the shipped catalogue with that name, or of the file. Raises BadInput if it does not exist."""
     if name_or_path in CATALOG_NAMES:
         return _DATA / f"{name_or_path}.csv"
     path = Path(name_or_path)

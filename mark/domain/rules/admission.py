@@ -52,8 +52,7 @@ def margin_s(waits: bool, squares_s2: float, variation: float) -> float:
 
 
 def least_probability(attainment: float) -> float:
-    """Return the least probability of being in time at which an instance keeps a request that a function can answer in
-    time.
+    """Return the least probability of being in time for an instance to keep a request that a function can answer.
 
     By expected cost: with P(in time) on the instance, a miss at its price loses (1 - P) x price there; the function
     never misses but costs a call. Every second request on an instance sends a later one to the function. So the

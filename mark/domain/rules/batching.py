@@ -20,7 +20,7 @@ def joins(
     """Return whether one more request may join a batch that has room.
 
     Two conditions hold. The oldest request in the batch must still finish within its horizon, unless it is late
-    already; then `oldest_s` is that of the oldest request that would be in time, if any. And joining must be no slower
+    already; then `oldest_s` belongs to the oldest request that would be in time, if any. And joining must be no slower
     for the newcomer than a separate batch right behind.
     """
     limit_s = oldest_s + horizon_s + TOLERANCE_S - overhead_s

@@ -121,5 +121,5 @@ class SharedInstances:
         return 0.0
 
     def warm(self, at_s: float, environments: int) -> int:
-        """Return 0, because stages that share instances have no functions."""
+        """Return 0, because stages that share instances use no functions."""
         return 0

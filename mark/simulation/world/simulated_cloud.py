@@ -1,8 +1,7 @@
-"""World 1: a cloud in virtual time. It boots, bills, refuses, interrupts, stops and resumes instances, all from one
-seed.
+"""World 1: a cloud in virtual time.
 
-Times are seconds from the start of the evaluated part. Which instance serves which request is decided behind
-`DataPlane`.
+It boots, bills, refuses, interrupts, stops and resumes instances, all from one seed. Times are seconds from the start
+of the evaluated part. Which instance serves which request is decided behind `DataPlane`.
 """
 
 from __future__ import annotations
@@ -315,7 +314,7 @@ class SimulatedCloud:
         return tuple(numbers)
 
     def next_event_s(self) -> float:
-        """Return the time of the next event; inf if there is none."""
+        """Return the time of the next event; inf without one."""
         events = self._events
         while events and self._is_void(events[0]):
             heappop(events)
@@ -524,7 +523,7 @@ class SimulatedCloud:
     def _seen(self, record: _Record) -> Instance:
         expected_s = record.ready_s
         if record.phase is Phase.PENDING:
-            # The mean and not the draw, because nobody outside knows how long this boot takes.
+            # The mean and not the draw, because the time of this boot cannot be known outside.
             offer = record.offer
             boot = offer.boot if record.starts == 0 else offer.resume or offer.boot
             expected_s = record.launched_s + boot.mean_s

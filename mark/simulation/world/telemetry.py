@@ -17,7 +17,7 @@ from mark.simulation.world.simulated_cloud import SimulatedCloud
 
 
 class CountedAnswers(Protocol):
-    """Counts of answers, which only grow, except those of recent answers."""
+    """Counts of answers, which only grow, except for recent answers."""
 
     @property
     def departed(self) -> int:

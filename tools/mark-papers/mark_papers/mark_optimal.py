@@ -4,7 +4,7 @@
     subject to  sum_i n[i, t] lambda_i >= F_t,    lambda_i = sup { lambda : W_M/D/c_i(lambda) <= RT_max - T_b }
 
 over the steps from tau on. The first step of its plan is carried out. F, O_i and the cool-down are the paper's system's
-(`paper_system`), so that a bill differs from that of `mark-paper` only by the provisioning.
+(`paper_system`), so that its bill and `mark-paper`'s differ only by the provisioning.
 """
 
 from __future__ import annotations

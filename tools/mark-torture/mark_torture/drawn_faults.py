@@ -18,7 +18,7 @@ MINUTE_S, HOUR_S = 60.0, 3600.0
 CALM_S = 80 * MINUTE_S  # time without faults at the end of a run, in which the fleet returns to the plan
 QUIET_S = 10 * MINUTE_S  # time without faults at the beginning of a run
 LEAST_H = 2.5
-STAND_IN = "steady"  # the policy of a run that uses none of mark's
+STAND_IN = "steady"  # the policy of a run without one of mark's
 BROUGHT = 0.4  # share of faults that are preceded by others which bring the fleet into a rare state
 
 
@@ -108,7 +108,7 @@ _BRINGS: tuple[tuple[_Beside, ...], ...] = (
 )
 # drawn more often, because the reaction takes minutes that other faults seldom leave
 _OFTEN = ("interrupted", "silent")
-# Faults that have no effect unless another fault happens at the same time.
+# Faults that only matter if another fault happens at the same time.
 _NEEDS: dict[str, tuple[_Beside, ...]] = {
     "notices late": (("interrupted", 0.01, 0.0, math.inf),),
     "notices lost": (("interrupted", 0.01, 0.0, math.inf),),
@@ -168,8 +168,9 @@ class Schedule:
 
 
 def replayed(kept: dict[str, Any]) -> Schedule:
-    """Return the schedule that `Schedule.as_json` wrote, so that the run stays the same even if seeds now draw
-    differently.
+    """Return the schedule that `Schedule.as_json` wrote.
+
+    The run stays the same even if seeds now draw differently.
     """
     tuples = {"faults": tuple(Fault(**fault) for fault in kept["faults"]), "flaws": tuple(kept.get("flaws", FLAWS[:1]))}
     return Schedule(**{**kept, **tuples})

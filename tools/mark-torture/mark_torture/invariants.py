@@ -139,7 +139,7 @@ class _Seen:
 
 
 class Watch:
-    """Checks the invariants. `broken` is the first violation; after it nothing is checked."""
+    """Checks the invariants. `broken` is the first violation, which ends the checks."""
 
     def __init__(self, world: TorturedWorld) -> None:
         self._world = world
@@ -162,7 +162,7 @@ class Watch:
     def asks(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
         """Check the pause since the last refusal, right before a launch is sent."""
         now_s, known = self._world.now_s, self._seen[truth.name].refused
-        # Skip a term's first round, because the watch may not yet have seen who leads.
+        # Skip a term's first round, because the watch may not yet have seen the leader.
         began_s = self._seen[truth.name].began_s.setdefault(fence, now_s)
         if now_s - max(began_s, self._led_s, self._hindered_s) < NEW_S or now_s - self._clocks_s < GIVEN_UP_S:
             return
@@ -281,8 +281,9 @@ class Watch:
             self._break("one need", f"{truth.name}: {there} canaries after a launch, {wanted} are wanted")
 
     def _standbys_needed(self, truth: TorturedService, plan: Plan, started: set[int]) -> None:
-        """Check the number of standbys after a launch. Standbys of another release, silent or slow ones are
-        replaced.
+        """Check the number of standbys after a launch.
+
+        Standbys of another release, silent or slow ones are replaced.
         """
         machines = truth.cloud.machines
         release = machines[min(started)].view.release
@@ -414,8 +415,9 @@ class Watch:
             self._break("limits", f"{truth.name}: {len(counted)} instances at {usd_per_hour:.3f} usd/h")
 
     def _counted(self, truth: TorturedService) -> Iterator[TrueInstance]:
-        """Yield the running instances that cannot have been replaced. While controllers are hindered, the time allowed
-        for ending a replaced instance does not run.
+        """Yield the running instances that cannot have been replaced.
+
+        While controllers are hindered, the time allowed for ending a replaced instance does not run.
         """
         now_s = self._world.now_s
         hindered = self._leader is None or self._hindered_s == now_s
@@ -459,8 +461,9 @@ class Watch:
                 self._break("bridged", f"{truth.name}: #{view.number} was taken back, and no standby was resumed")
 
     def _silent(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
-        """Check that silent instances are replaced. Only few are given up at a time, so each replacement restarts the
-        time limit.
+        """Check that silent instances are replaced.
+
+        Only few are given up at a time, so each replacement restarts the time limit.
         """
         now_s, before = self._world.now_s, seen.mute
         ready = {i.number for i in truth.cloud.ready()}
@@ -558,8 +561,9 @@ class Watch:
             self._break("planned", f"{truth.name}: the plan is {age_s:.0f} s old")
 
     def _crossed_out(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
-        """Check that launch intents are removed. A successful one is kept until the next, for a controller that takes
-        over.
+        """Check that launch intents are removed.
+
+        A successful one is kept until the next, for a controller that takes over.
         """
         if not self._unhindered(leader, CROSSED_OUT_S) or self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return

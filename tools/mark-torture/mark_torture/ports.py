@@ -116,8 +116,9 @@ class _Port:
 
 
 class ProcessCloud(_Port):
-    """The ports Cloud and Changes. Like the adapter to AWS, it remembers the answers to launches and shows those
-    instances.
+    """The ports Cloud and Changes.
+
+    Like the adapter to AWS, it remembers the answers to launches and shows those instances.
     """
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:

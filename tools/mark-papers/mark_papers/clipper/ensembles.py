@@ -1,6 +1,4 @@
-"""Fig. 3.7: whether an ensemble of five models beats the best of them, and whether its agreement indicates
-correctness.
-"""
+"""Fig. 3.7: does an ensemble of five models beat the best of them, and does its agreement indicate correctness?"""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def run_clipper_fig3_7(
 
 
 def ensemble_rows(data: Classified) -> tuple[Row, ...]:
-    """Return the rows of the best model, the ensemble, and its answers by agreement: share of the queries,
-    and error.
-    """
+    """Return the rows of the best model, the ensemble, and its answers by agreement: share and error."""
     learner = AskedLearner(data.names, SelectionSettings(EXP4))
     wrong, agreeing = [], []
     for answers, label in zip(data.answers.tolist(), data.labels.tolist(), strict=True):

@@ -1,7 +1,7 @@
-"""InferLine's tuner (SoCC '20, Figs. 6, 7, 10 to 12) beside coarse-grained tuning and ours, and the effect of
-activation.
+"""InferLine's tuner (SoCC '20, Figs. 6, 7, 10 to 12) beside coarse-grained tuning and ours.
 
-Each plans on the first part of a load and follows the rest, with a step each second, through the simulated pipeline.
+It also shows the effect of activation times. Each plans on the first part of a load and follows the rest, with a step
+each second, through the simulated pipeline.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FollowedLoad:
 
 @dataclass(frozen=True, slots=True)
 class TunerComparison:
-    """The results of one figure, or of the table of activation times; `slo` is that of the figure."""
+    """The results of one figure, or of the table of activation times; `slo` is the figure's."""
 
     figure: str
     pipeline: str
@@ -87,8 +87,9 @@ class Followers:
     def followed(
         self, names: Sequence[str], activations_s: Sequence[float], *, bounded: bool = False
     ) -> list[FollowedLoad]:
-        """Return the load with its runs at each activation; `bounded` adds the lower bound for fleets with
-        functions.
+        """Return the load with its runs at each activation.
+
+        `bounded` adds the lower bound for fleets with functions.
         """
         return [
             FollowedLoad(
@@ -249,8 +250,7 @@ def run_inferline_activation(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """Follow the loads of Fig. 6, and burstier ones, with replicas that take longer to become active than in the
-    figures.
+    """Follow the loads of Fig. 6, and burstier ones, with slower activation of replicas than in the figures.
 
     From `BRIDGED_FROM_S` on, also our tuner with functions, beside the bound; and again with an SLO that allows every
     stage a function.

@@ -1,6 +1,6 @@
 """Reproduce Fig. 7 of the MArk paper: latencies of SageMaker, and of ours on demand and on spot, on the same traffic.
 
-The traffic is that of Table 5, minutes capped (see `replay`).
+The traffic is Table 5's, minutes capped (see `replay`).
 """
 
 from __future__ import annotations

@@ -38,8 +38,9 @@ class Fig8:
 
 
 def mmpp_spec(model: str) -> str:
-    """Return the generator of the model's traffic: both states have equal mean lengths, so that the mean rate
-    is right.
+    """Return the generator of the model's traffic.
+
+    Both states have equal mean lengths, so that the mean rate is right.
     """
     low_rps = 0.4 * MEAN_RPS[model]
     return f"synthetic:mmpp?rates={low_rps:g},{4.0 * low_rps:g}&dwell_s={MMPP_DWELL_S:g}"

@@ -86,9 +86,7 @@ class Fig9:
 
 
 class Altered:
-    """A planner with one change: without the reactive side, or with standbys for `standby_share` of the spot
-    instances.
-    """
+    """A planner with one change: without its reactive side, or with a share of standbys per spot instance."""
 
     def __init__(self, planner: Planner, *, reactive: bool = True, standby_share: float | None = None) -> None:
         self.name, self.needs_forecast, self.begin = planner.name, planner.needs_forecast, planner.begin
@@ -108,9 +106,7 @@ class Altered:
 
 
 def steady_trace(rate_rps: float, surge: float, seed: int, name: str) -> Trace:
-    """Return a day of history, then 25 minutes at `rate_rps`, growing from minute 11 to 13 by the share
-    `surge` of it.
-    """
+    """Return a day of history, then 25 minutes at `rate_rps`, surging by the share `surge` from minute 11 to 13."""
     bins = round((HISTORY_S + DURATION_S) / WINDOW_S)
     starts_s = WINDOW_S * np.arange(bins, dtype=np.float64)
     since_s = starts_s + WINDOW_S / 2.0 - HISTORY_S - SURGE_AT_S

@@ -55,10 +55,10 @@ class PaperTraffic:
 
 
 def open_replay(trace: str | None = None, *, start_s: float | None = None, seed: int = 0) -> PaperTraffic:
-    """Open `trace`, a file of counts, or a generated substitute for None. It starts on day 7 if the trace is long
-    enough.
+    """Open `trace`, a file of counts, or a generated substitute for None.
 
-    Raises BadInput for a trace that cannot be read, has bins of more than a minute, or is too short.
+    It starts on day 7 if the trace is long enough. Raises BadInput for a trace that cannot be read, has bins of more
+    than a minute, or is too short.
     """
     spec = GENERATED if trace is None else trace
     source = open_trace(spec, duration_s=GENERATED_S if spec.startswith("synthetic:") else None, seed=seed)

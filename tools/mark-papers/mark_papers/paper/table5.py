@@ -1,7 +1,7 @@
-"""Reproduce Table 5 of the MArk paper: the bill of SageMaker's target tracking against ours, for the paper's four
-models.
+"""Reproduce Table 5 of the MArk paper: SageMaker's target tracking against ours, for the paper's four models.
 
-490 minutes at the paper's mean rates: the raw stream first, then with its minutes capped (see `replay`).
+It compares bills over 490 minutes at the paper's mean rates: the raw stream first, then with its minutes capped (see
+`replay`).
 """
 
 from __future__ import annotations

@@ -104,8 +104,9 @@ def ccdf_figure(found: Fig8) -> Figure:
 
 
 def ccdf(run: SimulationResult) -> tuple[list[float], list[float]]:
-    """Return at most `MOST_POINTS` of the curve: milliseconds, and the share slower. Zero shares are left out, because
-    the axis is logarithmic.
+    """Return at most `MOST_POINTS` of the curve: milliseconds, and the share slower.
+
+    Zero shares are left out, because the axis is logarithmic.
     """
     seen = np.flatnonzero(run.ccdf_share > 0.0)
     # Evenly by the logarithm of the share, like the axis.

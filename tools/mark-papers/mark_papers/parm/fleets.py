@@ -3,7 +3,7 @@
 The paper's background traffic is some shuffles at a time, each between two instances. It does not say how often such a
 transfer delays an answer, and by how much. Here each shuffle delays the answers of a batch that begins on a given
 instance with the probability `SHARE_OF_A_SHUFFLE`. The delay is calibrated so that the p99.9 latency of Equal-Resources
-is as many medians as in the paper.
+is the paper's multiple of the median.
 """
 
 from __future__ import annotations

@@ -73,9 +73,7 @@ def run_parm_fig11(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 
 def run_parm_delays(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Vary the number that the paper does not state: the share of the time in which answers of an instance
-    are delayed.
-    """
+    """Vary the share of time in which an instance's answers are delayed, which the paper does not state."""
     rows: list[Row] = []
     for place, share in enumerate(_SHARES):
         faults = fleets.shuffled(SHUFFLES, fleets.delay_s(GPU, share), share)
@@ -107,7 +105,7 @@ def run_parm_batches(*, queries: int = fleets.QUERIES, progress: Progress = None
 
 
 def run_parm_fig12(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Compare two to five shuffles at a time; the delay is that of four."""
+    """Compare two to five shuffles at a time, with the delay calibrated for four."""
     rows: list[Row] = []
     for place, shuffles in enumerate(_SHUFFLES):
         faults = fleets.shuffled(shuffles, fleets.delay_s(GPU))
