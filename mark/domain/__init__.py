@@ -1,1 +1,1 @@
-"""The nouns: frozen, self-checking, units in names. Imports nothing of mark's."""
+"""The nouns: frozen, self-checking, with units in names. Imports no other package of mark."""

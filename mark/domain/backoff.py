@@ -1,4 +1,4 @@
-"""How long a refusal keeps the same thing from being asked for again: one law, and its numbers by what is held back."""
+"""Back-off after refusals: one rule, and its times for each kind of request."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ _MOST_DOUBLINGS = 16  # far beyond any `longest_s`; keeps the power finite
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`first_s` after the first refusal in a row, twice as long after each one more, `longest_s` at most."""
+    """A pause of `first_s` after the first refusal in a row, doubled after each further one, up to `longest_s`."""
 
     first_s: float
     longest_s: float
 
     def pause_s(self, refusals: int) -> float:
-        """The pause after so many refusals in a row, at least one."""
+        """Return the pause after this many refusals in a row, at least one."""
         return min(self.first_s * 2.0 ** min(refusals - 1, _MOST_DOUBLINGS), self.longest_s)
 
     def doubled_s(self, pause_s: float) -> float:
-        """The pause after one of `pause_s`."""
+        """Return the pause that follows one of `pause_s`."""
         return min(2.0 * pause_s, self.longest_s)
 
     def not_ahead(self, until_s: float, now_s: float) -> float:
-        """The end of a pause as another process kept it: its clock may have been ahead, and no pause is longer."""
+        """Return the end of a pause that another process stored, limited in case its clock was ahead."""
         return min(until_s, now_s + self.longest_s)
 
 
-# An offer that the market was short of. A refused launch costs nothing, an hour without spot more than half the bill.
+# An offer without capacity. A refused launch costs nothing, but an hour without spot more than half the bill.
 OFFER = Backoff(60.0, 120.0)
-# An offer whose boots failed: each try costs an instance.
+# An offer whose boots failed. Each try costs an instance.
 BOOTS = Backoff(60.0, HOUR_S)
-# A release of which no launch is possible. One that serves and one on trial are refused twice a minute together; and
-# what was mended is soon seen.
+# A release that cannot be launched. A serving release and one on trial together cause two refusals a minute at first,
+# and a repair is soon noticed.
 RELEASE = Backoff(60.0, 300.0)
-# A roll-out whose launch, or whose switch of the function, came to nothing.
+# A roll-out whose launch, or whose switch of the function, had no result.
 ROLLOUT = Backoff(60.0, 60.0)
-# A launch whose answer was lost: what fails for everyone is not helped by more calls. And one that was throttled.
+# A launch whose answer was lost, because more calls do not help against a general failure; and a throttled launch.
 LAUNCH = Backoff(5.0, 60.0)
 THROTTLED = Backoff(30.0, 60.0)
-# A stopped instance that EC2 did not start: others of its offer are launched meanwhile, perhaps in another zone.
+# A stopped instance that EC2 did not start. Other instances of its offer are launched in the meantime, perhaps in
+# another zone.
 RESUME = Backoff(120.0, 120.0)
-# A standby, while an interruption notice leaves two minutes.
+# A standby, because an interruption notice leaves only two minutes.
 STANDBY = Backoff(15.0, 15.0)
-# A rescue of the SLO monitor that no market had anything for, or that was no help.
+# A rescue by the SLO monitor that found no capacity in any market, or did not help.
 RESCUE = Backoff(90.0, HOUR_S)
-# The start of a service in the controller, after one that failed.
+# The start of a service in the controller, after a failed one.
 START = Backoff(10.0, 10.0)
-# The function of an instance, after calls that failed one after the other.
+# The function of an instance, after successive failed calls.
 FUNCTION = Backoff(1.0, 30.0)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Dollars by market; the total is the sum of the parts, always."""
+    """USD by market; the total is always the sum of the parts."""
 
     on_demand: float = 0.0
     spot: float = 0.0

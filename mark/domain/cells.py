@@ -1,4 +1,4 @@
-"""Files that users write, read strictly: whatever is wrong is named by file, line, column and value."""
+"""Read users' files strictly: every mistake is reported with file, line, column and value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mark.domain.errors import BadInput
 
 
 def is_file(path: Path) -> bool:
-    """Is there a regular file? False, too, for names that no file can have."""
+    """Return whether there is a regular file; False also for impossible file names."""
     try:
         return path.is_file()
     except OSError:
@@ -22,9 +22,10 @@ def is_file(path: Path) -> bool:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole of a file; raises BadInput when it is missing, unreadable or no regular file.
+    """Return the content of a file. Raises BadInput if it is missing, unreadable or not a regular file.
 
-    A pipe or a device may never end, and runs on several processes each read their files again.
+    Pipes and devices are refused because they may never end, and because runs on several processes read a file
+    repeatedly.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -37,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The whole of a UTF-8 file; raises BadInput when it is missing, unreadable or no text."""
+    """Return the text of a UTF-8 file. Raises BadInput if it is missing, unreadable or not text."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -49,13 +50,13 @@ def read_text(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a CSV file. A blank cell and a column that is not there both mean "not applicable"."""
+    """One line of a CSV file. A blank cell and a missing column both mean "not applicable"."""
 
     where: str  # file:line
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """The cell; raises BadInput when it is blank."""
+        """Return the cell. Raises BadInput if it is blank."""
         cell = self.cells.get(column, "")
         if not cell:
             raise BadInput("must not be blank", f"{self.where} {column}")
@@ -65,7 +66,7 @@ class Row:
         return bool(self.cells.get(column, ""))
 
     def number(self, column: str, *, least: float = 0.0, most: float = math.inf) -> float:
-        """A finite number in [least, most]; raises BadInput for anything else, a blank included."""
+        """Return a finite number in [least, most]. Raises BadInput for anything else, including a blank."""
         cell = self.text(column)
         try:
             value = float(cell)
@@ -79,11 +80,11 @@ class Row:
         return value
 
     def number_or(self, column: str, default: float, *, least: float = 0.0, most: float = math.inf) -> float:
-        """As `number`, and `default` where the cell is blank."""
+        """Return the result of `number`, or `default` if the cell is blank."""
         return self.number(column, least=least, most=most) if self.has(column) else default
 
     def whole(self, column: str, default: int | None = None, *, least: int = 0) -> int:
-        """As `number`, for integers; without a default the cell must not be blank."""
+        """Return an integer like `number`. Without a default the cell must not be blank."""
         if default is not None and not self.has(column):
             return default
         value = self.number(column, least=least)
@@ -92,7 +93,7 @@ class Row:
         return int(value)
 
     def flag(self, column: str) -> bool:
-        """true or false; blank is false."""
+        """Return true or false; a blank is false."""
         cell = self.cells.get(column, "").lower()
         if cell not in ("", "true", "false"):
             raise BadInput("must be true or false", f"{self.where} {column}", cell)
@@ -100,7 +101,7 @@ class Row:
 
 
 def read_rows(path: Path, required: Collection[str], optional: Collection[str]) -> Iterator[Row]:
-    """The rows of a CSV file whose header has all `required` columns and no other than these and `optional` ones.
+    """Yield the rows of a CSV file whose header has all `required` columns and otherwise only `optional` ones.
 
     Cells are stripped, empty lines skipped. Raises BadInput for the file, its header, or a row of another width.
     """

@@ -1,4 +1,4 @@
-"""Commands: what the controller asks of the cloud, each with its reason in money."""
+"""Commands of the controller to the cloud, each with its reason in money."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Base: `reason` is one clause in money and load, `usd_per_hour` the change of the running price."""
+    """A command. `reason` is one clause in money and load, `usd_per_hour` the change of the running price."""
 
     reason: str
     usd_per_hour: float
@@ -29,8 +29,8 @@ class Launch(Command):
     count: int
     standby: bool = False
     release: str = ""  # to boot from
-    alternatives: tuple[str, ...] = ()  # offers that will do as well
-    planned: str = ""  # the offer that it counts for; "": its own
+    alternatives: tuple[str, ...] = ()  # offers that would serve as well
+    planned: str = ""  # the planned offer that it replaces; "": its own
 
     def _object(self) -> str:
         of = f" of release {self.release}" if self.release else ""
@@ -48,7 +48,7 @@ class _OnInstance(Command):
 
 @dataclass(frozen=True, slots=True)
 class Drain(_OnInstance):
-    """Take no new request; when the queue is done the controller terminates (or stops a standby)."""
+    """Stop sending requests; when the queue is empty, the controller terminates the instance (or stops a standby)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Stop(_OnInstance):
 
 @dataclass(frozen=True, slots=True)
 class Warm(Command):
-    """Have `environments` function environments warm."""
+    """Keep `environments` function environments warm."""
 
     environments: int
 
@@ -78,7 +78,7 @@ class Warm(Command):
 
 @dataclass(frozen=True, slots=True)
 class Switch(Command):
-    """Have functions that answer while no instance is ready answer with `release`."""
+    """Let the functions that answer while no instance is ready run `release`."""
 
     release: str
 

@@ -15,9 +15,9 @@ _MOST_DAYS = 366 * 8  # 29 February comes within eight years
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """The minutes that a cron expression names, on the clock of whoever asks.
+    """The minutes that a cron expression names, on the caller's clock.
 
-    Where both days are restricted either may match, as cron has it.
+    If both kinds of days are restricted, either may match, as in cron.
     """
 
     text: str
@@ -29,7 +29,7 @@ class CronSchedule:
     either_day: bool
 
     def next_after(self, at: datetime) -> datetime | None:
-        """The first named minute after `at`, on the same clock; None where no date has it, such as 30 February."""
+        """Return the first named minute after `at`, on the same clock; None if no date matches, such as 30 February."""
         soonest = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
         for ahead in range(_MOST_DAYS):
             day = soonest if ahead == 0 else soonest.replace(hour=0, minute=0) + timedelta(days=ahead)
@@ -49,7 +49,7 @@ class CronSchedule:
 
 
 def cron_schedule(text: str) -> CronSchedule:
-    """Read a cron expression. Raises ValueError, which says what is wrong."""
+    """Return the schedule of a cron expression. Raises ValueError with the reason."""
     fields = text.split()
     if len(fields) != len(_FIELDS):
         raise ValueError(f"must have five fields (minute, hour, day of month, month, day of week), not {len(fields)}")

@@ -1,4 +1,4 @@
-"""A site that was deployed: its files and its addresses."""
+"""A deployed site: its files and addresses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A site that is there."""
+    """A deployed site."""
 
     site_file: Path
-    address: str  # where clients send requests, as far as services are on the first load balancer
+    address: str  # where clients send requests to services on the first load balancer
     keys_file: Path
     addresses: Mapping[str, str] = field(default_factory=dict)  # of each service and pipeline, by its name
-    cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> what its owner lets it point to
-    balancers: Mapping[str, str] = field(default_factory=dict)  # own name of each one's load balancer
-    services: tuple[str, ...] = ()  # that have releases: stages are, and pipelines are not, among them
+    cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> target of its owner's CNAME record
+    balancers: Mapping[str, str] = field(default_factory=dict)  # load balancers' own names, by service and pipeline
+    services: tuple[str, ...] = ()  # those with releases: includes stages but not pipelines

@@ -1,10 +1,10 @@
-"""The errors a caller can react to: one class per reaction.
+"""Errors that a caller can react to, one class for each reaction.
 
 MarkError
 |-- BadInput      the input must change            exit 2
 |-- Infeasible    no offer can keep the SLO        exit 3
-|-- LostLease     stop acting, another one leads
-`-- CloudError    the cloud said no                (never leaves the controller)
+|-- LostLease     stop acting, another controller leads
+`-- CloudError    the cloud refused or failed      (never leaves the controller)
     |-- CapacityError   try another offer, outside of the refusal's scope
     |-- LimitError      stop asking for more
     |-- NotFoundError   forget the object
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def did_you_mean(value: object, known: Iterable[str]) -> str:
-    """`, did you mean NAME?` where a known name is spelled almost so, else nothing."""
+    """Return `, did you mean NAME?` if a known name is spelled almost like the value, else ""."""
     close = get_close_matches(str(value), list(known), n=1, cutoff=0.7)
     return f", did you mean {close[0]}?" if close else ""
 
@@ -35,10 +35,10 @@ class MarkError(Exception):
 
 
 class BadInput(MarkError):
-    """Something the user gave cannot be used; the message is one line.
+    """A user's input cannot be used; the message is one line.
 
-    `what` says what is wrong, `where` the file, option or key, `value` the offending value. Of the names in `known` the
-    one that is spelled almost as the value is proposed.
+    `what` is the problem, `where` the file, option or key, `value` the offending value. The name in `known` that is
+    spelled most like the value is suggested.
     """
 
     def __init__(self, what: str, where: str, value: object = None, *, known: Iterable[str] = ()) -> None:
@@ -48,42 +48,42 @@ class BadInput(MarkError):
         super().__init__(f"{where}: {what}{shown}")
 
     def __reduce__(self) -> tuple[type[BadInput], tuple[str, str, object]]:
-        return type(self), (self.what, self.where, self.value)  # survives the way back from a worker process
+        return type(self), (self.what, self.where, self.value)  # can be pickled, to return from a worker process
 
 
 class Infeasible(MarkError):
-    """No offer can keep the SLO at the level of types; says which came closest, and `helps` what would help."""
+    """No offer can keep the SLO. The message names the closest one, and `helps` has changes that would help."""
 
     def __init__(self, message: str, helps: tuple[PromiseHelp, ...] = ()) -> None:
         self.helps = helps
         super().__init__(message)
 
     def __reduce__(self) -> tuple[type[Infeasible], tuple[str, tuple[PromiseHelp, ...]]]:
-        return type(self), (str(self), self.helps)  # survives the way back from a worker process
+        return type(self), (str(self), self.helps)  # can be pickled, to return from a worker process
 
 
 class LostLease(MarkError):
-    """Another controller holds the lease: what this one decided must not be carried out nor kept."""
+    """Another controller holds the lease: this one's decision must be neither carried out nor stored."""
 
 
 class CloudError(MarkError):
-    """The cloud refused or lost a request."""
+    """The cloud refused a request, or its answer was lost."""
 
 
 class RefusalScope(StrEnum):
-    """How much of what is sold a refused launch says something about."""
+    """The extent of a refusal: which other launches it would apply to."""
 
     OFFER = "offer"  # a type in a zone and a market
     TYPE = "type"  # in all zones and markets
     QUOTA = "quota"  # all families that share a quota of vCPUs, in this market
     MARKET = "market"  # all of spot, or all on demand
-    EVERYTHING = "everything"  # whatever is launched of the same release
+    EVERYTHING = "everything"  # all launches of the same release
 
 
 class CapacityError(CloudError):
-    """This is not to be had, and nothing was launched; another offer may do, outside of `scope`.
+    """The offer lacks capacity, and no instance was launched; an offer outside of `scope` may have some.
 
-    `gone`: what the release boots from is not there, and another release may do.
+    `gone`: the release's image or template no longer exists; another release may be launched.
     """
 
     def __init__(self, text: str, scope: RefusalScope = RefusalScope.OFFER, *, gone: bool = False) -> None:
@@ -100,11 +100,11 @@ class NotFoundError(CloudError):
 
 
 class ThrottledError(CloudError):
-    """Too many requests to the cloud for now; nothing was done."""
+    """There are too many requests to the cloud; this one was not carried out."""
 
 
 class DeniedError(CloudError):
-    """Credentials are missing or lack the permission; trying again does not help."""
+    """Credentials are missing or lack the permission; retrying does not help."""
 
 
 class StoreError(CloudError):
@@ -114,5 +114,5 @@ class StoreError(CloudError):
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
-    # What is cut out is in the middle: of a path the end says most.
+    # Cut the middle, because the end of a path says most.
     return text if len(text) <= 160 else f"{text[:90]}...{text[-67:]}"

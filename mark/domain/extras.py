@@ -1,4 +1,4 @@
-"""Which extra of the package brings an optional library, so that a missing one is one line with the way out."""
+"""Map optional libraries to the extras of this package, to report a missing library in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 
-# By the name that is imported; `mark-serving` alone brings what `compare`, `plan` and `simulate` need.
+# By import name; `mark-serving` alone installs the needs of `compare`, `plan` and `simulate`.
 _EXTRAS = {
     "aioboto3": "aws",
     "aiohttp": "aws",
@@ -41,7 +41,7 @@ _EXTRAS = {
 
 
 def missing(error: ModuleNotFoundError, where: str) -> BadInput | None:
-    """The refusal for a library that an extra brings; None for every other module, whose absence is a fault."""
+    """Return the error for a missing library of an extra; None for any other module, whose absence is a bug."""
     library = (error.name or "").split(".")[0]
     if library not in _EXTRAS:
         return None
@@ -49,7 +49,7 @@ def missing(error: ModuleNotFoundError, where: str) -> BadInput | None:
 
 
 def module_of(name: str, where: str) -> Any:
-    """Import `name`, a module of an optional library. Raises BadInput where the library is not installed."""
+    """Import `name`, a module of an optional library. Raises BadInput if the library is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -59,6 +59,6 @@ def module_of(name: str, where: str) -> Any:
 
 
 def check_installed(library: str, where: str) -> None:
-    """Raise BadInput where `library` is not installed; it is looked for and not imported."""
+    """Raise BadInput if `library` is not installed. It is located but not imported."""
     if find_spec(library) is None:
         raise BadInput(f"needs {library}: pip install 'mark-serving[{_EXTRAS[library]}]'", where)

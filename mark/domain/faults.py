@@ -1,34 +1,34 @@
-"""Faults of instances that simulator and testbed play: slow periods, hangs, crashes (docs/semantics.md, 18)."""
+"""Faults of instances in simulator and testbed: slow periods, hangs, crashes (docs/semantics.md, 18)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# A bouncer gives up a worker that hangs for longer (`mark serve --hang-s`), which is not played.
+# A bouncer gives up a worker that hangs for longer (`mark serve --hang-s`), which is not simulated.
 LONGEST_HANG_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What instances do now and then (`[faults]` of a service file); by default nothing.
+    """The random faults of instances (`[faults]` of a service file); by default they have no faults.
 
-    An instance is calm or slow in turn, for times that are exponential. It hangs and crashes at a constant rate.
+    An instance is alternately calm and slow, for exponential times. It hangs and crashes at a constant rate.
     """
 
     slow_share: float = 0.0  # of the time, below 1
     slow_s: float = 30.0  # mean length of a slow period
-    slow_factor: float = 1.0  # the time of a batch that begins in one, over its time in a calm one
-    slow_add_s: float = 0.0  # what it takes longer besides
+    slow_factor: float = 1.0  # time of a batch that begins in a slow period, over its calm time
+    slow_add_s: float = 0.0  # added to that time
     host_group: int = 1  # instances, in the order of their launches, that are slow at the same times
     hangs_per_hour: float = 0.0  # of an instance while it does not hang
-    hang_s: float = 5.0  # how long it works at nothing
-    crashes_per_hour: float = 0.0  # of an instance that serves, without a notice
-    # How much later the answers of a batch come that begins in a slow period; its worker is free meanwhile.
+    hang_s: float = 5.0  # length of a hang
+    crashes_per_hour: float = 0.0  # of a serving instance, without a notice
+    # Delay of the answers of a batch that begins in a slow period; its worker is already free.
     slow_answer_s: float = 0.0
 
     @property
     def slows(self) -> bool:
-        """Is any batch slower, or answered later, than its profile says?"""
+        """Whether any batch is slower, or answered later, than in its profile."""
         return self.slow_share > 0.0 and (self.slow_factor > 1.0 or self.slow_add_s > 0.0 or self.slow_answer_s > 0.0)
 
     @property
@@ -44,9 +44,9 @@ class Faults:
         return self.slows or self.hangs or self.crashes
 
     def compressed(self, time_scale: float) -> Faults:
-        """By a clock that is `time_scale` times as fast: all of it is so much shorter and more frequent.
+        """Return the faults for a clock `time_scale` times as fast: shorter and more frequent.
 
-        What a slow batch takes is not, nor what its answers do: these times do not pass by that clock.
+        The times of slow batches and of their answers stay, because they do not pass by that clock.
         """
         return replace(
             self,
@@ -57,7 +57,7 @@ class Faults:
         )
 
     def without_crashes(self) -> Faults:
-        """Where no controller replaces what crashes."""
+        """Return the same without crashes, for uses in which no controller replaces instances."""
         return replace(self, crashes_per_hour=0.0)
 
 

@@ -10,7 +10,7 @@ from mark.domain.errors import RefusalScope
 
 
 class Phase(StrEnum):
-    """Where an instance is between launch and end; `TRANSITIONS` says which phase follows which."""
+    """The phase of an instance between launch and end; `TRANSITIONS` has the successors of each."""
 
     PENDING = "pending"  # launched or resumed, boots; not serving
     READY = "ready"  # serves
@@ -31,9 +31,9 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScheduledEvent:
-    """The cloud will stop, end or restart an instance at `at_s`, for reasons of its own, and says so days ahead.
+    """The cloud will stop, end or restart an instance at `at_s`, for its own reasons, announced days ahead.
 
-    `code` is the cloud's word for it.
+    `code` is the cloud's name for the event.
     """
 
     code: str
@@ -49,22 +49,22 @@ class Instance:
     phase: Phase
     launched_s: float
     ready_s: float | None = None  # when it became ready, or is expected to; None: unknown
-    interruption_at_s: float | None = None  # an interruption takes it at this time
+    interruption_at_s: float | None = None  # an interruption ends it at this time
     standby: bool = False  # kept to be stopped and resumed
     credits: float | None = None  # burstables: CPU credits left
-    idle: bool = False  # nothing queued or running: a draining instance may go
+    idle: bool = False  # empty: a draining instance may be ended
     silent_s: float | None = None  # since when its bouncer does not answer, though it runs
     resumed: bool = False  # its last start was from a stop
     stopped_s: float | None = None  # since when it can be started again; infinity while it is stopping
-    release: str = ""  # what it booted from; "": that has no name
-    event: ScheduledEvent | None = None  # the first that is still to come; None: nothing is known to
+    release: str = ""  # that it booted from; "": releases are unnamed
+    event: ScheduledEvent | None = None  # the next known event
 
 
 @dataclass(frozen=True, slots=True)
 class EndedAtLaunch:
-    """An instance whose launch was accepted, and that the cloud ended for a `reason` of its own before it ever ran.
+    """An instance whose launch was accepted, and that the cloud ended for its own `reason` before it ever ran.
 
-    That is a refusal which comes late, of as much as its `scope` says: no boot failed, and nothing was interrupted.
+    This is a late refusal with the extent `scope`: neither a failed boot nor an interruption.
     """
 
     number: int
@@ -79,9 +79,9 @@ class EndedAtLaunch:
 class Fleet:
     """A snapshot of all instances that are not gone, ascending by number.
 
-    `leaving` are those of offers, or in zones, that may not be bought any more, and, as the controller sees it, those
-    of which a scheduled event is near: they serve until others have taken their place.
-    `refused` were launched of late, and are gone.
+    `leaving` are instances of offers or zones that may not be bought any more, and, in the controller's view, those
+    with an imminent scheduled event: they serve until others have replaced them. `refused` were launched recently and
+    are gone.
     """
 
     instances: tuple[Instance, ...]
@@ -89,26 +89,26 @@ class Fleet:
     refused: tuple[EndedAtLaunch, ...] = ()
 
     def live(self) -> Counter[str]:
-        """Offer -> instances that serve or will: pending or ready, and not doomed."""
+        """Return offer -> instances that serve or will: pending or ready, and not about to be interrupted."""
         serving = (Phase.PENDING, Phase.READY)
         return Counter(i.offer for i in self.instances if i.phase in serving and i.interruption_at_s is None)
 
     def ready(self) -> Counter[str]:
-        """Offer -> instances that serve now."""
+        """Return offer -> instances that serve now."""
         return Counter(i.offer for i in self.instances if i.phase is Phase.READY)
 
     def standbys(self) -> tuple[Instance, ...]:
-        """Stopped instances that are resumed to bridge an interruption."""
+        """Return the stopped instances that are resumed to bridge an interruption."""
         return tuple(i for i in self.instances if i.phase is Phase.STOPPED and i.standby)
 
     def pooled(self) -> tuple[Instance, ...]:
-        """Stopped instances that are resumed instead of a launch: the warm pool."""
+        """Return the stopped instances that are resumed instead of a launch: the warm pool."""
         return tuple(i for i in self.instances if i.phase is Phase.STOPPED and not i.standby)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An interruption announced: `number` will be gone at `gone_s`."""
+    """An interruption notice: `number` will be gone at `gone_s`."""
 
     number: int
     offer: str

@@ -1,4 +1,4 @@
-"""Which share of the requests a fleet answers late, by its size and its load: a table counted by the kernel."""
+"""The share of requests that a fleet answers late, by its size and load: a table counted by the kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray, IntArray
 
-_NEAR = (0.3, 1.5)  # shares that tell how misses cluster, as multiples of the share that is asked about
+_NEAR = (0.3, 1.5)  # range of shares for measuring the clustering of misses, as multiples of the given share
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +18,12 @@ class LateShares:
     """Shares of late requests and of function calls, for fleets of one instance type.
 
     `instances` (N,) ascend from 1; `load_rps` (U,) are requests/s *per instance*, in geometric steps. `late` (N, U) is
-    the share of the requests that is late or refused, `calls` (N, U) the share that goes to a function, and
-    `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses).
-    A cell near the promise is as exact as if `requests` had been counted.
-    `late_without` and `calls_without` are the shares where there is no instance.
-    `rt_max_s` is the promise that the requests were counted for.
-    More load does not always mean more late requests: full batches serve more.
+    the share of the requests that are late or refused, `calls` (N, U) the share that goes to a function, and
+    `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses). A
+    cell near the promise is as exact as if `requests` had been counted. `late_without` and `calls_without` are the
+    shares without an instance. `rt_max_s` is the promise that the requests were counted for.
+
+    More load does not always mean more late requests, because full batches have a higher throughput.
     """
 
     instances: IntArray
@@ -37,44 +37,47 @@ class LateShares:
     calls_without: float = 0.0
 
     def late_at(self, load_rps: FloatArray | float, instances: FloatArray | float) -> FloatArray:
-        """Share of a load (requests/s of the whole fleet) that is late on a number of instances. Arguments broadcast.
+        """Return the share of a load (requests/s of the whole fleet) that is late on a number of instances.
 
-        Between rows it is linear in the logarithms. Load beyond the last column, and below one instance the share that
-        it lacks, fare as without instances.
+        Arguments broadcast. The table is interpolated linearly in the logarithms. Load beyond the last column counts as
+        without instances; so does, below one instance, the missing fraction.
         """
         return self._at(self.late, load_rps, instances, self.late_without)
 
     def calls_at(self, load_rps: FloatArray | float, instances: FloatArray | float) -> FloatArray:
-        """Share of a load that goes to a function. Arguments broadcast."""
+        """Return the share of a load that goes to a function. Arguments broadcast."""
         return self._at(self.calls, load_rps, instances, self.calls_without)
 
     def carries_rps(self, instances: float, share: float) -> float:
-        """The load (requests/s) up to which a number of instances answers at most `share` late; 0 without one."""
+        """Return the load (requests/s) up to which a number of instances answers at most `share` late.
+
+        Return 0 if even the lowest load is too high.
+        """
         loads = np.geomspace(self.load_rps[0], self.load_rps[-1], 400) * instances
         missed = np.flatnonzero(self.late_at(loads, instances) > share)
         first = int(missed[0]) if len(missed) else len(loads)
         return float(loads[first - 1]) if first else 0.0
 
     def least_instances(self, load_rps: float, share: float) -> int | None:
-        """The fewest instances that answer at most `share` of the load late; None where no fleet does."""
+        """Return the fewest instances that answer at most `share` of the load late; None if no fleet does."""
         most = max(int(self.instances[-1]), math.ceil(load_rps / self.load_rps[0]))
         counts = _counts_to(most)
         kept = np.flatnonzero(self.late_at(load_rps, counts) <= share)
         return int(counts[kept[0]]) if len(kept) else None
 
     def clustering(self, share: float) -> float:
-        """How much more than by chance misses cluster, in fleets that miss about `share`: at least 1."""
+        """Return how much more than at random misses cluster, in fleets that miss about `share`: at least 1."""
         crossed = np.maximum.accumulate(self.late > _NEAR[1] * share, axis=1)
         near = (self.late > _NEAR[0] * share) & ~crossed
         return max(1.0, float(np.median(self.dispersion[near]))) if near.any() else 1.0
 
     def error(self, share: float) -> float:
-        """Standard error of a counted share near `share`."""
+        """Return the standard error of a counted share near `share`."""
         return math.sqrt(self.clustering(share) * share / self.requests)
 
     @cached_property
     def least_late(self) -> float:
-        """The share that is late even where no request waits."""
+        """The share that is late even if no request waits."""
         return float(self.late[-1, 0])
 
     def _at(
@@ -100,7 +103,7 @@ class LateShares:
 
 @lru_cache(maxsize=64)
 def _counts_to(most: int) -> FloatArray:
-    """Numbers of instances from 1 on, in steps that grow where there are many."""
+    """Return numbers of instances from 1 on, in growing steps."""
     counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
     counts.flags.writeable = False
     return counts

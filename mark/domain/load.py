@@ -11,16 +11,16 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 
-LEVELS: FloatArray = np.arange(1, 20) / 20.0  # the quantiles every predictor of ours gives
+LEVELS: FloatArray = np.arange(1, 20) / 20.0  # the quantiles that every predictor of ours gives
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrived, per step: `mean_rps` over the step and `peak_rps`, the highest 5 s rate within it.
+    """The arrivals by step: `mean_rps` over the step and `peak_rps`, the highest 5 s rate within it.
 
-    Step k covers [start_s + k step_s, start_s + (k+1) step_s); seconds count from the trace's first row.
-    Missing steps are NaN in both. Where bins are coarser than 5 s, peak_rps is the highest rate of a bin (or of a
-    minute), and `fine` is False.
+    Step k covers [start_s + k step_s, start_s + (k+1) step_s); seconds count from the trace's first row. Missing steps
+    are NaN in both. If bins are coarser than 5 s, peak_rps is the highest rate of a bin (or of a minute), and `fine` is
+    False.
     """
 
     start_s: float
@@ -43,11 +43,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is believed about the next steps.
+    """The predicted load of the next steps.
 
     Step h covers [origin_s + h step_s, origin_s + (h+1) step_s). `levels` (Q,) ascend in (0, 1); `mean_rps` and
     `peak_rps` have shape (Q, H), are not negative and do not cross. `paths_rps` (P, H) are equally likely futures of
-    the mean rate, from which the quantiles are drawn; None when the predictor has none. `predictor` names its origin.
+    the mean rate, from which the quantiles are computed; None if the predictor draws none. `predictor` is the
+    predictor's name.
     """
 
     origin_s: float
@@ -63,7 +64,7 @@ class Forecast:
         if self.mean_rps.shape != shape or self.peak_rps.shape != shape:
             raise BadInput("forecast shapes differ", self.predictor, (shape, self.mean_rps.shape, self.peak_rps.shape))
         for rates in (self.mean_rps,) if self.peak_rps is self.mean_rps else (self.mean_rps, self.peak_rps):
-            rising = (rates[1:] >= rates[:-1] - 1e-9).all()  # False for NaN, as what follows
+            rising = (rates[1:] >= rates[:-1] - 1e-9).all()  # False for NaN, like the next checks
             if rates.size and not (rising and rates.min() >= 0.0 and rates.max() < np.inf):
                 raise BadInput("quantiles must be finite, not negative, and must not cross", self.predictor)
 
@@ -72,15 +73,15 @@ class Forecast:
         return int(self.mean_rps.shape[1])
 
     def peak_at(self, level: float) -> FloatArray:
-        """Quantile `level` of the highest 5 s rate per step, shape (H,); linear between levels."""
+        """Return quantile `level` of the highest 5 s rate per step, shape (H,); linear between levels."""
         return _quantile(self.levels, self.peak_rps, level)
 
     def mean_at(self, level: float) -> FloatArray:
-        """Quantile `level` of the mean rate per step, shape (H,)."""
+        """Return quantile `level` of the mean rate per step, shape (H,)."""
         return _quantile(self.levels, self.mean_rps, level)
 
     def means_at(self, levels: Sequence[float]) -> FloatArray:
-        """`mean_at` of each level, shape (levels, H)."""
+        """Return `mean_at` of each level, shape (levels, H)."""
         held = np.asarray(self.levels, dtype=np.float64).tobytes()
         places = [_place(held, level) for level in levels]
         low = np.array([place for place, _ in places])
@@ -89,7 +90,7 @@ class Forecast:
         return np.asarray(self.mean_rps[low] * (1.0 - weight) + self.mean_rps[high] * weight, dtype=np.float64)
 
     def by_minute(self) -> Forecast:
-        """The same forecast on 60 s steps, each longer step repeated (a step is never shorter than 60 s)."""
+        """Return the same forecast on 60 s steps, each longer step repeated (a step is never shorter than 60 s)."""
         times = round(self.step_s / 60.0)
         if times == 1:
             return self
@@ -113,7 +114,10 @@ def _quantile(levels: FloatArray, rates: FloatArray, level: float) -> FloatArray
 
 @lru_cache(maxsize=1024)
 def _place(levels: bytes, level: float) -> tuple[int, float]:
-    """Between which two of them it is, and how far from the first; levels are the same in nearly all forecasts."""
+    """Return the index of the level below, and the distance from it.
+
+    Cached, because nearly all forecasts have equal levels.
+    """
     ascending = np.frombuffer(levels)
     place = float(np.interp(level, ascending, np.arange(len(ascending), dtype=np.float64)))
     return int(place), place - int(place)

@@ -1,4 +1,4 @@
-"""What can be bought: instances in a market and zone, with their prices, and the catalogue of everything."""
+"""Offers: instances in a market and zone with their prices, and the catalogue of them all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Z95 = 1.6448536269514722
 
 
 class Market(StrEnum):
-    """Where an offer is bought; the price rule depends on it."""
+    """The market of an offer; the price rule depends on it."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -28,8 +28,8 @@ class Market(StrEnum):
 class Delay:
     """A delay in seconds: lognormal with the given mean and 95th percentile, cut below half the mean.
 
-    p95 = mean is a constant. For p95 > mean the lognormal has two solutions; the smaller sigma is taken.
-    Raises BadInput for p95 below the mean or above 3.8 x mean (from exp(z^2 / 2) = 3.87 x mean on no lognormal has it).
+    p95 = mean is a constant. For p95 > mean the lognormal has two solutions; the smaller sigma is taken. Raises
+    BadInput for p95 below the mean or above 3.8 x mean (no lognormal has more than exp(z^2 / 2) = 3.87 x mean).
     """
 
     mean_s: float
@@ -51,11 +51,11 @@ class Delay:
 
     @property
     def shortest_s(self) -> float:
-        """No draw is below this."""
+        """The lower limit of all draws."""
         return self.mean_s if self.sigma == 0.0 else 0.5 * self.mean_s
 
     def at(self, standard_normal: float) -> float:
-        """The delay that belongs to one standard normal draw, in seconds."""
+        """Return the delay of one standard normal draw, in seconds."""
         sigma = self.sigma
         if sigma == 0.0:
             return self.mean_s
@@ -83,8 +83,7 @@ class BurstCredits:
 class Offer:
     """An instance type in a market and a zone, at a price.
 
-    `name` is the key that fleets, plans and reports use: `c5.large/on-demand`, or with a zone
-    `c5.large/spot/us-east-1a`.
+    `name` is the key in fleets, plans and reports: `c5.large/on-demand`, or with a zone `c5.large/spot/us-east-1a`.
     """
 
     instance: str
@@ -121,22 +120,22 @@ class Offer:
 
 
 def instance_of(offer_name: str) -> str:
-    """The instance type of an offer: `c5.large` of `c5.large/spot/us-east-1a`."""
+    """Return the instance type of an offer: `c5.large` for `c5.large/spot/us-east-1a`."""
     return offer_name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Everything one may buy, by name and dated."""
+    """All offers and functions that are sold, with name and date."""
 
     name: str
     offers: tuple[Offer, ...]
     functions: tuple[FunctionOffer, ...]
-    bills_extras: bool = False  # balancer, disks, addresses, data moved: on for aws-2026
-    any_function: FunctionOffer | None = None  # sold in every memory size up to its own: the catalogue's plain `lambda`
+    bills_extras: bool = False  # balancer, disks, addresses, data transfer: on for aws-2026
+    any_function: FunctionOffer | None = None  # the plain `lambda`: sold in every memory size up to its own
     region: str = ""
-    priced_on: str = ""  # the day of the oldest price on demand, as 2026-07-20
-    any_arm64_function: FunctionOffer | None = None  # the same of `lambda-arm64`
+    priced_on: str = ""  # the day of the oldest on-demand price, as 2026-07-20
+    any_arm64_function: FunctionOffer | None = None  # the plain `lambda-arm64`, likewise
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -147,19 +146,19 @@ class Catalog:
 
     @property
     def priced(self) -> str:
-        """Whose prices these are, of which region and day, as far as the catalogue says."""
+        """Name, region and day of the prices, as far as the catalogue has them."""
         return ", ".join(filter(None, (self.name, self.region, self.priced_on)))
 
     @property
     def spot_zones(self) -> tuple[str, ...]:
-        """The zones in which spot is sold, in the catalogue's order: the first spot series is the first one's."""
+        """The zones with spot offers, in the catalogue's order: the first spot series is the first one's."""
         return tuple(dict.fromkeys(o.zone for o in self.offers if o.market is Market.SPOT))
 
     def in_zones(self, zones: Iterable[str]) -> Catalog:
-        """The same with spot in these zones: each type that is sold as spot anywhere, in every one of them.
+        """Return the same with spot in these zones: every type that is sold as spot anywhere is sold in each of them.
 
-        A zone that the catalogue does not know has the dearest price of the type and its highest rate of interruptions
-        until AWS says more.
+        A zone that the catalogue does not know gets the type's highest price and highest rate of interruptions, until
+        AWS reports its own.
         """
         found: list[Offer] = []
         spot: dict[str, dict[str, Offer]] = {}
@@ -180,7 +179,10 @@ class Catalog:
         return replace(self, offers=tuple(found))
 
     def function(self, name: str) -> FunctionOffer:
-        """The function `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`; raises BadInput when the catalogue lacks it."""
+        """Return the function `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`.
+
+        Raises BadInput if the catalogue lacks it.
+        """
         for function in self.functions:
             if function.name == name:
                 return function

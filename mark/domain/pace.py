@@ -1,17 +1,17 @@
-"""How long an instance is slow, as the batches tell that it serves."""
+"""Measure how long an instance is slow, from the times of its batches."""
 
 from __future__ import annotations
 
-# A batch that takes longer than so many times its profiled time began while its instance was slow.
+# An instance was slow when a batch began that takes more than this multiple of its profiled time.
 SLOW_RATIO = 1.5
-# Without a batch for longer, nobody knows how the instance was meanwhile.
+# After a longer time without a batch, the pace in between is unknown.
 LONGEST_GAP_S = 10.0
 
 
 class Pace:
-    """Seconds that an instance was calm and slow, and slow periods that ended.
+    """Seconds in which an instance was calm and slow, and the number of slow periods that ended.
 
-    The time between two batches counts for the pace of both, or by half for each where they differ.
+    The time between two batches counts for the pace of both, or half for each if they differ.
     """
 
     __slots__ = ("_last_s", "_slow", "calm_s", "periods", "slow_s")
@@ -22,9 +22,9 @@ class Pace:
         self._slow, self._last_s = False, float("-inf")
 
     def observe(self, started_s: float, ratio: float) -> None:
-        """A batch that began then took `ratio` times its profiled time."""
+        """Note a batch that began at `started_s` and took `ratio` times its profiled time."""
         gap_s, slow = started_s - self._last_s, ratio > SLOW_RATIO
-        if gap_s < 0.0:  # another worker's, which began before the last one
+        if gap_s < 0.0:  # another worker's batch, which began before the last one
             return
         if gap_s <= LONGEST_GAP_S:
             slow_s = gap_s * (slow + self._slow) / 2.0

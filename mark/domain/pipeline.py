@@ -1,4 +1,4 @@
-"""A pipeline: a graph of models behind one promise, and which of them its queries visit."""
+"""A pipeline: a graph of models behind one promise, and the stages that its queries visit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 
-# A visited set is one bit a stage of a signed word.
+# A set of visited stages has one bit for each stage in a signed word.
 MOST_STAGES = 62
-# Of stages that only some queries visit: each doubles the patterns of independent visits.
+# Limit on stages that only some queries visit, because each doubles the patterns of independent visits.
 MOST_INDEPENDENT = 16
 _MOST_QUERIES = 10**15
 
@@ -25,8 +25,8 @@ _MOST_QUERIES = 10**15
 class Join:
     """When a query goes on to a stage that has several predecessors.
 
-    Once all of those that it visits have answered, or `deadline_s` after `least` of them have. The default waits for
-    all; `FIRST` goes on with the first answer.
+    It goes on when all predecessors that it visits have answered, or `deadline_s` after `least` of them have. The
+    default waits for all; `FIRST` goes on with the first answer.
     """
 
     least: int = 1
@@ -39,7 +39,7 @@ class Join:
             raise BadInput("must not be negative", "deadline_s", self.deadline_s)
 
     def needs_all(self, predecessors: int) -> bool:
-        """Does a stage with this many `predecessors` wait for the answers of all that a query visits?"""
+        """Return whether a stage with this many `predecessors` waits for all that a query visits."""
         return self.deadline_s == math.inf or self.least >= predecessors
 
 
@@ -49,7 +49,7 @@ FIRST = Join(1, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """One model of a pipeline, called once the stages `after` have answered."""
+    """One model of a pipeline, called when the stages `after` have answered."""
 
     name: str
     model: str
@@ -59,9 +59,9 @@ class PipelineStage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages in topological order: each stands behind those that it comes after.
+    """Stages in topological order: each comes later than the stages in its `after`.
 
-    Raises BadInput for no stage, more than `MOST_STAGES`, a name twice, an unknown predecessor, or a wrong order.
+    Raises BadInput for no stage, more than `MOST_STAGES`, a repeated name, an unknown predecessor, or a wrong order.
     """
 
     stages: tuple[PipelineStage, ...]
@@ -82,11 +82,14 @@ class Pipeline:
 
     @classmethod
     def ordered(cls, stages: Iterable[PipelineStage]) -> Pipeline:
-        """Of stages in any order; those that could stand anywhere keep theirs. Raises BadInput for a circle."""
+        """Return a pipeline of stages in any order; the given order is kept where possible.
+
+        Raises BadInput for a cycle.
+        """
         given = list(stages)
         position = {stage.name: n for n, stage in enumerate(given)}
         if len(position) < len(given):
-            return cls(tuple(given))  # which says so
+            return cls(tuple(given))  # raises BadInput for the repeated name
         for stage in given:
             for name in stage.after:
                 if name not in position:
@@ -105,30 +108,30 @@ class Pipeline:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its stages, in order."""
+        """The names of the stages, in order."""
         return tuple(stage.name for stage in self.stages)
 
     @property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """Of each stage the positions of those that it comes after."""
+        """The indexes of each stage's predecessors."""
         position = {name: n for n, name in enumerate(self.names)}
         return tuple(tuple(position[name] for name in stage.after) for stage in self.stages)
 
     @property
     def last(self) -> tuple[int, ...]:
-        """Positions of the stages that no other comes after: with their answers a query is done."""
+        """The indexes of stages without a successor; their answers complete a query."""
         return tuple(stage for stage, after in enumerate(self.successors) if not after)
 
     @property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """Of each stage the positions of those that come after it."""
+        """The indexes of each stage's successors."""
         predecessors = self.predecessors
         stages = range(len(predecessors))
         return tuple(tuple(later for later in stages if stage in predecessors[later]) for stage in stages)
 
     @property
     def awaits_all(self) -> tuple[bool, ...]:
-        """Of each stage: has no query that visits it an answer unless all stages before it have answered?"""
+        """For each stage, whether a query that visits it needs the answers of all stages before it."""
         return tuple(
             awaited and stage.join.needs_all(len(stage.after))
             for stage, awaited in zip(self.stages, self.awaited, strict=True)
@@ -136,9 +139,9 @@ class Pipeline:
 
     @property
     def awaited(self) -> tuple[bool, ...]:
-        """Of each stage: is no query that visits it done without its answer?
+        """For each stage, whether a query that visits it needs its answer.
 
-        It is a last one, or one behind it is awaited itself and needs the answers of all.
+        That holds for a last stage, and if a later stage that is itself needed waits for all its predecessors.
         """
         predecessors, needed = self.predecessors, set(self.last)
         awaited = [False] * len(predecessors)
@@ -150,10 +153,10 @@ class Pipeline:
 
 
 def needed_s(least_s: Sequence[float], successors: Sequence[Sequence[int]], awaits_all: Sequence[bool]) -> list[float]:
-    """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least.
+    """Return for each stage the least time from its call to the query's answer, if stages take at least `least_s`.
 
-    Behind it counts the longest of what the query cannot do without (`Pipeline.awaits_all`); where it can, the shortest
-    that is of use. Stages are in topological order.
+    After a stage counts the longest of the stages that a query needs (`Pipeline.awaits_all`), or if it needs none, the
+    shortest. Stages are in topological order.
     """
     needed = list(least_s)
     for stage in reversed(range(len(needed))):
@@ -165,11 +168,11 @@ def needed_s(least_s: Sequence[float], successors: Sequence[Sequence[int]], awai
 
 @dataclass(frozen=True, eq=False)
 class Lineage:
-    """The joint law of what queries visit: patterns, and how many queries each was seen for.
+    """The joint distribution of queries' visits: patterns, and the number of queries with each.
 
-    `calls[k, s]` is how often a query of pattern k calls stage s: 0 where it does not visit it, more than 1 where it
-    fans out. InferLine (SoCC '20, section 4.1) keeps one share a stage and takes visits as independent; whole patterns
-    keep what correlates, and joins wait for the slowest of what is visited together.
+    `calls[k, s]` is how often a query of pattern k calls stage s: 0 without a visit, more than 1 for a fan-out.
+    InferLine (SoCC '20, section 4.1) keeps one share for each stage and assumes independent visits; whole patterns keep
+    correlations, and joins wait for the slowest of the stages that are visited together.
     """
 
     stages: tuple[str, ...]
@@ -184,18 +187,18 @@ class Lineage:
 
     @classmethod
     def of(cls, stages: Sequence[str], calls: NDArray[np.int64]) -> Lineage:
-        """Of one row a query; patterns in order of their numbers of queries, the most frequent first."""
+        """Return the lineage of one row for each query; patterns are ordered by frequency, the highest first."""
         patterns, queries = np.unique(calls, axis=0, return_counts=True)
         order = np.argsort(-queries, kind="stable")
         return cls(tuple(stages), patterns[order], queries[order])
 
     @classmethod
     def independent(cls, stages: Sequence[str], shares: Sequence[float]) -> Lineage:
-        """Of shares (above 0, 1 at most) of the queries that visit each stage, independently and once.
+        """Return the lineage of independent single visits by shares (above 0, at most 1) of the queries.
 
-        Exact as long as the shares are decimals of few digits, since patterns are counts: 0.4 and 0.25 make 20
-        queries. Else to one query in 10^15, and what is rarer is left out. Raises BadInput for other shares, and for
-        more than `MOST_INDEPENDENT` below 1, whose patterns would be too many.
+        It is exact if the shares are decimals of few digits, because patterns are counts: 0.4 and 0.25 make 20 queries.
+        Otherwise it is rounded to one query in 10^15, and rarer patterns are left out. Raises BadInput for other
+        shares, and for more than `MOST_INDEPENDENT` below 1, which would make too many patterns.
         """
         exact = [Fraction(str(share)) for share in shares]
         for stage, share in zip(stages, exact, strict=True):
@@ -216,32 +219,32 @@ class Lineage:
         return cls(tuple(stages), np.array(calls, dtype=np.int64)[order], np.array(queries, dtype=np.int64)[order])
 
     def of_stages(self, stages: Sequence[str]) -> Lineage:
-        """The same with its columns in this order. Raises BadInput for other stages."""
+        """Return the same with its columns in this order. Raises BadInput for other stages."""
         if set(stages) != set(self.stages):
             raise BadInput(f"must have a column for each of {', '.join(stages)}", "stages", ", ".join(self.stages))
         return Lineage(tuple(stages), self.calls[:, [self.stages.index(name) for name in stages]], self.queries)
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Of the queries those that visit each stage: InferLine's scale factors (without fan-out)."""
+        """The share of the queries that visit each stage: InferLine's scale factors (without fan-out)."""
         visits = self.queries @ (self.calls > 0)
         return np.asarray(visits / self.queries.sum(), dtype=np.float64)
 
     @property
     def calls_per_query(self) -> NDArray[np.float64]:
-        """Mean calls of each stage: what one query/s is to it in calls/s."""
+        """The mean calls of each stage per query."""
         return np.asarray(self.queries @ self.calls / self.queries.sum(), dtype=np.float64)
 
     @property
     def by_all(self) -> NDArray[np.bool_]:
-        """Of each stage: does every query call it, and all equally often?"""
+        """For each stage, whether every query calls it, all equally often."""
         return np.asarray((self.calls == self.calls[0]).all(axis=0) & (self.calls[0] > 0), dtype=np.bool_)
 
     def drawn(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Calls of `queries` queries, drawn with what was seen as the law; shape (queries, stages)."""
+        """Return the calls of `queries` random queries from this distribution, shape (queries, stages)."""
         return self.calls[self.drawn_patterns(queries, rng)]
 
     def drawn_patterns(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The same as positions of patterns, shape (queries,)."""
+        """Return the pattern indexes of random queries, shape (queries,)."""
         drawn = rng.choice(len(self.queries), size=queries, p=self.queries / self.queries.sum())
         return np.asarray(drawn, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A plan: how many of which offer, and why."""
+"""A plan: the wanted number of instances of each offer, with reasons."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`count` instances of `offer` wanted; `reason` is one clause in money and load.
+    """`count` wanted instances of `offer`; `reason` is one clause in money and load.
 
-    `spare` of them only until the rest of the plan is ready.
+    `spare` of them are only wanted until the rest of the plan is ready.
     """
 
     offer: str
@@ -20,14 +20,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a policy wants, from now on. Offers that are not named are wanted zero times.
+    """The fleet that a policy wants from now on. Offers without a target are not wanted.
 
-    `standbys` are stopped burstables to keep, by offer; `warm` function environments to hold warm now.
-    `leaving` instances, by number, are ended whatever else is wanted: burstables without credits.
-    `usd_per_miss` is what a late request was priced at; None where functions answer all overflow in time, and for
-    policies that price none.
-    `confidence` is the probability with which that price keeps the window of the promise; None where there is none.
-    `predictor` names the predictor of the forecast it rests on ("" for policies that need none).
+    `standbys` are stopped burstables to keep, by offer; `warm` is the number of function environments to keep warm.
+    `leaving` instances, by number, are ended in any case: burstables without credits. `usd_per_miss` is the price of a
+    late request in the plan; None if functions answer all overflow in time, and for policies without such a price.
+    `confidence` is the probability of keeping the promise's window with that price; None if unknown. `predictor` names
+    the forecast's predictor ("" for policies that need none).
     """
 
     at_s: float
@@ -36,7 +35,7 @@ class Plan:
     standbys: tuple[Target, ...] = ()
     warm: int = 0
     notes: tuple[str, ...] = ()
-    # capacity_rps the policy believes it holds once everything is ready, for plots and explanations
+    # the capacity that the policy expects when everything is ready, for plots and explanations
     capacity_rps: float = 0.0
     solver: str = ""  # how the planner's program was solved, and whether the plan is proven best
     leaving: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What one more of something costs a service: a request, a miss, a millisecond of RT_max."""
+"""The marginal prices of a service: of a request, a miss, a millisecond of RT_max."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# How much less and more of RT_max is priced: of a service's by this share, of a pipeline's by these seconds.
+# Shifts of RT_max that are priced: this share of a service's, these seconds of a pipeline's.
 SLO_SHIFT = 0.05
 SHIFT_S = 0.010
 
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Marginal prices right now, in dollars; None: not known.
+    """Current marginal prices in USD; None if unknown.
 
-    `usd_per_request` is what one more request is expected to cost beyond what is paid in any case: nothing while ready
-    capacity has room for it. `usd_per_miss` is what it is worth, at most, that one more request is not missed.
-    `usd_per_planned_request` is the price of an instance for each request that it serves when its capacity is used.
-    `usd_per_hour` is that of the whole fleet, and `ready_rps` what its ready instances can serve.
+    `usd_per_request` is the expected price of one more request beyond the sunk costs: zero while ready capacity has
+    room for it. `usd_per_miss` is the most that avoiding one more miss is worth. `usd_per_planned_request` is the price
+    of an instance for each request when its capacity is used. `usd_per_hour` is that of the whole fleet, and
+    `ready_rps` the capacity of its ready instances.
     """
 
     usd_per_request: float | None = None
@@ -30,13 +30,13 @@ class PriceList:
 
 @dataclass(frozen=True, slots=True)
 class SloPrice:
-    """What another RT_max would cost; None: nothing was found that keeps it."""
+    """The price of another RT_max; None if no fleet was found that keeps it."""
 
     rt_max_s: float
     usd_per_hour: float | None
 
     def as_json(self, own_usd_per_hour: float) -> dict[str, float | None]:
-        """With the difference from what the service's own RT_max costs."""
+        """Return the price with its difference from the price of the service's own RT_max."""
         return {
             "rt_max_ms": self.rt_max_s * 1e3,
             "usd_per_hour": self.usd_per_hour,
@@ -46,21 +46,24 @@ class SloPrice:
 
 @dataclass(frozen=True, slots=True)
 class PromiseEstimate:
-    """What RT_max and one shorter and longer cost for a load of `rps` requests/s, as profiles and prices say: without a
-    plan, and so without reserves and what is booting. `other_slos` ascend by RT_max; there may be no shorter one.
+    """The prices of RT_max and of a shorter and a longer one for a load of `rps` requests/s, by profiles and prices.
+
+    They are without a plan, and so without reserves and booting instances. `other_slos` ascend by RT_max; there may be
+    no shorter one.
     """
 
     rps: float | None  # None: of a pipeline of which only the stages' loads are known
-    usd_per_hour: float | None  # None: nothing keeps it
+    usd_per_hour: float | None  # None: no fleet keeps it
     other_slos: tuple[SloPrice, ...]
 
 
 def promise_estimate(
     rps: float | None, rt_max_s: float, shift_s: float, usd_within: Callable[[float], float]
 ) -> PromiseEstimate:
-    """Of RT_max, and of `shift_s` less and more; `usd_within` says $/h by RT_max, and infinity where nothing keeps it.
+    """Return the prices of RT_max, and of `shift_s` less and more.
 
-    What keeps a promise keeps each looser one, so that none of these costs more than a tighter one.
+    `usd_within` returns $/h by RT_max, infinity if impossible. A fleet that keeps a promise keeps each looser one, so a
+    looser one never costs more than a tighter one.
     """
     least_usd, found = math.inf, []
     for within_s in (rt_max_s - shift_s, rt_max_s, rt_max_s + shift_s):
@@ -71,9 +74,9 @@ def promise_estimate(
 
 
 def usd_per_hour_per_ms(prices: Sequence[SloPrice]) -> float | None:
-    """Dollars an hour for each millisecond that RT_max is shorter: from the first price to the last, by RT_max.
+    """Return USD/h for each millisecond that RT_max is shorter: from the first price to the last, by RT_max.
 
-    None where there are less than two, or one of the two is not known.
+    None if there are fewer than two prices, or one of the two is unknown.
     """
     if len(prices) < 2:
         return None

@@ -1,4 +1,4 @@
-"""How long a model takes on an instance type, by batch size, and the batch policy that follows."""
+"""The times of a model on an instance type by batch size, and the batch policy that follows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.late_shares import LateShares
 
-# The kernel keeps a place for every request of a batch and every worker of every instance.
+# Limits, because the kernel reserves memory for every request of a batch and every worker of every instance.
 MOST_BATCH = 10_000
 MOST_WORKERS = 1_024
 
 
 class Basis(StrEnum):
-    """How a row came to be; reports name the share of the bill that rests on assumed rows."""
+    """The source of a row; reports state the share of the bill that rests on assumed rows."""
 
     MEASURED = "measured"
     DERIVED = "derived"
@@ -27,7 +27,7 @@ class Basis(StrEnum):
 
 
 def weakest(found: Iterable[Basis]) -> Basis:
-    """What one may say of numbers that rest on all of these."""
+    """Return the weakest of these, which applies to a number that rests on all of them."""
     order = (Basis.MEASURED, Basis.DERIVED, Basis.ASSUMED)
     return max(found, key=order.index)
 
@@ -43,10 +43,10 @@ class ProfileRow:
     overhead_ms: float = 0.0
     cold_ms: float | None = None
     workers: int = 1
-    vcpus: float | None = None  # that one worker with a batch keeps busy, its server's part included
-    memory_mb: float | None = None  # the most that one worker held
+    vcpus: float | None = None  # that one worker with a batch keeps busy, including the server's work for it
+    memory_mb: float | None = None  # peak memory of one worker
     basis: Basis = Basis.MEASURED
-    tail_derived: bool = False  # `p99_ms` is a multiple of the mean that the service states, not a measurement
+    tail_derived: bool = False  # `p99_ms` is the service's stated multiple of the mean, not a measurement
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= MOST_BATCH:
@@ -88,13 +88,13 @@ class Profile:
 
     @property
     def vcpus(self) -> float | None:
-        """That one worker keeps busy with its most demanding batches; None where a row does not say."""
+        """The vCPUs that one worker keeps busy with its most demanding batches; None unless all rows have it."""
         known = [row.vcpus for row in self.rows if row.vcpus is not None]
         return max(known) if len(known) == len(self.rows) else None
 
     @property
     def memory_mb(self) -> float:
-        """The most that one worker held; 0 where no row says."""
+        """The peak memory of one worker; 0 if no row has it."""
         return max(row.memory_mb or 0.0 for row in self.rows)
 
     @property
@@ -102,7 +102,10 @@ class Profile:
         return self.rows[0].overhead_ms / 1e3
 
     def latency_s(self, batch: float) -> float:
-        """Mean seconds of a batch: linear between rows, constant below the smallest; BadInput above the largest."""
+        """Return the mean seconds of a batch: linear between rows, constant below the smallest.
+
+        Raises BadInput above the largest.
+        """
         if batch > self.rows[-1].batch:
             raise BadInput("no profile above the largest measured batch", f"{self.model} on {self.instance}", batch)
         return float(np.interp(batch, [r.batch for r in self.rows], [r.latency_ms for r in self.rows])) / 1e3
@@ -110,7 +113,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """A batch starts when full (`n_batch`) or when its oldest request has waited `w_batch_s` (MArk, section 4.3)."""
+    """When a batch starts: full (`n_batch`), or after its oldest request waited `w_batch_s` (MArk, section 4.3)."""
 
     n_batch: int
     w_batch_s: float
@@ -120,17 +123,17 @@ class BatchPolicy:
 class Candidate:
     """A model on one offer's instance type, ready for planner and kernel.
 
-    `service_s[b]` is the mean time of a batch of b (index 0 is unused and 0), shape (n_batch + 1,);
-    `sigma` is the log standard deviation of service (0: deterministic). `late_shares` is what fleets of it answer late;
-    None where service is deterministic, or not counted.
+    `service_s[b]` is the mean time of a batch of b (index 0 is unused and 0), shape (n_batch + 1,); `sigma` is the log
+    standard deviation of service (0: deterministic). `late_shares` has the late answers of its fleets; None if service
+    is deterministic, or not counted.
     """
 
     profile: Profile
     policy: BatchPolicy
     service_s: NDArray[np.float64]
-    # What it sustains within the SLO: workers x n_batch / T(n_batch), or what the counted shares allow.
+    # Sustained capacity within the SLO: workers x n_batch / T(n_batch), or by the counted shares.
     capacity_rps: float
-    ceiling_rps: float  # workers x max over measured b of b / T_b, whatever the SLO: the bound's C_i
+    ceiling_rps: float  # workers x max over measured b of b / T_b, regardless of the SLO: the bound's C_i
     sigma: float = 0.0
     late_shares: LateShares | None = None
 
@@ -140,7 +143,7 @@ class Candidate:
 
     @property
     def variation(self) -> float:
-        """The squared coefficient of variation of a batch's time; exponential (tests) for a sigma below 0."""
+        """The squared coefficient of variation of a batch's time; a sigma below 0 means exponential (in tests)."""
         return 1.0 if self.sigma < 0.0 else math.expm1(self.sigma**2)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class HelpKind(StrEnum):
-    """What a user can change."""
+    """The kinds of changes."""
 
     WARM_POOL = "warm-pool"  # keep `instances` stopped, to be resumed
     MORE_INSTANCES = "more-instances"  # always hold `instances` beyond the plan
@@ -21,9 +21,9 @@ class HelpKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PromiseHelp:
-    """One change, the confidence that can be had with it, and dollars an hour of the service with it.
+    """One change, with the confidence it makes possible and the service's price in USD/h.
 
-    Without a known load `confidence` is None, and the dollars are of one instance.
+    Without a known load `confidence` is None, and the price is for one instance.
     """
 
     kind: HelpKind
@@ -32,11 +32,11 @@ class PromiseHelp:
     instances: int | None = None
     instance: str | None = None
     rt_max_s: float | None = None
-    longer_s: float | None = None  # than RT_max, `rt_max_s` is
+    longer_s: float | None = None  # how much `rt_max_s` is longer than RT_max
     attainment: float | None = None
 
     def as_json(self, own_usd_per_hour: float | None = None) -> dict[str, Any]:
-        """With the difference from what the service costs as it is; None where either is not known."""
+        """Return the change with the difference from the service's current price; None if either is unknown."""
         known = self.usd_per_hour is not None and own_usd_per_hour is not None
         return {
             "kind": str(self.kind),

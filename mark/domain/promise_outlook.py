@@ -1,4 +1,4 @@
-"""How likely a promise can be kept, and which changes of a service would help."""
+"""The likelihood of keeping a promise, and changes of the service that would help."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 from mark.domain.promise_help import PromiseHelp
 from mark.domain.slo import Slo
 
-SAME_CONFIDENCE = 0.03  # as near as the grid of prices comes
+SAME_CONFIDENCE = 0.03  # the accuracy of the grid of prices
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseOutlook:
-    """The highest confidence with which windows of a promise can be kept, and the dollars an hour that it takes.
+    """The highest possible confidence of keeping windows of a promise, and its price in USD/h.
 
-    Where the confidence that `slo` asks for can be had, the dollars are those of that, and there are no `helps`; else
-    these come with the cheapest that is enough first, then by confidence. `seen_s` of the past tell it; 0: a forecast.
+    If the confidence that `slo` wants is possible, the price is that of the wanted one, and `helps` is empty. Otherwise
+    `helps` begins with the cheapest sufficient change, then goes by confidence. The estimate rests on `seen_s` of the
+    past; 0: on a forecast.
     """
 
     slo: Slo
@@ -30,7 +31,7 @@ class PromiseOutlook:
         return self.enough(self.confidence)
 
     def enough(self, confidence: float) -> bool:
-        """Is it as much as is asked for?"""
+        """Return whether the confidence is as high as wanted."""
         return confidence >= self.slo.confidence - SAME_CONFIDENCE
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Settings of the autoscalers that people run elsewhere, with the names and defaults of their documents.
+"""Settings of autoscalers outside mark, with the names and defaults of their documents.
 
 - Kubernetes: "Horizontal Pod Autoscaling" (algorithm details, default behavior) and kube-controller-manager's options.
 - KEDA: "ScaledObject specification", and its scalers "Prometheus" and "Cron".
@@ -18,7 +18,10 @@ from mark.domain.cron import CronSchedule
 
 
 def _number(default: float, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> Any:
-    """A number with its range, which the reader of service files checks; `above`: the least itself is refused."""
+    """Return a number's field with its range, which the reader of service files checks.
+
+    `above` excludes the minimum itself.
+    """
     return field(default=default, metadata={"least": least, "most": most, "above": above})
 
 
@@ -64,7 +67,7 @@ class CronWindow:
     timezone: ZoneInfo
 
     def state_at(self, at: datetime) -> tuple[bool, datetime]:
-        """Is it active at this time, and when that may change next.
+        """Return whether it is active at this time, and when that may change next.
 
         KEDA's rule: a window is active if its next end comes before its next start.
         """

@@ -1,4 +1,4 @@
-"""A service: a model behind an SLO, and what may be bought for it."""
+"""A service: a model behind an SLO, and the offers that may be bought for it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from mark.domain.slo import Slo
 
 @dataclass(frozen=True, slots=True)
 class AsIsPolicy:
-    """What the user runs today (`[policy]` of the service file): their own autoscaler, to be simulated as it is."""
+    """The user's current autoscaler (`[policy]` of the service file), to be simulated as it is."""
 
     kind: str  # asg | hpa | keda | knative | ray | cron | sagemaker | fixed
     instance: str
-    # asg, hpa: utilisation 0..1; keda, knative with rps: requests/s; knative, ray: requests in flight;
-    # sagemaker: requests per instance and minute
+    # asg, hpa: utilisation 0..1; keda, knative with rps: requests/s; knative, ray: requests in flight; sagemaker:
+    # requests per instance and minute
     target: float | None = None
     min_instances: int = 1
     max_instances: int = 100
     scale_out_cooldown_s: float = 300.0
     scale_in_cooldown_s: float = 300.0
-    settings: ScalerSettings | None = None  # hpa, keda, knative, ray, cron; None: as their documents have them
+    settings: ScalerSettings | None = None  # hpa, keda, knative, ray, cron; None: their documented defaults
     windows: tuple[CronWindow, ...] = ()  # keda, cron
     begins: datetime | None = None  # when the evaluated part begins, on the clock of these windows
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """Instances of a type that are paid all the time, run or not: reserved instances, a savings plan.
+    """Instances of a type that are paid all the time, running or not: reserved instances, a savings plan.
 
     `usd_per_hour` is the price of one; None: the list price less `mark.domain.catalog.commitment`'s discount for one
     year.
@@ -51,7 +51,7 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a service's model from code: where it is, and its share of the requests (0 to 1)."""
+    """One version of a service's model from code: its reference, and its share of the requests (0 to 1)."""
 
     name: str
     model: str
@@ -60,48 +60,51 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """What the MArk paper leaves open in Algorithm 1 (section 4.3); `mark-paper` and `mark-optimal` read it."""
+    """Values that the MArk paper leaves open in Algorithm 1 (section 4.3), for `mark-paper` and `mark-optimal`."""
 
     tau_s: float = 300.0  # the boot delay it plans with: the first minute whose demand it covers
     horizon_steps: int = 60  # of a minute each
-    cool_down_s: float = 360.0  # an instance that no plan wanted for so long is ended
+    cool_down_s: float = 360.0  # an instance that no plan wanted for this long is ended
     launch_overhead_s: float = 180.0  # O_i: this long an instance is paid before it serves
 
 
 @dataclass(frozen=True, slots=True)
 class SloMonitorSettings:
-    """The SLO monitor (section 4.4) launches L instances of type T when too few of the last M requests were in time."""
+    """Settings of the SLO monitor (MArk, section 4.4).
+
+    It launches L instances of type T when too few of the last M requests were in time.
+    """
 
     window: int = 1000  # M
     count: int = 1  # L
-    instance: str | None = None  # T; None: c5.large where it may be bought, else the cheapest type
+    instance: str | None = None  # T; None: c5.large if it may be bought, else the cheapest type
     pause_s: float = 300.0  # between two launches
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """How a new release takes the place of the one before."""
+    """The replacement of a release by a new one."""
 
-    canary_share: float = 0.1  # of the ready instances, one at least, that try it first; 0: none
-    canary_s: float = 300.0  # for so long
-    surge_share: float = 0.25  # of the plan that may be launched beyond it meanwhile
+    canary_share: float = 0.1  # of the ready instances, at least one, that try it first; 0: none
+    canary_s: float = 300.0  # length of their trial
+    surge_share: float = 0.25  # of the plan that may be launched beyond it during the roll-out
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackSettings:
-    """Where feedback on answers is kept (`[feedback]` of the service file), and how much of it."""
+    """Storage and limits of feedback on answers (`[feedback]` of the service file)."""
 
     log: str  # the folder
     horizon_s: float = 86_400.0  # after an answer, in which it takes feedback
-    body_bytes: int = 4096  # of an input and of an output; of longer ones a digest is kept
+    body_bytes: int = 4096  # of an input and of an output; a longer one is kept as a digest
     memory_mb: int = 64  # of 1e6 bytes: answers that may still take feedback
     log_mb: int = 256  # of 1e6 bytes: each of the three kinds of files
-    store: str = ""  # a folder or s3://BUCKET/PREFIX, where learned facts are kept; "": nowhere
-    durability: str = "peers"  # or "store": what has a learned fact before its client is told
+    store: str = ""  # a folder or s3://BUCKET/PREFIX for learned facts; "": they are not kept
+    durability: str = "peers"  # or "store": where a learned fact is kept before its client is answered
 
     @property
     def disk_bytes(self) -> int:
-        """What the log takes at most."""
+        """The most disk space of the log."""
         return 3 * self.log_mb * 1_000_000
 
 
@@ -110,7 +113,7 @@ class CacheSettings:
     """Answers that are kept in memory for repeated requests (`[cache]` of the service file)."""
 
     memory_mb: int = 64  # of 1e6 bytes: all answers of a process
-    ttl_s: float | None = None  # how long an answer is given again; None: as long as it is in memory
+    ttl_s: float | None = None  # how long an answer is reused; None: as long as it is in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class LayerSection:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """The service file, read and checked; still by name, nothing looked up."""
+    """The service file, read and checked, before names are looked up."""
 
     name: str
     model: str
@@ -135,36 +138,36 @@ class ServiceConfig:
     max_instances: int
     max_usd_per_hour: float
     functions: tuple[str, ...]  # lambda:MEMORY_MB, of which one is chosen; lambda:* is every size with a profile
-    max_function_usd_per_hour: float = math.inf  # what functions may cost; calls beyond are throttled
-    late: str = "function"  # or "refuse": what becomes of a request that would be late wherever it went
+    max_function_usd_per_hour: float = math.inf  # limit on the price of functions; calls beyond are throttled
+    late: str = "function"  # or "refuse": the fate of a request that would be late everywhere
     batching: str = "work-conserving"  # or "paper"
     routing: str = "alb"  # or "least-completion", "power-of-two-choices", "fewest-in-flight"
     hedge_after_s: float = math.inf  # then a second copy of a request goes to another instance; infinite: never
     request_kb: float = 0.0
     response_kb: float = 0.0
     profile_file: str | None = None
-    tail: float | None = None  # p99 over mean of profile rows without a p99; None: such rows do not scatter
+    tail: float | None = None  # p99 over mean of profile rows without a p99; None: such rows are deterministic
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
     min_instances: int = 1  # 0: functions alone may answer
-    warm_pool: int = 0  # instances on demand that are kept stopped, to be resumed, at most
+    warm_pool: int = 0  # most on-demand instances that are kept stopped, to be resumed
     control: ControlSettings = ControlSettings()
     slo_monitor: SloMonitorSettings = SloMonitorSettings()
     rollout: RolloutSettings = RolloutSettings()
-    faults: Faults = NO_FAULTS  # that simulator and testbed play
-    feedback: FeedbackSettings | None = None  # None: none is taken
-    cache: CacheSettings | None = None  # None: no answer is kept
+    faults: Faults = NO_FAULTS  # in simulator and testbed
+    feedback: FeedbackSettings | None = None  # None: feedback is not taken
+    cache: CacheSettings | None = None  # None: answers are not kept
     layers: tuple[LayerSection, ...] = ()  # before the model
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
-    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that its models open
+    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; empty: the files that its models open
     source: str = ""  # the file it was read from
     stage: str = ""  # of the pipeline in that file, whose stage this is
     together: tuple[str, ...] = ()  # the stages of that pipeline, several, that are bought as this service
-    whole: tuple[str, ...] = ()  # all stages of that pipeline, whose whole file each instance of this service serves
-    limits_unsaid: tuple[str, ...] = ()  # of max_instances and both max_usd_per_hour, those that are defaults
+    whole: tuple[str, ...] = ()  # all stages of that pipeline, if each instance of this service serves the whole file
+    limits_unsaid: tuple[str, ...] = ()  # the names among max_instances and both max_usd_per_hour with default values
 
     def wants(self, offer: Offer) -> bool:
-        """Is this offer in the service's markets, matched by its instance patterns and not retired?"""
+        """Return whether the offer is in the service's markets, matched by its instance patterns and not retired."""
         return (
             offer.market in self.markets
             and not offer.retired
@@ -176,7 +179,10 @@ MOST_TAIL = 14.96  # a lognormal's p99 is at most exp(2.3263^2 / 2) = 14.968 tim
 
 
 def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
-    """Seconds after which a second copy of a request is sent; BadInput, of `where`, if that can never be."""
+    """Return the seconds after which a second copy of a request is sent.
+
+    Raises BadInput at `where` if none can be sent.
+    """
     if not hedge_after_ms > 0.0:
         raise BadInput("must be above zero", where, hedge_after_ms)
     if routing == "alb":
@@ -186,7 +192,7 @@ def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
 
 
 def checked_tail(tail: float, where: str) -> float:
-    """A ratio of p99 to mean that a lognormal can have; BadInput, of `where`, for any other."""
+    """Return the ratio of p99 to mean. Raises BadInput at `where` if no lognormal has it."""
     if not 1.0 < tail <= MOST_TAIL:
         raise BadInput(f"p99 over mean must be above 1 and at most {MOST_TAIL:g}", where, tail)
     return tail
@@ -203,13 +209,14 @@ class FunctionUse:
 
     @property
     def usd_per_request(self) -> float:
-        """Warm invocation."""
+        """The price of a warm invocation."""
         return self.offer.usd_per_request(self.warm_s)
 
     def environments_for(self, usd_per_hour: float) -> float:
-        """How many environments may be at work at once for that money: whole, at least 1; infinite for no limit.
+        """Return how many environments may work at once for that money: whole, at least 1; infinite without a limit.
 
-        Each answers one request after the other. Rounded up, so that a limit of money never switches functions off.
+        Each answers one request after the other. The number is rounded up, so that a limit never switches functions
+        off.
         """
         if math.isinf(usd_per_hour):
             return math.inf
@@ -219,11 +226,11 @@ class FunctionUse:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedService:
-    """A service with everything looked up: the offers it may buy and the model's candidate on each.
+    """A service with all names looked up: the offers it may buy and the model's candidate on each.
 
     `candidates[i]` belongs to `offers[i]`. `skipped` names offers without a profile or too slow, with the reason.
-    `committed` is how many instances of an on-demand offer, by its name, cost nothing more when they run, because all
-    of them together cost `committed_usd_per_hour` anyway. It may name offers that are not among `offers`.
+    `committed` is how many instances of an on-demand offer, by its name, run at no extra cost, because all of them
+    together cost `committed_usd_per_hour` anyway. It may name offers that are not among `offers`.
     """
 
     service: ServiceConfig
@@ -246,24 +253,24 @@ class ResolvedService:
 
     @property
     def functions_in_time(self) -> bool:
-        """Do functions answer within RT_max? Then an overflow is only money, and no miss."""
+        """Whether functions answer within RT_max, so that an overflow costs money without being a miss."""
         return self.function is not None and self.function.warm_s <= self.slo.rt_max_s
 
     @property
     def in_time_usd(self) -> float:
-        """Price of a request that a warm function answers in time; infinite where none does."""
+        """The price of a request that a warm function answers in time; infinite without such a function."""
         return self.function.usd_per_request if self.function is not None and self.functions_in_time else math.inf
 
     @property
     def tail_note(self) -> str:
-        """Says how many types have a tail that `[service] tail` states; empty where no type has such a tail."""
+        """A remark about the number of types that use `[service] tail`; "" if it is 0."""
         rows = {found.profile.instance: found.profile.rows for found in self.candidates}
         types = sum(any(row.tail_derived for row in of_type) for of_type in rows.values())
         whose = "the tail of 1 type is" if types == 1 else f"tails of {types} types are"
         return f"{whose} derived: p99 = {self.service.tail:g} x mean" if types else ""
 
     def index(self, offer_name: str) -> int:
-        """Position of an offer by name; raises KeyError."""
+        """Return the index of an offer by name. Raises KeyError."""
         for i, offer in enumerate(self.offers):
             if offer.name == offer_name:
                 return i

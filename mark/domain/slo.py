@@ -16,7 +16,7 @@ _LONGEST_WINDOW_S = 31 * DAY_S
 class Slo:
     """At least `attainment` of the requests answered within `rt_max_s` (MArk, section 4.1).
 
-    `confidence` is the probability with which each window of `window_s` is to keep that.
+    `confidence` is the wanted probability of keeping that in each window of `window_s`.
     """
 
     rt_max_s: float

@@ -13,7 +13,7 @@ _UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604
 
 
 def span_s(text: str) -> float | None:
-    """Seconds of 90s, 30m, 1h30m, 7d, 2w; None for any other text."""
+    """Return the seconds of 90s, 30m, 1h30m, 7d, 2w; None for any other text."""
     parts = _SPAN.findall(text)
     if parts and "".join(map("".join, parts)) == text:
         return float(sum(float(value) * _UNIT_S[unit] for value, unit in parts))

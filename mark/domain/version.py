@@ -1,3 +1,3 @@
-"""The version alone, so that naming it imports nothing."""
+"""The version alone, so that reading it imports nothing else."""
 
 VERSION = "0.1.0"

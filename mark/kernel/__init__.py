@@ -1,1 +1,1 @@
-"""The compiled loops over stages: requests one by one, in arrival order, over flat arrays."""
+"""The compiled loops over stages: they process requests one by one, in arrival order, over flat arrays."""

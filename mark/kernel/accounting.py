@@ -1,6 +1,6 @@
 """Accounts of departures: per minute, latency histogram, SLO misses and the most recent answers.
 
-Rows are counted in the order in which they departed, so the sum of latencies has one order of addition.
+Rows are counted in the order of departure, so that latencies are always added in the same order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ONE = np.uint64(1)
 
 
 class Accounts(NamedTuple):
-    """B: minutes of the evaluated part. Everything by minute is by minute of arrival."""
+    """The arrays of the accounts. B: minutes of the evaluated part, by arrival."""
 
     counter: Ints
     total: Floats
@@ -40,12 +40,12 @@ class Accounts(NamedTuple):
     minute_good: Ints  # [B]
     minute_function: Ints  # [B]
     fine_count: Ints  # arrivals per fine bin, for the bound
-    ring: NDArray[np.bool_]  # the last M requests: answered in time?
+    ring: NDArray[np.bool_]  # whether each of the last M requests was answered in time
 
 
 @compiled
 def _close_minute(accounts: Accounts, at: np.uint64, total: int, in_time: int, by_function: int) -> None:
-    # The last minute takes what comes later than all others: calls of a query may come after the evaluated part.
+    # The last minute takes all later arrivals, because calls of a query may come after the evaluated part.
     minute = min(at, np.uint64(accounts.minute_total.shape[0] - 1))
     accounts.minute_total[minute] += total
     accounts.minute_good[minute] += in_time
@@ -61,14 +61,14 @@ def _close_bin(accounts: Accounts, fine: np.uint64, count: int) -> None:
 
 @compiled
 def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float) -> None:
-    """Count the filled rows, without branches on what a row holds: which requests overflow is not predictable."""
+    """Count the filled rows, without branches on their values, because overflowing requests cannot be predicted."""
     per_fine = 1.0 / fine_s
     counter, ring, histogram = accounts.counter, accounts.ring, accounts.histogram
     latency_sum, latency_max = accounts.total[LATENCY_SUM], accounts.total[LATENCY_MAX]
     rows = np.int64(out.rows[0])
     place = np.uint64(counter[DEPARTED] % ring.shape[0])
     last = np.uint64(ring.shape[0] - 1)
-    # Neighbours mostly share minute and bin: these counters stay in registers until another minute (bin) comes.
+    # Neighbours mostly share minute and bin, so these counters stay in registers until minute or bin changes.
     minute, fine = np.uint64(0), np.uint64(0)
     in_minute, in_fine, in_time, by_function, rejected = 0, 0, 0, 0, 0
     for row in range(rows):
@@ -105,7 +105,7 @@ def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float)
 class Accounting:
     """Accounts against an RT_max; times are seconds from the start of the evaluated part, `end_s` is its end.
 
-    Raises BadInput for numbers that no accounts can have.
+    Raises BadInput for numbers that are out of range.
     """
 
     def __init__(self, *, rt_max_s: float, end_s: float, fine_s: float = 1.0, recent: int = 1000) -> None:
@@ -143,7 +143,7 @@ class Accounting:
 
     @property
     def departed(self) -> int:
-        """Answered or refused."""
+        """The number of requests answered or refused."""
         return int(self.arrays.counter[DEPARTED])
 
     @property
@@ -152,21 +152,21 @@ class Accounting:
 
     @property
     def late(self) -> int:
-        """Answered, but after RT_max."""
+        """The number of requests answered after RT_max."""
         return self.answered - self.in_time
 
     @property
     def answered(self) -> int:
-        """Departed with an answer."""
+        """The number of requests that departed with an answer."""
         return self.departed - self.rejected
 
     @property
     def window(self) -> int:
-        """M, of how many departures `recent` tells."""
+        """M, the most departures that `recent` covers."""
         return len(self.arrays.ring)
 
     def recent(self) -> tuple[int, int]:
-        """Of the last M departures: how many there are, how many were answered in time."""
+        """Return the number of recent departures, at most M, and how many of them were answered in time."""
         return min(self.window, self.departed), int(np.count_nonzero(self.arrays.ring))
 
     def latency_mean_s(self) -> float | None:
@@ -176,7 +176,7 @@ class Accounting:
         return float(self.arrays.total[LATENCY_MAX]) if self.answered else None
 
     def latency_quantile_s(self, share: float) -> float | None:
-        """The latency that `share` of the answered requests does not exceed, to 0.05 %; None without answers."""
+        """Return the latency that `share` of the answered requests does not exceed, to 0.05 %; None without answers."""
         cumulative = np.cumsum(self.arrays.histogram)
         if cumulative[-1] == 0:
             return None
@@ -186,7 +186,7 @@ class Accounting:
         return min(0.5 * float(low[0] + high[0]), float(self.arrays.total[LATENCY_MAX]))
 
     def ccdf(self) -> tuple[Floats, Floats]:
-        """Latencies (s), ascending, and the share of answered requests slower than each."""
+        """Return latencies (s), ascending, and the share of answered requests slower than each."""
         used = np.flatnonzero(self.arrays.histogram)
         if len(used) == 0:
             return np.zeros(0), np.zeros(0)
@@ -194,11 +194,11 @@ class Accounting:
         return _bin_edges(used)[1], 1.0 - np.cumsum(counts) / counts.sum()
 
     def minutes(self) -> tuple[Ints, Ints, Ints]:
-        """Per minute of arrival: requests, those answered in time, those answered by functions."""
+        """Return per minute of arrival: requests, those answered in time, those answered by functions."""
         return self.arrays.minute_total, self.arrays.minute_good, self.arrays.minute_function
 
     def fine_counts(self) -> Ints:
-        """Arrivals per bin of `fine_s`."""
+        """Return the arrivals per bin of `fine_s`."""
         return self.arrays.fine_count
 
 

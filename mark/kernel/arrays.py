@@ -1,13 +1,13 @@
-"""The kernel's state: flat arrays only, so that compiled code passes them around for nothing.
+"""The kernel's state: only flat arrays, so that compiled code can pass them around at no cost.
 
-What is asked of a replica with every request lies together, in 64 bytes; so does what is asked of a kind.
+The fields of a replica that every request needs lie together, in 64 bytes; likewise those of a kind.
 
-A *stage* is a set of replicas behind one queue discipline. A *kind* is what replicas share (service times by batch
-size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
-`open_tree` holds the completion a newcomer would see in a replica whose batch is open (never later than the truth),
-`free_tree` the time at which the earliest worker of every other replica is free, and `due_tree`, where a kind has
-several workers, when open batches start. They give the best replica in O(log n). With routing ALB the kinds of a
-*capacity class* share their trees, and `count_tree` and `flight_tree` give the replica with the fewest in flight.
+A *stage* is a set of replicas behind one queue discipline. A *kind* is the shared data of replicas (service times by
+batch size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
+`open_tree` holds the completion of a newcomer in a replica with an open batch (never later than the truth), `free_tree`
+the time at which the earliest worker of every other replica is free, and `due_tree`, for kinds with several workers,
+when open batches start. They find the best replica in O(log n). With routing ALB the kinds of a *capacity class* share
+their trees, and `count_tree` and `flight_tree` find the replica with the fewest requests in flight.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KIND = np.dtype(
         ("workers", np.int64),
         ("overhead_s", np.float64),
         ("sigma", np.float64),  # log standard deviation; 0 deterministic, -1 exponential (tests)
-        ("horizon_s", np.float64),  # the most that a bouncer promises
+        ("horizon_s", np.float64),  # the longest latency that a bouncer promises
         ("tree_at", np.int64),  # the roots of a kind's trees
         ("tree_levels", np.int64),  # see mark.kernel.tree
     ]
@@ -49,31 +49,31 @@ SLOT = np.dtype(
     [
         ("kind", np.int64),
         ("leaf", np.int64),  # its place in the trees; -1: not ready
-        ("free_s", np.float64),  # when the worker that is free first has done all closed batches
+        ("free_s", np.float64),  # when the first free worker has done all closed batches
         ("open_size", np.int64),
         ("open_start_s", np.float64),
         ("busy_s", np.float64),
-        ("flight_count", np.int64),  # answers to come, where routing counts requests in flight,
-        ("flight_next_s", np.float64),  # and when the first of them comes
+        ("flight_count", np.int64),  # outstanding answers, if routing counts requests in flight
+        ("flight_next_s", np.float64),  # when the first of them comes
     ]
 )
 MEMBER = np.dtype(
     [
         ("arrival_s", np.float64),
-        ("promise_s", np.float64),  # within which the batch answers it; infinite: it fills
+        ("promise_s", np.float64),  # promised latency of the answer; infinite: it fills the batch
         ("request", np.int64),
     ]
 )
-# What a bouncer knows of a replica whose service times vary (mark.kernel.known)
+# A bouncer's knowledge of a replica whose service times vary (mark.kernel.known)
 QUEUE = np.dtype(
     [
         ("first", np.int64),  # place of its oldest batch
         ("count", np.int64),  # closed batches that may not have ended
         ("behind_s", np.float64),  # mean service of all of them but the first
-        ("opened_s", np.float64),  # arrival of the first request in the open batch,
-        ("open_start_s", np.float64),  # and the expected start when a request joined it last
-        ("joins", np.int64),  # 0: the request that was last reckoned with opens a batch behind the open one
-        ("closed", np.int64),  # batches that ever closed
+        ("opened_s", np.float64),  # arrival of the first request in the open batch
+        ("open_start_s", np.float64),  # expected start when a request last joined the open batch
+        ("joins", np.int64),  # 0: the last considered request opens a batch behind the open one
+        ("closed", np.int64),  # number of batches ever closed
     ]
 )
 BATCH = np.dtype(
@@ -86,7 +86,7 @@ BATCH = np.dtype(
 
 
 class Kinds(NamedTuple):
-    """What replicas share, by kind; K kinds, N largest batch."""
+    """The shared data of replicas, by kind; K kinds, N largest batch."""
 
     rows: Records  # [K] of KIND
     service_s: Floats  # [K, N+1]
@@ -95,22 +95,22 @@ class Kinds(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """Target groups of a balancer, by capacity class; G of them, none unless routing is ALB."""
+    """Target groups of a balancer, by capacity class; G of them, 0 unless routing is ALB."""
 
-    weight: Ints  # [G] 0: nothing in it is ready
+    weight: Ints  # [G] 0 without a ready replica
     tree_at: Ints  # [G] where the trees of its kinds begin
     tree_levels: Ints  # [G]
 
 
 class FaultState(NamedTuple):
-    """What replicas do now and then, see mark.kernel.replica_faults; all empty where they do nothing."""
+    """The random faults of replicas, see mark.kernel.replica_faults; all empty without faults."""
 
     value: Floats  # [8]
-    key: Ints  # [3] of what is drawn: the seed, how many replicas a host group has, and the seed of faults
-    slow: Ints  # [S] 1 in a slow period,
-    slow_until_s: Floats  # [S] and when the period ends in which the last batch began
+    key: Ints  # [3] key of the draws: the seed, the number of replicas in a host group, and the seed of faults
+    slow: Ints  # [S] 1 in a slow period
+    slow_until_s: Floats  # [S] end of the period in which the last batch began
     slow_drawn: Ints  # [S]
-    hang_s: Floats  # [S] when the last hang begins that was looked at
+    hang_s: Floats  # [S] begin of the last hang that was drawn
     hangs_drawn: Ints  # [S]
     crash_s: Floats  # [S] infinite: it does not crash
 
@@ -124,28 +124,26 @@ class Stage(NamedTuple):
     worker_free_s: Floats  # [S, C] of replicas with several workers
     members: Records  # [S, N] of MEMBER, the open batch
     ready: Ints  # [S] ready slots, the first counter[READY] entries
-    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing counts requests in flight
+    flight_s: Floats  # [S, F] outstanding answers, in no order; F is 0 unless routing counts requests in flight
     turn: Ints  # [S] of the last request that a balancer sent there, by routing ALB only
     open_tree: Floats  # [L]
     free_tree: Floats  # [L]
     due_tree: Floats  # [L]
-    count_tree: Floats  # [L] in flight, then whose turn it is
+    count_tree: Floats  # [L] in flight, then the turn
     flight_tree: Floats  # [L] when the next answer comes
     leaf_slot: Ints  # [L]
     counter: Ints
     faults: FaultState
-    queues: Records  # [S] of QUEUE; none where every batch takes as long as predicted
+    queues: Records  # [S] of QUEUE; empty if every batch takes as long as predicted
     batches: Records  # [S, Q] of BATCH, rings of the closed batches; Q is a power of two, or 0 as above
-    played_s: Floats  # [C] while closed batches are played through
-    least: (
-        Floats  # [1] probability of being in time below which a function that is in time gets a request; 0: none does
-    )
+    played_s: Floats  # [C] scratch space for playing closed batches through
+    least: Floats  # [1] probability of being in time below which a function that is in time gets a request; 0: never
 
 
 class FunctionPool(NamedTuple):
     """The function's environments: idle ones in a ring ordered by idle-since, busy ones in two rings ordered by end.
 
-    Warm and cold calls have one length each, so that each ring is in order by itself.
+    Warm and cold calls have one length each, so each ring stays in order.
     """
 
     number: Ints

@@ -1,21 +1,21 @@
-"""A pipeline's stages in compiled code: one central queue a stage, earliest deadline first, replicas pull batches.
+"""A pipeline's stages in compiled code: one central queue per stage, earliest deadline first; replicas pull batches.
 
-A replica that is free takes what waits, up to its largest batch, and begins at once (InferLine, SoCC '20, section 3).
+A free replica takes waiting calls, up to its largest batch, and begins immediately (InferLine, SoCC '20, section 3).
+
 Stages are advanced one after the other through windows of time, in topological order, each through the whole window.
 Without feedback from a later stage to an earlier one that is exact: a batch that starts before the window's end depends
-on nothing that happens after it, so every answer before the end is known when the next stage is advanced, and answers
-beyond it are known to lie beyond. Where windows end changes no result, and no heap of events is needed.
+only on earlier events, so every answer before the end is known when the next stage is advanced, and all other answers
+are known to come later. The results do not depend on where windows end, and no heap of events is needed.
 
 A stage may have a function. A call that its replicas have not begun at its *last moment* goes there: the latest time at
-which a full batch of theirs, or the function, would still leave what comes behind the stage. Last moments follow the
-order of deadlines, so that the next one is that of the lowest number.
+which a full batch of theirs, or the function, would still leave enough time for the later stages. Last moments follow
+the order of deadlines, so the next one belongs to the lowest number.
 
-Queries are numbered by priority here (earliest deadline first, ties by arrival). So a queue is a set of numbers, kept
-as one bit a query: to wait sets a bit, to pull takes the lowest.
+Queries are numbered by priority (earliest deadline first, ties by arrival). So a queue is a set of numbers, kept as one
+bit for each query: a waiting call sets a bit, and a pull takes the lowest.
 
-A call takes 20 to 55 ns on a shared core (benchmarks/planner/pipelines.py): 7 to 12 to find out when queries are ready
-and to sort them, 15 to 20 for a batch with its two steps through the tree of replicas, which the calls of a batch
-share.
+A call takes 20 to 55 ns on a shared core (benchmarks/planner/pipelines.py): 7 to 12 to find when queries are ready and
+to sort them, 15 to 20 for a batch with its two steps through the tree of replicas, which the calls of a batch share.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ _first_leaf_of = compiled(first_leaf_of)
 _destination = compiled(admission.destination)
 _FUNCTION, _REJECT = admission.FUNCTION, admission.REJECT
 
-# The time of an answer that never comes, of calls that were dropped. Finite: infinite are answers not known yet.
+# The answer time of dropped calls, which never comes. It is finite, because infinite means not known yet.
 NEVER_S = 1e300
 # Positions in CentralQueues.tally
 OPEN, WAITING, LOWEST, DROPPED, UNASKED, LOWEST_UNASKED = range(6)
 # Positions in CentralQueues.total
 BUSY_S, WAIT_S, LAST_S = range(3)
-# Positions in CentralQueues.tallyer
+# Positions in CentralQueues.counter
 ENTERED, JUDGED, MISSED, CHUNK = range(4)
-# Arrivals in a window at first. Speed is the same from 64 to all; short ones let a lost promise be noticed soon.
+# Arrivals in a window at first. Speed is the same from 64 to all; with short windows a lost promise is noticed soon.
 FIRST_CHUNK = 1024
 # Moves for each item after which sorting by insertion is given up: a move takes half a nanosecond, a merge of a window
-# 30 to 40 an item. Only paths of very different length at above a thousand queries/s get there.
+# 30 to 40 an item. Only paths of very different length at above a thousand queries/s reach this limit.
 _MOVES = 64
 
 _ONE = np.uint64(1)
 _SIX = np.uint64(6)
-# The position of a word's only bit: the top six bits of its product with this number tell it (de Bruijn).
+# The position of a word's only bit: the top six bits of its product with this number give it (de Bruijn).
 _DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
 _TOP = np.uint64(58)
 _BIT = np.zeros(64, dtype=np.int64)
@@ -83,37 +83,38 @@ class CentralQueues(NamedTuple):
     order: Ints  # [N] the queries by arrival
     calls: Counts  # [S, N]
     predecessor: Ints  # [P]
-    predecessor_at: Ints  # [S + 1] where those of a stage begin
+    predecessor_at: Ints  # [S + 1] where a stage's predecessors begin
     least: Ints  # [S] `Join.least`
     join_s: Floats  # [S] `Join.deadline_s`
-    last: Ints  # stages that none comes after
+    last: Ints  # stages without a successor
     active: Ints  # stages to simulate, ascending; the answers of the others are known
-    drops: bool  # are calls dropped that cannot be in time any more?
+    drops: bool  # whether calls that can no longer be in time are dropped
     n_batch: Ints  # [K]
     service_s: Floats  # [K, B + 1]
     sigma: Floats  # [K] of the logarithm of a batch's time, whose mean is service_s
-    seed: int  # of those
+    seed: int  # of these times
     tree: Floats  # [L] when replicas are free; infinite: left
     tree_at: Ints  # [S]
     tree_levels: Ints  # [S]
     replica_at: Ints  # [S]
     kind: Ints  # [R]
     leave_s: Floats  # [R] no batch starts from then on
-    bridged: NDArray[np.bool_]  # [S] has the stage a function?
-    behind_s: Floats  # [S] what its calls there leave for what comes behind the stage
+    bridged: NDArray[np.bool_]  # [S] whether the stage has a function
+    behind_s: Floats  # [S] time that its calls there leave for the later stages
     needed_s: Floats  # [S] from a call's last moment to the query's deadline
-    pools: FunctionPool  # [S, ...] each; of no stage unless one has a function
-    unasked: NDArray[np.uint64]  # [S, W] those that wait for a replica or their last moment; or of no stage
-    ready_s: Floats  # [S, N] when the calls entered the queue; where there are none, when the query passed by
+    pools: FunctionPool  # [S, ...] one for each stage; of no stage unless one has a function
+    unasked: NDArray[np.uint64]  # [S, W] calls that wait for a replica or their last moment; or of no stage
+    ready_s: Floats  # [S, N] when the calls entered the queue; without calls, when the query passed the stage
     answer_s: Floats  # [S, N] of the last call, or as above; infinite: not known yet; NEVER_S: dropped, here or before
-    partial_s: Floats  # [S, N] latest answer of a query whose calls are not all started; of dropped ones: when
+    # [S, N] latest answer of a query whose calls are not all started; of dropped ones: the time of dropping
+    partial_s: Floats
     left: Counts  # [S, N] calls not started, of queries with several
-    bits: NDArray[np.uint64]  # [S, W] those that wait
+    bits: NDArray[np.uint64]  # [S, W] waiting calls
     open: Ints  # [S, N] queries that have arrived and are not ready yet
-    item_s: Floats  # [N] ready in this window,
-    item: Ints  # [N] and whose calls
-    merged_s: Floats  # [N] both again, for merging
-    merged: Ints  # [N]
+    item_s: Floats  # [N] times of calls that become ready in this window
+    item: Ints  # [N] their queries
+    merged_s: Floats  # [N] times, for merging
+    merged: Ints  # [N] queries, for merging
     member: Ints  # [B] of the batch that is being filled
     batches: Ints  # [S, B + 1] started, by size
     tally: Ints  # [S, 6]
@@ -124,11 +125,11 @@ class CentralQueues(NamedTuple):
 
 @compiled
 def _ready_s(p: CentralQueues, stage: int, query: int) -> float:
-    """When the query goes on to the stage, as far as answers are known.
+    """Return when the query goes on to the stage, as far as answers are known.
 
-    Once all predecessors are done with it, or `join_s` after the `least`-th answer. A predecessor that the query does
-    not call is done when the query has passed it by, which is no answer. If answers that are not known yet come at t or
-    later, a value below t is right, and one of at least t is right or will still be at least t.
+    It does once all predecessors are done with it, or `join_s` after the `least`-th answer. A predecessor that the
+    query does not call is done when the query has passed it, which is not an answer. If all unknown answers come at t
+    or later, a result below t is right, and a result of at least t is right or its true value is at least t.
     """
     begin, end = p.predecessor_at[stage], p.predecessor_at[stage + 1]
     all_s = p.arrival_s[query]
@@ -138,7 +139,7 @@ def _ready_s(p: CentralQueues, stage: int, query: int) -> float:
         return all_s
     for i in range(begin, end):
         answer_s = p.answer_s[p.predecessor[i], query]
-        # One that never comes is not gone on with: while another is not known yet, that one may be.
+        # Skip an answer that never comes: while another one is unknown, the query may still go on with that.
         if p.calls[p.predecessor[i], query] > 0 and answer_s < NEVER_S:
             before = 0  # answers before this one
             for j in range(begin, end):
@@ -152,7 +153,7 @@ def _ready_s(p: CentralQueues, stage: int, query: int) -> float:
 
 @compiled
 def _merge(p: CentralQueues, size: int) -> None:
-    """Sort by time: runs of one, two, four ... are merged, to and fro between two pairs of arrays."""
+    """Sort by time: merge runs of one, two, four ... back and forth between two pairs of arrays."""
     width = 1
     here_s, here, there_s, there = p.item_s, p.item, p.merged_s, p.merged
     while width < size:
@@ -184,7 +185,10 @@ def _merge(p: CentralQueues, size: int) -> None:
 
 @compiled
 def _sort(p: CentralQueues, size: int) -> None:
-    """By time. Queries mostly come out of a stage as they went in: insertion, and merging where that takes long."""
+    """Sort by time.
+
+    Queries mostly leave a stage in the order they entered: use insertion, and merging if that takes long.
+    """
     item_s, item = p.item_s, p.item
     moves = _MOVES * size
     for i in range(1, size):
@@ -205,7 +209,7 @@ def _sort(p: CentralQueues, size: int) -> None:
 
 @compiled
 def _gather(p: CentralQueues, stage: int, until_s: float, first: int, last: int) -> int:
-    """Collect what gets ready at the stage before `until_s`, of what is open and arrives in this window."""
+    """Collect the calls that become ready at the stage before `until_s`, from open and newly arrived queries."""
     ready = 0
     still_open = 0
     was_open = p.tally[stage, OPEN]
@@ -232,7 +236,7 @@ def _gather(p: CentralQueues, stage: int, until_s: float, first: int, last: int)
 
 @compiled
 def _lowest_in(word: int, bits: np.uint64) -> int:
-    """The lowest number of a word that has one."""
+    """Return the lowest number in a word with at least one bit."""
     return (word << 6) + _BIT[((bits & (~bits + _ONE)) * _DE_BRUIJN) >> _TOP]
 
 
@@ -248,7 +252,7 @@ def _last_moment_s(p: CentralQueues, stage: int, query: int) -> float:
 
 @compiled
 def _lowest_unasked(p: CentralQueues, stage: int) -> int:
-    """The query whose last moment comes first; -1: none waits for one."""
+    """Return the query with the earliest last moment, or -1."""
     if p.tally[stage, UNASKED] == 0:
         return -1
     word = p.tally[stage, LOWEST_UNASKED]
@@ -269,7 +273,7 @@ def _await_last_moment(p: CentralQueues, stage: int, query: int) -> None:
 
 @compiled
 def _forget_last_moment(p: CentralQueues, stage: int, query: int) -> None:
-    """It is here, or the query waits no more. Repeatable."""
+    """Remove the query's last moment, because it has come, or because the query no longer waits. Repeatable."""
     word, bit = query >> 6, _bit_of(query)
     if p.unasked[stage, word] & bit != np.uint64(0):
         p.unasked[stage, word] ^= bit
@@ -278,7 +282,7 @@ def _forget_last_moment(p: CentralQueues, stage: int, query: int) -> None:
 
 @compiled
 def _next_s(p: CentralQueues, stage: int, free_s: float, entry_s: float) -> float:
-    """When something happens next at a stage with a function: a replica is free, a call enters, or one has to leave."""
+    """Return the next event of a stage with a function: a free replica, an entering call, or a last moment."""
     query = _lowest_unasked(p, stage)
     next_s = min(free_s, entry_s)
     return next_s if query < 0 else min(next_s, _last_moment_s(p, stage, query))
@@ -286,9 +290,10 @@ def _next_s(p: CentralQueues, stage: int, free_s: float, entry_s: float) -> floa
 
 @compiled
 def _goes_to_function(p: CentralQueues, stage: int, query: int, now_s: float, instance_s: float, asked: int) -> bool:
-    """Send the query's calls to the function, if a replica would take too long and it would not; did all of them go?
+    """Send the query's calls to the function if a replica would be late and it would not.
 
-    Those for which there is no environment stay; `asked` of them at most are counted as throttled.
+    Return whether all of them went. Calls without an environment stay; at most `asked` of them are counted as
+    throttled.
     """
     pool = FunctionPool(
         p.pools.number[stage],
@@ -298,7 +303,7 @@ def _goes_to_function(p: CentralQueues, stage: int, query: int, now_s: float, in
         p.pools.cold_end_s[stage],
     )
     horizon_s = p.deadline_s[query] - p.behind_s[stage] - now_s
-    # A cold start cannot be foreseen, so the warm latency counts.
+    # A cold start cannot be foreseen, so the warm latency is used.
     if _destination(instance_s, pool.value[WARM_S], horizon_s, _REJECT) != _FUNCTION:
         return False
     several = p.calls[stage, query] > 1
@@ -321,9 +326,9 @@ def _goes_to_function(p: CentralQueues, stage: int, query: int, now_s: float, in
 
 @compiled
 def _leave_at_last_moment(p: CentralQueues, stage: int, now_s: float) -> int:
-    """Calls whose last moment it is, or was when they entered, go to the function if they can; how many queries' did.
+    """Send calls whose last moment has come, possibly before they entered, to the function.
 
-    Others wait on, as without a function.
+    Return the number of queries. Calls that cannot go keep waiting, as without a function.
     """
     gone = 0
     query = _lowest_unasked(p, stage)
@@ -340,8 +345,8 @@ def _leave_at_last_moment(p: CentralQueues, stage: int, now_s: float) -> int:
 def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, last: int) -> None:
     """Start all batches of the stage that start before `until_s`.
 
-    At one instant everything is answered first, replicas join and leave; then all that is ready enters the queue; then
-    replicas that are free pull, in order of their numbers; then calls go to the stage's function.
+    At one instant, first all answers come and replicas join and leave; then ready calls enter the queue; then free
+    replicas pull, in order of their numbers; then calls go to the stage's function.
     """
     ready = _gather(p, stage, until_s, first, last)
     _sort(p, ready)
@@ -349,7 +354,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
     first_replica = _first_leaf_of(levels)
     waiting, lowest = p.tally[stage, WAITING], p.tally[stage, LOWEST]
     bridged = p.bridged[stage]
-    now_s = -INF  # what waits already waits for a replica that is not free before this window
+    now_s = -INF  # waiting calls already wait for replicas that are not free before this window
     entered = 0
     while True:
         if waiting == 0:
@@ -387,7 +392,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         single_s, full_s = p.service_s[kind, 1], p.service_s[kind, most]
         size = 0
         members = 0
-        leader = leader_left = -1  # whose call is first in the batch, and how many it has left then
+        leader = leader_left = -1  # query of the first call in the batch, and its number of calls left then
         split = -1  # the query of which only some calls fit
         while size < most and waiting > 0:
             while p.bits[stage, lowest] == np.uint64(0):
@@ -397,7 +402,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             query = (lowest << 6) + _BIT[(bit * _DE_BRUIJN) >> _TOP]
             calls = p.calls[stage, query]
             hopeless = p.drops and not _in_time(now_s + single_s, p.deadline_s[query])
-            # Of a query that is dropped otherwise all calls are asked for, else those that the batch has room for.
+            # For a query that would be dropped, try all calls; otherwise only as many as the batch has room for.
             if bridged and _goes_to_function(p, stage, query, now_s, full_s, calls if hopeless else most - size):
                 _forget_last_moment(p, stage, query)
                 p.bits[stage, lowest] = word_bits ^ bit
@@ -447,7 +452,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
 
 @compiled
 def _end_s(p: CentralQueues, query: int) -> float:
-    """When the query is done: its last stages are."""
+    """Return when the query is done: when its last stages are."""
     end_s = p.arrival_s[query]
     for stage in p.last:
         end_s = max(end_s, p.answer_s[stage, query])
@@ -456,10 +461,10 @@ def _end_s(p: CentralQueues, query: int) -> float:
 
 @compiled
 def advance(p: CentralQueues, until_s: float, most_missed: int) -> None:
-    """Advance all active stages to `until_s`; stop earlier once more than `most_missed` queries have missed for sure.
+    """Advance all active stages to `until_s`; stop earlier once more than `most_missed` queries have certainly missed.
 
-    Windows hold a number of arrivals. That number doubles when far more queries than that are under way: each is looked
-    at once a window by the stages that it has not reached.
+    Windows hold a number of arrivals. That number doubles when far more queries than that are under way, because the
+    stages that a query has not reached look at it once in every window.
     """
     queries = p.arrival_s.shape[0]
     while p.clock[0] < until_s:
@@ -502,10 +507,10 @@ class PipelineQueries:
 
     @classmethod
     def of(cls, arrivals_s: Floats, calls: Ints, deadline_s: Floats | None = None) -> PipelineQueries:
-        """From times (s), shape (N,), in any order, and how often each query calls each stage, shape (N, S).
+        """Make queries from times (s), shape (N,), in any order, and their calls of each stage, shape (N, S).
 
         Without deadlines the first to arrive has priority. Raises BadInput for other shapes, times that are not finite,
-        negative calls, deadlines that are no number.
+        negative calls, and deadlines that are NaN.
         """
         if arrivals_s.ndim != 1 or calls.ndim != 2 or len(calls) != len(arrivals_s):
             raise BadInput("one row for each arrival, one column for each stage", "calls", calls.shape)
@@ -527,7 +532,7 @@ class PipelineQueries:
         )
 
     def as_given(self, values: Floats) -> Floats:
-        """Values by number, shape (N,), in the order in which the queries were given."""
+        """Return values by number, shape (N,), in the order in which the queries were given."""
         result = np.empty_like(values)
         result[self.given] = values
         return result
@@ -535,11 +540,11 @@ class PipelineQueries:
 
 @dataclass(frozen=True, slots=True)
 class StageFunction:
-    """A stage's function, and what is reckoned with when its calls go there.
+    """A stage's function, with the times that decide whether its calls go there.
 
-    `behind_s` is what comes behind the stage takes at least: a call there is in time if it leaves as much until the
-    query's deadline. `batch_s` is a full batch of the stage's replicas. Raises BadInput for negative ones, and for a
-    function that takes no time.
+    `behind_s` is the least time of the later stages: a call there is in time if it leaves that much until the query's
+    deadline. `batch_s` is the time of a full batch of the stage's replicas. Raises BadInput for negative times, and for
+    a function that takes no time.
     """
 
     use: FunctionUse
@@ -556,46 +561,45 @@ class StageFunction:
 
     @property
     def needed_s(self) -> float:
-        """From a call's last moment to the query's deadline."""
+        """The time from a call's last moment to the query's deadline."""
         return self.behind_s + max(self.use.warm_s, self.batch_s)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageOutcome:
-    """What happened at a stage, by query as numbered; times of at least `NEVER_S`: never, infinite ones: not yet."""
+    """The results of a stage, by query number. Times of at least `NEVER_S` mean never, infinite ones not yet."""
 
-    ready_s: Floats  # (N,) when the calls entered the queue; where there are none, when the query passed by
+    ready_s: Floats  # (N,) when the calls entered the queue; without calls, when the query passed the stage
     answer_s: Floats  # (N,) of the last call
-    dropped_s: Floats  # (N,) when calls were dropped, infinite: none were
+    dropped_s: Floats  # (N,) when calls were dropped, infinite: not dropped
     batches: Ints  # (B + 1,) started, by size
     busy_s: float  # of all replicas
-    wait_s: float  # of all calls that were started together, from ready to start
-    last_s: float  # end of the last batch; minus infinity: none was started
+    wait_s: float  # summed over all started calls, from ready to start
+    last_s: float  # end of the last batch; minus infinity without a batch
     dropped: int  # calls
     by_function: FunctionCalls = _NO_CALLS
     function_usd: float = 0.0
 
     @property
     def started(self) -> int:
-        """Calls in batches."""
+        """The number of calls in batches."""
         return int(self.batches @ np.arange(len(self.batches)))
 
 
 class PipelineSimulation:
     """A pipeline's stages with their replicas, advanced through queries.
 
-    `kinds[k]` is what replicas of a kind take for a batch of b (s), shape (largest batch + 1,); index 0 is unused.
-    Where `sigmas` are given, that is the mean, and a batch's time is lognormal with such a sigma of its logarithm: the
-    same for the same `seed`, stage and first call of a batch, whatever else there is. Stages in `known` are not
-    simulated. With `drops` a call whose deadline cannot be met by the replica that pulls it (start + kinds[k][1], its
-    mean time, lies beyond) is dropped instead of started: an answer that never comes. Joins that wait for it never go
-    on, those that do not need it do. `chunk` arrivals are a window at first; it changes no result.
+    `kinds[k]` are the times of a kind's batches of b (s), shape (largest batch + 1,); index 0 is unused. With `sigmas`
+    these are means, and a batch's time is lognormal with that sigma of its logarithm: always the same for the same
+    `seed`, stage and first call of a batch. Stages in `known` are not simulated. With `drops` a call whose deadline
+    cannot be met by the replica that pulls it (start + kinds[k][1], its mean time, lies beyond) is dropped instead of
+    started, and never answered. Joins that need its answer never go on, others do. `chunk` is the number of arrivals in
+    a window at first; it changes no result.
 
-    Of stages in `functions` a call goes to the function if no replica has begun it at its last moment, which is
+    A call of a stage in `functions` goes to the function if no replica has begun it at its last moment, which is
     `StageFunction.needed_s` before its query's deadline; or if the replica that pulls it later would be late with a
-    full batch. If it would be late on the function as well, or finds no environment, it is left to the replicas.
-
-    Raises BadInput for a table without a batch of one, or with times that are not above zero and finite.
+    full batch. If it would be late on the function as well, or finds no environment, it is left to the replicas. Raises
+    BadInput for a table without a batch of one, or with times that are not above zero and finite.
     """
 
     def __init__(
@@ -696,18 +700,18 @@ class PipelineSimulation:
 
     @property
     def clock_s(self) -> float:
-        """All that starts before is settled."""
+        """The time up to which all starts are settled."""
         return float(self._p.clock[0])
 
     @property
     def missed(self) -> int:
-        """Queries with a deadline before the clock that were not done by it."""
+        """The number of queries whose deadline passed before the clock without completion."""
         return int(self._p.counter[MISSED])
 
     def add(self, stage: int, kind: int, ready_s: float, leave_s: float = INF) -> int:
-        """A replica that is there from `ready_s` on; its number at the stage.
+        """Add a replica that is ready from `ready_s` on, and return its number at the stage.
 
-        Raises BadInput for the past, and for stages and kinds that are not there.
+        Raises BadInput for times in the past, and for unknown stages and kinds.
         """
         self._must_be_one("stage", stage, len(self._replicas))
         self._must_be_one("kind", kind, len(self._p.n_batch))
@@ -721,7 +725,7 @@ class PipelineSimulation:
         return number
 
     def drain(self, stage: int, number: int, at_s: float) -> None:
-        """The replica starts no batch from then on. Raises BadInput for the past, and where there is none."""
+        """Let the replica start no batch from `at_s` on. Raises BadInput for the past, and for an unknown replica."""
         self._must_be_one("stage", stage, len(self._replicas))
         self._must_be_one("number", number, len(self._replicas[stage]))
         self._must_be_ahead(at_s, "at_s")
@@ -733,14 +737,14 @@ class PipelineSimulation:
     def advance(self, until_s: float = INF, most_missed: int | None = None) -> None:
         """Settle all that starts before `until_s`; stop earlier when more than `most_missed` queries have missed.
 
-        Stopped or not, `clock_s` says how far it came, and it may be advanced further.
+        `clock_s` tells how far it came, and it can always be advanced further.
         """
         if not self._laid_out:
             self._lay_out()
         advance(self._p, until_s, len(self.queries.arrival_s) if most_missed is None else most_missed)
 
     def outcome(self, stage: int) -> StageOutcome:
-        """Of one stage so far."""
+        """Return the results of one stage so far."""
         self._must_be_one("stage", stage, len(self._replicas))
         if stage in self._known:
             return self._known[stage]
@@ -768,7 +772,7 @@ class PipelineSimulation:
         return function_environments.calls_of(use, number), function_environments.usd_of(use, number)
 
     def end_s(self) -> Floats:
-        """When each query, as numbered, is done: all stages that none comes after are. Infinite: never, or not yet."""
+        """Return when each query, as numbered, is done: when its last stages are. Infinite: never, or not yet."""
         latest_s = np.maximum(self._p.arrival_s, self._p.answer_s[self._p.last].max(axis=0))
         latest_s[latest_s >= NEVER_S] = INF
         return latest_s
@@ -783,7 +787,7 @@ class PipelineSimulation:
             raise BadInput(f"all before {self.clock_s:g} s is settled", where, time_s)
 
     def _lay_out(self) -> None:
-        """Trees and places for all replicas, the new ones included."""
+        """Lay out trees and places for all replicas, including new ones."""
         p, before = self._p, self._p
         free_s = [np.full(len(replicas), INF) for replicas in self._replicas]
         for stage, number, ready_s in self._new:
@@ -817,7 +821,7 @@ class PipelineSimulation:
 
 
 def _pools(of_stages: Sequence[StageFunction | None]) -> FunctionPool:
-    """Side by side, a row a stage, all as long as the longest; no row unless a stage has a function."""
+    """Return the stages' pools in rows, all as long as the longest; without rows unless a stage has a function."""
     if not any(of_stages):
         return FunctionPool(*(np.empty((0, *one.shape), one.dtype) for one in function_environments.pool_for(None)))
     pools = [function_environments.pool_for(None if one is None else one.use) for one in of_stages]
@@ -832,7 +836,7 @@ def _pools(of_stages: Sequence[StageFunction | None]) -> FunctionPool:
 
 
 def _tree_of(values: Floats, levels: int) -> Floats:
-    """The tree over these leaves, as `mark.kernel.tree` has it."""
+    """Return the tree over these leaves, in the form of `mark.kernel.tree`."""
     level = np.full(WIDTH**levels, INF)
     level[: len(values)] = values
     parts = [level]

@@ -1,4 +1,4 @@
-"""Checks of what a stage is called with: compiled code indexes arrays by it, and checks nothing."""
+"""Checks of a stage's arguments, because compiled code indexes arrays by them without checks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from mark.kernel.compiled import Prepared, compiled
 
 @compiled
 def _before(arrivals_s: Floats, first: int, until_s: float, since_s: float, last_s: float) -> int:
-    """The position of the first arrival at or after `until_s`; -1 where one before it cannot be used.
+    """Return the position of the first arrival at or after `until_s`; -1 if one before it cannot be used.
 
-    By halving, and then in a loop without branches: both together take a tenth of a nanosecond an arrival.
+    It is found by bisection, then checked in a loop without branches: both together take a tenth of a nanosecond an
+    arrival.
     """
     at, beyond = first, arrivals_s.shape[0]
     while at < beyond:
@@ -41,7 +42,7 @@ _run_before = Prepared(_before)
 
 
 def check_candidates(candidates: Sequence[Candidate], horizons_s: Sequence[float], classes: Sequence[int]) -> None:
-    """Raise BadInput where a candidate has a number that no replica can have."""
+    """Raise BadInput if a candidate has a number that is invalid for a replica."""
     for name, values in (("horizons_s", horizons_s), ("classes", classes)):
         if len(values) != len(candidates):
             raise BadInput(f"one for each of {len(candidates)} candidates", name, len(values))
@@ -77,10 +78,10 @@ def check_replica(number: int, known: Container[int]) -> None:
 def check_arrivals(
     arrivals_s: Floats, first: int, until_s: float, since_s: float, end_s: float, limit_s: Floats | None
 ) -> float:
-    """When the last arrival before `until_s` comes, `since_s` where there is none.
+    """Return the time of the last arrival before `until_s`, or `since_s` if there is none.
 
-    Raises BadInput for arrivals that are not ascending from `since_s` to `end_s`. Requests with limits of their own
-    are calls of queries, which may come after the end.
+    Raises BadInput for arrivals that are not ascending from `since_s` to `end_s`. Requests with their own limits are
+    calls of queries, which may come after the end.
     """
     if arrivals_s.ndim != 1:
         raise BadInput("must be one row of times", "arrivals_s", arrivals_s.shape)
@@ -100,7 +101,7 @@ def check_arrivals(
 
 
 def _unusable(arrivals_s: Floats, first: int, since_s: float, last_s: float) -> BadInput:
-    """The error that says which of these cannot be used; the first has the position `first`."""
+    """Return the error for the first unusable arrival; position 0 of the array is number `first`."""
     earlier_s = np.concatenate([[since_s], arrivals_s[:-1]])
     at = int(np.argmin((arrivals_s >= earlier_s) & (arrivals_s <= last_s)))
     arrival_s = float(arrivals_s[at])

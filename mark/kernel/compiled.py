@@ -1,11 +1,11 @@
 """`compiled`: numba's njit with a cache that notices every edited source.
 
-numba stamps a cache entry with the file of the compiled function only; an edited rule in another file would go
-unnoticed. So the cache folder's name holds a hash of all sources that the kernel compiles. (What mark/planning compiles
-calls compiled functions of its own file only; numba's own stamp notices those.)
+numba stamps a cache entry with the file of the compiled function only, so an edited rule in another file would go
+unnoticed. Therefore the cache folder's name holds a hash of all sources that the kernel compiles. (The functions that
+mark/planning compiles call only compiled functions of the same file, which numba's own stamp covers.)
 
 numba also keeps a folder for each place that a file was imported from. With the hash, equal sources have equal code:
-checkouts and installations of one user share it, and the second one does not compile for a minute.
+checkouts and installations of one user share it, which saves the second one a minute of compilation.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from numba.core import config as _numba_config
 from mark.domain.cached_code import load_alone
 from mark.kernel.inlining import called_from
 
-config: Any = _numba_config  # its settings are made at run time, and no stub knows them
-_njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
+config: Any = _numba_config  # its settings are made at run time, so type stubs lack them
+_njit: Any = numba.njit  # `_nrt` is missing in stubs too: no reference counts in code that allocates nothing
 _typeof: Any = numba.typeof
 _index_file: Any = _caching.IndexDataCacheFile
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,17 +57,17 @@ def _cache_dir() -> str | None:
         return None
 
 
-# Of everything that follows from the sources of the kernel; None where nothing can be written.
+# Depends on all sources of the kernel; None if no folder is writable.
 CACHE_DIR = _cache_dir()
 
 
 def compiled(function: F) -> F:
-    """Compile `function` at its first call, or take it from the cache. A read-only home costs the cache, no more."""
+    """Compile `function` at its first call, or take it from the cache. Without a writable folder it works uncached."""
     return _compiled(function, _nrt=False, forceinline=True)
 
 
 def allocating(function: F) -> F:
-    """The same for a function that makes arrays."""
+    """Compile a function that makes arrays, otherwise like `compiled`."""
     return _compiled(function)
 
 
@@ -90,7 +90,7 @@ def _compiled(function: F, **options: Any) -> F:
 
 
 def _file_of(cache: Any, folder: str) -> Any:
-    """The cache file of a function: numba's own, or a shared one where all sources of the code are in the hash."""
+    """Return the cache file of a function: shared if all sources of the code are in the hash, else numba's own."""
     source = Path(cache._py_func.__code__.co_filename).resolve().parent
     if source not in [_ROOT / hashed for hashed in _HASHED]:
         return cache._cache_file
@@ -100,14 +100,15 @@ def _file_of(cache: Any, folder: str) -> Any:
 
 
 class _LockedFile:
-    """numba's cache of a function, for one process at a time; a process waits while another one compiles for it.
+    """numba's cache of a function, for one process at a time.
 
-    numba names the code of a signature by a number, writes that into an index, and then the code itself. A process that
-    writes another signature meanwhile may choose the same number, and one that reads finds what an older source left
-    there: either would run the code of other types, without an error.
+    A process waits while another one compiles the same function. numba names the code of a signature by a number,
+    writes that into an index, and then the code itself. Without a lock, a process that writes another signature at the
+    same time may choose the same number, and a reader may find the code of an older source there: either would run code
+    for other types, without an error.
 
-    A process that finds nothing holds a lock of the function from there until it has saved, or ends. Waiting cannot go
-    round in a circle, because only what Python calls is cached: compiling it waits for no other entry.
+    A process that finds no entry holds a lock on the function from there until it has saved, or ends. Waiting cannot
+    deadlock, because only functions called from Python are cached, and compiling one waits for no other entry.
     """
 
     def __init__(self, file: Any, lock: str) -> None:
@@ -136,7 +137,7 @@ class _LockedFile:
 @contextmanager
 def _held(lock: str) -> Iterator[None]:
     with open(lock, "wb") as file:
-        with suppress(OSError):  # a file system that has none
+        with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -144,9 +145,9 @@ def _held(lock: str) -> Iterator[None]:
 class Prepared:
     """A compiled function, for calls from Python with arguments of the same types each time.
 
-    numba looks up the types of all arguments at every call, of each array in a tuple by itself: for a stage that took
-    fifteen times as long as the call. Here they are those of the first call, and are not checked: a number must not be
-    an int in one call and a float in another, and an array must not change its dtype, dimensions or layout.
+    numba looks up the types of all arguments at every call, and of each array in a tuple separately: for a stage that
+    took fifteen times as long as the call. This class uses the types of the first call without checks: a number must
+    not be an int in one call and a float in another, and an array must not change its dtype, dimensions or layout.
     """
 
     def __init__(self, function: Any) -> None:

@@ -1,7 +1,7 @@
-"""What is kept of requests that may have two copies: where each copy is, the batches that wait and run, what is next.
+"""The state of requests that may have two copies: the place of each copy, waiting and running batches, the next event.
 
-Without second copies a closed batch is settled, and only the open one keeps its members. With them a copy that waits
-may be taken out of a closed batch, so every batch keeps its members until it is answered.
+Without second copies a closed batch is settled, and only the open one keeps its members. With second copies, a waiting
+copy may be removed from a closed batch, so every batch keeps its members until it is answered.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mark.kernel.tree import ROOT, first_leaf_of, levels_for, places_for, set_le
 NEXT, OLDEST, FREE, AGAIN, AGAIN_AT, GIVEN_UP, LEVELS, LEAF, STOPPED, HEDGES, WON, RETRIED = range(12)
 # Positions in Copies.value
 AFTER_S, BUDGET, AGAIN_S, WASTED_S = range(4)
-# Of a copy
+# States of a copy
 NOT_SENT, WAITING, RUNNING, CALLED, ENDED = range(5)
-# Why the loop returned: nothing is left, the buffer of departures is full, there is no place for a request or batch
+# Why the loop returned: all is done, the buffer of departures is full, or a request or batch finds no place
 DONE, FULL, NO_ROOM = range(3)
-# Leaves of `answer_tree`, the first at LEAF, before those of the replicas: warm calls of functions, cold ones
+# Leaves of `answer_tree` before the replicas' leaves, the first at LEAF: warm calls of functions, cold ones
 CALLS = 2
 
 
 class Copies(NamedTuple):
     """R places for requests, by number modulo R (a power of two); B batches; S slots, C most workers, N largest batch.
 
-    A member of a batch is twice a request's number, and one more for the second copy.
+    A member of a batch is twice a request's number, plus one for the second copy.
     """
 
     number: Ints
     value: Floats
     arrival_s: Floats  # [R]
-    answered: Ints  # [R] 1: or refused
+    answered: Ints  # [R] 1: answered or refused
     hedged: Ints  # [R] 1: the second copy was sent because the first took long
     slot: Ints  # [R, 2] where each copy went; -1: to no replica
     state: Ints  # [R, 2]
@@ -45,7 +45,7 @@ class Copies(NamedTuple):
     size: Ints  # [B] once it is closed
     kind: Ints  # [B] of its replica when it closed
     factor: Floats  # [B] of its service time, drawn when it closed
-    ready_s: Floats  # [B] it starts no earlier
+    ready_s: Floats  # [B] its earliest start
     start_s: Floats  # [B]
     took_s: Floats  # [B] at work
     answer_s: Floats  # [B] once it runs
@@ -56,19 +56,22 @@ class Copies(NamedTuple):
     last_waiting: Ints  # [S]
     first_running: Ints  # [S, C] started and not answered
     last_running: Ints  # [S, C]
-    free_s: Floats  # [S, C] when workers end what they have; Stage.free_s is when they end what waits as well
+    free_s: Floats  # [S, C] when workers end their current batches; Stage.free_s includes waiting batches
     faults: FaultState  # as far as batches have started; Stage.faults is as far as they are foreseen
     in_flight: Ints  # [S] copies of requests that are not answered
     start_tree: Floats  # by slot, when its next batch starts
     answer_tree: Floats  # when the next answer comes, of functions and by slot
-    call: Ints  # [2, E] calls of functions, warm and cold: members as above,
+    call: Ints  # [2, E] calls of functions, warm and cold: members as above
     call_start_s: Floats  # [2, E] when they began
-    call_s: Floats  # [2, E] and when they are answered,
-    calls: Ints  # [2, 2] place of the first, and how many
+    call_s: Floats  # [2, E] when they are answered
+    calls: Ints  # [2, 2] place of the first, and their number
 
 
 def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float, places: int = 64) -> Copies:
-    """Of no request yet; second copies are sent `after_s` after a request's arrival. `places` is a power of two."""
+    """Return the state without requests; second copies are sent `after_s` after a request's arrival.
+
+    `places` is a power of two.
+    """
     value = np.zeros(4)
     value[AFTER_S], value[BUDGET] = after_s, budget
     number = np.zeros(12, dtype=np.int64)
@@ -113,7 +116,7 @@ def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float, plac
 
 
 def with_replicas(copies: Copies, more: int) -> Copies:
-    """With `more` replicas besides, which have nothing."""
+    """Return the state with `more` additional empty replicas."""
     none = np.full(more, -1, dtype=np.int64)
     no_batch = np.full((more, copies.free_s.shape[1]), -1, dtype=np.int64)
     have = len(copies.open_batch)
@@ -143,7 +146,7 @@ def with_replicas(copies: Copies, more: int) -> Copies:
 
 
 def with_batches(copies: Copies, more: int) -> Copies:
-    """With places for `more` batches besides."""
+    """Return the state with `more` additional places for batches."""
     have = len(copies.size)
     behind = np.arange(have + 1, have + more + 1, dtype=np.int64)
     behind[-1] = copies.number[FREE]
@@ -163,9 +166,9 @@ def with_batches(copies: Copies, more: int) -> Copies:
 
 
 def with_requests(copies: Copies) -> Copies:
-    """With twice as many places for requests."""
+    """Return the state with twice as many places for requests."""
     places = len(copies.arrival_s)
-    # Those from OLDEST on are kept; each goes to its number modulo 2 R.
+    # Requests from OLDEST on are kept; each goes to its number modulo 2 R.
     numbers = copies.number[OLDEST] + np.arange(places)
     before, after = numbers % places, numbers % (2 * places)
 

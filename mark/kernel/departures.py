@@ -1,4 +1,4 @@
-"""What leaves a stage: one row a request, written when its answer is settled.
+"""Departures from a stage: one row for each request, written when its answer is settled.
 
 Rows come in the order in which batches close, not in order of completion: `settle` of a stage at a time t guarantees
 that every request that completes before t has departed. Refused and overflowing requests depart on arrival.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mark.kernel.arrays import INF, Floats, Ints, Records
 from mark.kernel.compiled import compiled
 
-# Values of `slot` that are no replica
+# Values of `slot` that are not replicas
 BY_FUNCTION, REFUSED = -1, -2
 # Rows after which the buffer is read and emptied: few enough to stay in the fastest cache
 CHUNK = 1024
@@ -28,21 +28,21 @@ class Departures(NamedTuple):
 
     rows: NDArray[np.uint64]  # [1]
     arrival_s: Floats
-    latency_s: Floats  # infinite where refused
+    latency_s: Floats  # infinite if refused
     slot: NDArray[np.int32]  # the replica's number, BY_FUNCTION or REFUSED
     request: Ints  # position among all arrivals of the stage
     start_s: Floats  # of the batch, or of the function's call
-    answer_s: Floats  # infinite where refused
+    answer_s: Floats  # infinite if refused
 
     def taken(self) -> Departures:
-        """Copies of the filled rows; the buffer is empty afterwards."""
+        """Return copies of the filled rows, and empty the buffer."""
         filled = Departures._make([self.rows.copy(), *(column[: self.rows[0]].copy() for column in self[1:])])
         self.rows[0] = 0
         return filled
 
 
 def buffer(rows: int, kept: bool) -> Departures:
-    """An empty buffer; with `kept` it has every column."""
+    """Return an empty buffer; with `kept` it has every column."""
     more = rows if kept else 0
     return Departures(
         rows=np.zeros(1, dtype=np.uint64),
@@ -56,7 +56,7 @@ def buffer(rows: int, kept: bool) -> Departures:
 
 
 def joined(parts: Sequence[Departures]) -> Departures:
-    """One after the other."""
+    """Return the rows of all parts, one after the other."""
     rows, *columns = (np.concatenate(columns) for columns in zip(*(buffer(0, True), *parts), strict=True))
     return Departures._make([rows.sum(keepdims=True), *columns])
 
@@ -78,7 +78,7 @@ def depart(
 
 @compiled
 def depart_together(out: Departures, members: Records, size: int, start_s: float, answer_s: float, slot: int) -> None:
-    """The first `size` of a batch that has one start and one answer."""
+    """Let the first `size` members of a batch depart, with a common start and answer."""
     row = out.rows[0]
     for i in range(size):
         at = row + np.uint64(i)
@@ -104,7 +104,7 @@ class Recording:
 
 
 def by_request(departures: Departures, requests: int) -> Recording:
-    """In order of arrival; slot -3 and infinite times where a request has not departed yet."""
+    """Sort departures by arrival; slot -3 and infinite times if a request has not departed yet."""
     slot, start_s, finish_s = np.full(requests, -3), np.full(requests, INF), np.full(requests, INF)
     slot[departures.request] = departures.slot
     start_s[departures.request] = departures.start_s

@@ -38,7 +38,10 @@ _in_time = compiled(admission.in_time)
 
 
 def pool_for(function: FunctionUse | None) -> FunctionPool:
-    """Without an environment yet; None: one that never answers. Raises BadInput for a concurrency below 1."""
+    """Return a pool without environments; for None, one that never answers.
+
+    Raises BadInput for a concurrency below 1.
+    """
     number = np.zeros(10, dtype=np.int64)
     value = np.zeros(8)
     value[WARM_S] = INF
@@ -52,13 +55,13 @@ def pool_for(function: FunctionUse | None) -> FunctionPool:
         value[TOKENS] = value[TOKENS_MAX] = burst
         value[TOKENS_PER_S] = offer.ramp_per_10s / 10.0
         value[CONCURRENCY] = offer.concurrency
-        # idle and busy environments together: those kept alive may outnumber the limit of busy ones by the ramp
+        # Idle and busy environments together: idle ones may outnumber the limit on busy ones, because of the ramp.
         size = 1 << (4 * offer.concurrency).bit_length()
     return FunctionPool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
 
 
 def calls_of(use: FunctionUse, number: Ints) -> FunctionCalls:
-    """What a function was asked for, by the numbers of its pool."""
+    """Return the calls of a function, from the numbers of its pool."""
     gb = use.offer.memory_mb / 1024.0
     return FunctionCalls(
         calls=int(number[WARM_CALLS] + number[COLD_CALLS]),
@@ -70,12 +73,12 @@ def calls_of(use: FunctionUse, number: Ints) -> FunctionCalls:
 
 
 def usd_of(use: FunctionUse, number: Ints) -> float:
-    """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
+    """Return the bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
     return sum(n * use.offer.usd_per_request(takes_s) for n, takes_s in _invocations(use, number))
 
 
 def _invocations(use: FunctionUse, number: Ints) -> tuple[tuple[int, float], ...]:
-    """(how many, seconds of each): warm, cold, pings."""
+    """Return (number, seconds of each) for warm calls, cold calls and pings."""
     init_s = use.cold_s if use.offer.bills_init else 0.0
     return (
         (int(number[WARM_CALLS]), use.warm_s),
@@ -86,7 +89,7 @@ def _invocations(use: FunctionUse, number: Ints) -> tuple[tuple[int, float], ...
 
 @compiled
 def settle(pool: FunctionPool, now_s: float) -> None:
-    """Environments that finished become idle, in the order of their ends; those idle too long are recycled."""
+    """Make finished environments idle, in the order of their ends, and recycle those that were idle too long."""
     number, value = pool.number, pool.value
     mask = pool.warm_end_s.shape[0] - 1
     while True:
@@ -110,7 +113,7 @@ def settle(pool: FunctionPool, now_s: float) -> None:
 
 @compiled
 def _may_start(pool: FunctionPool, now_s: float) -> bool:
-    """Account limit and ramp: a token bucket refilled at the ramp's pace."""
+    """Return whether account limit and ramp allow a start; the ramp is a token bucket."""
     number, value = pool.number, pool.value
     tokens = min(value[TOKENS_MAX], value[TOKENS] + (now_s - value[TOKENS_AT_S]) * value[TOKENS_PER_S])
     value[TOKENS], value[TOKENS_AT_S] = tokens, now_s
@@ -119,7 +122,7 @@ def _may_start(pool: FunctionPool, now_s: float) -> bool:
 
 @compiled
 def latency_s(pool: FunctionPool, now_s: float) -> float:
-    """Seconds a call would take now: warm, with a cold start, or infinite when throttled (or switched off)."""
+    """Return the seconds that a call would take now; infinite if throttled or switched off."""
     number, value = pool.number, pool.value
     if value[CONCURRENCY] <= 0.0:
         return INF
@@ -133,7 +136,7 @@ def latency_s(pool: FunctionPool, now_s: float) -> float:
 
 @compiled
 def is_in_time(pool: FunctionPool, now_s: float, horizon_s: float) -> bool:
-    """Would a call be answered by then, as far as a bouncer knows? It reckons with the warm latency."""
+    """Return whether a call would be answered within the horizon, by the warm latency that a bouncer assumes."""
     return bool(latency_s(pool, now_s) < INF and _in_time(pool.value[WARM_S], horizon_s))
 
 
@@ -156,14 +159,14 @@ def begin(pool: FunctionPool, now_s: float) -> None:
 
 @compiled
 def answer(pool: FunctionPool, out: Departures, request: int, now_s: float, takes_s: float) -> None:
-    """A request departs by a call that begins now. Only after a finite `latency_s`."""
+    """Let a request depart by a call that begins now. Only after a finite `latency_s`."""
     depart(out, request, now_s, now_s, now_s + takes_s, takes_s, BY_FUNCTION)
     begin(pool, now_s)
 
 
 @compiled
 def warm(pool: FunctionPool, now_s: float, environments: int) -> int:
-    """Ping until that many environments exist, as far as limits allow; returns how many were started."""
+    """Ping until that many environments exist, as far as limits allow, and return how many were started."""
     number, value = pool.number, pool.value
     settle(pool, now_s)
     mask = pool.warm_end_s.shape[0] - 1
@@ -174,7 +177,7 @@ def warm(pool: FunctionPool, now_s: float, environments: int) -> int:
             number[THROTTLED] += 1
             break
         value[TOKENS] -= 1.0
-        # A ping runs no inference, but its ring is ordered by end: it is held as long as a cold call.
+        # A ping runs no inference, but it is held as long as a cold call, because its ring must stay ordered by end.
         pool.cold_end_s[(number[COLD_FIRST] + number[COLD_COUNT]) & mask] = now_s + value[WARM_S] + value[COLD_S]
         number[COLD_COUNT] += 1
         number[PINGS] += 1

@@ -1,4 +1,4 @@
-"""A stage whose requests get second copies when they take long: the fleet is changed as that of any stage."""
+"""A stage whose requests get second copies when they take long; replicas are added and removed as in any stage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mark.kernel.stage import StageSimulation
 class HedgedStage(StageSimulation):
     """A `StageSimulation`, with the same options, that sends a second copy of a request `hedge_after_s` after it came.
 
-    Requests depart when they are answered. Not for routing by an ALB, which sends no second copies (ValueError).
+    Requests depart when they are answered. Raises ValueError for routing by an ALB, which sends no second copies.
     """
 
     def __init__(self, candidates: Sequence[Candidate], *, hedge_after_s: float, **options: Any) -> None:
@@ -52,14 +52,14 @@ class HedgedStage(StageSimulation):
         self._lost_requests = 0
         self._copies = copies_of(self._st, self._pool, hedge_after_s, second_attempts.BURST)
 
-    # -- replicas --------------------------------------------------------------------------------------------------
+    # -- replicas ------------------------------------------------------------------------------------------------------
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
         self.reach(at_s)
         self._grow(number + 1)
         copies = self._copies
         if copies.first_waiting[number] >= 0 or (copies.first_running[number] >= 0).any():
-            # It was stopped and resumed before it had ended what it had.
+            # It was stopped and resumed before it had finished its batches.
             while not hedging.flush(self._st, copies, self._out, number):
                 self._departed()
             self._departed()
@@ -76,7 +76,10 @@ class HedgedStage(StageSimulation):
             self._st.faults.crash_s[number] = INF
 
     def crash(self, number: int, at_s: float) -> None:
-        """As of a `StageSimulation`; but what another copy may answer is not lost, nor asked for once more."""
+        """Crash a replica like a `StageSimulation`.
+
+        A request whose other copy may answer is neither lost nor retried.
+        """
         assert self._st.faults.crash_s[number] == at_s
         self.drain(number, at_s)
         self._st.faults.crash_s[number] = INF
@@ -104,7 +107,7 @@ class HedgedStage(StageSimulation):
         self.reach(at_s)
         return super().warm(at_s, environments)
 
-    # -- time ------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None = None) -> int:
         if limit_s is not None:
@@ -122,7 +125,7 @@ class HedgedStage(StageSimulation):
     def finish(self) -> None:
         self.reach(INF)
 
-    # -- what was seen ---------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> tuple[int, int]:
@@ -133,7 +136,7 @@ class HedgedStage(StageSimulation):
         number = self._copies.number
         return int(number[HEDGES]), int(number[WON]), float(self._copies.value[WASTED_S])
 
-    # -- arrays ----------------------------------------------------------------------------------------------------
+    # -- arrays --------------------------------------------------------------------------------------------------------
 
     def _run(self, arrivals_s: Floats, first: int, until_s: float, last: bool) -> int:
         if self._stale:
@@ -172,11 +175,11 @@ class HedgedStage(StageSimulation):
             self._copies = with_replicas(self._copies, more)
 
     def _settle(self, number: int) -> None:
-        """It is routed to no more. What is in its open batch starts when it was due."""
+        """Send no more requests to the replica, and let its open batch start when it is due."""
         own = self._st.slots[number]
         own["leaf"] = -1
         self._stale = True
         if own["open_size"] > 0:
-            # Not when a worker will be free for it: that may be sooner, once a copy before it leaves the queue.
+            # Not at the time when a worker is foreseen to be free: that may come sooner, if a copy leaves the queue.
             window_s = float(self._st.kinds.rows["window_s"][own["kind"]])
             hedging.close(self._st, self._copies, number, float(self._copies.opened_s[number]) + window_s)

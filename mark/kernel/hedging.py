@@ -1,12 +1,12 @@
 """Second copies of requests that take long (Dean and Barroso, The Tail at Scale, CACM 2013), in compiled code.
 
 The rules are the gateway's (docs/semantics.md, 19): a request that is not answered `hedge_after_s` after its arrival
-gets a second copy on another replica, and the first answer wins; a copy that waits then leaves its queue.
+gets a second copy on another replica, and the first answer wins; the other copy leaves its queue if it still waits.
 
-What may end a wait early cannot be settled when a batch closes, so here batches start, and answers come, in order of
-time. Second copies come in the order of arrivals, so the two are merged; of the rest each replica knows its own next
-event, and the replicas are the leaves of two trees. `Stage.free_s` and the trees of `loop` hold what is foreseen, and
-`mark.kernel.known` what is expected, as they do without second copies, so requests are routed and admitted by the same
+A wait that may end early cannot be settled when a batch closes, so here batches start, and answers come, in order of
+time. Second copies come in the order of arrivals, so the two sequences are merged; every replica has its next event,
+and the replicas are the leaves of two trees. `Stage.free_s` and the trees of `loop` hold the foreseen times, and
+`mark.kernel.known` the expected ones, as without second copies, so requests are routed and admitted by the same
 functions.
 """
 
@@ -70,12 +70,12 @@ _grown = compiled(second_attempts.grown)
 _FUNCTION = admission.FUNCTION
 
 
-# -- what a replica has ------------------------------------------------------------------------------------------------
+# -- replicas ----------------------------------------------------------------------------------------------------------
 
 
 @compiled
 def _show(st: Stage, slot: int) -> None:
-    """Tell the trees that requests are routed by."""
+    """Update the trees by which requests are routed."""
     own = of_slot(st, slot)
     kind, leaf = own.kind, own.leaf
     if leaf < 0 or known.varies(st):
@@ -94,7 +94,7 @@ def _show(st: Stage, slot: int) -> None:
 
 @compiled
 def _hide(st: Stage, slot: int) -> int:
-    """Route nothing there until it is shown; returns its place among those that are ready, -1: it is not."""
+    """Exclude the replica from routing until it is shown, and return its place among the ready ones, or -1."""
     leaf = of_slot(st, slot).leaf
     if leaf >= 0:
         at = of_kind(st, of_slot(st, slot).kind).tree_at
@@ -123,7 +123,7 @@ def _unhide(st: Stage, slot: int, place: int) -> None:
 
 @compiled
 def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
-    """When its next batch starts."""
+    """Set the time when the replica's next batch starts."""
     start = INF
     batch = cp.first_waiting[slot]
     if batch >= 0:
@@ -136,7 +136,7 @@ def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
 
 @compiled
 def _answers_next(st: Stage, cp: Copies, slot: int) -> int:
-    """The worker whose batch is answered next, -1: none."""
+    """Return the worker whose batch is answered next, or -1."""
     best = -1
     for worker in range(of_kind(st, of_slot(st, slot).kind).workers):
         batch = cp.first_running[slot, worker]
@@ -161,14 +161,14 @@ def _plan_call(cp: Copies, ring: int) -> None:
 
 @compiled
 def _free(cp: Copies, batch: int) -> None:
-    """Its place may be used by another batch."""
+    """Release the place of a batch."""
     cp.behind[batch] = cp.number[FREE]
     cp.number[FREE] = batch
 
 
 @compiled
 def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batch: int) -> int:
-    """A closed batch takes the worker that is free first in `free_s`; returns which."""
+    """Let the first free worker in `free_s` run a closed batch, and return that worker."""
     kind = cp.kind[batch]
     worker = loop.earliest(free_s, slot, of_kind(st, kind).workers)
     start = max(free_s[slot, worker], cp.ready_s[batch])
@@ -184,14 +184,14 @@ def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batc
 
 @compiled
 def _foresee_free(st: Stage, slot: int) -> None:
-    """Its first worker is free as `worker_free_s` has it now; here that is kept where there is one worker, too."""
+    """Set the time of the first free worker from `worker_free_s`, used here even for a single worker."""
     free_s, own = st.worker_free_s, of_slot(st, slot)
     own.free_s = free_s[slot, loop.earliest(free_s, slot, of_kind(st, own.kind).workers)]
 
 
 @compiled
 def _foresee(st: Stage, cp: Copies, slot: int) -> None:
-    """Play all that waits through anew: something has left the queue."""
+    """Play all waiting batches through again, after a copy has left the queue."""
     kind = of_slot(st, slot).kind
     for worker in range(of_kind(st, kind).workers):
         st.worker_free_s[slot, worker] = cp.free_s[slot, worker]
@@ -218,7 +218,7 @@ def _foresee(st: Stage, cp: Copies, slot: int) -> None:
 
 @compiled
 def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
-    """No request joins the open batch any more; it starts at `ready_s`, or when a worker is free for it."""
+    """Close the open batch; it starts at `ready_s`, or when a worker is free for it."""
     batch = cp.open_batch[slot]
     kind = of_slot(st, slot).kind
     cp.size[batch] = of_slot(st, slot).open_size
@@ -244,7 +244,7 @@ def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
 
 @compiled
 def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_s: float) -> None:
-    """An admitted copy joins the open batch, or opens one."""
+    """Add an admitted copy to the open batch, or open one."""
     kind = of_slot(st, slot).kind
     full = of_kind(st, kind).n_batch
     varies = known.varies(st)
@@ -278,7 +278,7 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
 
 @compiled
 def _start(st: Stage, cp: Copies, slot: int) -> None:
-    """The next batch of a replica starts. What is in it stays there."""
+    """Start the next batch of a replica, after which its members stay in it."""
     if cp.first_waiting[slot] < 0:
         close(st, cp, slot, of_slot(st, slot).open_start_s)
     batch = cp.first_waiting[slot]
@@ -307,7 +307,7 @@ def _start(st: Stage, cp: Copies, slot: int) -> None:
 
 @compiled
 def _run(cp: Copies, slot: int, worker: int, batch: int) -> None:
-    """Put it among the batches of a worker that are not answered, in order of their answers, which may be delayed."""
+    """Add a batch to a worker's unanswered ones, in the order of their answers, which may be delayed."""
     last = cp.last_running[slot, worker]
     if last >= 0 and cp.answer_s[last] <= cp.answer_s[batch]:
         cp.behind[last] = batch
@@ -327,25 +327,25 @@ def _run(cp: Copies, slot: int, worker: int, batch: int) -> None:
         cp.last_running[slot, worker] = batch
 
 
-# -- what becomes of requests ------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 @compiled
 def _place_of(cp: Copies, member: int) -> tuple[int, int]:
-    """Where its request is kept, and which copy it is."""
+    """Return where a member's request is kept, and which copy it is."""
     return (member >> 1) & (cp.arrival_s.shape[0] - 1), member & 1
 
 
 @compiled
 def _is_open(cp: Copies, place: int, copy: int) -> bool:
-    """May this copy still answer?"""
+    """Return whether this copy may still answer."""
     state = cp.state[place, copy]
     return bool(state != NOT_SENT and state != ENDED)
 
 
 @compiled
 def _cancel(st: Stage, cp: Copies, member: int) -> None:
-    """A copy that waits leaves its queue. The batch is as open, or closed, as before."""
+    """Remove a waiting copy from its queue. The batch stays open, or closed."""
     place, copy = _place_of(cp, member)
     slot, batch = cp.slot[place, copy], cp.batch[place, copy]
     cp.state[place, copy] = ENDED
@@ -376,7 +376,7 @@ def _cancel(st: Stage, cp: Copies, member: int) -> None:
 
 @compiled
 def _unlink(cp: Copies, slot: int, batch: int) -> None:
-    """Take it out of those that wait."""
+    """Remove a batch from the waiting ones."""
     before = -1
     one = cp.first_waiting[slot]
     while one != batch:
@@ -392,7 +392,7 @@ def _unlink(cp: Copies, slot: int, batch: int) -> None:
 
 @compiled
 def _answered(st: Stage, cp: Copies, out: Departures, member: int, start_s: float, answer_s: float, shown: int) -> bool:
-    """One of its copies is answered; False: of a request that had its answer."""
+    """Note the answer of a copy; return False if the request had its answer already."""
     place, copy = _place_of(cp, member)
     cp.state[place, copy] = ENDED
     if cp.answered[place] > 0:
@@ -413,7 +413,7 @@ def _answered(st: Stage, cp: Copies, out: Departures, member: int, start_s: floa
 
 @compiled
 def _answer(st: Stage, cp: Copies, out: Departures, slot: int) -> None:
-    """The next batch of a replica is answered."""
+    """Answer the next batch of a replica."""
     worker = _answers_next(st, cp, slot)
     batch = cp.first_running[slot, worker]
     cp.first_running[slot, worker] = cp.behind[batch]
@@ -431,7 +431,7 @@ def _answer(st: Stage, cp: Copies, out: Departures, slot: int) -> None:
 
 @compiled
 def _answer_call(st: Stage, cp: Copies, out: Departures, ring: int) -> None:
-    """The next call of a function is answered."""
+    """Answer the next call of a function."""
     at = cp.calls[ring, 0] & (cp.call.shape[1] - 1)
     cp.calls[ring, 0] += 1
     cp.calls[ring, 1] -= 1
@@ -441,10 +441,10 @@ def _answer_call(st: Stage, cp: Copies, out: Departures, ring: int) -> None:
 
 @compiled
 def _until(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
-    """Answers and starts up to that time, in order of it; False: the buffer is full.
+    """Process answers and starts up to `until_s` in order of time; return False if the buffer is full.
 
-    At one moment answers come before starts: what they cancel does not start. Functions come first, warm calls, then
-    cold ones, then replicas by their numbers.
+    At one moment answers come before starts, so that a cancelled copy does not start. Functions come first, warm calls,
+    then cold ones, then replicas by their numbers.
     """
     levels, leaf = cp.number[LEVELS], cp.number[LEAF]
     while out.rows[0] < CHUNK:
@@ -465,7 +465,7 @@ def _until(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
 
 @compiled
 def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
-    """Answer all that a replica has, as foreseen, whatever the time; False: the buffer is full."""
+    """Answer all of a replica's copies as foreseen, regardless of the time; return False if the buffer is full."""
     while out.rows[0] < CHUNK:
         worker = _answers_next(st, cp, slot)
         if worker >= 0:
@@ -479,7 +479,7 @@ def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
 
 @compiled
 def lose(st: Stage, cp: Copies, slot: int) -> int:
-    """A crash takes all that a drained replica has not answered; fills `again`, and returns how many those are.
+    """Let a crash take all unanswered copies of a drained replica; fill `again`, and return the number of its requests.
 
     These are the requests that no other copy may answer.
     """
@@ -517,7 +517,7 @@ def lose(st: Stage, cp: Copies, slot: int) -> int:
 
 @compiled
 def _fewest_in_flight(st: Stage, cp: Copies) -> int:
-    """As of `loop`, by counts that are kept here."""
+    """Return the choice of `loop._fewest_in_flight`, by the counts that are kept here."""
     best = -1
     best_s = INF
     for at in range(st.counter[READY]):
@@ -545,7 +545,7 @@ def _send(
     bouncers: bool,
     late: int,
 ) -> None:
-    """A copy goes to the replica that is chosen now, on to a function, or is refused."""
+    """Send a copy to the replica that routing chooses now, on to a function, or refuse it."""
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
     hidden = _hide(st, besides) if hedges else -1
@@ -576,7 +576,7 @@ def _send(
     if _destination(latency, warm, horizon, late) == _FUNCTION:
         function_environments.begin(pool, now_s)
         answer = now_s + function
-        if slot < 0:  # a gateway's own call, which it waits for
+        if slot < 0:  # the gateway's own call, which it waits for
             cp.state[place, copy] = ENDED
             cp.answered[place] = 1
             depart(out, member >> 1, arrival, now_s, answer, answer - arrival, BY_FUNCTION)
@@ -601,7 +601,7 @@ def _send(
 
 @compiled
 def _due_s(st: Stage, cp: Copies) -> float:
-    """When the next second copy is due, as far as is known; `NEXT` is its request."""
+    """Return when the next second copy is due, as far as is known; `NEXT` is its request."""
     number = cp.number
     mask = cp.arrival_s.shape[0] - 1
     while number[NEXT] < st.counter[REQUEST]:
@@ -614,7 +614,7 @@ def _due_s(st: Stage, cp: Copies) -> float:
 
 @compiled
 def _has_room(st: Stage, cp: Copies) -> bool:
-    """Is there a place for one more request?"""
+    """Return whether there is a place for one more request."""
     number = cp.number
     places = cp.arrival_s.shape[0]
     if st.counter[REQUEST] - number[OLDEST] < places:
@@ -642,10 +642,10 @@ def advance(
     bouncers: bool,
     late: int,
 ) -> int:
-    """Simulate arrivals [first, ...) before `until_s`, and second copies; returns the position of the next.
+    """Simulate arrivals [first, ...) before `until_s`, and second copies; return the position of the next arrival.
 
-    `last`: no other arrival comes before `until_s`. Otherwise the time after the last of these is not touched, unless
-    one of them comes later. What comes again after a crash is sent first. `STOPPED` says why it returned.
+    `last`: no other arrival comes before `until_s`. Otherwise the time after the last of these is only simulated when
+    another arrival comes. Requests retried after a crash are sent first. `STOPPED` has the reason for returning.
     """
     number, value = cp.number, cp.value
     mask = cp.arrival_s.shape[0] - 1

@@ -1,4 +1,4 @@
-"""How long a stage of a pipeline may take with each of many calls."""
+"""The time limits of many calls in a stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _stage_horizon_s = compiled(stage_horizon_s)
 
 
 def horizons_s(left_s: Floats, own_s: float, behind_s: float, least_behind_s: float) -> Floats:
-    """`mark.domain.rules.stage_horizon` of each; `left_s` (N,) is what their queries have until their deadlines."""
+    """Return `mark.domain.rules.stage_horizon` of each call.
+
+    `left_s` (N,) are the times until their queries' deadlines.
+    """
     found = np.empty_like(left_s)
     _fill(found, left_s, own_s, behind_s, least_behind_s)
     return found

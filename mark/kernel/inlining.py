@@ -1,8 +1,8 @@
-"""`called_from`: how compiled functions call each other, at half of numba's compile time.
+"""`called_from`: let compiled functions call each other at half of numba's compile time.
 
-numba makes machine code and a wrapper for calls from Python of each compiled function, also of those that are only
-inlined into others. A stage has fifty arrays, so that its wrappers are longer than the functions. Here a function that
-is called by a compiled one becomes intermediate code alone; the function that Python calls is optimised with all that
+numba makes machine code and a wrapper for calls from Python for each compiled function, even for those that are only
+inlined into others. A stage has fifty arrays, so its wrappers are longer than the functions. Here a function that is
+called by a compiled one becomes only intermediate code; the function that Python calls is optimised with all code that
 is inlined into it.
 """
 
@@ -40,7 +40,7 @@ class _Inlined(_compiler.CompilerBase):  # type: ignore[misc]
 
 @_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _Lowering(_passes.NativeLowering):  # type: ignore[misc]
-    """numba's, without wrappers and without machine code."""
+    """numba's lowering, without wrappers and without machine code."""
 
     _name = "lowering_to_inline"
 
@@ -49,7 +49,7 @@ class _Lowering(_passes.NativeLowering):  # type: ignore[misc]
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
         super().run_pass(state)
-        # Callers know the function by this object, as they would by its machine code.
+        # Callers identify the function by this object, as otherwise by its machine code.
         lowered = state["cr"]._replace(cfunc=object())
         state.targetctx.insert_user_function(lowered.cfunc, lowered.fndesc, [state.library])
         state["cr"] = lowered
@@ -60,7 +60,7 @@ class _Library(_codegen.JITCodeLibrary):  # type: ignore[misc]
     """Intermediate code to link into others."""
 
     def _optimize_final_module(self) -> None:
-        """Its caller is optimised as a whole."""
+        """Do nothing, because the caller is optimised as a whole."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()

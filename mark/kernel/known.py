@@ -1,8 +1,8 @@
 """The knowledge of a bouncer whose batches take longer or shorter than predicted, in compiled code.
 
-The end of a batch is drawn when it closes, and nothing that decides may read it before it has come. A bouncer knows
-which batches its workers have, since when, and the mean of each. It expects a batch to end after its mean, and a batch
-that overruns it to end now. So each replica keeps its closed batches in a ring, in order, until they have ended.
+The end of a batch is drawn when it closes, but no decision may use it before it has come. A bouncer knows the batches
+of its workers, their starts, and the mean of each. It expects a batch to end after its mean, and a batch that overruns
+it to end now. So each replica keeps its closed batches in a ring, in order, until they have ended.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FIRST_RING = 8
 
 
 def none_known(varies: bool) -> tuple[Records, Records]:
-    """Queues and rings of no replica; with `varies` the stage will have them."""
+    """Return empty queues and rings; with `varies` the stage will have them."""
     return np.zeros(0, dtype=QUEUE), np.zeros((0, FIRST_RING if varies else 0), dtype=BATCH)
 
 
 def with_longer_rings(st: Stage) -> Stage:
-    """The same stage with twice as many places in each ring."""
+    """Return the same stage with twice as many places in each ring."""
     before = st.batches
     size = before.shape[1]
     places = (st.queues["first"][:, None] + np.arange(size)) % size
@@ -42,7 +42,7 @@ def with_longer_rings(st: Stage) -> Stage:
 
 @compiled
 def varies(st: Stage) -> bool:
-    """Does a batch take longer or shorter than predicted, or may it fail?"""
+    """Return whether a batch may take longer or shorter than predicted, or may fail."""
     return st.batches.shape[1] > 0
 
 
@@ -53,14 +53,14 @@ def queue_of(st: Stage, slot: int) -> Any:
 
 @compiled
 def _batch(st: Stage, slot: int, nth: int) -> Any:
-    """A closed batch of a replica, counted from the oldest in its ring."""
+    """Return a closed batch of a replica, counted from the oldest in its ring."""
     place = (queue_of(st, slot).first + nth) & (st.batches.shape[1] - 1)
     return st.batches[np.uint64(slot), np.uint64(place)]
 
 
 @compiled
 def next_factor(st: Stage, slot: int) -> float:
-    """Draw the factor of the replica's next batch to close: it depends on the seed, the replica and its number."""
+    """Draw the factor of the replica's next batch to close, from the seed, the replica and the batch's number."""
     queue = queue_of(st, slot)
     queue.closed += 1
     sigma = of_kind(st, of_slot(st, slot).kind).sigma
@@ -78,7 +78,7 @@ def forget_ended(st: Stage, slot: int, now_s: float) -> None:
 
 @compiled
 def close(st: Stage, slot: int, given_s: float, end_s: float, mean_s: float) -> None:
-    """A further batch waits for a worker, which gets it and ends it then (infinite: `begin` tells it)."""
+    """Add a closed batch that a worker gets and ends at these times (infinite: `begin` sets them)."""
     queue = queue_of(st, slot)
     if queue.count > 0:
         queue.behind_s += mean_s
@@ -91,7 +91,7 @@ def close(st: Stage, slot: int, given_s: float, end_s: float, mean_s: float) -> 
 
 @compiled
 def begin(st: Stage, slot: int, given_s: float, end_s: float) -> None:
-    """A worker gets the first of the batches that wait, where `close` could not tell when."""
+    """Note that a worker gets the first waiting batch, for which `close` could not know the time."""
     for nth in range(queue_of(st, slot).count):
         batch = _batch(st, slot, nth)
         if batch.given_s == INF:
@@ -112,7 +112,7 @@ def forget_waiting(st: Stage, slot: int) -> None:
 
 @compiled
 def has_idle(st: Stage, slot: int, now_s: float) -> bool:
-    """Is a worker idle? After `free_s` of that time."""
+    """Return whether a worker is idle. Call this after `free_s` at that time."""
     busy = 0
     for nth in range(queue_of(st, slot).count):
         busy += _batch(st, slot, nth).end_s > now_s
@@ -130,7 +130,7 @@ def _earliest(st: Stage, workers: int) -> int:
 
 @compiled
 def free_s(st: Stage, slot: int, now_s: float) -> float:
-    """When a worker is expected to be free for the batch behind all closed ones."""
+    """Return when a worker is expected to be free for the batch behind all closed ones."""
     forget_ended(st, slot, now_s)
     own, queue = of_slot(st, slot), queue_of(st, slot)
     workers = of_kind(st, own.kind).workers
@@ -156,7 +156,10 @@ def free_s(st: Stage, slot: int, now_s: float) -> float:
 
 @compiled
 def behind_open_s(st: Stage, slot: int, free: float) -> float:
-    """When a worker is expected to be free behind the open batch; `free` is the answer of `free_s`, just asked for."""
+    """Return when a worker is expected to be free behind the open batch.
+
+    `free` is the result of `free_s`, called just before.
+    """
     own = of_slot(st, slot)
     workers = of_kind(st, own.kind).workers
     until_s = free + batch_s(st, own.kind, own.open_size)
@@ -168,7 +171,7 @@ def behind_open_s(st: Stage, slot: int, free: float) -> float:
 
 @compiled
 def closed_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
-    """Squared mean times of the closed batches that have not ended, summed; and does one of them wait for a worker?"""
+    """Return the summed squares of the mean times of unended closed batches, and whether one waits for a worker."""
     squares, waits = 0.0, False
     for nth in range(queue_of(st, slot).count):
         batch = _batch(st, slot, nth)

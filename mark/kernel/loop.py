@@ -1,9 +1,9 @@
-"""A stage in compiled code: routes requests, batches them, starts batches, and emits what departs.
+"""A stage in compiled code: routes requests, batches them, starts batches, and emits departures.
 
-Nothing is simulated before it matters: a batch whose start has passed is started when its replica is considered next.
-A replica's closed batches are summed up in `free_s` of its workers, because in a first-in-first-out queue their future
-is settled; only the open batch keeps its members. Where service times vary, `free_s` and `open_start_s` are what will
-happen, and routing and admission ask `mark.kernel.known` for what a bouncer expects.
+Simulation is lazy: a batch whose start has passed is started when its replica is considered next. A replica's closed
+batches are summed up in `free_s` of its workers, because in a first-in-first-out queue their future is settled; only
+the open batch keeps its members. If service times vary, `free_s` and `open_start_s` are the true future times, and
+routing and admission use `mark.kernel.known` for a bouncer's expectations.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _in_time_probability = compiled(admission.in_time_probability)
 _doubtful = compiled(admission.doubtful)
 _better = compiled(routing.better)
 TOLERANCE_S = admission.TOLERANCE_S
-# More than there are requests in a run; times the most that a replica can have in flight it is still a whole number.
+# More than there are requests in a run; multiplied by a replica's most requests in flight it is still exact as a float.
 _TURNS = 2.0**40
 
 
 @compiled
 def _by_completion(st: Stage) -> bool:
-    """Does a replica's place in the trees go by its completion?
+    """Return whether the trees are ordered by completion.
 
-    Not where it goes by requests in flight, in capacity classes, and not where completions change by themselves.
+    They are not in capacity classes, which are ordered by requests in flight, nor if completions change over time.
     """
     return st.classes.weight.shape[0] == 0 and not known.varies(st)
 
 
 @compiled
 def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
-    """A request that went to the replica is in flight until then. At most F are counted."""
+    """Count a request that went to the replica as in flight until `answer_s`. At most F are counted."""
     own = of_slot(st, slot)
     count = own.flight_count
     if count < st.flight_s.shape[1]:
@@ -59,7 +59,7 @@ def may_fail(st: Stage) -> bool:
 
 @compiled
 def earliest(free_s: Floats, slot: int, workers: int) -> int:
-    """The worker that is free first in `free_s`."""
+    """Return the first free worker in `free_s`."""
     best = 0
     for worker in range(1, workers):
         if free_s[slot, worker] < free_s[slot, best]:
@@ -69,7 +69,7 @@ def earliest(free_s: Floats, slot: int, workers: int) -> int:
 
 @compiled
 def _work_until(st: Stage, slot: int, workers: int, until_s: float) -> None:
-    """The worker that is free first has work until then."""
+    """Give the first free worker work until `until_s`."""
     if workers == 1:
         of_slot(st, slot).free_s = until_s
     else:
@@ -87,7 +87,7 @@ def show_free(st: Stage, slot: int, kind: int) -> None:
 
 @compiled
 def _serve(st: Stage, slot: int, kind: int, start_s: float, size: int) -> tuple[float, float, int]:
-    """A worker gets a batch at `start_s`: when it begins, when it is answered, and whose departure that is."""
+    """Give a worker a batch at `start_s`; return when it begins, when it is answered, and the slot of its departure."""
     own, row = of_slot(st, slot), of_kind(st, kind)
     mean = batch_s(st, kind, size)
     if not known.varies(st):
@@ -133,7 +133,7 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
 
 @compiled
 def show_all(st: Stage, slots: Ints) -> None:
-    """Fill the leaves of a kind after its trees were laid out anew."""
+    """Fill the leaves of a kind after its trees were laid out again."""
     for slot in slots:
         own = of_slot(st, slot)
         kind = own.kind
@@ -148,7 +148,7 @@ def show_all(st: Stage, slots: Ints) -> None:
 
 @compiled
 def open_key(st: Stage, slot: int, kind: int) -> float:
-    """Completion of the next one to join: exact, or too early where it fills the batch before its window ends."""
+    """Return the next member's completion: exact, or too early if it fills the batch before its window ends."""
     own = of_slot(st, slot)
     size = own.open_size
     fills = size + 1 == of_kind(st, kind).n_batch
@@ -157,17 +157,17 @@ def open_key(st: Stage, slot: int, kind: int) -> float:
 
 @compiled
 def takes_another(st: Stage, slot: int, kind: int, size: int, start: float, mixed: bool) -> bool:
-    """Whether one more request may join a replica's open batch of `size`, which is to start then."""
+    """Return whether one more request may join a replica's open batch of `size`, which is to start at `start`."""
     row = of_kind(st, kind)
-    # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
-    # A request that was accepted late has no promise to lose, but those behind it may.
+    # Use the latest start that the batch may have, because even the request that fills it may come at the window's end.
+    # A request that was accepted late cannot lose its promise, but later requests may.
     answer = start + batch_s(st, kind, size) + row.overhead_s
     oldest = 0
     while oldest < size - 1 and not _in_time(
         answer - of_member(st, slot, oldest).arrival_s, of_member(st, slot, oldest).promise_s
     ):
         oldest += 1
-    if mixed:  # else the oldest has the earliest deadline
+    if mixed:  # otherwise the oldest has the earliest deadline
         for i in range(oldest + 1, size):
             other, so_far = of_member(st, slot, i), of_member(st, slot, oldest)
             earlier = other.arrival_s + other.promise_s < so_far.arrival_s + so_far.promise_s
@@ -189,9 +189,9 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, start: float, mixe
 
 @compiled
 def _joins_still(st: Stage, slot: int, free: float) -> bool:
-    """May one more request join the open batch, now that a worker is expected to be free for it then?
+    """Return whether one more request may join the open batch, given the current expectation of a free worker.
 
-    That was settled when the batch last grew, unless a worker has overrun since.
+    That was decided when the batch last grew, unless a worker has overrun since.
     """
     own, queue = of_slot(st, slot), known.queue_of(st, slot)
     start = _start_s(free, queue.opened_s, of_kind(st, own.kind).window_s)
@@ -200,7 +200,7 @@ def _joins_still(st: Stage, slot: int, free: float) -> bool:
 
 @compiled
 def expected_start_s(st: Stage, slot: int, now_s: float) -> float:
-    """When the open batch is expected to start; a request joins it now."""
+    """Return when the open batch, which a request joins now, is expected to start."""
     queue, own = known.queue_of(st, slot), of_slot(st, slot)
     window = of_kind(st, own.kind).window_s
     queue.open_start_s = _start_s(known.free_s(st, slot, now_s), queue.opened_s, window)
@@ -209,7 +209,7 @@ def expected_start_s(st: Stage, slot: int, now_s: float) -> float:
 
 @compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
-    """An admitted request starts at once, joins the open batch, or opens one. After `expected_latency_s`."""
+    """Start an admitted request immediately, add it to the open batch, or open one. After `expected_latency_s`."""
     own = of_slot(st, slot)
     kind = own.kind
     row = of_kind(st, kind)
@@ -247,7 +247,7 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
 
 @compiled
 def _known_completion(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
-    """As `_expected`, where service times vary; and whether a batch that the request opens waits for a worker."""
+    """Return `_expected` for varying service times, and whether a batch that the request opens waits for a worker."""
     own, queue = of_slot(st, slot), known.queue_of(st, slot)
     row = of_kind(st, own.kind)
     free = known.free_s(st, slot, now_s)
@@ -268,7 +268,7 @@ def _known_completion(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
 
 @compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
-    """Completion that a request arriving now would see on this replica, without overhead; with certain times."""
+    """Return the completion of a request that arrives now, without overhead, for deterministic times."""
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
     size = own.open_size
@@ -293,7 +293,7 @@ def _start_if_due(st: Stage, out: Departures, slot: int, now_s: float) -> None:
 
 @compiled
 def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
-    """Power of two choices: the better of two replicas drawn at random (Mitzenmacher 2001)."""
+    """Return the better of two replicas drawn at random: the power of two choices (Mitzenmacher 2001)."""
     n = st.counter[READY]
     if n == 0:
         return -1
@@ -312,7 +312,7 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
-    """Requests that went to the replica and are not answered; those that it passed on to a function count, too."""
+    """Return the unanswered requests that went to the replica, including requests that it passed on to a function."""
     _start_if_due(st, out, slot, now_s)
     own = of_slot(st, slot)
     if own.flight_next_s <= now_s + TOLERANCE_S:
@@ -331,7 +331,7 @@ def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
 
 @compiled
 def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
-    """The choice of a balancer that sees no queues: the fewest in flight for what the replica can do."""
+    """Return the choice of a balancer that sees no queues: the fewest in flight relative to a replica's capacity."""
     best = -1
     best_s = INF
     for a in range(st.counter[READY]):
@@ -347,7 +347,7 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def show_in_flight(st: Stage, slot: int) -> None:
-    """Tell the trees of a capacity class what a replica has in flight, and when that changes by itself."""
+    """Update the trees of a capacity class with a replica's requests in flight and the time of their next change."""
     own = of_slot(st, slot)
     at, leaf, size = of_kind(st, own.kind).tree_at, own.leaf, own.open_size
     set_leaf(st.due_tree, at, leaf, own.open_start_s if size > 0 else INF)
@@ -357,14 +357,17 @@ def show_in_flight(st: Stage, slot: int) -> None:
 
 @compiled
 def show_all_in_flight(st: Stage, slots: Ints) -> None:
-    """Fill the leaves of a capacity class after its trees were laid out anew."""
+    """Fill the leaves of a capacity class after its trees were laid out again."""
     for slot in slots:
         show_in_flight(st, slot)
 
 
 @compiled
 def _alb(st: Stage, out: Departures, now_s: float) -> int:
-    """A target group drawn by weight, and there the fewest in flight, whatever a replica can do; ties in turn."""
+    """Draw a target group by weight, and return its replica with the fewest in flight, whatever its capacity.
+
+    Ties go in turn.
+    """
     classes = st.classes
     total = classes.weight.sum()
     if total == 0:
@@ -375,7 +378,7 @@ def _alb(st: Stage, out: Departures, now_s: float) -> int:
         drawn -= classes.weight[group]
         group += 1
     at, levels = classes.tree_at[group], classes.tree_levels[group]
-    # Batches that `settle` started are shown as due still.
+    # Batches that `settle` started still appear as due.
     while True:
         if lowest(st.due_tree, at) <= now_s:
             leaf = first_leaf(st.due_tree, at, levels, now_s)
@@ -393,7 +396,7 @@ def _alb(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def _least_known_completion(st: Stage, out: Departures, now_s: float) -> int:
-    """As `_least_completion`, where completions change by themselves: every replica is asked."""
+    """Return `_least_completion` if completions change over time, by asking every replica."""
     best = -1
     best_finish = INF
     best_open = False
@@ -417,15 +420,16 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
         kind = kinds.active[a]
         row = of_kind(st, kind)
         at, levels, overhead = row.tree_at, row.tree_levels, row.overhead_s
-        # With several workers a replica may be a better choice once its batch has started: the next worker is free.
+        # With several workers a replica may become a better choice once its batch has started, because the next worker
+        # is free.
         if row.workers > 1:
             while lowest(st.due_tree, at) <= now_s:
                 slot = _slot_at(st, at, first_leaf(st.due_tree, at, levels, now_s))
                 start_open(st, out, slot, of_slot(st, slot).open_start_s)
         window = row.window_s if row.n_batch > 1 else 0.0
-        # Open batches. A key is never later than the truth, so the lowest key is the best replica, once it turns out
-        # to be the truth and its batch not to have started meanwhile. A key above what a free replica offers is not
-        # even looked up: going down a tree is a fifth of a request's time.
+        # Open batches. A key is never later than the truth, so the lowest key is the best replica if the key is exact
+        # and the batch has not started yet. A key above the completion on a free replica is not looked up, because
+        # descending a tree takes a fifth of a request's time.
         while True:
             free_finish = _start_s(lowest(st.free_tree, at), now_s, window) + batch_s(st, kind, 1) + overhead
             key = lowest(st.open_tree, at)
@@ -438,13 +442,13 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
                 continue
             finish = _expected(st, slot, now_s)
             if finish > key:
-                set_leaf(st.open_tree, at, leaf, finish)  # time passed; the key is still never late
+                set_leaf(st.open_tree, at, leaf, finish)  # time passed; the new key is still never too late
                 continue
             finish += overhead
             if _better(finish, True, slot, best_finish, best_open, best):
                 best, best_finish, best_open = slot, finish, True
             break
-        # All others: every replica free by the end of the window is equally good; the lowest id among them.
+        # All others: every replica free by the end of the window is equally good, so take the lowest id among them.
         if free_finish < INF and free_finish <= best_finish:
             limit = max(lowest(st.free_tree, at), now_s + window)
             slot = _slot_at(st, at, first_leaf(st.free_tree, at, levels, limit))
@@ -455,7 +459,7 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
-    """The replica that a request arriving now would go to; -1 where none is ready."""
+    """Return the replica that a request arriving now would go to; -1 without a ready one."""
     if routing == TWO_CHOICES:
         return _two_choices(st, out, now_s)
     if routing == FEWEST_IN_FLIGHT:
@@ -469,9 +473,9 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
 
 @compiled
 def _known_squares_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
-    """Squared mean times of the batches up to the one of a request that arrives now; does one of them wait?
+    """Return the sum of squared mean times up to an arriving request's batch, and whether one of them waits.
 
-    After `_known_completion`.
+    Call this after `_known_completion`.
     """
     own = of_slot(st, slot)
     kind, size = own.kind, own.open_size
@@ -484,7 +488,7 @@ def _known_squares_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
 
 @compiled
 def _known_latency_s(st: Stage, slot: int, now_s: float) -> float:
-    """As `expected_latency_s`, where service times vary, without the overhead and the margin."""
+    """Return `expected_latency_s` for varying service times, without the overhead and the margin."""
     own = of_slot(st, slot)
     finish, waits = _known_completion(st, slot, now_s)
     full = batch_s(st, own.kind, of_kind(st, own.kind).n_batch)
@@ -493,7 +497,7 @@ def _known_latency_s(st: Stage, slot: int, now_s: float) -> float:
 
 @compiled
 def doubtful(st: Stage, slot: int, now_s: float, horizon_s: float) -> bool:
-    """Is a request that the replica would admit better passed on to a function that is in time?"""
+    """Return whether a request that the replica would admit should go to a function that is in time."""
     own = of_slot(st, slot)
     variation = st.kinds.variation[own.kind]
     if variation == 0.0:
@@ -508,7 +512,7 @@ def doubtful(st: Stage, slot: int, now_s: float, horizon_s: float) -> bool:
 
 @compiled
 def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
-    """What a bouncer reckons with: as if a batch that the request opens and that waits were full already."""
+    """Return the latency that a bouncer assumes: as if a waiting batch that the request opens were full already."""
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
     if known.varies(st):
@@ -527,6 +531,6 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
 
 @compiled
 def settle(st: Stage, out: Departures, until_s: float) -> None:
-    """Start every open batch that is due by then."""
+    """Start every open batch that is due by `until_s`."""
     for a in range(st.counter[READY]):
         _start_if_due(st, out, st.ready[a], until_s)

@@ -1,8 +1,8 @@
-"""Requests that crashes take from a stage before they are answered, until each has departed after all.
+"""Requests that crashes take from a stage before they are answered, until each has departed in another way.
 
-A crash is known to the kernel from when its replica is added, and to nothing that decides. So a batch which closes
-knows whether it will be answered; if not, its requests depart from the compiled loop with the slot LOST - slot. They
-wait here for the crash, and then arrive once more, under numbers that no arrival has.
+The kernel knows a crash from when its replica is added, but no decision uses it. So a batch that closes knows whether
+it will be answered; if not, its requests depart from the compiled loop with the slot LOST - slot. They wait here for
+the crash, and then arrive again, under numbers that no arrival has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECOND = 1 << 38
 
 @dataclass(frozen=True, slots=True)
 class LostRequests:
-    """In order of arrival; `again` of those that were lost before."""
+    """Lost requests in order of arrival; `again` marks those that were lost before."""
 
     request: Ints
     arrival_s: Floats
@@ -29,14 +29,14 @@ class LostRequests:
 
 
 class Lost:
-    """What crashes take. `lost` counts requests each time, `retried` those that were asked for a second time."""
+    """The requests lost in crashes. `lost` counts each loss, `retried` the requests that were sent a second time."""
 
     def __init__(self) -> None:
         self.lost = self.retried = 0
-        self._limits_s: list[Floats] = []  # of requests in order of arrival, where each has its own
+        self._limits_s: list[Floats] = []  # of requests in order of arrival, if each has its own
         self._waiting: dict[int, list[Departures]] = {}  # by replica
         self._next = _SECOND
-        self._first: dict[int, tuple[int, float]] = {}  # of a second attempt that has not departed: whose it is
+        self._first: dict[int, tuple[int, float]] = {}  # original request of each second attempt that has not departed
         self._again: set[int] = set()  # requests that had their second attempt
 
     def admitted(self, limit_s: Floats) -> None:
@@ -44,7 +44,7 @@ class Lost:
         self._limits_s.append(limit_s.copy())
 
     def left_s(self, request: Ints, arrival_s: Floats, at_s: float) -> Floats | None:
-        """What these requests have left of their limits then; None where all requests have one limit."""
+        """Return the remaining limits of these requests at `at_s`; None if all requests have one limit."""
         if not self._limits_s:
             return None
         self._limits_s = [np.concatenate(self._limits_s)]
@@ -52,7 +52,10 @@ class Lost:
         return left_s
 
     def without(self, rows: Departures) -> Departures:
-        """What departs of the rows for good: the others wait for their crash. Second attempts become the requests."""
+        """Return the rows that depart for good; others wait for their crash.
+
+        Second attempts get their requests' numbers.
+        """
         if self._first:
             for at in np.flatnonzero(rows.request >= _SECOND):
                 request, arrival_s = self._first.pop(int(rows.request[at]))
@@ -69,11 +72,11 @@ class Lost:
         return _where(rows, ~lost)
 
     def waiting(self, number: int) -> Departures:
-        """What departs of a replica that does not crash after all."""
+        """Return the departures of a replica that does not crash after all."""
         return joined(self._waiting.pop(number, []))
 
     def crashed(self, number: int) -> LostRequests:
-        """What the replica had not answered."""
+        """Return the requests that the replica had not answered."""
         rows = self.waiting(number)
         order = np.argsort(rows.request)
         request = rows.request[order]
@@ -81,11 +84,11 @@ class Lost:
         return LostRequests(request, rows.arrival_s[order], np.array([int(r) in self._again for r in request], bool))
 
     def replicas(self) -> tuple[int, ...]:
-        """Those with requests that wait for a crash."""
+        """Return the replicas with requests that wait for a crash."""
         return tuple(sorted(self._waiting))
 
     def numbered(self, request: Ints, arrival_s: Floats) -> int:
-        """The number of the first of these when they come again; the others follow."""
+        """Return the number of the first of these when they come again; the others follow."""
         first = self._next
         self._next += len(request)
         self._first.update(
@@ -98,7 +101,7 @@ class Lost:
 
 
 def ended(request: Ints, arrival_s: Floats, at_s: float, takes_s: Floats, slot: int) -> Departures:
-    """Departures of requests that no replica answers: by function, or refused (`takes_s` infinite)."""
+    """Return departures of requests that no replica answers: by function, or refused (`takes_s` infinite)."""
     answer_s = at_s + takes_s
     return Departures(
         rows=np.array([len(request)], dtype=np.uint64),

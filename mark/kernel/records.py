@@ -1,6 +1,6 @@
 """Access to the records of a stage in compiled code.
 
-Places are unsigned there: numba then leaves out its treatment of negative ones, a tenth of a request's time.
+Places are unsigned here, so that numba leaves out its treatment of negative ones, a tenth of a request's time.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from mark.kernel.compiled import compiled
 
 @compiled
 def of_slot(st: Stage, slot: int) -> Any:
-    """What is asked of a replica with every request: a record SLOT."""
+    """Return the fields of a replica that every request needs: a record SLOT."""
     return st.slots[np.uint64(slot)]
 
 
 @compiled
 def of_kind(st: Stage, kind: int) -> Any:
-    """What replicas of a kind share: a record KIND."""
+    """Return the shared fields of replicas of a kind: a record KIND."""
     return st.kinds.rows[np.uint64(kind)]
 
 
 @compiled
 def of_member(st: Stage, slot: int, place: int) -> Any:
-    """One request in a replica's open batch: a record MEMBER."""
+    """Return one request in a replica's open batch: a record MEMBER."""
     return st.members[np.uint64(slot), np.uint64(place)]
 
 
 @compiled
 def batch_s(st: Stage, kind: int, size: int) -> float:
-    """How long a batch of that size takes on a replica of that kind."""
+    """Return the time of a batch of that size on a replica of that kind."""
     return st.kinds.service_s[np.uint64(kind), np.uint64(size)]

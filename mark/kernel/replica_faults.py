@@ -1,8 +1,8 @@
 """Slow periods, hangs and crashes of replicas in compiled code.
 
-When they come does not depend on the load, so a batch's end is known when it closes, as without them. Every draw is a
-function of (seed, purpose, replica or host group, how many were drawn before): a stream of its own, from which nothing
-else is drawn. A replica keeps where it is in these streams; its batches begin in order of time.
+Their times do not depend on the load, so a batch's end is known when it closes, as without faults. Every draw is a
+function of (seed, purpose, replica or host group, number of earlier draws), so each purpose has a separate stream. A
+replica keeps its position in these streams; its batches begin in order of time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from mark.kernel.random import mixed, uniform_of
 
 # Positions in FaultState.value
 SHARE, SLOW_S, CALM_S, FACTOR, ADD_S, BETWEEN_HANGS_S, HANG_S, ANSWER_S = range(8)
-# What is drawn; part of the key
+# Purpose of a draw; part of the key
 _SLOW, _HANG = range(2)
-# Of a departure that a crash prevents: its slot is LOST - slot
+# A departure that a crash prevents has the slot LOST - slot.
 LOST = -3
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def fault_state(faults: Faults, seed: int, fault_seed: int | None = None) -> FaultState:
-    """For no replica yet; without any fault it stays empty. `fault_seed` is of the faults, where it is another one."""
+    """Return the state without replicas; empty without faults.
+
+    `fault_seed` is the seed of the faults if it differs.
+    """
     value = np.zeros(0)
     if faults.any:
         value = np.zeros(8)
@@ -50,7 +53,7 @@ def fault_state(faults: Faults, seed: int, fault_seed: int | None = None) -> Fau
 
 
 def with_slots(state: FaultState, more: int) -> FaultState:
-    """The state with `more` replicas besides, of which no crash is known."""
+    """Return the state with `more` additional replicas, without known crashes."""
     if not state.value.shape[0]:
         return state
     none, never = np.zeros(more), np.full(more, INF)
@@ -67,7 +70,7 @@ def with_slots(state: FaultState, more: int) -> FaultState:
 
 @compiled
 def _exponential(state: FaultState, purpose: int, whose: int, drawn: int) -> float:
-    """Of mean 1."""
+    """Return an exponential draw of mean 1."""
     return -math.log(_uniform(state, purpose, whose, drawn))
 
 
@@ -80,7 +83,10 @@ def _uniform(state: FaultState, purpose: int, whose: int, drawn: int) -> float:
 
 @compiled
 def _is_slow(state: FaultState, slot: int, at_s: float) -> bool:
-    """Periods are exponential, and the first is as in a process that has gone on for ever."""
+    """Return whether the replica is in a slow period.
+
+    Periods are exponential, and the process is stationary from the start.
+    """
     share = state.value[SHARE]
     if share <= 0.0:
         return False
@@ -100,7 +106,7 @@ def _is_slow(state: FaultState, slot: int, at_s: float) -> bool:
 
 @compiled
 def begins_s(state: FaultState, slot: int, start_s: float) -> float:
-    """When a batch begins that a worker has from `start_s` on: not while the replica hangs."""
+    """Return when a batch that a worker has from `start_s` on begins: after the hang, if there is one."""
     length_s = state.value[HANG_S]
     while state.hang_s[slot] + length_s <= start_s:
         drawn = state.hangs_drawn[slot]
@@ -111,11 +117,11 @@ def begins_s(state: FaultState, slot: int, start_s: float) -> float:
 
 @compiled
 def takes_s(state: FaultState, slot: int, start_s: float, service_s: float) -> float:
-    """How long a batch takes that begins at `start_s`, hangs on its way included. After `begins_s`."""
+    """Return the time of a batch that begins at `start_s`, including hangs in between. After `begins_s`."""
     if _is_slow(state, slot, start_s):
         service_s = service_s * state.value[FACTOR] + state.value[ADD_S]
     length_s = state.value[HANG_S]
-    # Another worker of the replica may begin before this batch ends: the replica stays where it is.
+    # Leave the state as it is, because another worker of the replica may begin before this batch ends.
     hang_s, drawn = state.hang_s[slot], state.hangs_drawn[slot]
     while hang_s < start_s + service_s:
         if hang_s >= start_s:
@@ -127,17 +133,20 @@ def takes_s(state: FaultState, slot: int, start_s: float, service_s: float) -> f
 
 @compiled
 def answers_later_s(state: FaultState, slot: int) -> float:
-    """How long the answers of a batch are on their way, without a worker. After `takes_s` of the same batch."""
+    """Return the delay of a batch's answers, in which its worker is free.
+
+    Call this after `takes_s` of the same batch.
+    """
     return state.value[ANSWER_S] if state.slow[slot] > 0 else 0.0
 
 
 @compiled
 def works_s(state: FaultState, slot: int, start_s: float, service_s: float) -> float:
-    """How much of that it is at work: until it crashes."""
+    """Return how much of `service_s` it works: until it crashes."""
     return max(0.0, min(service_s, state.crash_s[slot] - start_s))
 
 
 @compiled
 def shown_slot(state: FaultState, slot: int, answer_s: float) -> int:
-    """Whose departure it is: LOST - slot where a crash comes before the answer."""
+    """Return the slot of its departure: LOST - slot if a crash comes before the answer."""
     return LOST - slot if answer_s > state.crash_s[slot] else slot

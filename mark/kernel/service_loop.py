@@ -1,8 +1,8 @@
-"""A service in compiled code: a stage, functions for what it does not admit, accounts of what departs.
+"""A service in compiled code: a stage, functions for the requests that it does not admit, and accounts of departures.
 
-The stage asks nothing of the other two. Functions are asked request by request and not afterwards in bulk, because a
-bouncer's rule wants to know whether they would answer at all (`admission.destination`), and routing by requests in
-flight wants to know until when a request that was passed on is in flight.
+The stage calls neither of the other two. Functions are called request by request and not afterwards in bulk, because a
+bouncer's rule needs to know whether they would answer at all (`admission.destination`), and routing by requests in
+flight needs the time until which a request that was passed on is in flight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FUNCTION = admission.FUNCTION
 
 @compiled
 def passed_on(st: Stage, pool: FunctionPool, slot: int, now_s: float, latency_s: float, horizon_s: float) -> bool:
-    """Does a function get a request that the replica expects to answer in time, because it may well not be?"""
+    """Return whether a function gets a request that the replica expects to answer in time, but may answer late."""
     return bool(
         st.least[0] > 0.0
         and _in_time(latency_s, horizon_s)
@@ -73,7 +73,7 @@ def _through(
             loop.place(st, out, slot, now, request, horizon if bouncers else INF, mixed)
         else:
             function = function_environments.latency_s(pool, now)
-            # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
+            # A cold start cannot be foreseen, so a bouncer assumes the warm latency.
             warm = min(function, pool.value[WARM_S]) if function < INF else INF
             if _destination(latency, warm, horizon, late) == _FUNCTION:
                 function_environments.answer(pool, out, request, now, function)
@@ -107,13 +107,11 @@ def advance(
     keep: bool,
     count: bool,
 ) -> int:
-    """Simulate and account arrivals [first, ...) before `until_s`; returns the position of the next.
+    """Simulate and account arrivals [first, ...) before `until_s`, and return the position of the next.
 
-    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each. `late` is where
-    what is late wherever goes.
-
-    With `keep` it returns once the buffer is full, and leaves what departed in it; else it leaves the buffer empty.
-    Without `count` it keeps without accounting.
+    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each. `late` is the
+    destination of requests that are late everywhere. With `keep` it returns once the buffer is full, and leaves the
+    departures in it; else it leaves the buffer empty. Without `count` it keeps without accounting.
     """
     i = first
     while True:

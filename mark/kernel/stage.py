@@ -56,7 +56,7 @@ ROUTING = {
     "fewest-in-flight": FEWEST_IN_FLIGHT,
     "alb": ALB,
 }
-# Of one replica, where that is counted: a gateway sends no more there either.
+# Limit of requests in flight that are counted for a replica: a gateway sends no more there either.
 MOST_IN_FLIGHT = 512
 
 
@@ -64,16 +64,16 @@ class StageSimulation:
     """Replicas behind one queue discipline, simulated request by request.
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
-    Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
-    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.domain.rules.admission`). Where
+    Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens a bouncer's
+    promise for a candidate (spot). Requests that are late everywhere go to `late` (`mark.domain.rules.admission`). If
     service times vary, a function that is in time gets a request that a bouncer would answer in time with a lower
     probability than `least_in_time` (`admission.least_probability`). `classes` are the capacity classes of the
-    candidates (`mark.domain.rules.capacity_classes`), which routing by an ALB goes by: one for all unless said. Stages
-    whose replicas are on the same instances have one `fault_seed`. With `keep` the departures are kept until
-    `departures` takes them.
+    candidates (`mark.domain.rules.capacity_classes`) for routing by an ALB; by default one for all. Stages whose
+    replicas are on the same instances have one `fault_seed`. With `keep` the departures are kept until `departures`
+    takes them.
 
-    Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or no
-    number, because compiled code would read and write elsewhere.
+    Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or NaN,
+    because compiled code would read and write elsewhere.
     """
 
     def __init__(
@@ -151,10 +151,10 @@ class StageSimulation:
         self._start_open = Prepared(loop.start_open)
         self._show_all = Prepared(loop.show_all_in_flight if self._routing == ALB else loop.show_all)
 
-    # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
+    # -- replicas (the simulated cloud's data plane) -------------------------------------------------------------------
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
-        """Replica `number` of a candidate is ready from `at_s` on. Also brings a resumed one back."""
+        """Make replica `number` of a candidate ready from `at_s` on. Also brings a resumed one back."""
         if number < 0:
             raise BadInput("must be from 0 on", "number", number)
         if not 0 <= offer_index < len(self._candidates):
@@ -171,7 +171,7 @@ class StageSimulation:
         self._stale = True
 
     def drain(self, number: int, at_s: float) -> None:
-        """No new request for it; what it has is finished. Repeatable."""
+        """Send the replica no new request; its accepted ones are finished. Repeatable."""
         check_replica(number, self._added)
         if number not in self._ready:
             return
@@ -179,25 +179,28 @@ class StageSimulation:
         self._ready.discard(number)
 
     def remove(self, number: int, at_s: float) -> None:
-        """It is gone. A bouncer promises nothing beyond a notice, so a drained replica loses nothing."""
+        """Remove a replica. A drained one loses nothing, because a bouncer promises nothing beyond a notice."""
         self.drain(number, at_s)
         if self._lost is not None:
             self._st.faults.crash_s[number] = INF
             self._ended(self._lost.waiting(number))
 
     def doom(self, number: int, crash_s: float) -> None:
-        """It will crash then, unless it is removed before; to be said right after `add`. Nothing that decides knows."""
+        """Let a replica crash at `crash_s`, unless it is removed before.
+
+        Call this right after `add`. No decision uses it.
+        """
         check_replica(number, self._added)
         if math.isnan(crash_s):
             raise BadInput("must be a time", "crash_s", crash_s)
         self._st.faults.crash_s[number] = crash_s
 
     def crash(self, number: int, at_s: float) -> None:
-        """It crashes, as said by `doom`. What it has not answered is lost, and asked for once more.
+        """Crash a replica at the time set by `doom`. Its unanswered requests are lost, and retried.
 
-        As a gateway does it: of another replica, once, at once, and within the budget of second attempts; else a
-        function answers, or nothing does. Behind an ALB nothing does at all. A request with a limit of its own has what
-        is left of it.
+        A gateway retries: on another replica, once, immediately, and within the budget of second attempts; else a
+        function answers, or the request fails. Behind an ALB it always fails. A request with its own limit keeps the
+        rest of it.
         """
         assert self._lost is not None
         assert self._st.faults.crash_s[number] == at_s
@@ -221,7 +224,7 @@ class StageSimulation:
             self._give_up(lost.request[place : place + 1], lost.arrival_s[place : place + 1], at_s)
 
     def idle_at(self, number: int) -> float:
-        """When everything it has accepted is finished; for a draining replica that is final."""
+        """Return when all accepted requests are finished; for a draining replica that is final."""
         check_replica(number, self._added)
         own = self._st.slots[number]
         if self._st.kinds.rows["workers"][own["kind"]] == 1:
@@ -229,18 +232,21 @@ class StageSimulation:
         return float(self._st.worker_free_s[number].max())
 
     def busy_s(self, number: int) -> float:
-        """Worker-seconds of its batches since it was first added, batches under way in full."""
+        """Return the worker-seconds of its batches since it was first added, current batches in full."""
         if number not in self._added:  # stages that share instances may learn of one later
             check_time("number", number)
             return 0.0
         return float(self._st.slots["busy_s"][number])
 
     def in_flight(self, at_s: float) -> int | None:
-        """Requests that wait or are served at `at_s`, at most `MOST_IN_FLIGHT` a replica; None: routing counts none."""
+        """Return the requests that wait or are served at `at_s`, at most `MOST_IN_FLIGHT` a replica.
+
+        None if routing does not count them.
+        """
         if self._routing not in (FEWEST_IN_FLIGHT, ALB):
             return None
         slots, answers_s = self._st.slots, self._st.flight_s
-        # Whatever has nothing to do keeps its last answers until it is routed to again, for ever where it has ended.
+        # An idle replica keeps its last answers until it is routed to again, and forever after its end.
         busy_until_s = np.maximum(slots["free_s"], self._st.worker_free_s.max(axis=1, initial=0.0))
         kinds, opened = self._st.kinds, slots[slots["open_size"] > 0]
         overhead_s = kinds.rows["overhead_s"].max(initial=0.0)
@@ -248,16 +254,16 @@ class StageSimulation:
         counts = slots["flight_count"][some]
         most = int(counts.max(initial=0))
         to_come = (np.arange(most) < counts[:, None]) & (answers_s[some, :most] > at_s)
-        # An open batch that is due may have started, and been answered, without anybody asking.
+        # An open batch that is due may have started, and been answered, without a look at it.
         answer_s = opened["open_start_s"] + kinds.service_s[opened["kind"], opened["open_size"]] + overhead_s
         return int(to_come.sum() + opened["open_size"][answer_s > at_s].sum())
 
     def all_busy_s(self) -> float:
-        """The same of all replicas that ever were."""
+        """Return the sum of `busy_s` over all replicas that ever existed."""
         return float(self._st.slots["busy_s"].sum())
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
-        """Its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
+        """Let its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
         check_replica(number, self._added)
         if not 0.0 < factor < INF:
             raise BadInput("a speed must be above zero", "factor", factor)
@@ -269,12 +275,12 @@ class StageSimulation:
         self._stale = True
 
     def warm(self, at_s: float, environments: int) -> int:
-        """Ping functions until that many environments are there; returns how many were started."""
+        """Ping functions until that many environments exist, and return how many were started."""
         check_time("at_s", at_s)
         return int(self._run_warm(self._pool, float(at_s), environments)) if self._function is not None else 0
 
     def start_warm(self, environments: int) -> None:
-        """Environments that are warm at the start, unbilled: part of the first fleet."""
+        """Make environments warm at the start, unbilled: they are part of the first fleet."""
         if environments < 0:
             raise BadInput("must not be negative", "environments", environments)
         if self._function is None:
@@ -283,16 +289,15 @@ class StageSimulation:
         self._pool.idle_since_s[:count] = 0.0
         self._pool.number[IDLE_COUNT] = count
 
-    # -- time --------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None = None) -> int:
-        """Simulate arrivals [first, ...) before `until_s`; returns the position of the next. Any number of calls.
+        """Simulate arrivals [first, ...) before `until_s`, and return the position of the next.
 
-        `limit_s` is the latency that each request is admitted for; without it that is RT_max for all. Either all
-        calls for a stage pass it or none does.
-
-        Raises BadInput for arrivals that are not ascending, from one call to the next, or come after `end_s`. Calls of
-        queries, which have limits, may come later: accounts have them in the last minute.
+        May be called repeatedly. `limit_s` is the latency that each request is admitted for, by default RT_max. Either
+        all calls for a stage pass it or none does. Raises BadInput for arrivals that are not ascending, from one call
+        to the next, or come after `end_s`. Calls of queries, which have limits, may come later: accounts have them in
+        the last minute.
         """
         after = self._pass(arrivals_s, first, until_s, limit_s)
         if self._lost is not None and limit_s is not None:
@@ -335,33 +340,33 @@ class StageSimulation:
                 self._kept.append(self._out.taken())
 
     def reach(self, until_s: float) -> None:
-        """No further arrival comes before `until_s`. What happens until then and needs none is settled lazily here."""
+        """Declare that no further arrival comes before `until_s`. Nothing to do here, because simulation is lazy."""
 
     def settle(self, until_s: float) -> None:
-        """Everything that was accepted and starts by then departs: all that completes before `until_s`."""
+        """Let all accepted requests that start by `until_s` depart, including all that complete before then."""
         if self._stale:
             self._rebuild()
         loop.settle(self._st, self._out, until_s)
         self._departed()
 
     def finish(self) -> None:
-        """Finish what was accepted; to be called once, after the last arrival and the last crash."""
+        """Finish all accepted requests. Call this once, after the last arrival and the last crash."""
         self.settle(INF)
         if self._lost is not None:
             for number in self._lost.replicas():
                 self._ended(self._lost.waiting(number))
 
-    # -- what was seen -----------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def departures(self) -> Departures:
-        """Everything kept since the last call, in the order of departure."""
+        """Return all departures kept since the last call, in the order of departure."""
         assert self._kept is not None, "made without `keep`"
         taken = joined(self._kept)
         self._kept.clear()
         return taken
 
     def recording(self) -> Recording:
-        """Request by request, what was kept since `departures` was called last."""
+        """Return the kept departures by request, since `departures` was called last."""
         assert self._kept is not None, "made without `keep`"
         return by_request(joined(self._kept), self.arrived)
 
@@ -371,28 +376,28 @@ class StageSimulation:
 
     @property
     def lost(self) -> tuple[int, int]:
-        """Requests that crashes took, counted each time; and how many of them were asked for once more."""
+        """The requests lost in crashes, counted each time, and how many of them were retried."""
         return (0, 0) if self._lost is None else (self._lost.lost, self._lost.retried)
 
     @property
     def hedges(self) -> tuple[int, int, float]:
-        """Second copies sent, those that answered first, and worker-seconds spent on copies that did not."""
+        """Second copies sent, copies that answered first, and worker-seconds spent on the others."""
         return 0, 0, 0.0
 
     @property
     def by_instances(self) -> int:
-        """Accepted by replicas, answered or not yet."""
+        """The number of requests accepted by replicas, answered or not yet."""
         return self.arrived - self.accounts.by_functions - self.accounts.rejected
 
     def function_usd(self) -> float:
-        """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
+        """Return the bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
         return 0.0 if self._function is None else function_environments.usd_of(self._function, self._pool.number)
 
     def function_calls(self) -> FunctionCalls:
         use = self._function
         return FunctionCalls() if use is None else function_environments.calls_of(use, self._pool.number)
 
-    # -- arrays ------------------------------------------------------------------------------------------------------
+    # -- arrays --------------------------------------------------------------------------------------------------------
 
     def _kind(self, offer_index: int, speed: float) -> int:
         key = (offer_index, speed)
@@ -430,7 +435,7 @@ class StageSimulation:
         )
         self._st.slots["leaf"][have:] = -1
         self._st.slots["flight_next_s"][have:] = INF
-        # One arrival may find every open batch due, after all but the last place of a chunk is filled.
+        # A single arrival may find every open batch due, when all but the last place of a chunk is filled.
         self._out = buffer(CHUNK + self._st.members.size + 1, self._has_rows)
 
     def _forget_batches(self, number: int) -> None:
@@ -438,7 +443,7 @@ class StageSimulation:
         queue["first"], queue["count"], queue["behind_s"] = 0, 0, 0.0
 
     def _settle(self, number: int) -> None:
-        """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""
+        """Start the open batch when it is due, without updating the trees, which are rebuilt later."""
         own = self._st.slots[number]
         own["leaf"] = -1
         self._stale = True
@@ -447,18 +452,18 @@ class StageSimulation:
             self._departed()
 
     def _departed(self) -> None:
-        """Account what is in the buffer, and empty it."""
+        """Account the rows in the buffer, and empty it."""
         rows = self._out.taken()
         self._ended(rows if self._lost is None else self._lost.without(rows))
 
     def _ended(self, rows: Departures) -> None:
-        """Account these."""
+        """Account these rows."""
         self.accounts.add(rows)
         if self._kept is not None:
             self._kept.append(rows)
 
     def _give_up(self, request: Ints, arrival_s: Floats, at_s: float) -> None:
-        """No replica answers this lost request any more: a function does, where there is a gateway and it has one."""
+        """Let a lost request that no replica will answer depart: by a gateway's function, or refused."""
         takes_s = INF if self._routing == ALB else function_environments.latency_s(self._pool, at_s)
         if takes_s < INF:
             function_environments.begin(self._pool, at_s)
@@ -469,17 +474,17 @@ class StageSimulation:
 
     @property
     def _has_rows(self) -> bool:
-        """Does the buffer have every column, and is it read here?"""
+        """Whether the buffer has every column, and is read here."""
         return self._kept is not None or self._lost is not None
 
     def _rebuild(self) -> None:
-        """Lay out the trees anew: leaves of a kind in ascending number, which makes leftmost mean lowest id."""
+        """Lay out the trees again: leaves of a kind in ascending number, so that leftmost means lowest id."""
         st = self._st
         numbers = np.array(sorted(self._ready), dtype=np.int64)
         kinds = st.slots["kind"][numbers]
         st.ready[: len(numbers)] = numbers
         st.counter[READY] = len(numbers)
-        # Which trees a kind is in: its own, or those of its capacity class.
+        # The trees of a kind: its own, or its capacity class's.
         by_class = self._routing == ALB
         tree_of = np.array([self._class_of[i] for i, _ in self._kinds] if by_class else range(len(self._kinds)), int)
         trees = tree_of[kinds]
@@ -521,7 +526,7 @@ class StageSimulation:
         self._stale = False
 
     def _weights(self, classes: Ints, kinds: Ints) -> list[int] | int:
-        """Of the classes, by the capacity of their ready replicas: each one's class and kind are given."""
+        """Return the weights of the classes by the capacity of ready replicas, given the class and kind of each."""
         if not len(kinds):
             return 0
         capacity_rps = np.array([self._candidates[i].capacity_rps for i, _ in self._kinds])
@@ -534,7 +539,7 @@ def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
 
 
 def _kinds(kinds: int, largest: int) -> Kinds:
-    """Fresh arrays for batches of up to `largest`."""
+    """Return new arrays for batches of up to `largest`."""
 
     return Kinds(
         rows=np.zeros(kinds, dtype=KIND),

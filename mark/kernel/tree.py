@@ -1,8 +1,8 @@
 """Tournament trees with eight children a node: the lowest value of many, and the leftmost leaf below a limit.
 
-A tree lies in one flat array, its root at `at`; a node is known by its place behind the root, and the children of n
-are 8 n + 1 to 8 n + 8. Measured against two and four children: 500 leaves are three levels instead of nine, which makes
-a fleet of 500 a quarter faster and costs small fleets nothing.
+A tree lies in one flat array, its root at `at`; a node is known by its place behind the root, and the children of n are
+8 n + 1 to 8 n + 8. Measured against two and four children: 500 leaves are three levels instead of nine, which makes a
+fleet of 500 a quarter faster and costs small fleets nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mark.kernel.arrays import Floats
 from mark.kernel.compiled import compiled
 
 WIDTH = 8
-# Where the first root of an array lies: siblings then share a line of the cache, if the array begins with one.
+# Place of the first root in an array: siblings then share a cache line, if the array begins with one.
 ROOT = 7
 
 
 def levels_for(leaves: int) -> int:
-    """Levels of the smallest tree with at least `leaves` leaves."""
+    """Return the levels of the smallest tree with at least `leaves` leaves."""
     levels = 1
     while WIDTH**levels < leaves:
         levels += 1
@@ -26,18 +26,18 @@ def levels_for(leaves: int) -> int:
 
 
 def first_leaf_of(levels: int) -> int:
-    """The place of the first leaf; the others lie behind it."""
+    """Return the place of the first leaf; the others lie behind it."""
     return int((WIDTH**levels - 1) // (WIDTH - 1))
 
 
 def places_for(levels: int) -> int:
-    """Length of a tree in the array, with the places before its root."""
+    """Return the length of a tree in the array, with the places before its root."""
     return ROOT + first_leaf_of(levels + 1)
 
 
 @compiled
 def set_leaf(tree: Floats, at: int, leaf: int, value: float) -> None:
-    # Unsigned places: numba then leaves out its treatment of negative indices, a fifth of the time here.
+    # Unsigned places, so that numba leaves out its treatment of negative indices, a fifth of the time here.
     root, three, one, seven = np.uint64(at), np.uint64(3), np.uint64(1), np.uint64(7)
     place = np.uint64(leaf)
     while True:
@@ -47,10 +47,10 @@ def set_leaf(tree: Floats, at: int, leaf: int, value: float) -> None:
         tree[root + place] = value
         if value >= lowest:
             if before > lowest or value == lowest:
-                return  # it was not the lowest, or is so still
+                return  # it was not the lowest, or still is
             own = (place - one) & seven
             first = root + place - own
-            # The value just stored is not read back: a wide load right after a narrow store stalls.
+            # Do not read the stored value back, because a wide load right after a narrow store stalls.
             a = value if own == np.uint64(0) else tree[first]
             b = value if own == np.uint64(1) else tree[first + np.uint64(1)]
             c = value if own == np.uint64(2) else tree[first + np.uint64(2)]
@@ -75,13 +75,13 @@ def lowest(tree: Floats, at: int) -> float:
 
 @compiled
 def first_leaf(tree: Floats, at: int, levels: int, limit: float) -> int:
-    """The leftmost leaf with a value of at most `limit`; the root says that there is one."""
+    """Return the leftmost leaf with a value of at most `limit`; the root guarantees that there is one."""
     root, three, one = np.uint64(at), np.uint64(3), np.uint64(1)
     node = np.uint64(0)
     for _ in range(levels):
         node = (node << three) + one
         place = root + node
-        # Without branches: which child it is cannot be foreseen.
+        # Without branches, because the child cannot be predicted.
         above = np.uint64(tree[place] > limit)
         node += above
         for _ in range(6):

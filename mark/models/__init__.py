@@ -1,1 +1,1 @@
-"""The SDK's model side: register, load, and answer undecoded calls with a model, wherever it runs."""
+"""The model side of the SDK: register and load models, and answer undecoded calls with them."""

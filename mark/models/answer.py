@@ -1,4 +1,4 @@
-"""The answer to a request: the reply, its maker, and how it came about where a layer chose or combined models.
+"""The answer to a request: the reply, its maker, and its provenance if a layer chose or combined models.
 
 Listeners render it, observers read it, and feedback keeps it beside the bodies.
 """
@@ -11,16 +11,16 @@ from mark.models.call import Reply
 
 # Makers of an answer, the values of `mark-answered-by`. Replicas use the first two, layers before them the others.
 INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT = "instance", "function", "cache", "reconstruction", "default"
-# The maker of a refusal, which has no such header.
+# The maker of a refusal, whose reply lacks this header.
 NOBODY = "nobody"
 
-# Memory beside texts and note, measured and rounded up: of a provenance, and of each model that was asked.
+# Memory of a provenance and of each asked model, besides texts and note; measured and rounded up.
 _PROVENANCE_BYTES, _ASKED_BYTES = 400, 250
 
 
 @dataclass(slots=True)
 class AskedModel:
-    """A model that a layer asked: a version or a stage, the probability of asking it, and the price of the call."""
+    """A version or stage that a layer asked, with the probability of asking it and the price of the call."""
 
     model: str
     propensity: float = 1.0
@@ -29,33 +29,33 @@ class AskedModel:
 
 @dataclass(slots=True)
 class Provenance:
-    """How an answer came about. A layer fills the fields that it knows; clients see those with a header.
+    """How an answer was made. A layer fills the fields that it knows; clients see those with a header.
 
-    `note` is JSON that the layer wants to read again when feedback on the answer comes.
+    `note` is JSON that the layer reads again when feedback on the answer comes.
     """
 
     asked: tuple[AskedModel, ...] = ()
-    selected: str = ""  # mark-selected: policy and model
-    confidence: float | None = None  # mark-confidence
-    degraded: str = ""  # mark-degraded: why the answer may differ from the model's own
+    selected: str = ""  # the header mark-selected: policy and model
+    confidence: float | None = None  # the header mark-confidence
+    degraded: str = ""  # the header mark-degraded: why the answer may differ from the model's own
     note: bytes = b""
-    agreement: bool = False  # the confidence is the share of a vote, and no probability of being correct
-    late_bytes: int = 0  # by so much the note may grow, where replies are awaited after the answer
+    agreement: bool = False  # the confidence is the share of a vote, not a probability of being correct
+    late_bytes: int = 0  # most growth of the note, if replies are still awaited after the answer
     _note_bytes: int = 0
 
     def __post_init__(self) -> None:
         self._note_bytes = len(self.note) + self.late_bytes
 
     def memory_bytes(self) -> int:
-        """The memory that it takes: the same at any time, though the note may grow."""
+        """Return its memory, which does not change when the note grows."""
         return _PROVENANCE_BYTES + _ASKED_BYTES * len(self.asked) + self._note_bytes
 
 
 class Answer:
-    """The reply to one request. `version` is the model's, "" where no version had the request.
+    """The reply to one request. `version` is the model's, "" if no version had the request.
 
-    `stages` are the outcomes of a pipeline's stages. Treat it as frozen. It is no dataclass, because the constructor of
-    a dataclass stays interpreted in compiled form, and every request makes an answer.
+    `stages` are the outcomes of a pipeline's stages. Treat it as frozen. It is not a dataclass, because a dataclass's
+    constructor stays interpreted when compiled, and every request makes an answer.
     """
 
     __slots__ = ("made_by", "provenance", "reply", "stages", "version")
@@ -67,7 +67,7 @@ class Answer:
         self.stages, self.provenance = stages, provenance
 
     def said(self) -> list[tuple[str, str]]:
-        """Names and values of the headers that tell a client how the answer came about."""
+        """Return names and values of the headers that tell a client how the answer was made."""
         found = [("mark-stages", self.stages)] if self.stages else []
         if (how := self.provenance) is not None:
             if how.selected:
@@ -80,5 +80,5 @@ class Answer:
 
 
 def _ascii(text: str) -> str:
-    """The text without characters that would end a header, or that gRPC refuses in one."""
+    """Return the text without characters that would end a header or that gRPC refuses in one."""
     return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)

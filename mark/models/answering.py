@@ -22,26 +22,27 @@ _PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker, results
 
 
 class Opened:
-    """A batch that is decoded, and what the model made of it."""
+    """A decoded batch and the model's results."""
 
     __slots__ = ("batch", "replies", "results", "taken")
 
     def __init__(self, count: int) -> None:
-        self.replies: list[Any] = [None] * count  # of those that are answered already
+        self.replies: list[Any] = [None] * count  # of calls that have been answered
         self.batch: list[Any] = []
-        # The others: index, what encodes the results, how they were asked for, and how many of the batch are its.
+        # The other calls: index, encoder, requested form of the results, and number of items.
         self.taken: list[tuple[int, ModuleType, Any, int]] = []
         self.results: Any = None
 
 
 def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
-    """One reply for each call, in order; never raises for what a client sent or a model did.
+    """Return one reply for each call, in order. Errors of a client or a model raise nothing.
 
-    A bad call gets its own 400 and leaves the others alone. A predict that raises, or returns the wrong number of
-    results, is a 500 for all of the batch, and logged (a replica then tries them apart); results that cannot be encoded
-    are one for their call. A call that accepts `RESULTS` is answered with decoded results.
-    The steps are `decode`, `predict` and `encode`, of which only the second runs the model's own code; to encode while
-    the model is at its next batch, `hold` the results.
+    A bad call gets a 400 and does not affect the others. If predict raises or returns the wrong number of results, the
+    whole batch gets a 500, which is logged (a replica then tries the calls one by one). Results that cannot be encoded
+    are a 500 for their call. A call that accepts `RESULTS` is answered with decoded results.
+
+    The steps are `decode`, `predict` and `encode`; only the second runs the model's own code. To encode during the
+    model's next batch, `hold` the results.
     """
     opened = decode(model, calls)
     predict(model, opened)
@@ -49,7 +50,7 @@ def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
 
 
 def decode(model: Model, calls: Sequence[Call]) -> Opened:
-    """Read the items of each call into one batch; a bad call has its refusal from then on."""
+    """Read the items of all calls into one batch, and answer bad calls with a refusal."""
     opened = Opened(len(calls))
     for index, call in enumerate(calls):
         try:
@@ -68,7 +69,7 @@ def decode(model: Model, calls: Sequence[Call]) -> Opened:
 
 
 def predict(model: Model, opened: Opened) -> None:
-    """Call the model once with the batch that `decode` made; where it fails, every call has a 500 from then on."""
+    """Call the model once with the batch of `decode`. If it fails, answer every call with a 500."""
     if not opened.taken:
         return
     try:
@@ -82,8 +83,9 @@ def predict(model: Model, opened: Opened) -> None:
 
 
 def hold(opened: Opened) -> bool:
-    """Copy the results of `predict` out of memory that the model's next batch may overwrite, such as a buffer that it
-    keeps for its outputs. False for results of unknown types: encode those before the next batch.
+    """Copy the results of `predict` out of memory that the model's next batch may overwrite, such as an output buffer.
+
+    Returns False for results of unknown types, which must be encoded before the next batch.
     """
     try:
         opened.results = _held(opened.results)
@@ -111,7 +113,7 @@ def _held(value: Any) -> Any:
 
 
 def encode(model: Model, opened: Opened) -> list[Reply]:
-    """One reply for each call, in order, from what `predict` left in `opened`."""
+    """Return one reply for each call, in order, from the results of `predict` in `opened`."""
     replies, made = opened.replies, opened.results
     start = 0
     for index, encoder, asked, count in opened.taken:
@@ -129,9 +131,9 @@ def encode(model: Model, opened: Opened) -> list[Reply]:
 
 
 def reply_with(model: Model, call: Call, results: Any) -> Reply:
-    """The reply to a call with these results, one for each of its items, as if `model` had made them; or its refusal.
+    """Return the reply to a call with these results, one for each of its items, as `model` would; or its refusal.
 
-    For a backend that combines decoded results: of `model` only name, version, inputs and outputs count.
+    This is for a backend that combines decoded results. It uses only the name, version, inputs and outputs of `model`.
     """
     opened = decode(model, [call])
     opened.results = results
@@ -140,9 +142,9 @@ def reply_with(model: Model, call: Call, results: Any) -> Reply:
 
 
 def warm_up(model: Model) -> int:
-    """Predict once before the first request: `warmup`, or else one item of zeros where `inputs` says what that is.
+    """Predict once before the first request: `warmup`, or else one item of zeros if `inputs` are declared.
 
-    Returns how many items that were. Raises what the model raises: one that cannot do this is not ready.
+    Returns the number of items. Raises the model's errors, because a model that fails here is not ready.
     """
     batch = list(model.warmup)
     if not batch and model.inputs:
@@ -154,8 +156,8 @@ def warm_up(model: Model) -> int:
 
 
 def refusal(status: int, text: str) -> Reply:
-    """An error as both protocols say it."""
-    sayable = text.encode(errors="replace").decode()  # header values can hold what UTF-8 cannot
+    """Return an error in the form that both protocols use."""
+    sayable = text.encode(errors="replace").decode()  # header values may contain characters that UTF-8 cannot encode
     return Reply(status, "application/json", orjson.dumps({"error": sayable}))
 
 

@@ -1,24 +1,24 @@
-"""What goes into a model server and comes out of it, undecoded: a bouncer passes bytes on, the model's process reads.
+"""Undecoded calls and replies: a bouncer passes their bytes on, and the model's process decodes them.
 
-Treat them as frozen; they are not declared so because that triples what making one costs, twice for every request.
+Treat them as frozen. They are not declared frozen because that triples the time to make one, twice for every request.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A call that accepts this is answered with decoded results (`mark.models.results`); no client may ask for it.
+# A call that accepts this type is answered with decoded results (`mark.models.results`). Clients may not ask for it.
 RESULTS = "application/vnd.mark.results"
-# The protocol of calls whose items are such values: from a conductor to a stage, and no client may send one.
+# The protocol of calls with decoded items, from a conductor to a stage. Clients may not send one.
 BY_VALUE = "results"
 
 
 @dataclass(slots=True)
 class Call:
-    """One inference request as it came over the wire.
+    """One inference request as received.
 
-    `protocol` is "oip" (Open Inference Protocol v2) or "sagemaker" (`POST /invocations`). `json_bytes` is how much of
-    the body is JSON, what follows are binary tensors (OIP's binary extension); None: there is no such part.
+    `protocol` is "oip" (Open Inference Protocol v2) or "sagemaker" (`POST /invocations`). The first `json_bytes` of the
+    body are JSON and the rest binary tensors (OIP's binary extension); None if the body is not divided.
     """
 
     protocol: str
@@ -30,7 +30,7 @@ class Call:
 
 @dataclass(slots=True)
 class Reply:
-    """What answers a call: an HTTP status, and a body; for an error `{"error": "..."}` as JSON."""
+    """The reply to a call: an HTTP status and a body; for an error `{"error": "..."}` as JSON."""
 
     status: int
     content_type: str

@@ -1,4 +1,4 @@
-"""Between a batch of items and what libraries take: one tensor for each input, and back."""
+"""Convert a batch of items to one tensor for each input, and tensors back to results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mark.models.tensors import Array, stacked
 
 
 def columns(batch: Sequence[Any], names: Sequence[str]) -> dict[str, Array]:
-    """Input name -> tensor with a row for each item, in the order of `names`, or else that of the first item.
+    """Return input name -> tensor with a row for each item, in the order of `names`, or else of the first item.
 
-    The tensors are contiguous, aligned and writable, which views of a request need not be.
+    The tensors are contiguous, aligned and writable, unlike some views of a request.
     """
     first = batch[0]
     if isinstance(first, dict):
@@ -25,7 +25,7 @@ def columns(batch: Sequence[Any], names: Sequence[str]) -> dict[str, Array]:
 
 
 def rows(outputs: Mapping[str, Array], count: int, specs: Sequence[TensorSpec]) -> Sequence[Any]:
-    """One result for each of `count` items. Raises ValueError where an output has another first length."""
+    """Return one result for each of `count` items. Raises ValueError if an output has another first length."""
     for name, tensor in outputs.items():
         if tensor.shape[:1] != (count,):
             raise ValueError(f"output '{name}' has shape {list(tensor.shape)} for {count} items")

@@ -1,7 +1,7 @@
-"""Compressed request bodies (`content-encoding: gzip` or `deflate`), inflated within bounds.
+"""Inflate compressed request bodies (`content-encoding: gzip` or `deflate`) within bounds.
 
-In a server inflating happens on the loop, where every request waits for it, and a few bytes can hold a lot: so a body
-may grow 32-fold, or to 1 MiB where that is more, and never beyond the limit of bodies.
+A server inflates on its event loop, where every request waits for it, and a few bytes can expand to many. So a body may
+grow 32-fold, or to 1 MiB if that is more, and never beyond the limit of bodies.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import zlib
 CODINGS = b"gzip, deflate"
 _GROWTH = 32
 _ALWAYS_BYTES = 1024 * 1024
-_EITHER_HEADER = zlib.MAX_WBITS + 32  # gzip's or zlib's, whichever is there
+_EITHER_HEADER = zlib.MAX_WBITS + 32  # accept gzip's or zlib's header
 
 
 class Refused(Exception):
-    """The body cannot be taken; `status` and `headers` say how that is answered."""
+    """The body is refused; `status` and `headers` are for the reply."""
 
     def __init__(self, status: int, text: str, headers: bytes = b"") -> None:
         super().__init__(text)
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 def inflated(body: bytes, coding: bytes, most_bytes: int) -> bytes:
-    """The body as it was before it was compressed. Raises Refused: 415, 413 or 400."""
+    """Return the uncompressed body. Raises Refused: 415, 413 or 400."""
     coding = coding.strip().lower()
     if coding in (b"", b"identity"):
         return body

@@ -1,4 +1,4 @@
-"""A pipeline as its author writes it: an async function that calls models, a query at a time."""
+"""A pipeline as its author writes it: an async function that calls models for one query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ StageCall: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
 class StageFailed(Exception):
-    """A call of a stage has no result: why, with the status by which its server says so (`mark.models.call.Reply`)."""
+    """A call of a stage has no result; `reply` has the reason and the server's status (`mark.models.call.Reply`)."""
 
     def __init__(self, stage: str, reply: Reply) -> None:
         super().__init__(f"stage {stage}: status {reply.status}")
@@ -24,13 +24,14 @@ class StageFailed(Exception):
 
 
 class StageModels(Protocol):
-    """What a driver is given beside the query: the models of its stages, by the names of the pipeline file."""
+    """The models of a pipeline's stages, by their names in the pipeline file; a driver's second argument."""
 
     def __getattr__(self, name: str) -> StageCall:
-        """`models.NAME(item)` begins a call of that stage at once; await what it returns for the result.
+        """Return a function that calls the stage NAME.
 
-        It is a future: several may be in flight, be gathered and awaited in any order. Raises BadInput for a name that
-        is no stage; awaiting raises what the model raises, or StageFailed where it runs elsewhere.
+        `models.NAME(item)` begins the call, and awaiting it gives the result. Calls are futures: several may run at a
+        time, and be gathered and awaited in any order. Raises BadInput for an unknown name. Awaiting raises the model's
+        error, or StageFailed if the model runs in another process.
         """
 
 
@@ -38,7 +39,7 @@ Respond: TypeAlias = Callable[[Any, StageModels], Coroutine[Any, Any, Any]]
 
 
 class PipelineDriver:
-    """An async function of a query and its models, and within how many seconds it promises an answer (None: unsaid).
+    """An async function of a query and its models, with its promised response time in seconds (None: no promise).
 
     Calling it calls the function.
     """
@@ -69,11 +70,11 @@ def pipeline(*, slo_ms: float | None = None) -> Callable[[Respond], PipelineDriv
 def pipeline(
     respond: Respond | None = None, /, *, slo_ms: float | None = None
 ) -> PipelineDriver | Callable[[Respond], PipelineDriver]:
-    """Decorator that makes a pipeline of `async def respond(query, models)`: its code runs between calls of models.
+    """Make a pipeline of `async def respond(query, models)`; its code runs between calls of models.
 
-    `models.NAME(item)` begins a call of stage NAME at once, and awaiting it gives the result. The function keeps
-    nothing between queries: which models it calls follows from the query and their answers. `slo_ms` is the promise of
-    the whole in milliseconds. Raises BadInput for what is no such function.
+    `models.NAME(item)` begins a call of stage NAME, and awaiting it gives the result. The function must not keep state
+    between queries: the models that it calls depend only on the query and their answers. `slo_ms` is the promised
+    response time in milliseconds. Raises BadInput if the function cannot be called like this.
     """
     slo_s = None if slo_ms is None else slo_ms / 1e3
     if respond is None:
@@ -82,7 +83,7 @@ def pipeline(
 
 
 def load_driver(reference: str, search: Path) -> PipelineDriver:
-    """The driver `module:function`, whose module is looked for in `search` first. Raises BadInput."""
+    """Return the driver `module:function`. Its module is looked up in `search` first. Raises BadInput."""
     module, _, attribute = reference.partition(":")
     found = imported(module, attribute, search, reference)
     if not isinstance(found, PipelineDriver):

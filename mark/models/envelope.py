@@ -1,4 +1,4 @@
-"""Calls and replies as JSON, the only thing that an AWS Lambda invocation carries: bodies in base64."""
+"""Calls and replies as JSON with bodies in base64, because an AWS Lambda invocation carries only JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mark.models.call import Call, Reply
 
 
 def calls_to_event(calls: Sequence[Call]) -> bytes:
-    """`{"calls": [...]}`; the handler answers with one reply for each."""
+    """Return `{"calls": [...]}`; the handler answers with one reply for each."""
     return json.dumps(
         {
             "calls": [
@@ -30,7 +30,7 @@ def calls_to_event(calls: Sequence[Call]) -> bytes:
 
 
 def calls_from_event(event: Mapping[str, Any]) -> list[Call]:
-    """The calls of an event. Raises ValueError where it is none of ours."""
+    """Return the calls of an event. Raises ValueError for any other event."""
     try:
         return [
             Call(
@@ -47,7 +47,7 @@ def calls_from_event(event: Mapping[str, Any]) -> list[Call]:
 
 
 def replies_to_result(replies: Sequence[Reply]) -> list[dict[str, Any]]:
-    """What stands under "replies" in a handler's result."""
+    """Return the value of "replies" in a handler's result."""
     return [
         {
             "status": reply.status,
@@ -60,7 +60,7 @@ def replies_to_result(replies: Sequence[Reply]) -> list[dict[str, Any]]:
 
 
 def replies_from_result(result: Any, expected: int) -> list[Reply]:
-    """The replies in a handler's result. Raises ValueError where there are not exactly `expected` of them."""
+    """Return the replies in a handler's result. Raises ValueError unless there are exactly `expected`."""
     try:
         replies = [
             Reply(
@@ -79,7 +79,7 @@ def replies_from_result(result: Any, expected: int) -> list[Reply]:
 
 
 def billed_s_from_result(result: Any) -> float | None:
-    """What the invocation is billed for, as its handler measured it; None where the result does not say."""
+    """Return the billed time of the invocation, as its handler measured it; None if the result lacks it."""
     billed_ms = result.get("billed_ms") if isinstance(result, Mapping) else None
     if isinstance(billed_ms, bool) or not isinstance(billed_ms, int | float) or not 0.0 <= billed_ms < math.inf:
         return None

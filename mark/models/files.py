@@ -1,4 +1,4 @@
-"""The files of a model's folder: what is sent with it, or registered, and what stays behind."""
+"""The files of a model's folder that are sent with it or registered, and those left out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mark.domain.errors import BadInput
 _FILES = ("torch", "sklearn", "onnx")
 _ELSEWHERE = ("http", "https", "registry", "version")
 _MOST_NAMED = 8
-# What is no part of a model: tools' own folders (and everything hidden), what could hold a secret, and logs, which
-# hold addresses of clients.
+# Left out: folders of tools (and all hidden ones), files that may contain a secret, and logs, which contain clients'
+# addresses.
 _LEFT_OUT = ("__pycache__", "node_modules", "venv", "*.egg-info")
 _SECRETS = (
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "keys", "*.keys", "keys.*", "*secret*"),
@@ -25,7 +25,7 @@ _SECRETS = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What a model consists of: its reference within `folder`, files by their path there, and names left out."""
+    """A model's reference within `folder`, its files by their path there, and the names left out."""
 
     reference: str
     folder: Path
@@ -33,7 +33,7 @@ class ModelFiles:
     kept_back: list[str]
 
     def only(self, opened: set[Path]) -> ModelFiles:
-        """Those files alone that the model opens, which are not part of what is installed."""
+        """Return the same with only those files that the model opened and that no installed package owns."""
         installed = [Path(__file__).parents[1], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
         inside = [place for place in installed if not self.folder.resolve().is_relative_to(place)]
         files = {
@@ -44,7 +44,7 @@ class ModelFiles:
         return replace(self, files=files)
 
     def checked(self) -> ModelFiles:
-        """Itself. Raises BadInput where a file is a symbolic link that leads out of the folder."""
+        """Return itself. Raises BadInput if a file is a symbolic link to a place outside the folder."""
         top = self.folder.resolve()
         for name, path in self.files.items():
             if not (to := path.resolve()).is_relative_to(top):
@@ -53,7 +53,7 @@ class ModelFiles:
 
 
 def listed(files: Mapping[str, Path | bytes]) -> str:
-    """Number, size and names of files, as they are told before anything is copied or sent."""
+    """Return number, size and names of files, to be displayed before they are copied or sent."""
     size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
     names = sorted(files)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -62,11 +62,12 @@ def listed(files: Mapping[str, Path | bytes]) -> str:
 
 
 def sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """The files of a model's folder by their path in it, and those left out: logs, and what may hold a secret."""
+    """Return the files of a model's folder by their path, and those left out: logs and possible secrets."""
     files: dict[str, Path] = {}
     kept_back: list[str] = []
     for path, name in walk(folder, folder):
-        parts = (path.name,) if path.suffix == ".py" else Path(name).parts  # a package may be called `keys`
+        # the folders of a .py file do not count, because a package may be called `keys`
+        parts = (path.name,) if path.suffix == ".py" else Path(name).parts
         if any(fnmatch(part.lower(), pattern) for part in parts for pattern in _SECRETS):
             kept_back.append(name)
         else:
@@ -75,7 +76,7 @@ def sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
-    """The files below `folder` in order, each with its path from `top`, without tools' own and hidden ones."""
+    """Yield the files below `folder` in order, with their paths from `top`, without hidden ones and tools' own."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or any(fnmatch(path.name, pattern) for pattern in _LEFT_OUT):
             continue
@@ -86,10 +87,10 @@ def walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
 
 
 def model_files(reference: str, folder: Path, patterns: Sequence[str] = (), without: Path | None = None) -> ModelFiles:
-    """What a model may consist of: all of `folder`, of `onnx:FILE` and the like all of that file's folder.
+    """Return the files that a model may need: all of `folder`; for `onnx:FILE` and the like, all of that file's folder.
 
-    `patterns` say which files of the folder instead. Nothing below `without` counts. Raises BadInput for a model
-    without files, and where what the reference names is not among them.
+    `patterns` select files instead. Files below `without` are ignored. Raises BadInput for a model without files, and
+    if the file or module of the reference is not among them.
     """
     kind, _, rest = reference.partition(":")
     if kind in _ELSEWHERE or not rest:

@@ -1,4 +1,4 @@
-"""Graphs in ONNX, by ONNX Runtime: a file that runs no code."""
+"""ONNX graphs, run by ONNX Runtime; such a file contains no code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = {
 } | {f"tensor({sign}int{bits})": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
-# Of each item a number by class, as ZipMap makes it.
+# A map from class to number for each item, as ZipMap returns it.
 _MAPS = {
     f"seq(map({key},tensor({number})))": np.dtype(dtype)
     for key in ("int64", "string")
@@ -33,10 +33,11 @@ _log = logging.getLogger(__name__)
 
 
 class OnnxModel(Model):
-    """Names, datatypes and shapes come from the graph. The probabilities by class that scikit-learn's converter writes
-    (ZipMap) are a vector, in the order of the classes; other outputs that are no tensors are left out, which is logged.
+    """A model from an ONNX file. Names, datatypes and shapes come from the graph.
 
-    A graph whose batch has the fixed length 1 gets its items one after the other.
+    The probabilities by class from scikit-learn's converter (ZipMap) become a vector in the order of the classes. Other
+    outputs that are not tensors are left out, which is logged. A graph with a fixed batch length of 1 gets its items
+    one by one.
     """
 
     platform = "onnx_onnxv1"
@@ -46,11 +47,11 @@ class OnnxModel(Model):
         self._file, self._reference = file, reference
 
     def load(self) -> None:
-        """Raises BadInput where this is no graph, or none that takes a batch."""
+        """Load the graph. Raises BadInput if the file is not a graph, or not one that takes a batch."""
         runtime = library("onnxruntime", self._reference)
         try:
             session = runtime.InferenceSession(self._file, providers=runtime.get_available_providers())
-        except Exception as error:  # the library's errors share no base
+        except Exception as error:  # the library's errors lack a common base
             raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
         inputs = session.get_inputs()
         outputs = [each for each in session.get_outputs() if each.type in _TYPES or each.type in _MAPS]
@@ -68,7 +69,7 @@ class OnnxModel(Model):
         self._session, self._kinds = session, {each.name: each.type for each in outputs}
 
     def predict(self, batch: list[Any]) -> Any:
-        """All items at once, or one after the other."""
+        """Run all items together, or one by one."""
         tensors = columns(batch, [spec.name for spec in self.inputs])
         for spec in self.inputs:
             if spec.datatype == "BYTES":

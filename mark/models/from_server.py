@@ -1,4 +1,4 @@
-"""Servers that already run, as models: Open Inference Protocol v2, TensorFlow Serving, SageMaker containers."""
+"""Running servers as models: Open Inference Protocol v2, TensorFlow Serving and SageMaker containers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _JSON = "application/json"
 
 
 class ServerFailed(MarkError):
-    """The server behind a model does not answer, or not as its protocol says."""
+    """The server of a model did not answer, or not by its protocol."""
 
 
 class ServerModel(Model):
-    """A model that another process serves. `headers` go with every request: a key, say."""
+    """A model that another process serves. `headers` go with every request, for example a key."""
 
     known: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
 
@@ -37,13 +37,13 @@ class ServerModel(Model):
         self._pool = _pool()
 
     def trust_any_certificate(self) -> None:
-        """For servers whose certificates are of their own making, as bouncers' on AWS are."""
+        """Accept any certificate, because bouncers on AWS use self-signed ones."""
         context = urllib3.util.create_urllib3_context(cert_reqs=ssl.CERT_NONE)
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # one a request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # it would be printed for every request
         self._pool = _pool(ssl_context=context, assert_hostname=False)
 
     def load(self) -> None:
-        """Raises BadInput where the server is not there, or not ready."""
+        """Connect to the server. Raises BadInput if it does not answer, or is not ready."""
         try:
             self._meet()
         except ServerFailed as error:
@@ -58,7 +58,7 @@ class ServerModel(Model):
             try:
                 response = self._pool.request("GET" if body is None else "POST", url, body=body, headers=sent)
                 break
-            except urllib3.exceptions.ProtocolError as error:  # a kept connection that the server has just closed
+            except urllib3.exceptions.ProtocolError as error:  # the server has just closed a kept connection
                 if not again:
                     raise ServerFailed(f"{url}: {in_one_line(error)}") from error
             except urllib3.exceptions.HTTPError as error:
@@ -79,14 +79,14 @@ class ServerModel(Model):
 
 def _pool(**tls: Any) -> urllib3.PoolManager:
     timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
-    return urllib3.PoolManager(maxsize=1, retries=False, timeout=timeout, **tls)  # connections are kept
+    return urllib3.PoolManager(maxsize=1, retries=False, timeout=timeout, **tls)  # connections are kept open
 
 
 class OipServer(ServerModel):
-    """A model of an Open Inference Protocol v2 server; binary tensors where the server says that it takes them."""
+    """A model of an Open Inference Protocol v2 server. Tensors are binary if the server supports them."""
 
     def predict(self, batch: list[Any]) -> Any:
-        """One request for the batch. Raises ServerFailed."""
+        """Send one request for the batch. Raises ServerFailed."""
         inputs, parts = [], []
         for name, tensor in columns(batch, [spec.name for spec in self.inputs]).items():
             said: dict[str, Any] = {"name": name, "shape": tensor.shape, "datatype": NAMES[tensor.dtype]}
@@ -128,7 +128,7 @@ class TfServer(ServerModel):
     platform = "tensorflow_savedmodel"
 
     def predict(self, batch: list[Any]) -> Any:
-        """One request for the batch. Raises ServerFailed."""
+        """Send one request for the batch. Raises ServerFailed."""
         return _predictions(self._ask_json(f"{self._url}:predict", _instances(batch)), self._url)
 
     def _meet(self) -> None:
@@ -136,16 +136,16 @@ class TfServer(ServerModel):
 
 
 class SagemakerServer(ServerModel):
-    """A SageMaker container. What its bodies hold is the container's own affair, so `send` says what it takes.
+    """A model of a SageMaker container. Each container has its own request format, which `send` selects.
 
-    `json` (the default): a request for each item; bytes go as they are. `instances`: the batch as
-    `{"instances": [...]}`. `csv`: the batch as rows, an answer in rows or as a JSON list.
+    `json` (the default) sends a request for each item, and bytes unchanged. `instances` sends the batch as
+    `{"instances": [...]}`. `csv` sends the batch as rows; the answer may be rows or a JSON list.
     """
 
     known = {"send": ("json", "instances", "csv")}  # noqa: RUF012
 
     def predict(self, batch: list[Any]) -> Any:
-        """One request for the batch, or for each item. Raises ServerFailed."""
+        """Send one request for the batch, or one for each item. Raises ServerFailed."""
         if self._options["send"] == "instances":
             return _predictions(self._ask_json(self._url, _instances(batch)), self._url)
         if self._options["send"] == "csv":
@@ -183,7 +183,7 @@ class SagemakerServer(ServerModel):
 
 
 def _specs(tensors: Any) -> list[TensorSpec]:
-    """Of the metadata; nothing where it does not say that the first length is the batch's."""
+    """Return the specs in the metadata; an empty list unless the first length of every tensor is the batch's."""
     found = []
     for each in tensors if isinstance(tensors, list) else ():
         name, datatype, shape = (each.get(key) for key in ("name", "datatype", "shape"))
@@ -226,7 +226,7 @@ def _dumps(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
-        return {"b64": base64.b64encode(value).decode()}  # as TensorFlow Serving writes bytes
+        return {"b64": base64.b64encode(value).decode()}  # TensorFlow Serving's form of bytes
     return value.tolist()
 
 

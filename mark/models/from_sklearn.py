@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn, out of a pickle that the user vouches for."""
+"""scikit-learn's estimators, from a pickle that the user trusts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class SklearnModel(Model):
         self._file, self._reference, self._method = file, reference, said["method"]
 
     def load(self) -> None:
-        """Raises BadInput where the file is no estimator with this method."""
+        """Load the estimator. Raises BadInput if the file does not contain one with this method."""
         joblib = library("joblib", self._reference)
         library("sklearn", self._reference)
         try:
             estimator = joblib.load(self._file)
-        except Exception as error:  # a pickle can raise anything
+        except Exception as error:  # a pickle can raise any exception
             raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
         self._call: Any = getattr(estimator, self._method, None)
         if self._call is None:
@@ -49,7 +49,7 @@ class SklearnModel(Model):
             self.inputs = [TensorSpec("input", "FP64", (int(features),))]
 
     def predict(self, batch: list[Any]) -> Any:
-        """Rows of numbers, or objects with a key for each column of the data frame that it was trained on."""
+        """Run the estimator on rows of numbers, or on objects with a key for each column of its training data frame."""
         if self.columns:
             frame = library("pandas", self._reference).DataFrame(batch, columns=list(self.columns))
             return np.asarray(self._call(frame))

@@ -1,4 +1,4 @@
-"""Networks of torch: TorchScript and exported programs."""
+"""PyTorch networks: TorchScript and exported programs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mark.models.tensors import NAMES
 
 
 class TorchModel(Model):
-    """`torch.jit.save`'s archive or `torch.export.save`'s, on the GPU where there is one.
+    """A network from `torch.jit.save` or `torch.export.save`, on the GPU if there is one.
 
-    A state dict has no network in it, and a pickled module runs any code: both are refused with what to do instead.
+    A state dict does not contain the network, and a pickled module runs any code: both are refused with advice.
     """
 
     platform = "pytorch_torchscript"
@@ -30,7 +30,7 @@ class TorchModel(Model):
         self._single = False
 
     def load(self) -> None:
-        """Raises BadInput where the file is not what it should be."""
+        """Load the network. Raises BadInput if the file contains neither form."""
         self._torch = torch = library("torch", self._reference)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         if not zipfile.is_zipfile(self._file):
@@ -41,7 +41,7 @@ class TorchModel(Model):
             self._load_exported(torch)
         elif "constants.pkl" in names:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # torch would rather see exported programs
+                warnings.simplefilter("ignore", DeprecationWarning)  # torch deprecates TorchScript
                 try:
                     network = torch.jit.load(str(self._file), map_location=self._device)
                 except RuntimeError as error:
@@ -52,7 +52,7 @@ class TorchModel(Model):
             raise BadInput(f"holds weights or a pickle, but no network: {how}", self._reference)
 
     def predict(self, batch: list[Any]) -> Any:
-        """All items at once; one after the other where the program was exported for a batch of one."""
+        """Run all items together, or one by one if the program was exported for a batch of one."""
         names = [spec.name for spec in self.inputs]
         torch = self._torch
         with torch.inference_mode():
@@ -76,14 +76,14 @@ class TorchModel(Model):
         self.platform = "pytorch_export"
         try:
             program = torch.export.load(str(self._file))
-        except Exception as error:  # whatever the archive makes torch stumble over
+        except Exception as error:  # a damaged archive can raise any exception
             raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
         if self._device != "cpu":
             program = library("torch.export.passes", self._reference).move_to_device_pass(program, self._device)
         wanted = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
         inputs = [(name, wanted[name]) for name in program.graph_signature.user_inputs]
         lengths = [tensor.shape[0] if tensor.ndim else 0 for _, tensor in inputs]
-        fixed = [length for length in lengths if isinstance(length, int)]  # the others are symbols
+        fixed = [length for length in lengths if isinstance(length, int)]  # the other lengths are symbols
         if fixed and set(fixed) != {1}:
             raise BadInput("was exported for a batch of another length than 1: make it dynamic", self._reference)
         self._single = bool(fixed)

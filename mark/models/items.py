@@ -1,4 +1,4 @@
-"""How many items a call holds, without decoding it: what a bouncer counts in a batch. No numpy here."""
+"""Count the items of a call without decoding it, for a bouncer's batches. This module must not import numpy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from mark.models.call import Call
 
-# Rows beyond these are not counted: no batch has more, and a body of blank numbers has millions.
+# The count stops here: no batch has more, and a body of blank numbers can have millions of rows.
 MOST_ITEMS = 100_000
 
 _SHAPE = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,18})\s*[],]')
 _ROW = re.compile(rb"\S[^\r\n]*")
-# JSON is counted without being parsed, which took seconds for 16 MB of small lists. Escapes are taken out before.
+# JSON is counted without parsing, which took seconds for 16 MB of small lists. Escapes are removed first.
 _STRING = rb'"[^"]*+"'
 _NESTED = rb'[\[{](?:[^][{}"]++|%b)*+[\]}]' % _STRING
 for _ in range(15):  # levels; an item that is nested more deeply is not counted, and its call is refused
@@ -21,9 +21,9 @@ for _ in range(15):  # levels; an item that is nested more deeply is not counted
 _MANY = re.compile(rb'\s*+\{\s*+"(?:instances|inputs)"\s*+:\s*+\[')
 _ITEM = re.compile(rb'(?:[^][{}",]++|%b|%b)++,?+' % (_STRING, _NESTED))
 _END = re.compile(rb"\s*+\]\s*+\}\s*+\Z")
-# Lists, objects and strings in a body, more or less; a scan of that many takes about 0.1 s.
+# Limit on lists, objects and strings in a body, counted roughly; scanning this many takes about 0.1 s.
 _MOST_PARTS = 1_000_000
-# As numpy writes it: magic, version, length, then a dictionary of these three.
+# The header that numpy writes: magic, version, length, then a dictionary of these three keys.
 NPY = re.compile(
     rb"\x93NUMPY(?:\x01\x00(?P<v1>..)|[\x02\x03]\x00(?P<v2>....))"
     rb"\s*\{\s*'descr':\s*'(?P<descr>[^']{1,9})',\s*'fortran_order':\s*(?P<fortran>True|False),"
@@ -33,9 +33,9 @@ NPY = re.compile(
 
 
 def items_in(call: Call) -> int:
-    """At least 1, whatever the body holds; a decoder finds as many, or refuses the call.
+    """Return the number of items, at least 1. A decoder finds the same number, or refuses the call.
 
-    Costs a search in the JSON, for SageMaker's `{"instances": [...]}` a scan.
+    This searches the JSON once; SageMaker's `{"instances": [...]}` is scanned completely.
     """
     body = call.body
     found: re.Match[bytes] | None
@@ -54,7 +54,7 @@ def items_in(call: Call) -> int:
 
 
 def _items_in_json(body: bytes) -> int:
-    """At least 1, at most `MOST_ITEMS`; what is no JSON, or too deep, has 1."""
+    """Return the number of items, from 1 to `MOST_ITEMS`; 1 for text that is not JSON or nested too deeply."""
     begin = _MANY.match(body)
     if begin is None:
         return 1
@@ -71,7 +71,7 @@ def _items_in_json(body: bytes) -> int:
 
 
 def many_in(value: Any) -> list[Any] | None:
-    """The list in an object whose one key is `instances` or `inputs`; None: the value is one item."""
+    """Return the list in an object whose only key is `instances` or `inputs`; None if the value is one item."""
     if type(value) is dict and len(value) == 1:
         many = value.get("instances", value.get("inputs"))
         if type(many) is list:
@@ -80,16 +80,19 @@ def many_in(value: Any) -> list[Any] | None:
 
 
 def csv_lines(body: bytes | memoryview) -> list[bytes]:
-    """The rows of a CSV body; blank ones do not count."""
+    """Return the rows of a CSV body, without blank ones."""
     return _ROW.findall(body)
 
 
 def npy_shape(header: re.Match[bytes]) -> list[int]:
-    """The shape in what `NPY` matched."""
+    """Return the shape in a header that `NPY` matched."""
     return [int(length) for length in re.findall(rb"\d+", header["shape"])]
 
 
 def media_type(content_type: str) -> str:
-    """`Application/JSON; charset=utf-8` -> `application/json`; nothing, and what curl says by itself, is JSON too."""
+    """Return the media type: `Application/JSON; charset=utf-8` -> `application/json`.
+
+    An empty type and curl's default one count as JSON.
+    """
     bare = content_type.partition(";")[0].strip().lower()
     return "application/json" if bare in ("", "application/x-www-form-urlencoded") else bare

@@ -1,4 +1,4 @@
-"""From a reference to a model that answers."""
+"""Load models by their references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mark.domain.errors import BadInput
 from mark.models import registry_unpacked
 from mark.models.model import Model
 
-# Imported when used: each brings a library of its own.
+# Imported on use, because each needs its own library.
 _FILES = {
     "torch": ("mark.models.from_torch", "TorchModel"),
     "sklearn": ("mark.models.from_sklearn", "SklearnModel"),
@@ -30,17 +30,17 @@ _FORMS = "module:Class, torch:FILE, sklearn:FILE, onnx:FILE, registry:NAME@VERSI
 
 
 def load(reference: str, search: Path) -> Model:
-    """`find`, and then the model's own `load`: what comes back answers. Raises BadInput, and what that load raises."""
+    """Return the model of a reference after its own `load`. Raises BadInput, and whatever that load raises."""
     model = find(reference, search)
     model.load()
     return model
 
 
 def find(reference: str, search: Path) -> Model:
-    """The model that a reference names, not loaded yet. Raises BadInput.
+    """Return the model of a reference, before its `load`. Raises BadInput.
 
-    Files and modules are looked for in `search` first, modules in the Python path as well. `docs/models.md` lists the
-    forms and their options (`FILE?option=value`); those of `module:Class` are keywords of its constructor, as text.
+    Files and modules are looked up in `search` first, modules then in the Python path. `docs/models.md` lists the forms
+    and their options (`FILE?option=value`); the options of `module:Class` are keywords of its constructor, as text.
     """
     kind, _, rest = reference.partition(":")
     if f"{kind}:" == registry_unpacked.PREFIX:
@@ -65,13 +65,13 @@ def find(reference: str, search: Path) -> Model:
 
 
 def home(reference: str, search: Path) -> Path:
-    """The folder in which processes that run the model start: of an unpacked version its files, else `search`."""
+    """Return the working folder of processes that run the model: an unpacked version's files, else `search`."""
     kind, _, rest = reference.partition(":")
     return search / rest / registry_unpacked.FILES if f"{kind}:" == registry_unpacked.PREFIX else search
 
 
 def library(name: str, reference: str) -> Any:
-    """An optional library, or BadInput that says how to get it."""
+    """Import an optional library. Raises BadInput with its install command if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -79,7 +79,10 @@ def library(name: str, reference: str) -> Any:
 
 
 def only(options: dict[str, str], known: dict[str, tuple[str, ...]], reference: str) -> dict[str, str]:
-    """The options of a reference with defaults filled in; `known` lists an option's values, the default first."""
+    """Return the options of a reference, with defaults. `known` lists the values of each option, the default first.
+
+    Raises BadInput for unknown options and values.
+    """
     for option, value in options.items():
         if option not in known:
             raise BadInput(f"unknown option, known are {', '.join(known) or 'none'}", reference, option)
@@ -89,20 +92,21 @@ def only(options: dict[str, str], known: dict[str, tuple[str, ...]], reference: 
 
 
 def in_one_line(error: BaseException) -> str:
-    """Kind and text of an error of the model's code."""
+    """Return kind and text of an error of the model's code, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _unpacked(folder: Path) -> Model:
-    """The model of an unpacked version, whose bytes are checked before any of them runs."""
+    """Return the model of an unpacked version, after checking its bytes, because they may be code."""
     reference = registry_unpacked.check(folder).content.model
-    sys.dont_write_bytecode = True  # from here on: what Python wrote beside the files would run unchecked the next time
+    # from now on: bytecode that Python wrote beside the files would run unchecked the next time
+    sys.dont_write_bytecode = True
     files = (folder / registry_unpacked.FILES).resolve()
     found = find(reference, files)
     code = _CODE.fullmatch(reference)
     if code is not None and code["module"] in sys.modules:
         home = Path(sys.modules[code["module"]].__file__ or "").resolve()
-        if not home.is_relative_to(files):  # this process has met another module of that name
+        if not home.is_relative_to(files):  # this process has imported another module of that name
             raise BadInput(f"its module {code['module']} is not the version's own but {home}", str(folder))
     return found
 
@@ -123,10 +127,13 @@ def _options(query: str, reference: str) -> dict[str, str]:
 
 
 def imported(module: str, attribute: str, search: Path, reference: str) -> Any:
-    """What a module calls so; it is looked for in `search` first, then in the Python path. Raises BadInput."""
+    """Return an attribute of a module, which is looked up in `search` first, then in the Python path.
+
+    Raises BadInput.
+    """
     search = search.resolve()
     if str(search) not in sys.path:
-        sys.path.insert(0, str(search))  # to stay: the module may import its neighbours later
+        sys.path.insert(0, str(search))  # permanently, because the module may import its neighbours later
         importlib.invalidate_caches()
     try:
         home = importlib.import_module(module)
@@ -134,7 +141,7 @@ def imported(module: str, attribute: str, search: Path, reference: str) -> Any:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise BadInput(f"no module {module} in {search} or the Python path", reference) from None
         raise BadInput(f"importing it failed: {in_one_line(error)}", reference) from error
-    except (Exception, SystemExit) as error:  # a script without `if __name__ == "__main__"` may end us
+    except (Exception, SystemExit) as error:  # a script without `if __name__ == "__main__"` may exit
         raise BadInput(f"importing it failed: {in_one_line(error)}", reference) from error
     made = getattr(home, attribute, None)
     if made is None:

@@ -1,4 +1,4 @@
-"""What a server says of itself and of a model: the metadata of the Open Inference Protocol."""
+"""The metadata of servers and models in the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ EXTENSIONS = ("binary_tensor_data",)
 
 
 def server_metadata() -> dict[str, Any]:
-    """The answer to `GET /v2`."""
+    """Return the answer to `GET /v2`."""
     return {"name": "mark", "version": VERSION, "extensions": list(EXTENSIONS)}
 
 
 def metadata(model: Model, versions: Sequence[str] = ()) -> dict[str, Any]:
-    """The answer to `GET /v2/models/M`; `versions` are those that a client may ask for. Shapes begin with the batch."""
+    """Return the answer to `GET /v2/models/M`.
+
+    Clients may name `versions`. Shapes begin with the batch.
+    """
     said: dict[str, Any] = {"name": model.name}
     if versions:
         said["versions"] = list(versions)

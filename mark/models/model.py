@@ -8,7 +8,7 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 
-# Of the Open Inference Protocol. BF16 is missing: numpy has no such type.
+# Datatypes of the Open Inference Protocol, except BF16, which numpy does not have.
 DATATYPES = (
     *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
     *("FP16", "FP32", "FP64", "BYTES"),
@@ -17,7 +17,7 @@ DATATYPES = (
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What one input or output of an item is: `shape` without the batch dimension, -1 where any length will do."""
+    """One input or output of an item. `shape` excludes the batch dimension; -1 allows any length."""
 
     name: str
     datatype: str
@@ -32,7 +32,7 @@ class TensorSpec:
             raise BadInput("a shape holds lengths, -1 for any", where, self.shape)
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Is this the shape of such an item?"""
+        """Return whether an item of this shape fits."""
         mine = self.shape
         return mine == tuple(shape) or (
             len(mine) == len(shape) and all(a in (b, -1) for a, b in zip(mine, shape, strict=True))
@@ -42,8 +42,9 @@ class TensorSpec:
 class Model:
     """Base of every model.
 
-    With `inputs` every item is checked, and converted, before `predict` sees it; what does not fit is refused alone.
-    Without, items are as the request holds them. One worker process calls one model, one batch at a time.
+    With `inputs`, every item is checked and converted before `predict` gets it, and an item that does not fit is
+    refused alone. Without `inputs`, items are as in the request. One worker process calls one model, one batch at a
+    time.
     """
 
     name: str = "model"
@@ -52,24 +53,27 @@ class Model:
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
     warmup: Sequence[Any] = ()  # items that are predicted once before the first request
-    # Without inputs: the names that every item has, in this order; it may also be a list of as many values.
+    # Without inputs: the names of every item's values, in this order; an item may also be a list of as many values.
     columns: Sequence[str] = ()
-    by_name: bool = False  # Open Inference's items are {input name: row} where there is one input, too
+    by_name: bool = False  # Open Inference's items are {input name: row} even with a single input
 
     def load(self) -> None:
-        """Read weights, move to the device: what takes long, once for each process."""
+        """Do slow preparations, such as reading weights or moving them to the device; called once in each process."""
 
     def predict(self, batch: list[Any]) -> Sequence[Any]:
-        """One result for each item, in their order: a list, or an array with a row for each.
+        """Return one result for each item, in their order: a list, or an array with a row for each.
 
         A result is an array, a number, text, bytes, or {output name: any of these}. Items may lie in memory that the
-        next batch overwrites: copy what you keep. Results may, too.
+        next batch overwrites: copy items that you keep. Results may lie in reused memory too.
         """
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 
 
 def predicted(model: Model, batch: list[Any]) -> Any:
-    """What the model makes of the batch. Raises what it raises, TypeError or ValueError for no result an item."""
+    """Return the model's results for the batch.
+
+    Raises whatever the model raises, and TypeError or ValueError unless there is one result for each item.
+    """
     count = len(batch)
     results = model.predict(batch)
     if isinstance(results, dict | str | bytes):
@@ -83,7 +87,7 @@ _ATTRIBUTES = ("inputs", "name", "outputs", "platform", "version", "warmup")
 
 
 class FunctionModel(Model):
-    """A plain function as a model; calling it still calls the function."""
+    """A plain function as a model; calling it calls the function."""
 
     def __init__(self, function: Callable[[list[Any]], Sequence[Any]]) -> None:
         self._function = function
@@ -92,17 +96,17 @@ class FunctionModel(Model):
         self.__module__ = function.__module__  # where a worker process finds it
 
     def predict(self, batch: list[Any]) -> Sequence[Any]:
-        """What the function makes of the batch."""
+        """Call the function with the batch."""
         return self._function(batch)
 
     __call__ = predict
 
 
 def model(made: Callable[..., Any] | None = None, /, **attributes: Any) -> Any:
-    """Decorator that makes a model of a function (batch -> results) or of a class that has `predict`.
+    """Make a model of a function (batch -> results) or of a class that has `predict`.
 
-    Keywords set the attributes of `Model`: `@mark.model(inputs=[...])`. Raises BadInput for any other, and for a class
-    without `predict`.
+    Keywords set the attributes of `Model`: `@mark.model(inputs=[...])`. Raises BadInput for any other keyword, and for
+    a class without `predict`.
     """
     if made is None:
         return lambda later: model(later, **attributes)

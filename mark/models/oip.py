@@ -35,7 +35,10 @@ Given = tuple[str, str, list[int], int, int | None, Any]
 
 @dataclass(slots=True)
 class RequestedOutputs:
-    """What a request wants back: `outputs` by name, True for binary; None: all of them, as `binary` says."""
+    """The outputs that a request wants.
+
+    `outputs` maps names to True for binary; None: all outputs, in the form `binary`.
+    """
 
     id: str | None
     outputs: dict[str, bool] | None
@@ -43,9 +46,9 @@ class RequestedOutputs:
 
 
 def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
-    """The items of a request, and what it asks for. Raises BadCall.
+    """Return the items of a request, and the outputs that it wants. Raises BadCall.
 
-    An item is a row of the one input, or {input name: row} of several. Rows of binary data are views of the body.
+    An item is a row of the only input, or {input name: row} of several. Rows of binary data are views of the body.
     """
     body, length = call.body, call.json_bytes
     if length is None:
@@ -55,7 +58,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
             raise BadCall("inference-header-content-length does not fit the body")
         view = memoryview(body)
         rest = view[length:]
-        # A client that sends binary tensors describes them alike every time.
+        # A client that sends binary tensors repeats the same description, so it is cached.
         asked, inputs = (_reread if length <= _MAX_REREAD_BYTES else _read)(bytes(view[:length]))
     specs = model.inputs
     if specs:
@@ -74,9 +77,9 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
     if at != len(rest):
         raise BadCall(f"{len(rest) - at} bytes of the body belong to no input")
     count = inputs[0][2][0]
-    if count > 1 and items_in(call) != count:  # it was let in as fewer
+    if count > 1 and items_in(call) != count:  # it was admitted as fewer items
         raise BadCall('a "shape" before that of the first input hides how many items there are')
-    if not specs:  # as the same text is in JSON
+    if not specs:  # text, as it would be in JSON
         tensors = {name: _as_text(tensor) if tensor.dtype.hasobject else tensor for name, tensor in tensors.items()}
     if model.columns:
         return _by_columns(tensors, count, model.columns), asked
@@ -87,10 +90,10 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
 
 
 def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
-    """The reply to one request; `results` are those of its items.
+    """Return the reply to one request; `results` belong to its items.
 
-    NaN and infinity are null in JSON. Raises BadCall where the request asks for what there is not, TypeError or
-    ValueError where the results are no tensors.
+    NaN and infinity are null in JSON. Raises BadCall if the request wants an unknown output, TypeError or ValueError if
+    the results are not tensors.
     """
     specs = model.outputs
     if isinstance(results[0], dict):
@@ -133,7 +136,10 @@ def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
 
 
 def _stacked(results: Any, name: str, spec: TensorSpec | None) -> Array:
-    """Raises TypeError or ValueError, which names the output, and the element where one is at fault."""
+    """Return the results as one tensor.
+
+    Raises TypeError or ValueError, naming the output and, if possible, the element.
+    """
     try:
         tensor = stacked(results, spec)
         if tensor.dtype.hasobject:
@@ -278,7 +284,7 @@ def _check(specs: Sequence[TensorSpec], inputs: list[Given]) -> None:
 
 
 def _by_columns(tensors: dict[str, Array], count: int, columns: Sequence[str]) -> list[Any]:
-    """One tensor for each column, or a single one with all of them in each row."""
+    """Return the items from one tensor for each column, or from a single one with all columns in each row."""
     if len(tensors) == 1 and tensors.keys() != set(columns):
         (tensor,) = tensors.values()
         return [in_columns(row, columns) for row in tensor.reshape(count, -1)]
@@ -290,7 +296,7 @@ def _by_columns(tensors: dict[str, Array], count: int, columns: Sequence[str]) -
 
 
 def _as_text(tensor: Array) -> Array:
-    """Elements that are UTF-8 as `str`; others stay `bytes`."""
+    """Return the tensor with UTF-8 elements as `str`; others stay `bytes`."""
     text = np.empty_like(tensor)
     text.ravel()[:] = [_decoded(each) for each in tensor.ravel()]
     return text

@@ -1,7 +1,7 @@
 """Train parity models of a network, as in Kosaian et al., ParM, SOSP '19, sections 4 and 5.1.
 
-A parity model has the architecture of the network, without a softmax at its end, and weights of its own. Its queries
-are encoded groups of the network's queries, and it learns the weighted sum of the network's outputs to them.
+A parity model has the architecture of the network, without its final softmax, and separately trained weights. Its
+queries are encoded groups of the network's queries, and it learns the weighted sum of the network's outputs to them.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from mark.models.loading import in_one_line
 
 EPOCHS = 50
 LEAST_ITEMS = 100
-_HELD_OUT = 0.2  # of the items: accuracies are measured on these, and no parity model is trained on them
+_HELD_OUT = 0.2  # share of the items for measuring accuracy; no parity model is trained on them
 _BATCH = 32
-_LEAST_GROUPS = 4000  # of an epoch: few items make many groups
+_LEAST_GROUPS = 4000  # of an epoch: few items can make many groups
 _RATE, _DECAY = 1e-3, 1e-5  # of Adam
-_TEST_ROUNDS = 4  # groupings of the items held out: each item is reconstructed so often
+_TEST_ROUNDS = 4  # groupings of the held-out items: each item is reconstructed this often
 _TIMINGS = 51
-_ALIKE = 1e-3  # a sum of probabilities may differ from 1 by so much
+_ALIKE = 1e-3  # a sum of probabilities may differ from 1 by this much
 _WHERE = "mark insure train"
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedCode:
-    """A code and what its parity models reach."""
+    """A code with its trained parity models."""
 
     code: ParityCode
-    degraded_accuracy: float  # A_d: of reconstructions of one missing output, on average over the parity models
+    degraded_accuracy: float  # A_d: of reconstructions of one missing output, averaged over the parity models
     train_s: float
     networks: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ParityTraining:
-    """What `train_parity` found. `codes` stand in the order in which they were asked for."""
+    """The results of `train_parity`. `codes` are in the order of the request."""
 
     available_accuracy: float  # A_a: of the network itself
-    chance: float  # the accuracy of the answer that is right most often
-    labelled: bool  # else the network's own answers count as right
+    chance: float  # accuracy of always giving the most frequent answer
+    labelled: bool  # whether labels are known; otherwise the network's own answers count as right
     codes: tuple[TrainedCode, ...]
 
     @property
@@ -65,7 +65,7 @@ class ParityTraining:
 
 @dataclass(frozen=True, slots=True)
 class ParityData:
-    """Items (n, ...) and, where they are known, their labels (n,)."""
+    """Items (n, ...) and, if known, their labels (n,)."""
 
     items: FloatArray
     labels: IntArray | None
@@ -73,7 +73,7 @@ class ParityData:
 
 
 def read_data(file: str) -> ParityData:
-    """The arrays x and y of an .npz file; y may be missing. Raises BadInput."""
+    """Return the arrays x and y of an .npz file; y may be missing. Raises BadInput."""
     try:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -105,7 +105,10 @@ def read_data(file: str) -> ParityData:
 
 
 def codes_for(names: Sequence[str] | None, groups: Sequence[int], r: int, shape: Sequence[int]) -> list[ParityCode]:
-    """The codes to train, by group size; without `names` each code that the items' shape allows. Raises BadInput."""
+    """Return the codes to train, by group size; without `names`, every code that the items' shape allows.
+
+    Raises BadInput.
+    """
     found = []
     for k in groups:
         for name in names or (SUM, CONCAT) if fits_grid(shape, k) else names or (SUM,):
@@ -124,7 +127,7 @@ def train_parity(
     epochs: int = EPOCHS,
     progress: Callable[[float], None] | None = None,
 ) -> ParityTraining:
-    """Train the parity models of each code for the network in the file. Raises BadInput for what cannot be trained."""
+    """Train the parity models of each code for the network in the file. Raises BadInput if that is impossible."""
     torch = module_of("torch", _WHERE)
     served = TorchModel(model, str(model), {})
     served.load()
@@ -169,7 +172,7 @@ def train_parity(
 def write_parity(found: ParityTraining, model: Path, data: ParityData, folder: Path) -> dict[str, Any]:
     """Write the chosen code's networks and `parity.json` into the folder, and return the latter's content.
 
-    Raises BadInput where reconstructions are no better than chance, and where the folder cannot be written.
+    Raises BadInput if reconstructions are no better than chance, and if the folder cannot be written.
     """
     torch = module_of("torch", _WHERE)
     best = found.chosen
@@ -215,7 +218,7 @@ def _check_inputs(served: TorchModel, data: ParityData) -> None:
 
 
 def _outputs(served: TorchModel, data: ParityData, model: str) -> FloatArray:
-    """The network's scores for all items, (n, classes)."""
+    """Return the network's scores for all items, (n, classes)."""
     found = []
     for first in range(0, len(data.items), _BATCH):
         try:
@@ -237,7 +240,7 @@ def _outputs(served: TorchModel, data: ParityData, model: str) -> FloatArray:
 
 
 def _architecture(torch: Any, model: Path, platform: str, probabilities: bool) -> Any:
-    """The network anew, without its last softmax: sums of outputs lie outside the values that a softmax has."""
+    """Load the network again without its final softmax, because sums of outputs lie outside its range."""
     if platform != "pytorch_export":
         if probabilities:
             what = "ends in a softmax, which cannot be taken out of TorchScript: give it as torch.export.save writes it"
@@ -259,7 +262,7 @@ def _architecture(torch: Any, model: Path, platform: str, probabilities: bool) -
 
 
 def _reset(torch: Any, network: Any, seed: int) -> None:
-    """Weights as before any training: Xavier's for matrices and kernels, 1 for other scales, 0 for biases."""
+    """Reset the weights to untrained ones: Xavier's for matrices and kernels, 1 for other scales, 0 for biases."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weights in network.named_parameters():
@@ -283,7 +286,7 @@ def _epochs(
     rng: np.random.Generator,
     epochs: int,
 ) -> Iterator[Callable[[], None]]:
-    """Steps that train for an epoch each: as many groups as there are items, or more, drawn anew for each epoch."""
+    """Yield one training step for each epoch, of at least as many groups as there are items, drawn for each epoch."""
     rounds = -(-max(len(items), _LEAST_GROUPS) // (len(items) // code.k))
     adam = torch.optim.Adam(network.parameters(), lr=_RATE, weight_decay=_DECAY)
     loss_of = torch.nn.MSELoss()
@@ -304,7 +307,7 @@ def _epochs(
 
 
 def _groups(rng: np.random.Generator, items: int, k: int, rounds: int) -> Iterator[IntArray]:
-    """Groupings of the items, (items // k, k) each; items that are left over are left out."""
+    """Yield groupings of the items, (items // k, k) each; remaining items are left out."""
     for _ in range(rounds):
         yield rng.permutation(items)[: items // k * k].reshape(-1, k)
 
@@ -318,7 +321,7 @@ def _degraded_accuracy(
     labels: IntArray,
     seed: int,
 ) -> float:
-    """The share of items whose reconstruction from the other outputs of a group has the right class."""
+    """Return the share of items whose reconstruction from the other outputs of a group has the right class."""
     right = tried = 0
     for group in _groups(np.random.default_rng(seed), len(items), code.k, _TEST_ROUNDS):
         queries = code.encode([items[group[:, c]] for c in range(code.k)])
@@ -339,7 +342,7 @@ def _run(torch: Any, network: Any, queries: FloatArray) -> FloatArray:
 
 
 def _write(torch: Any, network: Any, folder: Path, number: int, items: FloatArray) -> str:
-    """The network as a file that `torch:` references take; returns its name."""
+    """Write the network as a file for `torch:` references, and return its name."""
     if isinstance(network, torch.jit.ScriptModule):
         name = f"torch:parity-{number}.pt"
         with warnings.catch_warnings():
@@ -353,7 +356,7 @@ def _write(torch: Any, network: Any, folder: Path, number: int, items: FloatArra
 
 
 def _times_ms(code: ParityCode, items: FloatArray, parity: FloatArray) -> tuple[float, float]:
-    """Medians: to encode one group, and to decode one missing output."""
+    """Return the median times of encoding one group and of decoding one missing output."""
     queries, output = [items[c] for c in range(code.k)], parity[0]
     known = dict.fromkeys(range(1, code.k), output)
     actions: tuple[Callable[[], object], ...] = (

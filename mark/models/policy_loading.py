@@ -1,4 +1,4 @@
-"""Selection policies of a user's own, `module:Class`: loaded, built as `Class(candidates, settings)`, and checked.
+"""Users' selection policies, `module:Class`: load them, build `Class(candidates, settings)`, and check them.
 
 `mark serve` and `mark selection replay` load them here.
 """
@@ -19,15 +19,15 @@ _METHODS = ("ask", "combine", "settled")
 
 
 class PolicyFailed(ValueError):
-    """A user's policy raised, or did what no policy may do."""
+    """A user's policy raised an error, or broke a rule of the port."""
 
 
 def load_policy(
     reference: str, search: Path, candidates: Sequence[str], settings: SelectionSettings
 ) -> SelectionPolicy:
-    """The policy `module:Class`, whose module is looked for in `search` first. Raises BadInput.
+    """Return the policy `module:Class`. Its module is looked up in `search` first. Raises BadInput.
 
-    What the policy does is checked: its methods raise PolicyFailed where it breaks the port's rules.
+    The policy is checked at every call: its methods raise PolicyFailed if it breaks the port's rules.
     """
     module, _, attribute = reference.partition(":")
     made = imported(module, attribute, search, reference)
@@ -47,7 +47,7 @@ def load_policy(
 
 
 class _Checked:
-    """A policy whose answers are checked, because a wrong one would loop for ever or spoil what is learned."""
+    """A policy with checked answers, because a wrong answer could cause an endless loop or spoil its learning."""
 
     def __init__(self, policy: Any, reference: str) -> None:
         self._policy, self._reference = policy, reference

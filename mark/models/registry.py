@@ -1,14 +1,14 @@
-"""A registry of models: immutable versions named by their content, and aliases that move from one to the next.
+"""A registry of models: immutable versions named by their content, and aliases that move between them.
 
-Where it is kept (a folder, or a part of a bucket):
+Its objects, in a folder or under a prefix of a bucket:
 
     blobs/sha256/HEX                     a file of a version, or its profile
-    models/NAME/versions/HEX.json        a version; written when everything that it names is there
+    models/NAME/versions/HEX.json        a version; written after everything that it names
     models/NAME/aliases/ALIAS/N.json     the Nth move of an alias; the last one holds
 
-Nothing is overwritten and nothing is removed: each step creates one object that was not there, whole or not at all.
-What ends in the middle therefore leaves blobs without a version at worst, and of two that move an alias at once only
-one creates the next number.
+Objects are never overwritten or removed: each step creates one new object, completely or not at all. So an interrupted
+registration leaves at worst blobs without a version, and of two that move an alias at the same time only one can create
+the next number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from mark.domain.errors import BadInput
 
-NONE = "none"  # what an alias is expected to name before its first move
+NONE = "none"  # stands for the version of an alias before its first move
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HASH = re.compile(r"sha256:[0-9a-f]{6,64}")
 _SHOWN = 12  # digits of a hash
@@ -37,41 +37,41 @@ _CHUNK = 1 << 20
 
 
 class ObjectStore(Protocol):
-    """Objects by key, as a bucket has them. Every method may be repeated.
+    """Objects by key, as in a bucket. Every method may be repeated.
 
-    Each raises BadInput where the place does not exist or may not be used, and MarkError where it cannot be reached.
+    Each raises BadInput if the place does not exist or may not be used, and MarkError if it cannot be reached.
     """
 
     def read(self, key: str) -> bytes | None:
-        """The object; None: there is none."""
+        """Return the object, or None."""
         ...
 
     def fetch(self, key: str, to: Path) -> bool:
-        """The object into a file; False: there is none."""
+        """Write the object into a file. Returns False if it does not exist."""
         ...
 
     def create(self, key: str, content: bytes | Path) -> bool:
-        """Put bytes, or those of a file, under a key that has none: whole or not at all. False: it has some."""
+        """Put bytes or a file's content under a new key, completely or not at all. Returns False if the key exists."""
         ...
 
     def keys(self, prefix: str) -> list[str]:
-        """The keys that begin so, ascending; one that was created before is among them."""
+        """Return the keys with this prefix in ascending order; all keys created before the call are included."""
         ...
 
 
 class AliasConflict(BadInput):
-    """The alias does not name what the caller believed; nothing was moved. Look again before the next try."""
+    """The alias names another version than expected, and was not moved. Read it again before the next try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a version is named by: its files' hashes, and all else that says which model this is and how good.
+    """The content that names a version: its files' hashes, its reference, profile, metrics and parent.
 
-    `files` holds SHA-256 and bytes by the path in the model's folder. `profile` is the hash of a profile file, whose
-    rows are of `profiled`. `parent` is the version that this one was made from.
+    `files` holds SHA-256 and bytes by the path in the model's folder. `profile` is the hash of a profile file with rows
+    of the model `profiled`. `parent` is the version that this one was made from.
     """
 
-    model: str  # reference, as in a service file; what it names is among the files
+    model: str  # reference, as in a service file, to one of the files
     files: Mapping[str, tuple[str, int]]
     profile: str | None = None
     profiled: str = ""
@@ -83,7 +83,7 @@ class Content:
         return hashlib.sha256(self.canonical().encode()).hexdigest()
 
     def canonical(self) -> str:
-        """The same text for the same content, wherever it is written."""
+        """Return the same text for the same content on every machine."""
         said = {
             "model": self.model,
             "files": {name: {"sha256": digest, "bytes": size} for name, (digest, size) in self.files.items()},
@@ -96,7 +96,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A registered version. By whom and when is no part of its content: registered again it is the same."""
+    """A registered version.
+
+    Its creator and time are not part of the content, so registering it again changes nothing.
+    """
 
     name: str
     content: Content
@@ -113,7 +116,7 @@ class ModelVersion:
 
     @property
     def short(self) -> str:
-        """As people read it; `find` takes both."""
+        """The shortened hash for display; `find` accepts both forms."""
         return shown(self.id)
 
     def __str__(self) -> str:
@@ -122,7 +125,7 @@ class ModelVersion:
 
 @dataclass(frozen=True, slots=True)
 class AliasMove:
-    """The `number`th move of an alias. `below` is the move that a roll-back returns to; None: nothing is below."""
+    """Move number `number` of an alias. A roll-back returns to the move `below`, if any."""
 
     alias: str
     number: int
@@ -133,9 +136,9 @@ class AliasMove:
 
 
 class Registry:
-    """Versions and aliases over a store of objects. Raises what the store raises, and BadInput.
+    """Versions and aliases over a store of objects. Raises BadInput, and whatever the store raises.
 
-    `by` is the user that registers and promotes; `unix_s` says when; `place` is where errors say that it is.
+    `by` is the user that registers and promotes, `unix_s` the clock, `place` the registry's place in error messages.
     """
 
     def __init__(
@@ -161,13 +164,13 @@ class Registry:
         alias: str | None = None,
         tried: Callable[[Path], None] = lambda folder: None,
     ) -> ModelVersion:
-        """Keep the files of a model as a version of `name`. The same content again is the same version.
+        """Keep the files of a model as a version of `name`. The same content gives the same version.
 
-        `profile` is a profile file's bytes, and the model in it that its rows are of. `parent` names a version of
-        `name`, by hash or alias; `alias` is then let name the new version, as `promote` does. `tried` is called with
-        a folder of the files before any of them is kept; what it raises ends the registration.
+        `profile` is a profile file's bytes and the name of the model in it. `parent` names a version of `name`, by hash
+        or alias. `alias` is then moved to the new version, as by `promote`. `tried` is called with a folder of the
+        files before any is kept; an error from it ends the registration.
         """
-        # All of it before the first file is copied or sent: these may be gigabytes, and a refusal would waste them.
+        # Check everything before the first file is copied or sent, because a late refusal could waste gigabytes.
         check_said(name, model, profile[0] if profile is not None else "", metrics, alias)
         for path in files:
             if not path.isprintable():
@@ -176,7 +179,7 @@ class Registry:
                 raise BadInput("a file's name leads out of the model's folder", "files", path)
         above = None if parent is None else self.find(name, parent).id
         with tempfile.TemporaryDirectory(prefix="mark-register-") as folder:
-            # Copies, because a file that changes between its hash and its upload would be kept under a wrong name.
+            # Copy the files, because a file that changes between hashing and upload would be kept under a wrong hash.
             copies = {path: _copied(source, Path(folder, path)) for path, source in files.items()}
             tried(Path(folder))
             for path, (copy, hashed) in copies.items():
@@ -191,7 +194,7 @@ class Registry:
                 metrics={metric: float(value) for metric, value in (metrics or {}).items()},
                 parent=above,
             )
-            for copy, hashed in copies.values():  # many are there already, of the version before
+            for copy, hashed in copies.values():  # many exist already from earlier versions
                 self._objects.create(_blob_key(hashed), copy)
             if profile is not None and digest is not None:
                 self._objects.create(_blob_key(digest), profile[1])
@@ -203,14 +206,14 @@ class Registry:
         return version
 
     def names(self) -> list[str]:
-        """The models that have a version."""
+        """Return the models that have a version."""
         found = (key.split("/") for key in self._objects.keys("models/"))
         return sorted({parts[1] for parts in found if parts[2:3] == ["versions"]})
 
     def versions(self, name: str, damaged: Callable[[BadInput], None] | None = None) -> list[ModelVersion]:
-        """All versions of a model, the oldest first.
+        """Return all versions of a model, the oldest first.
 
-        `damaged` is told of each version that cannot be read, which is then left out; without, that is raised.
+        `damaged` gets the error of each unreadable version, which is then left out; without it the error is raised.
         """
         found = []
         for id in self._ids(name):
@@ -223,7 +226,7 @@ class Registry:
         return sorted(found, key=lambda one: (one.created_at, one.id))
 
     def _ids(self, name: str) -> list[str]:
-        """The hashes of a model's versions, of which there is one at least."""
+        """Return the hashes of a model's versions. Raises BadInput for a model without versions."""
         _check_name(name, "name")
         ids = [Path(key).stem for key in self._objects.keys(f"models/{name}/versions/")]
         if not ids:
@@ -231,24 +234,24 @@ class Registry:
         return ids
 
     def aliases(self, name: str) -> dict[str, AliasMove]:
-        """Where each alias of a model is."""
+        """Return the current move of each alias of a model."""
         _check_name(name, "name")
         last = {key.split("/")[3]: key for key in self._objects.keys(f"models/{name}/aliases/")}
         return {alias: self._read_move(key) for alias, key in last.items()}
 
     def history(self, name: str, alias: str) -> list[AliasMove]:
-        """Every move of an alias, the first one first."""
+        """Return every move of an alias, the first one first."""
         _check_name(name, "name")
         return [self._read_move(key) for key in self._objects.keys(_moves(name, _checked_alias(alias)))]
 
     def find(self, name: str, which: str) -> ModelVersion:
-        """A version by its alias, or by `sha256:` and digits enough that no other begins so."""
+        """Return a version by its alias, or by `sha256:` and enough digits to be unique."""
         _check_name(name, "name")
         where = f"{name}@{which}"
         if not which.startswith("sha256:"):
             move = self._now_at(name, _checked_alias(which))
             if move is None:
-                self._ids(name)  # no such model: that is said first
+                self._ids(name)  # report an unknown model first
                 raise BadInput("no such alias", where, which, known=self.aliases(name))
             return self._version(name, move.version)
         if not _HASH.fullmatch(which):
@@ -262,10 +265,10 @@ class Registry:
         return self._version(name, ids[0])
 
     def promote(self, name: str, which: str, alias: str, expect: str | None = None) -> AliasMove:
-        """Let the alias name this version; where it does so already, nothing happens.
+        """Move the alias to this version; do nothing if it names the version already.
 
-        Raises AliasConflict where it names something else than `expect` (a version, or `none`), and where it was moved
-        by another one in the meantime.
+        Raises AliasConflict if the alias names another version than `expect` (a version, or `none`), and if it was
+        moved by another process at the same time.
         """
         _checked_alias(alias)
         version = self.find(name, which)
@@ -276,7 +279,10 @@ class Registry:
         return self._move(name, alias, now, version.id, None if now is None else now.number)
 
     def rollback(self, name: str, alias: str, expect: str | None = None) -> AliasMove:
-        """Let the alias name what it named before its last promotion; again: before the one below. As `promote`."""
+        """Return the alias to its version before the last promotion; repeated calls go further back.
+
+        Raises like `promote`.
+        """
         _check_name(name, "name")
         now = self._now_at(name, _checked_alias(alias))
         if now is None:
@@ -288,11 +294,11 @@ class Registry:
         return self._move(name, alias, now, before.version, before.below)
 
     def fetch(self, version: ModelVersion, path: str, to: Path) -> None:
-        """One file of a version."""
+        """Write one file of a version to `to`."""
         self._fetch(version, version.content.files[path][0], to)
 
     def fetch_profile(self, version: ModelVersion, to: Path) -> bool:
-        """The profile file that the version was registered with; False: it has none."""
+        """Write the version's registered profile file to `to`. Returns False if it lacks one."""
         if version.content.profile is None:
             return False
         self._fetch(version, version.content.profile, to)
@@ -336,7 +342,7 @@ class Registry:
         said = {"schema": 1, "version": f"sha256:{version}", "below": below, "at": move.at, "by": move.by}
         text = _json(said | {"token": secrets.token_hex(8)})
         key = _move_key(name, alias, number)
-        # A create whose answer was lost and which was then repeated finds its own object: by the token it is known.
+        # If the answer to a create was lost and the call repeated, it meets its own object, recognised by the token.
         if self._objects.create(key, text) or self._objects.read(key) == text:
             return move
         there = self._read_move(key)
@@ -349,24 +355,24 @@ class Registry:
         if self._by is None:
             try:
                 self._by = getpass.getuser()
-            except (KeyError, OSError):  # a container's user without a name
+            except (KeyError, OSError):  # a container's user may lack a name
                 self._by = "unknown"
         return self._by
 
 
 def shown(id: str) -> str:
-    """A version's hash as people read it, and as `Registry.find` takes it."""
+    """Return a version's shortened hash for display; `Registry.find` accepts it."""
     return f"sha256:{id[:_SHOWN]}"
 
 
 def version_text(version: ModelVersion) -> bytes:
-    """A version as it is written, beside its files, too."""
+    """Return the text of a version's file, in the registry and beside unpacked files."""
     created = {"name": version.name, "at": version.created_at, "by": version.created_by}
     return _json({"schema": 1, "content": json.loads(version.content.canonical()), "created": created})
 
 
 def parse_version(name: str, text: bytes | None, where: str) -> ModelVersion:
-    """What `version_text` wrote. Raises BadInput."""
+    """Return the version that `version_text` wrote. Raises BadInput."""
     try:
         said = json.loads(text or b"")
         content, profile = said["content"], said["content"]["profile"]
@@ -388,7 +394,7 @@ def parse_version(name: str, text: bytes | None, where: str) -> ModelVersion:
 
 
 def hash_of(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -415,7 +421,7 @@ def _json(said: Mapping[str, Any]) -> bytes:
 
 
 def check_said(name: str, model: str, profiled: str, metrics: Mapping[str, float] | None, alias: str | None) -> None:
-    """Raises BadInput where a version cannot be registered as that."""
+    """Check the arguments of a registration. Raises BadInput."""
     _check_name(name, "name")
     if alias is not None:
         _check_name(alias, "alias")
@@ -433,7 +439,7 @@ def _check_name(name: str, where: str) -> None:
 
 
 def _check_text(text: str, where: str) -> None:
-    """A command line may hold bytes that are no text, and a version is written as UTF-8."""
+    """Raise BadInput unless the text can be written as UTF-8; a command line may contain undecodable bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -458,4 +464,4 @@ def _moves(name: str, alias: str) -> str:
 
 
 def _move_key(name: str, alias: str, number: int) -> str:
-    return f"{_moves(name, alias)}{number:08}.json"  # as wide as that, so that keys sort as numbers do
+    return f"{_moves(name, alias)}{number:08}.json"  # the width makes keys sort like numbers

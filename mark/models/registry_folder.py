@@ -1,4 +1,4 @@
-"""A registry's objects in a local folder, which several processes may use at once."""
+"""A registry's objects in a local folder, which several processes may use at the same time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _UNFINISHED = ".unfinished"  # where objects are written before they get their k
 
 
 class FolderObjects:
-    """The port ObjectStore. The folder is made by the first `create`; its file system must know hard links.
+    """The port ObjectStore. The first `create` makes the folder; its file system must support hard links.
 
-    An object is written elsewhere, forced to the disk, and then linked to its key: a link is there or not, and fails
-    where there is one. What a process leaves unfinished is not seen, and may be removed while none is at work.
+    An object is written to a temporary file, synced to the disk, and then linked to its key, because making a link is
+    atomic and fails if the key exists. Unfinished files of a process are not visible, and may be removed while no
+    process is writing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +47,7 @@ class FolderObjects:
         path = self._path(key)
         try:
             if path.exists():
-                self._force(path.parent)  # the process that linked it may not have come to that yet
+                self._force(path.parent)  # the process that linked it may not have synced the folder yet
                 return False
             unfinished = self._folder / _UNFINISHED
             for folder in (unfinished, path.parent):
@@ -67,7 +68,7 @@ class FolderObjects:
                 except FileExistsError:
                     return False
                 finally:
-                    self._force(path.parent)  # also what another writer has just made: it is said to be there
+                    self._force(path.parent)  # sync another writer's link too, because we report that it exists
             finally:
                 os.unlink(name)
         except OSError as error:
@@ -79,14 +80,14 @@ class FolderObjects:
         return sorted(self._below(above + slash, prefix))
 
     def _below(self, above: str, prefix: str) -> Iterator[str]:
-        """The keys that begin with `prefix`, in the folder `above`, which ends in its slash.
+        """Yield the keys that begin with `prefix` in the folder `above`, which ends with a slash.
 
-        pathlib's glob passes over what it may not read: the registry would be empty, and an alias never moved.
+        pathlib's glob is not used because it skips unreadable folders: the registry would look empty.
         """
         try:
             with os.scandir(self._path(above)) as entries:
                 names = [entry.name for entry in entries]
-        except FileNotFoundError:  # nothing was created below it yet
+        except FileNotFoundError:  # no object was created below it yet
             return
         except OSError as error:
             raise self._unreadable(self._path(above), error) from error
@@ -103,7 +104,7 @@ class FolderObjects:
                 yield key
 
     def _force(self, folder: Path) -> None:
-        """The folder's entries to the disk, and those of the folders above, which may be as new."""
+        """Sync the entries of the folder and of the folders above, which may be new too."""
         while True:
             descriptor = os.open(folder, os.O_RDONLY)
             try:

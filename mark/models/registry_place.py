@@ -1,4 +1,4 @@
-"""Where registries are, and references to what is in one: `registry:NAME@ALIAS` or `registry:NAME@sha256:HEX`."""
+"""The places of registries, and references into them: `registry:NAME@ALIAS` or `registry:NAME@sha256:HEX`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from mark.models.registry_unpacked import PREFIX as UNPACKED
 
 PREFIX = "registry:"
 DEFAULT = ".mark-registry"
-FILE_KINDS = ("torch", "sklearn", "onnx")  # of references to a file
+FILE_KINDS = ("torch", "sklearn", "onnx")  # kinds of references that name a file
 
 
 def open_registry(place: str | None = None, beside: Path | None = None) -> Registry:
-    """The registry in a folder, or at `s3://BUCKET/PREFIX`; without a place MARK_REGISTRY's, else `.mark-registry`.
+    """Return the registry in a folder or at `s3://BUCKET/PREFIX`.
 
-    `.mark-registry` is in the folder `beside` (a service file's), or in the current one. Raises BadInput.
+    The default place is MARK_REGISTRY's, else `.mark-registry`. `.mark-registry` is in the folder `beside` (a service
+    file's), or in the current one. Raises BadInput.
     """
     place = place_of(place, beside)
     objects = open_objects(place, "registry")
@@ -32,7 +33,7 @@ def open_registry(place: str | None = None, beside: Path | None = None) -> Regis
 
 
 def open_objects(place: str, where: str) -> ObjectStore:
-    """The objects in a folder, or at `s3://BUCKET/PREFIX`. Raises BadInput, which names the setting `where`."""
+    """Return the objects in a folder, or at `s3://BUCKET/PREFIX`. Raises BadInput, which names the setting `where`."""
     scheme, colon, rest = place.partition(":")
     if not colon or not rest.startswith("//"):
         return FolderObjects(Path(place))
@@ -43,19 +44,18 @@ def open_objects(place: str, where: str) -> ObjectStore:
 
 
 def place_of(place: str | None, beside: Path | None = None) -> str:
-    """The place asked for, MARK_REGISTRY's or the default."""
+    """Return the requested place, else MARK_REGISTRY's, else the default."""
     return place or os.environ.get("MARK_REGISTRY") or str((beside or Path()) / DEFAULT)
 
 
 def pinned(
     service: ServiceConfig, registry: Callable[[], Registry] | None = None, *, files: bool = True
 ) -> ServiceConfig:
-    """The service with each reference to a registry resolved to a version, which is unpacked and checked.
+    """Return the service with each registry reference resolved to a version, which is unpacked and checked.
 
-    So all of a process's workers serve the same version, whenever they start and wherever an alias moves in the
-    meantime. A `model` of a registry becomes the one of its versions, called by the first digits of its hash. A
-    service without such references is returned as it is. Without `files` the versions can be planned for, and not
-    served. Raises BadInput.
+    So all workers of a process serve the same version, even if they start after an alias has moved. A registry `model`
+    becomes the service's only version, named by the first digits of its hash. A service without such references is
+    returned unchanged. Without `files` the versions can be planned with but not served. Raises BadInput.
     """
     versions = service.versions
     if not versions and service.model.startswith(PREFIX):
@@ -67,7 +67,7 @@ def pinned(
 
 
 def located(reference: str, registry: Callable[[], Registry] | None = None, *, beside: Path | None = None) -> str:
-    """A reference without a registry in it: of a `registry:` one the version, unpacked; others as they are."""
+    """Return a reference that needs no registry: a `registry:` one's version is unpacked, others stay unchanged."""
     if not reference.startswith(PREFIX):
         return reference
     folder, _ = _unpacked(reference, open_registry(beside=beside) if registry is None else registry(), "model")
@@ -75,9 +75,9 @@ def located(reference: str, registry: Callable[[], Registry] | None = None, *, b
 
 
 def model_hashes(reference: str, search: Path) -> frozenset[str]:
-    """By which SHA-256 a model may be known: of its file, and the id of its version in a registry. None for code.
+    """Return the SHA-256 hashes that identify a model: of its file, and its registry version's id. Empty for code.
 
-    A reference to a registry is that of an unpacked version (`pinned`). Raises BadInput where that is damaged.
+    A registry reference must name an unpacked version (`pinned`). Raises BadInput if that is damaged.
     """
     kind, _, rest = reference.partition(":")
     if f"{kind}:" == UNPACKED:
@@ -91,7 +91,7 @@ def model_hashes(reference: str, search: Path) -> frozenset[str]:
 
 
 def parse_reference(text: str, where: str) -> tuple[str, str]:
-    """Name and alias, or hash, of `NAME@WHICH`. Raises BadInput."""
+    """Return name and alias, or hash, of `NAME@WHICH`. Raises BadInput."""
     name, at, which = text.partition("@")
     if not name or not at or not which:
         raise BadInput("must be NAME@ALIAS or NAME@sha256:HEX", where, text)

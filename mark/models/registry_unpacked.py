@@ -1,6 +1,6 @@
-"""A version of a registry, unpacked in a folder: `version:FOLDER` is a reference to it, and needs no registry.
+"""A registry's version unpacked into a folder: the reference `version:FOLDER` needs no registry.
 
-FOLDER is named by the version's hash and holds `version.json`, `files/` and, where the version has one, `profile.csv`.
+FOLDER is named by the version's hash and holds `version.json`, `files/` and, if the version has one, `profile.csv`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERSION, _PROFILE, _PROFILES = "version.json", "profile.csv", "profiles"
 
 
 def cache_folder() -> Path:
-    """Where versions are unpacked, each in a folder of its own; one folder can serve all users of a machine."""
+    """Return the folder of unpacked versions. All users of a machine can share one."""
     base = os.environ.get("MARK_CACHE_DIR")
     if not base:
         base = os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mark-serving")
@@ -28,16 +28,16 @@ def cache_folder() -> Path:
 
 
 def unpack(registry: Registry, version: ModelVersion, cache: Path, *, files: bool = True) -> Path:
-    """The version's folder in `cache`, fetched unless it is there and as it was registered.
+    """Return the version's folder in `cache`, and fetch it unless it exists and is unchanged.
 
-    Without `files` there is the profile alone, in a folder of its own: planning needs no weights.
+    Without `files` only the profile is unpacked, into a separate folder, because planning needs no weights.
     """
     folder = (cache if files else cache / _PROFILES) / version.id
     if folder.is_dir():
         try:
             _check(folder, files)
             return folder
-        except BadInput:  # a file was changed, or lost: what the registry has counts
+        except BadInput:  # a file was changed or lost: fetch the version again
             _set_aside(folder, str(version))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +59,9 @@ def unpack(registry: Registry, version: ModelVersion, cache: Path, *, files: boo
 
 
 def check(folder: Path) -> ModelVersion:
-    """The version in the folder. Raises BadInput where a file of it is not what was registered.
+    """Return the version in the folder. Raises BadInput if a file of it differs from the registered one.
 
-    What Python could import and was not registered is refused too, bytecode included. A model may write other data.
+    Unregistered files that Python could import are refused too, including bytecode. A model may write other data.
     """
     version = _named(folder)
     for name, (hashed, _) in version.content.files.items():
@@ -74,7 +74,7 @@ def check(folder: Path) -> ModelVersion:
 
 
 def _set_aside(folder: Path, where: str) -> None:
-    """Remove in one step: no other process meets half of it, and two that do so at once do not meet."""
+    """Remove the folder in one step, so that no process sees half of it and two can remove it at the same time."""
     try:
         with (
             tempfile.TemporaryDirectory(dir=folder.parent, prefix=".damaged-", ignore_cleanup_errors=True) as work,
@@ -86,9 +86,9 @@ def _set_aside(folder: Path, where: str) -> None:
 
 
 def profile_in(folder: Path) -> tuple[Path, str] | None:
-    """The profile file of an unpacked version, and the model in it; None: it was registered without one.
+    """Return an unpacked version's profile file and the name of the model in it; None if it was registered without.
 
-    Raises BadInput where it is not what was registered; the model's own files are not read.
+    Raises BadInput if the file differs from the registered one. The model's own files are not read.
     """
     content = _named(folder).content
     if content.profile is None:
@@ -104,7 +104,7 @@ def _check(folder: Path, files: bool) -> None:
 
 
 def _named(folder: Path) -> ModelVersion:
-    """What the folder says it is, and is named by."""
+    """Return the version in the folder, after checking that the folder's name is its hash."""
     where = f"{PREFIX}{folder}"
     try:
         version = parse_version("", (folder / _VERSION).read_bytes(), where)
@@ -126,7 +126,7 @@ def _check_file(folder: Path, path: Path, hashed: str) -> None:
 
 
 def _inside(folder: Path, name: str, where: str) -> Path:
-    """What a name that comes from elsewhere means in the folder; it may not lead out of it."""
+    """Return the path of an untrusted name in the folder. Raises BadInput if it leads out of it."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise BadInput("a file's name leads out of the model's folder", where, name)

@@ -1,7 +1,7 @@
-"""Decoded items and results as bytes, for a backend that combines answers: plain values of Python and numpy, no pickle.
+"""Decoded items and results as bytes, for a backend that combines answers: plain Python and numpy values, no pickle.
 
-JSON comes first (`json_bytes`), then the bytes of arrays and of `bytes`, in the order of their places there.
-`{"dict": [[name, value], ...]}` is a dictionary, and an object with "bytes" or "dtype" stands for bytes that follow.
+JSON comes first (`json_bytes`), then the bytes of arrays and of `bytes`, in the order of their places in it. `{"dict":
+[[name, value], ...]}` is a dictionary, and an object with "bytes" or "dtype" stands for bytes that follow.
 """
 
 from __future__ import annotations
@@ -18,38 +18,47 @@ from mark.models.model import Model
 from mark.models.tensors import BadCall, fitted_items
 
 PROTOCOL = BY_VALUE
-# As numpy says them: what comes over a network names no other type, and none that numpy would have to parse.
+# numpy's short names. Data from a network may name no other type, and none that numpy would have to parse.
 _DTYPE = re.compile(r"[<>|=]?[biufc][0-9]{1,2}")
-_MOST_AXES = 64  # numpy's
+_MOST_AXES = 64  # numpy's limit
 
 
 def call_with(item: Any) -> Call:
-    """A call with one item, to be answered with decoded results. TypeError for what is no plain value or array."""
+    """Return a call with one item that asks for decoded results.
+
+    Raises TypeError unless it is a plain value or array.
+    """
     parts: list[bytes] = []
     head = json.dumps([_packed(item, parts)]).encode()
     return Call(PROTOCOL, RESULTS, b"".join((head, *parts)), len(head), RESULTS)
 
 
 def decode(call: Call, model: Model) -> tuple[list[Any], None]:
-    """The item of such a call, in a list. Raises BadCall for a malformed one, and for an item that does not fit."""
+    """Return the item of such a call, in a list.
+
+    Raises BadCall for a malformed call, and for an item that does not fit.
+    """
     try:
         items = _values(call.body, call.json_bytes)
     except ValueError as error:
         raise BadCall(str(error)) from None
-    if len(items) != 1:  # as many as its bouncer counted
+    if len(items) != 1:  # the number that its bouncer counted
         raise BadCall(f"a call of a stage has one item, not {len(items)}")
     return fitted_items(items, model), None
 
 
 def encode(model: Model, asked: object, results: Any) -> Reply:
-    """The results of one call, one for each of its items. Raises TypeError for what is no plain value or array."""
+    """Return the reply with a call's results, one for each item.
+
+    Raises TypeError unless they are plain values or arrays.
+    """
     parts: list[bytes] = []
     head = json.dumps([_packed(each, parts) for each in results]).encode()
     return Reply(200, RESULTS, b"".join((head, *parts)), len(head))
 
 
 def results_of(reply: Reply) -> list[Any]:
-    """What `encode` was given, as a list. Raises ValueError for a reply of another kind, or a malformed one."""
+    """Return the results that `encode` got, as a list. Raises ValueError for any other or a malformed reply."""
     if reply.content_type != RESULTS or reply.json_bytes is None:
         raise ValueError(f"the reply has no decoded results: status {reply.status}, {reply.content_type}")
     return _values(reply.body, reply.json_bytes)
@@ -92,7 +101,7 @@ def _text(name: object) -> str:
 
 
 def _unpacked(packed: Any, rest: memoryview) -> tuple[Any, memoryview]:
-    """The value, and the bytes behind its own."""
+    """Return the value, and the bytes that follow its own."""
     if isinstance(packed, list):
         values = []
         for each in packed:

@@ -1,4 +1,4 @@
-"""SageMaker's `POST /invocations`: JSON, CSV rows, npy, or bytes as they are."""
+"""SageMaker's `POST /invocations`: JSON, CSV rows, npy, or raw bytes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from mark.models.model import Model
 from mark.models.tensors import LARGEST, MAX_DIMENSIONS, NAMES, Array, BadCall, fitted_items, misfit, stacked
 
 _LONG, _DIGITS = b"0" * 19, bytes.maketrans(b"123456789", b"0" * 9)
-_KNOWN = ("application/json", "text/csv", "application/x-npy", "text/plain")  # anything else is bytes to a model
+# any other type is passed to the model as bytes
+_KNOWN = ("application/json", "text/csv", "application/x-npy", "text/plain")
 _TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+", re.ASCII)
 
 
 @dataclass(slots=True)
 class AnswerFormat:
-    """How to answer: `one` result as it is, or all of them, under `key` where there is one; `accept` in their order."""
+    """The form of the answer: `one` plain result or a list, under `key` if set; `accept` in order of preference."""
 
     accept: list[str]
     one: bool
@@ -33,7 +34,7 @@ class AnswerFormat:
 
 
 def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
-    """The items of a request, and how it wants to be answered. Raises BadCall.
+    """Return the items of a request, and the wanted form of the answer. Raises BadCall.
 
     `{"instances": [...]}` and `{"inputs": [...]}` hold an item each, any other JSON is one item; CSV holds an item per
     row (numbers), npy along its first dimension; text is one `str`, everything else one `bytes`.
@@ -49,7 +50,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
             if _LONG in bytes(call.body).translate(_DIGITS):
                 _check_integers(call.body)
             many = many_in(value)
-            if many and len(many) != items_in(call):  # it would be let in as few and run as many
+            if many and len(many) != items_in(call):  # it would be admitted as few items and run as many
                 raise BadCall("the items of the body cannot be counted: a key twice or escaped, or nested too deeply")
             items = [value] if many is None else many
             asked = AnswerFormat(
@@ -77,9 +78,9 @@ def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
 
 
 def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:
-    """The reply to one request, in the first type it accepts and we have.
+    """Return the reply to one request, in the first type that it accepts and that we support.
 
-    NaN and infinity are null in JSON. Raises BadCall (406) where nothing is acceptable, TypeError or ValueError where
+    NaN and infinity are null in JSON. Raises BadCall (406) if no accepted type is supported, TypeError or ValueError if
     the results cannot be encoded.
     """
     value = results[0] if asked.one else results
@@ -99,7 +100,7 @@ def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:
 
 
 def _check_integers(body: bytes | memoryview) -> None:
-    """BadCall where an integer is wider than 64 bits: read as the number next to it, it would be another one."""
+    """Raise BadCall for an integer wider than 64 bits, because it would be read as a different number."""
 
     def check(text: str) -> None:
         if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
@@ -128,13 +129,13 @@ def _rows(body: bytes | memoryview, model: Model) -> list[Any]:
         if spec.datatype != "BYTES":
             number = int if "INT" in spec.datatype else float
             parsed = [[number(field) for field in row] for row in rows]
-    except ValueError as error:  # also: not UTF-8
+    except ValueError as error:  # includes text that is not UTF-8
         raise BadCall(f"text/csv must be rows of numbers, all as long: {error}") from None
     return [row[0] if not spec.shape and len(row) == 1 else row for row in parsed]
 
 
 def _mixed_rows(lines: list[bytes]) -> list[list[Any]]:
-    """Rows of numbers and text, which is quoted: `007` is a number, `"007"` is not. Raises ValueError."""
+    """Return rows of numbers and of quoted text: `007` is a number, `"007"` is not. Raises BadCall."""
     try:
         return list(
             csv.reader(map(bytes.decode, lines), quoting=csv.QUOTE_NONNUMERIC, skipinitialspace=True, strict=True)
@@ -144,7 +145,7 @@ def _mixed_rows(lines: list[bytes]) -> list[list[Any]]:
 
 
 def _npy(body: bytes | memoryview) -> Array:
-    # numpy's own reader evaluates the header and allocates what it promises before it looks at what is there.
+    # numpy's own reader evaluates the header, and allocates the size it claims before looking at the data.
     found = NPY.match(body)
     if found is None:
         raise BadCall("the body is not npy")
@@ -181,7 +182,7 @@ def _to_npy(value: Any) -> bytes:
 
 
 def _to_csv(results: Any, names: list[str]) -> bytes:
-    """A row for each result; of several declared outputs one behind the other."""
+    """Return a row for each result; several declared outputs are joined in one row."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     for result in results:
@@ -210,6 +211,6 @@ def _json_text(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return str(value, "utf-8")
-    if hasattr(value, "tolist"):  # an array that orjson does not take: not contiguous, or of objects
+    if hasattr(value, "tolist"):  # an array that orjson refuses: not contiguous, or of objects
         return value.tolist()
     raise TypeError

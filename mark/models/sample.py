@@ -1,4 +1,4 @@
-"""A request to try a model with: of one item, from what the model says of itself, or from a file."""
+"""A sample request of one item, from the model's declarations or from a file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TYPES = {".csv": "text/csv", ".txt": "text/plain", ".npy": "application/x-npy"}
 
 
 def sample_call(model: Model) -> Call | None:
-    """The first item of `warmup`, else zeros of the declared `inputs`, as a request; None: the model says neither.
+    """Return the first item of `warmup`, else zeros of the declared `inputs`, as a request; None without either.
 
-    Tensors are binary, Open Inference; what is no tensor goes as SageMaker's JSON, text or bytes.
+    Tensors go in Open Inference's binary form; other items as SageMaker's JSON, text or bytes.
     """
     specs = model.inputs
     if not len(model.warmup):
@@ -52,9 +52,9 @@ def sample_call(model: Model) -> Call | None:
 
 
 def call_from_file(file: Path) -> Call:
-    """The request body in a file: Open Inference JSON, or what /invocations takes: JSON, CSV, npy, text, bytes.
+    """Return the request body in a file: Open Inference JSON, or JSON, CSV, npy, text or bytes for /invocations.
 
-    What it is follows from its name and content. Raises BadInput where it cannot be read, or holds not one item.
+    Its type follows from the file's name and content. Raises BadInput if it cannot be read or does not hold one item.
     """
     body = read_bytes(file)
     content_type = _TYPES.get(file.suffix.lower(), "")

@@ -1,4 +1,4 @@
-"""Tensors between the wire and numpy: every datatype, as JSON and as bytes."""
+"""Convert tensors between the wire and numpy: every datatype, as JSON and as bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_TEXT = 300
 
 
 class BadCall(Exception):
-    """The caller's fault; the reply has this status and text, one line whatever names a client chose."""
+    """The caller's error; the reply has this status, and this text, always in one line."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -43,8 +43,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-# array.array is strict where numpy is lenient: it takes no text and no null for a number, no fraction for an integer,
-# and never allocates more than the list it is given.
+# array.array is strict where numpy is lenient: it refuses text and null for a number and a fraction for an integer, and
+# it never allocates more than the list that it is given.
 _CODES = {
     "FP32": "f",
     "FP64": "d",
@@ -60,11 +60,14 @@ _CODES = {
 }
 MAX_DIMENSIONS = 32
 _LENGTH = struct.Struct("<I")
-LARGEST = 2**59  # elements, of 8 bytes: beyond that numpy cannot count, also where a length of 0 leaves none
+LARGEST = 2**59  # elements of 8 bytes: numpy cannot count more, even if a length of 0 leaves no element
 
 
 def size_of(shape: Any, name: str) -> int:
-    """How many elements a tensor of this shape has. BadCall where it is no shape, or holds no item."""
+    """Return the number of elements of a tensor of this shape.
+
+    Raises BadCall if it is not a shape, or holds no item.
+    """
     if type(shape) is not list or not 0 < len(shape) <= MAX_DIMENSIONS:
         raise BadCall(f"input '{name}': shape must be a list of 1 to {MAX_DIMENSIONS} lengths, the batch's first")
     size = without_zeros = 1
@@ -81,7 +84,7 @@ def size_of(shape: Any, name: str) -> int:
 
 
 def from_json(data: Any, datatype: str, shape: Sequence[int], size: int, name: str) -> Array:
-    """The tensor that JSON data describes, flat or nested as the shape is; `size` is the product of `shape`."""
+    """Return the tensor in JSON data, flat or nested by its shape; `size` is the product of `shape`."""
     if type(data) is not list:
         raise BadCall(f"input '{name}': data must be a list")
     flat = data
@@ -107,7 +110,7 @@ def from_json(data: Any, datatype: str, shape: Sequence[int], size: int, name: s
 
 
 def from_bytes(data: memoryview, datatype: str, shape: Sequence[int], size: int, name: str) -> Array:
-    """The tensor in these bytes, little-endian and row by row: a view, but for BYTES. `size` as in from_json."""
+    """Return the tensor in these little-endian bytes: a view, except for BYTES. `size` as in from_json."""
     dtype = DTYPES[datatype]
     if datatype == "BYTES":
         return _from_lengths(data, size, name).reshape(shape)
@@ -119,7 +122,7 @@ def from_bytes(data: memoryview, datatype: str, shape: Sequence[int], size: int,
 
 
 def fitted(value: Any, spec: TensorSpec) -> Any:
-    """An item as its spec says, from a JSON value, text, bytes or an array; BadCall where it does not fit."""
+    """Return an item that fits its spec, from a JSON value, text, bytes or an array. Raises BadCall."""
     if isinstance(value, np.ndarray):
         if not spec.fits(value.shape):
             raise BadCall(f"input '{spec.name}': an item is of shape {list(value.shape)}, not {list(spec.shape)}")
@@ -149,7 +152,7 @@ def fitted(value: Any, spec: TensorSpec) -> Any:
 
 
 def _check_range(values: Any, tensor: Array, datatype: str, name: str) -> None:
-    """BadCall where a number has become infinite in the tensor."""
+    """Raise BadCall if a number became infinite in the tensor."""
     if np.isinf(tensor).any():
         for at in np.flatnonzero(np.isinf(tensor)):
             if math.isfinite(values[at]):
@@ -157,7 +160,7 @@ def _check_range(values: Any, tensor: Array, datatype: str, name: str) -> None:
 
 
 def _misfit(code: str, flat: list[Any]) -> str:
-    """The first element that does not fit, and where it is."""
+    """Return a text about the first element that does not fit and its place."""
     for at, each in enumerate(flat):
         try:
             array(code, [each])
@@ -172,9 +175,10 @@ def _shown(value: Any) -> str:
 
 
 def in_columns(item: Any, columns: Sequence[str]) -> dict[str, Any]:
-    """An item of a model with columns as plain values by name, in their order. Raises BadCall where it has others.
+    """Return an item of a model with columns as plain values by name, in their order. Raises BadCall for other columns.
 
-    Always alike: numbers are Python's, whichever datatype they came as, and what is missing is NaN.
+    The form does not depend on the request: numbers are Python's, for any datatype, and missing ones are
+    NaN.
     """
     if isinstance(item, np.ndarray):
         item = item.tolist()
@@ -202,7 +206,7 @@ def in_columns(item: Any, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def fitted_item(item: Any, specs: Sequence[TensorSpec]) -> Any:
-    """An item as a model with these inputs takes it: fitted, by name where there are several. Raises BadCall."""
+    """Return an item that fits a model with these inputs, by name if there are several. Raises BadCall."""
     if not specs:
         return item
     if len(specs) == 1:
@@ -213,14 +217,17 @@ def fitted_item(item: Any, specs: Sequence[TensorSpec]) -> Any:
 
 
 def fitted_items(items: list[Any], model: Model) -> list[Any]:
-    """The items of a call as the model takes them. Raises BadCall."""
+    """Return the items of a call as the model takes them. Raises BadCall."""
     if model.inputs:
         return [fitted_item(item, model.inputs) for item in items]
     return [in_columns(item, model.columns) for item in items] if model.columns else items
 
 
 def stacked(results: Any, spec: TensorSpec | None) -> Array:
-    """Results as one tensor, a row each. TypeError or ValueError where they are no tensor: the model's fault."""
+    """Return results as one tensor with a row for each.
+
+    Raises TypeError or ValueError for other results, a model's error.
+    """
     if isinstance(results, np.ndarray):
         tensor = results
     else:
@@ -232,7 +239,7 @@ def stacked(results: Any, spec: TensorSpec | None) -> Array:
             tensor[:] = results
         elif isinstance(first, np.generic):
             tensor = np.asarray(results)
-        elif hasattr(first, "__array__"):  # of torch, say
+        elif hasattr(first, "__array__"):  # such as torch's tensors
             tensor = np.stack([np.asarray(each) for each in results])
         else:
             tensor = _from_values(results)
@@ -246,19 +253,19 @@ def stacked(results: Any, spec: TensorSpec | None) -> Array:
 
 
 def elements(tensor: Array) -> list[bytes]:
-    """The elements of a BYTES tensor, text as UTF-8."""
+    """Return the elements of a BYTES tensor, with text as UTF-8."""
     return [each if isinstance(each, bytes) else _encoded(each) for each in tensor.ravel()]
 
 
 def to_bytes(tensor: Array) -> bytes | memoryview:
-    """What `from_bytes` reads."""
+    """Return the bytes that `from_bytes` reads."""
     if tensor.dtype != object:
         return np.ascontiguousarray(tensor).data if tensor.size else b""
     return b"".join([part for each in elements(tensor) for part in (_LENGTH.pack(len(each)), each)])
 
 
 def misfit(value: Any, fits: Callable[[Any], object], where: str = "results") -> str:
-    """Which part of a model's results cannot be said, by its place, type and value; empty: none is found."""
+    """Return place, type and value of the part of a model's results that cannot be encoded; "" if all can."""
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         value = value.tolist()
     if isinstance(value, dict):
@@ -331,7 +338,7 @@ def _from_lengths(data: memoryview, size: int, name: str) -> Array:
 
 
 def _from_values(values: Any) -> Array:
-    # As objects first: numpy would make numbers among text into text, each as wide as the longest.
+    # As objects first, because numpy would turn numbers among text into text, each as wide as the longest.
     objects = np.array(values, dtype=object)
     return objects if {str, bytes} & set(map(type, objects.flat)) else np.asarray(values)
 

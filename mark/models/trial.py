@@ -1,8 +1,8 @@
-"""Load a model or a driver once in a process of its own, as a worker would, and see which files of its folder it opens.
+"""Load a model or driver once in a separate process, like a worker, and note which files of its folder it opens.
 
     python -m mark.models.trial REFERENCE SEARCH REPORT
 
-The kernel reports the opened files (inotify), because libraries in C and Rust open weights without Python's notice.
+The kernel reports the opened files (inotify), because C and Rust libraries open weights without Python's knowledge.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     from _typeshed.importlib import PathEntryFinderProtocol
 
 _OPENED, _LOST = 0x20, 0x4000  # IN_OPEN, IN_Q_OVERFLOW
-_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind it
-DRIVER = "driver:"  # before the reference to a driver, which is imported only
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+DRIVER = "driver:"  # before the reference to a driver, which is only imported
 _SAY_FILES = "say by `files` which ones it needs"
 
 
 def try_model(reference: str, search: Path) -> None:
-    """Load the model and let it predict its warm-up. Raises BadInput where it cannot."""
+    """Load the model and let it predict its warm-up. Raises BadInput if it fails."""
     _run(reference, search, None)
 
 
 def opened_files(reference: str, search: Path, files: Iterable[Path]) -> set[Path]:
-    """Those of `files` that are opened while the model loads and predicts its warm-up. Raises BadInput."""
+    """Return the `files` that are opened while the model loads and predicts its warm-up. Raises BadInput."""
     with _Watch(reference, files) as watch:
         _run(reference, search, watch)
         return watch.opened
 
 
 class _Watch:
-    """Which of some files are opened, by any process. A symbolic link counts where the file behind it is opened."""
+    """Watches which files any process opens. A symbolic link counts if the file it points to is opened."""
 
     def __init__(self, reference: str, files: Iterable[Path]) -> None:
         self.opened: set[Path] = set()
@@ -83,7 +83,7 @@ class _Watch:
         os.close(self.fd)
 
     def read(self) -> None:
-        """Take what was opened since the last call. Raises BadInput where some of it is lost."""
+        """Read the events since the last call. Raises BadInput if some were lost."""
         seen: set[Path] = set()
         with suppress(BlockingIOError):
             while events := os.read(self.fd, 1 << 16):
@@ -130,7 +130,7 @@ def _run(reference: str, search: Path, watch: _Watch | None) -> None:
                 finally:
                     os.close(ended)
             finally:
-                with suppress(ProcessLookupError):  # with whatever it has started
+                with suppress(ProcessLookupError):  # including its child processes
                     os.killpg(child.pid, signal.SIGKILL)
         if child.returncode != 0:
             why = report.read_text(errors="replace") or f"its process ended with {_how(child.returncode)}"
@@ -149,9 +149,9 @@ class _FromSource(SourceFileLoader):
 
 
 def _open_sources(search: Path, bytecode: Path) -> None:
-    """Open the source of each module below `search` that is imported; libraries keep their bytecode.
+    """Open the source of each imported module below `search`; libraries keep their bytecode.
 
-    Python processes that the model starts compile all their modules anew, into the folder `bytecode`.
+    Python processes that the model starts compile all their modules again, into the folder `bytecode`.
     """
     os.environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
     installed = Path(sys.prefix)
@@ -163,7 +163,8 @@ def _open_sources(search: Path, bytecode: Path) -> None:
 
     def below(path: str) -> PathEntryFinderProtocol:
         place = Path(path).absolute()
-        if installed.is_relative_to(search) and place.is_relative_to(installed):  # a virtual environment of the project
+        # a virtual environment inside the project
+        if installed.is_relative_to(search) and place.is_relative_to(installed):
             raise ImportError
         if not place.is_relative_to(search) and not place.resolve().is_relative_to(search):
             raise ImportError
@@ -182,18 +183,18 @@ def main() -> None:
         if reference.startswith(DRIVER):
             load_driver(reference.removeprefix(DRIVER), Path(search))
         else:
-            from mark.models.answering import warm_up  # here: only a trial needs orjson
+            from mark.models.answering import warm_up  # imported here because only a trial of a model needs orjson
 
             warm_up(load(reference, Path(search)))
     except (Exception, SystemExit) as error:
-        if not isinstance(error, MarkError):  # those say all in their one line
+        if not isinstance(error, MarkError):  # a MarkError's text is complete in one line
             traceback.print_exc()
         told = str(error) if isinstance(error, MarkError) else in_one_line(error)
         Path(report).write_text(told, errors="replace")
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of the model must not keep it
+    os._exit(code)  # the model's threads must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Versions of a model side by side: which one answers a request."""
+"""Versions of a model side by side: choose the one that answers a request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mark.domain.errors import BadInput
 
 
 class Versions:
-    """`{version: (reference, weight)}`, weights being shares of the requests: 0 to 1, with the sum 1.
+    """`{version: (reference, weight)}` with weights from 0 to 1, the shares of the requests, which add up to 1.
 
-    A version of weight 0 answers only those that ask for it by name. Raises BadInput.
+    A version of weight 0 answers only requests that name it. Raises BadInput.
     """
 
     def __init__(self, versions: Mapping[str, tuple[str, float]], where: str = "versions") -> None:
@@ -28,13 +28,13 @@ class Versions:
         if abs(total - 1.0) > 1e-6:
             raise BadInput("weights must add up to 1", where, total)
         self.references = {version: reference for version, (reference, _) in versions.items()}
-        # Smallest share first: a version that grows from 1 % to 10 % keeps the requests it had.
+        # Smallest share first, so that a version that grows from 1 % to 10 % keeps the requests it had.
         shares = sorted((weight, version) for version, (_, weight) in versions.items() if weight > 0.0)
         self._versions = [version for _, version in shares]
         self._ends = list(accumulate(weight for weight, _ in shares))
 
     def choose(self, key: str) -> str:
-        """The version for a request id: the same for the same id, so that a retry stays where it was."""
+        """Return the version for a request id: always the same for one id, so that a retry stays with its version."""
         if len(self._versions) == 1:
             return self._versions[0]
         point = int.from_bytes(blake2b(key.encode(errors="replace"), digest_size=8).digest(), "big") / 2**64

@@ -1,1 +1,1 @@
-"""How long a model takes on what can be bought, and the batch policy that follows from it and the SLO."""
+"""Measure how long a model takes on each instance type, and derive the batch policy that the SLO allows."""

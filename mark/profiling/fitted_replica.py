@@ -1,8 +1,9 @@
-"""What a replica can do, fitted to what was observed: load per replica against how often answers were late.
+"""Fit a replica's capacity to observations: load per replica against the share of late answers.
 
-No model of the replica is assumed. Steps are sorted by requests/s per replica. The share of late answers is made to
-rise with the load (pool adjacent violators), and the capacity is the load at which it reaches what the promise allows.
-A replica that could do more was never seen to, so the simulation that rests on it errs on the expensive side.
+The fit assumes no model of the replica. Steps are sorted by requests/s per replica, the share of late answers is made
+monotone in the load (pool adjacent violators), and the capacity is the load at which that share reaches the limit of
+the promise. A capacity above the highest observed load cannot be seen, so a simulation based on the fit errs on the
+expensive side.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from mark.domain.profile import MOST_WORKERS, Basis, Profile, ProfileRow
 from mark.domain.slo import Slo
 from mark.profiling.policy import candidate, late_alone
 
-_EDGES = (*np.linspace(0.0, 0.9, 19), 0.95, 0.98, 1.0)  # quantiles of the load; the highest loads tell most
+# quantiles of the load, denser at high loads, which tell most about the capacity
+_EDGES = (*np.linspace(0.0, 0.9, 19), 0.95, 0.98, 1.0)
 _LEAST_STEPS = 24
-_QUIET = 0.5  # of the capacity: below it a request hardly waits
+_QUIET = 0.5  # share of the capacity; below it requests hardly wait
 _MOST_TAIL = 10.0  # p99 over mean
 _NO_TAIL = 1.01
 _OF_RT_MAX = 0.9
@@ -28,9 +30,9 @@ _OF_RT_MAX = 0.9
 
 @dataclass(frozen=True, slots=True)
 class FittedReplica:
-    """Requests/s that a replica does within the promise, between the load at which it was kept and that at which not.
+    """A replica's capacity in requests/s, between loads that kept and broke the promise.
 
-    `most_rps` is None where no load was too high: the capacity is at least `rps`.
+    `most_rps` is None if no load broke the promise; then the capacity is at least `rps`.
     """
 
     rps: float
@@ -40,17 +42,17 @@ class FittedReplica:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """How long a request takes where it does not wait, in seconds; `tail` is p99 over mean."""
+    """The time of a request that does not wait, in seconds; `tail` is p99 over mean."""
 
     mean_s: float
     tail: float = 1.0
 
 
 def fit_replica(load_rps: FloatArray, late: FloatArray, total: FloatArray, allowed: float) -> FittedReplica:
-    """Fit the capacity to steps with `load_rps` per replica, of whose `total` answers `late` were late.
+    """Fit the capacity to steps with a `load_rps` per replica, `late` of whose `total` answers were late.
 
-    `allowed` is the share that may be late. Raises BadInput where there are too few steps, or where the promise was
-    broken at every load.
+    `allowed` is the share that may be late. Raises BadInput if there are too few steps, or if the promise was broken at
+    every load.
     """
     known = (total > 0.0) & np.isfinite(load_rps)
     load_rps, late, total = load_rps[known], late[known], total[known]
@@ -75,7 +77,7 @@ def fit_replica(load_rps: FloatArray, late: FloatArray, total: FloatArray, allow
 
 
 def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """The nearest values that never fall, by weighted squares: pool adjacent violators."""
+    """Return the closest values that never decrease, by weighted least squares (pool adjacent violators)."""
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
         pools.append((value, weight, 1))
@@ -88,9 +90,9 @@ def rising(values: FloatArray, weights: FloatArray) -> FloatArray:
 def service_time(
     load_rps: FloatArray, within: FloatArray, bounds_s: FloatArray, capacity_rps: float
 ) -> ServiceTime | None:
-    """The service time from the latency buckets of quiet steps; None where there is none.
+    """Return the service time from the latency buckets of quiet steps; None if no answers were counted.
 
-    Within a bucket latencies are taken as spread evenly, those of the last one at its lower bound.
+    Latencies are assumed uniform within a bucket, and at the lower bound in the last one.
     """
     quiet = within[np.isfinite(load_rps) & (load_rps <= _QUIET * capacity_rps)]
     counts = (quiet if len(quiet) else within).sum(axis=0)
@@ -104,10 +106,10 @@ def service_time(
 
 
 def replica_profile(model: str, instance: str, replicas: int, rps: float, time: ServiceTime, slo: Slo) -> Profile:
-    """`replicas` on an instance, each of which takes as many requests at a time as `rps` of such a service time need.
+    """Return the profile of an instance with `replicas`, each with enough workers for `rps` requests/s.
 
-    The tail is cut where it alone would break the promise, which was kept. Raises BadInput for more requests at a time
-    than an instance can have.
+    The tail is cut if it alone would break the promise, because the observed service kept it. Raises BadInput if the
+    replicas need more workers than an instance can have.
     """
     mean_s = min(time.mean_s, _OF_RT_MAX * slo.rt_max_s)
     workers = replicas * max(1, math.ceil(rps * mean_s - 1e-9))

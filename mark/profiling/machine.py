@@ -1,4 +1,4 @@
-"""Is this machine the instance type that a profile will call it, and how many workers keep it busy?"""
+"""The machine of a measurement: its instance type, and how many workers keep it busy."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from mark.domain.offer import Catalog
 
 _DMI = Path("/sys/devices/virtual/dmi/id")
-# Of the memory that workers may take together: the rest is for the system, the bouncer and requests.
+# Share of the memory for workers; the system, the bouncer and requests need the rest.
 _MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a machine has for workers."""
+    """The processors, memory and GPUs that workers may use."""
 
     vcpus: float
     memory_bytes: float = math.inf
     gpus: bool = False
 
     def workers(self, vcpus: float, memory_bytes: float) -> int:
-        """How many of them keep its processors busy, one at least; each uses so much of both.
+        """Return how many workers keep the processors busy, at least one; each uses `vcpus` and `memory_bytes`.
 
-        One that waits more than it computes still counts as a processor: more of them would not be measured to gain
-        anything. With a GPU it is one, because a GPU's share is not measured.
+        A worker that mostly waits still counts as one processor, because the gain of more workers was not measured.
+        With a GPU there is one worker, because a GPU's share is not measured.
         """
         if self.gpus:
             return 1
@@ -37,13 +37,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledMachine:
-    """`instance` is the EC2 type, None elsewhere."""
+    """The measured machine; `instance` is the EC2 type, None elsewhere."""
 
     processors: int
     instance: str | None = None
 
     def mismatch(self, named: str, catalog: Catalog) -> str | None:
-        """What is wrong with calling this machine `named`; None where nothing is, and for a name that is not sold."""
+        """Return why this machine should not be called `named`; None if it may, or if the name is not sold."""
         vcpu = next((offer.vcpu for offer in catalog.offers if offer.instance == named), None)
         if vcpu is None or named == self.instance:
             return None
@@ -56,7 +56,7 @@ class ProfiledMachine:
 
 
 def this_machine(dmi: Path = _DMI) -> ProfiledMachine:
-    """This machine as its firmware describes it: EC2's names the type."""
+    """Return this machine, with the instance type if its firmware says that it is EC2's."""
     processors = len(os.sched_getaffinity(0))
     try:
         if "Amazon EC2" in (dmi / "sys_vendor").read_text():
@@ -67,13 +67,13 @@ def this_machine(dmi: Path = _DMI) -> ProfiledMachine:
 
 
 def this_room() -> Room:
-    """What this machine has for workers."""
+    """Return the room that this machine has for workers."""
     memory_bytes = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return Room(float(this_machine().processors), memory_bytes, Path("/dev/nvidia0").exists())
 
 
 def room_of(named: str | None, catalog: Catalog) -> Room:
-    """What this machine has, and no more than the type that a profile calls it."""
+    """Return this machine's room, limited to the room of the instance type that the profile names."""
     here = this_room()
     offer = next((offer for offer in catalog.offers if offer.instance == named and offer.vcpu), None)
     if offer is None:
@@ -83,12 +83,12 @@ def room_of(named: str | None, catalog: Catalog) -> Room:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of processors that a process of this machine has used; raises OSError for one that is gone."""
-    # Linux's number of another process's clock (`clock_getcpuclockid`), in nanoseconds and not in ticks of 10 ms.
+    """Return the processor seconds that a process has used. Raises OSError if it is gone."""
+    # Linux's id of another process's clock (`clock_getcpuclockid`), which has nanoseconds instead of ticks of 10 ms.
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process has held at a time; raises OSError for one that is gone."""
+    """Return the peak memory of a process in bytes. Raises OSError if it is gone."""
     status = Path(f"/proc/{pid}/status").read_text()
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])

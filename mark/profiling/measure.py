@@ -1,8 +1,8 @@
-"""Measured times of batches: which size comes next, when it is enough, and what they say.
+"""Sampling of batch times: which size to measure next, when to stop, and the statistics.
 
-Sizes take turns in random order, so that a machine that grows slower or busier while we measure does so for all of
-them. Statistics are those of batch means: consecutive times resemble each other, so their sequence is cut into at most
-20 blocks, and the means of these give the interval (Law and Kelton, Simulation Modeling and Analysis, chapter 9).
+Sizes take turns in random order, so that a machine that slows down during the measurement affects all of them alike.
+Statistics use batch means, because consecutive times are correlated: the sequence is cut into at most 20 blocks, and
+the means of these give the interval (Law and Kelton, Simulation Modeling and Analysis, chapter 9).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from mark.domain.profile import MOST_BATCH, Profile, ProfileRow
 from mark.profiling.table import load_profiles
 
 SIZES = (1, 2, 4, 8, 16, 32)
-WARM_UPS = 3  # rounds that do not count
-LEAST = 3  # times of a size, however long they take
-# The largest of this number of samples exceeds the 99th percentile with a probability of 95 %: 1 - 0.99^n >= 0.95.
+WARM_UPS = 3  # first rounds, which are not recorded
+LEAST = 3  # fewest times of a size, however long they take
+# The largest of n samples exceeds the 99th percentile with a probability of 95 % if 1 - 0.99^n >= 0.95.
 LEAST_FOR_P99 = 299
-# Of the best throughput: what the knee reaches.
+# Share of the best throughput that defines the knee.
 KNEE_SHARE = 0.95
-# No lognormal has a p99 of more than 14.97 x its mean; what is read again must lie below.
+# The p99 of a lognormal is at most 14.97 times its mean; a larger one could not be read back.
 _MOST_P99 = 14.9
 _BLOCKS = 20
-# Student's t, 0.975 quantile for 1 to 19 degrees of freedom.
+# Quantile 0.975 of Student's t, for 1 to 19 degrees of freedom.
 _T975 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
@@ -41,7 +41,10 @@ _T975 = (
 
 
 def check_sizes(sizes: Sequence[int], where: str) -> tuple[int, ...]:
-    """Batch sizes in ascending order; BadInput for none, one given twice, or one that no profile holds."""
+    """Return the batch sizes in ascending order.
+
+    Raises BadInput for an empty list, a repeated size, and a size outside a profile's range.
+    """
     if not sizes or len(set(sizes)) < len(sizes):
         raise BadInput("must be batch sizes, each once", where, ",".join(map(str, sizes)))
     for size in sizes:
@@ -51,7 +54,7 @@ def check_sizes(sizes: Sequence[int], where: str) -> tuple[int, ...]:
 
 
 def mean_and_half_s(times_s: Sequence[float] | FloatArray) -> tuple[float, float]:
-    """The mean, and half the width of its 95 % interval; infinite for fewer than two times."""
+    """Return the mean, and half the width of its 95 % interval, which is infinite for fewer than two times."""
     times = np.asarray(times_s)
     blocks = min(_BLOCKS, len(times))
     if blocks < 2:
@@ -61,10 +64,10 @@ def mean_and_half_s(times_s: Sequence[float] | FloatArray) -> tuple[float, float
 
 
 class Sampling:
-    """Which size to measure next, until each is precise or has had its seconds.
+    """Chooses the size to measure next, until each is precise enough or has used its time.
 
-    A size is done when the interval of its mean is within `precision` (a share of the mean) and its 99th percentile
-    is known, or when it took `seconds`. Of its first `WARM_UPS` rounds nothing is kept. The order follows from `seed`.
+    A size is done when the interval of its mean is within `precision` (a share of the mean) and its 99th percentile is
+    known, or after `seconds`. The first `WARM_UPS` rounds are not recorded. The order follows from `seed`.
     """
 
     def __init__(self, sizes: Collection[int], *, precision: float, seconds: float, seed: int = 0) -> None:
@@ -80,7 +83,7 @@ class Sampling:
         self._rounds = 0
 
     def next(self) -> int | None:
-        """A size, or None: all are done."""
+        """Return the next size, or None when all are done."""
         if not self._round:
             self._round = self._random.sample(self._open, len(self._open))
             self._rounds += 1
@@ -93,10 +96,10 @@ class Sampling:
         service_s: Sequence[float] = (),
         cpu_s: float | None = None,
     ) -> None:
-        """What `next` asked for took so long; several where workers had a batch each, at the same time.
+        """Record the times of the size that `next` returned, one for each worker that had a batch at the same time.
 
-        `times_s` is from send to done, `service_s` the worker's own part of it, `cpu_s` the processors' seconds of all
-        of them together, where these are known.
+        `times_s` is from send to done, `service_s` the worker's part of it, `cpu_s` the processor seconds of all
+        workers together; the last two only if known.
         """
         if self._rounds <= WARM_UPS:
             return
@@ -109,13 +112,13 @@ class Sampling:
             self._open.remove(size)
 
     def fail(self, size: int, reason: str) -> None:
-        """It cannot be run: asked for no more."""
+        """Stop measuring a size that cannot be run, and discard its times."""
         self.failed[size] = reason
         self._open.remove(size)
         self.times_s[size] = []
 
     def share_done(self) -> float:
-        """0 to 1, by the time that is left at most."""
+        """Return the progress from 0 to 1, by the most time that the open sizes may still take."""
         left = sum(max(0.0, 1.0 - self._spent_s[size] / self._seconds) for size in self._open)
         return 1.0 - left / len(self._spent_s)
 
@@ -123,7 +126,7 @@ class Sampling:
         times = self.times_s[size]
         if self._spent_s[size] >= self._seconds and len(times) >= LEAST:
             return True
-        if len(times) < LEAST_FOR_P99 or len(times) % _BLOCKS:  # an interval costs more than a small batch
+        if len(times) < LEAST_FOR_P99 or len(times) % _BLOCKS:  # computing the interval costs more than a small batch
             return False
         mean_s, half_s = mean_and_half_s(times)
         return half_s <= self._precision * mean_s
@@ -131,10 +134,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What was measured of one batch size: `count` times, in seconds.
+    """The measurement of one batch size, with `count` times in seconds.
 
-    The interval of the mean is `mean_s` +- `half_s`; `p99_s` is certain from `LEAST_FOR_P99` times on. `service_s` is
-    the mean of the worker's own part, `vcpus` what a worker kept busy meanwhile; None where it is not known.
+    The 95 % interval of the mean is `mean_s` +- `half_s`; `p99_s` is certain from `LEAST_FOR_P99` times on. `service_s`
+    is the mean of the worker's part, `vcpus` the processors that a worker kept busy; None if unknown.
     """
 
     batch: int
@@ -152,11 +155,11 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A model measured on a machine, `workers` batches at a time.
+    """A model measured on a machine with `workers` batches at a time.
 
-    `overhead_s` is what the rest of a bouncer adds to a single request, `cold_s` from start to ready, `memory_bytes`
-    the most that one worker held; None: not measured.
-    `failed` says of sizes without a time why. `notes` are remarks of the measurement.
+    `overhead_s` is the time that the bouncer adds to a single request, `cold_s` the time from start to ready,
+    `memory_bytes` the peak memory of one worker; None if not measured. `failed` has the reasons of sizes without a
+    time. `notes` are remarks of the measurement.
     """
 
     model: str
@@ -172,17 +175,17 @@ class Measured:
     notes: tuple[str, ...] = ()
 
     def throughput_rps(self, size: Size) -> float:
-        """Items a second with all workers busy."""
+        """Return items/s with all workers busy."""
         return self.workers * size.batch / size.mean_s
 
     @property
     def knee(self) -> Size:
-        """The smallest batch whose throughput reaches 95 % of the best: larger ones buy latency for little."""
+        """The smallest batch with 95 % of the best throughput; larger ones add latency and little throughput."""
         best_rps = max(map(self.throughput_rps, self.sizes))
         return next(size for size in self.sizes if self.throughput_rps(size) >= KNEE_SHARE * best_rps)
 
     def warnings(self) -> list[str]:
-        """What should be known before relying on the numbers."""
+        """Return the reasons to doubt the numbers."""
         found = [f"no batch of {batch}: {reason}" for batch, reason in sorted(self.failed.items())]
         noisy = [size for size in self.sizes if size.half_s > self.precision * size.mean_s]
         if noisy:
@@ -206,7 +209,7 @@ class Measured:
         return [*found, *self.notes]
 
     def profile(self) -> Profile:
-        """As planners take it."""
+        """Return the profile for planners."""
         return Profile(self.model, self.instance, tuple(map(self._row, self.sizes)))
 
     def as_json(self) -> dict[str, Any]:
@@ -254,7 +257,7 @@ class Measured:
 
 
 def sizes_of(sampling: Sampling) -> tuple[Size, ...]:
-    """All that have a time, ascending."""
+    """Return the statistics of all sizes with a time, in ascending order."""
     found = []
     for batch, times_s in sorted(sampling.times_s.items()):
         if times_s:
@@ -274,9 +277,9 @@ _COLUMNS = (
 
 
 def profile_csv(measured: Sequence[Measured], file: Path) -> str:
-    """The text of a profile file. Rows that `file` has of other models and instances stay as they are.
+    """Return the text of a profile file with the measurements and the other rows of `file`.
 
-    Raises BadInput where the file exists and is no profile.
+    Raises BadInput if the file exists and is not a profile.
     """
     others: list[dict[str, str]] = []
     if file.exists():

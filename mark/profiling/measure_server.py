@@ -1,8 +1,8 @@
-"""Measure a model: in worker processes as they serve, or on a server that already runs.
+"""Measure a model: in worker processes as in production, or on a server that already runs.
 
-Of a model that we load: how long a worker takes, from send to done, for batches of requests of one item each; then
-what a whole bouncer adds to a single request over HTTP. Of a server that already runs: what a client sees of one
-request that holds the whole batch.
+For a model that mark loads, a batch holds requests of one item each, and its time is a worker's, from send to done;
+then the time that a whole bouncer adds to a single HTTP request is measured. For a running server, the times are those
+that a client sees for one request that holds the whole batch.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from mark.serving.worker.workers import Workers
 
 Progress = Callable[[float], None]
 
-_HANG_S = 600.0  # of one batch
-# Of each size, to see what one worker uses: this number of batches at most, or this share of its seconds.
+_HANG_S = 600.0  # a batch that takes longer hangs
+# To see how much one worker uses: at most this number of batches of each size, or this share of its time.
 _PROBES, _PROBE_SHARE = 50, 0.1
-_SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: this number, or as many as fit into this time
-RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
+_SINGLE, _SINGLE_S = 300, 5.0  # single requests through a bouncer: this number, or as many as fit into this time
+RT_MAX_S = 3000.0  # limit of the measured bouncer, so high that it refuses nothing
 _INPUTS = "declares neither inputs nor warmup: give a request"
 OF_A_CLIENT = "times of a client: they include its own server's overhead"
-# Ends with the process that started it, whose end of the pipe closes.
+# The process ends with its parent, because the parent's end of the pipe closes.
 _BUSY = """
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
@@ -58,14 +58,14 @@ while True: pass
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """What to measure, and how well.
+    """The options of a measurement.
 
-    `model` is a reference as in a service file, looked for from the folder `search`; `named` is what the profile calls
-    it (the reference unless said). `calls` are requests of one item each, of which batches take the next ones in turn;
-    none: one made of the model's own `warmup` or `inputs`. Each size is measured until the 95 % interval of its mean is
-    within `precision` of it and its p99 is known, or for `seconds`. `workers` processes have a batch each at the same
-    time; None: as many as keep `room` busy, by what one of them uses. `background` is how many processes compute
-    meanwhile. `headers` go with every request to a server that already runs.
+    `model` is a reference as in a service file, relative to the folder `search`; `named` is its name in the profile (by
+    default the reference). `calls` are requests of one item each, which batches take in turn; without any, one is made
+    from the model's `warmup` or `inputs`. Each size is measured until the 95 % interval of its mean is within
+    `precision` and its p99 is known, or for `seconds`. `workers` processes have a batch each at the same time; None: as
+    many as keep `room` busy, by the use of one of them. `background` processes compute during the measurement.
+    `headers` go with every request to a running server.
     """
 
     model: str
@@ -78,7 +78,7 @@ class Profiling:
     seconds: float = 10.0
     seed: int = 0
     workers: int | None = None
-    room: Room | None = None  # of this machine unless said
+    room: Room | None = None  # by default this machine's
     threads: int | None = None
     background: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,10 @@ class Profiling:
 
 
 def of_service(service: ServiceConfig) -> Profiling:
-    """The code of a service, or of its version with most requests. BadInput where there is none to measure."""
+    """Return the options for a service's code, or for its version with the largest share of requests.
+
+    Raises BadInput if the service names no code.
+    """
     service = pinned(service)
     reference = service.model
     if service.versions:
@@ -105,9 +108,9 @@ def of_service(service: ServiceConfig) -> Profiling:
 
 
 def profile(what: Profiling, progress: Progress | None = None) -> Measured:
-    """Measure; takes up to `seconds` for each size, and some for what is around them. `progress` takes the share done.
+    """Measure a model. This takes up to `seconds` for each size, plus start and end. `progress` gets the share done.
 
-    Runs an event loop of its own. Raises BadInput where the model cannot be loaded or no size can be run.
+    Runs its own event loop. Raises BadInput if the model cannot be loaded or no size can be run.
     """
     tell = progress if progress is not None else (lambda share: None)
     with _busy(what.background):
@@ -140,24 +143,25 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
         memory_bytes = pool.memory_bytes or None
     finally:
         await pool.stop()
-    smallest = measured_of(what, sampling).sizes[0].batch  # BadInput where there is none
+    smallest = measured_of(what, sampling).sizes[0].batch  # raises BadInput if no size was measured
     hops = zip(sampling.times_s[smallest], sampling.service_s[smallest], strict=True)
     overhead_s: float | None = None
     notes: tuple[str, ...] = ()
-    if calls[0].protocol == results.PROTOCOL:  # which no client may send: what a stage is given costs no bouncer's HTTP
+    # an internal protocol of stages, which clients cannot send over the bouncer's HTTP
+    if calls[0].protocol == results.PROTOCOL:
         return replace(measured_of(what, sampling, overhead_s, cold_s, notes), memory_bytes=memory_bytes)
     try:
         around_s = await _around_service_s(what, calls[0])
     except _BatchFailed as failed:
         notes = (f"the bouncer's overhead is not known and taken as 0: {failed}",)
     else:
-        # From send to done is in the times of batches already.
+        # Subtract the time between worker and bouncer, because the times of batches include it already.
         overhead_s = max(0.0, around_s - median(turn_s - own_s for turn_s, own_s in hops))
     return replace(measured_of(what, sampling, overhead_s, cold_s, notes), memory_bytes=memory_bytes)
 
 
 async def _carried(pool: _Pool, what: Profiling, turns: Iterator[Call]) -> int:
-    """Workers that keep the machine busy, by what the pool's only one uses: every size for a tenth of its seconds."""
+    """Return how many workers keep the machine busy, by the use of one worker in a tenth of each size's time."""
     used = 0.0
     for size in what.batches:
         spent_s = used_s = 0.0
@@ -165,8 +169,8 @@ async def _carried(pool: _Pool, what: Profiling, turns: Iterator[Call]) -> int:
             try:
                 (time_s,), _, turn_s = await pool.run(list(islice(turns, size)))
             except _BatchFailed:
-                break  # the measurement finds that as well, and says why
-            if turn == 0:  # it compiles, allocates and fills caches, which later ones do not
+                break  # the measurement fails as well and reports the reason
+            if turn == 0:  # the first batch compiles, allocates and fills caches
                 continue
             spent_s, used_s = spent_s + time_s, used_s + turn_s
             if spent_s > _PROBE_SHARE * what.seconds:
@@ -178,7 +182,7 @@ async def _carried(pool: _Pool, what: Profiling, turns: Iterator[Call]) -> int:
 
 
 def _server(what: Profiling, tell: Progress) -> Measured:
-    from mark.models.from_server import ServerModel  # brings an HTTP client that no other measurement needs
+    from mark.models.from_server import ServerModel  # imports an HTTP client that other measurements do not need
 
     model = find(what.model, what.search)
     if isinstance(model, ServerModel):
@@ -215,7 +219,7 @@ def measured_of(
     cold_s: float | None = None,
     notes: tuple[str, ...] = (),
 ) -> Measured:
-    """What was sampled, of the model and instance of `what`. Raises BadInput where no batch could be run."""
+    """Return the results of the sampling. Raises BadInput if no batch could be run."""
     sizes = sizes_of(sampling)
     if not sizes:
         raise BadInput(f"no batch could be run: {next(iter(sampling.failed.values()))}", what.model)
@@ -234,18 +238,18 @@ def measured_of(
 
 
 class _BatchFailed(Exception):
-    """The model, or its process, does not answer this; one line says why."""
+    """The model or its process did not answer a batch; the message is one line."""
 
 
 class _Pool:
-    """All workers, each with a batch at a time, all of them at the same time."""
+    """All workers; each runs one batch at the same time as the others."""
 
     def __init__(self, what: Profiling) -> None:
         self._loop = asyncio.get_running_loop()
         count = what.workers or 1
         self._ready: list[asyncio.Future[float]] = [self._loop.create_future() for _ in range(count)]
         self._done: list[asyncio.Future[tuple[float, Sequence[Reply], float]]] = []
-        self.memory_bytes = 0.0  # the most that one worker has held after a batch
+        self.memory_bytes = 0.0  # peak of any worker after a batch
         self._what = what
         self._workers = Workers(
             what.model,
@@ -261,7 +265,10 @@ class _Pool:
         )
 
     async def start(self) -> float:
-        """Seconds until the first worker was ready. Raises BadInput where the model cannot be loaded."""
+        """Start the workers and return the seconds until the first one was ready.
+
+        Raises BadInput if the model cannot be loaded.
+        """
         self._workers.start()
         return (await asyncio.gather(*self._ready))[0]
 
@@ -269,7 +276,7 @@ class _Pool:
         await self._workers.stop(5.0)
 
     async def sample(self) -> Call:
-        """A request of one item that the model says it takes."""
+        """Return a request of one item, made from the model's declarations. Raises BadInput without any."""
         self._done = [self._loop.create_future()]
         self._workers.send(0, [Call(SAMPLE, "", b"")])
         try:
@@ -282,13 +289,14 @@ class _Pool:
         return Call(protocol, reply.content_type, reply.body, reply.json_bytes)
 
     def _cpu_s(self) -> float:
-        """Of all workers and of this process, which sends and receives for them as a server does."""
+        """Return the processor seconds of the workers and of this process, which serves them like a server."""
         return process_time() + sum(cpu_s(pid) for pid in self._workers.pids().values())
 
     async def run(self, calls: Sequence[Call]) -> tuple[list[float], list[float], float]:
-        """A batch for each worker: seconds from send to done, within the worker, and of processors in all.
+        """Run a batch on each worker.
 
-        Raises _BatchFailed, BadInput.
+        Return its seconds from send to done and in the worker, and the processor seconds of all. Raises _BatchFailed
+        and BadInput.
         """
         await asyncio.gather(*self._ready)
         before_s = self._cpu_s()
@@ -328,7 +336,7 @@ class _Pool:
 
 
 class _Kept(Histogram):
-    """Every value, in order."""
+    """A histogram that keeps every value, in order."""
 
     __slots__ = ("values",)
 
@@ -341,9 +349,10 @@ class _Kept(Histogram):
 
 
 async def _around_service_s(what: Profiling, call: Call) -> float:
-    """The median, over single requests through a whole bouncer on loopback, of latency less time within the worker.
+    """Return the median latency, less the worker's time, of single requests through a whole bouncer on loopback.
 
-    Request by request, so that a model that takes long and not always as long does not hide it. Raises _BatchFailed.
+    The difference is taken for each request, so that a slow model with varying times does not hide it. Raises
+    _BatchFailed.
     """
     serving = Serving(
         name="model",
@@ -364,7 +373,7 @@ async def _around_service_s(what: Profiling, call: Call) -> float:
         )
     finally:
         await server.close()
-        gc.unfreeze()  # a bouncer that starts keeps what is there for good; this may be a notebook
+        gc.unfreeze()  # a starting bouncer freezes all objects for good, but this process may be a notebook
     if ended.returncode != 0:
         raise _BatchFailed(" ".join(ended.stderr.decode(errors="replace").split()))
     pairs: list[tuple[float, float]] = list(zip(json.loads(ended.stdout), kept.values, strict=True))
@@ -391,8 +400,8 @@ def _error(reply: Reply) -> str:
 
 @contextmanager
 def _busy(count: int) -> Iterator[None]:
-    """`count` processes compute without end."""
-    # A group of their own: what ends us from the terminal is ours to tell them.
+    """Keep `count` processes computing during the block."""
+    # A separate process group: a Ctrl-C in the terminal must not reach them, because we end them ourselves.
     busy = [sys.executable, "-c", _BUSY]
     processes = [subprocess.Popen(busy, stdin=subprocess.PIPE, process_group=0) for _ in range(count)]
     try:

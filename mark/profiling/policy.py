@@ -1,14 +1,13 @@
-"""From a profile and an SLO to a batch policy and a capacity (MArk, section 4.3).
+"""Derive a batch policy and a capacity from a profile and an SLO (MArk, section 4.3).
 
 With T_b the time of a batch of b, RT = RT_max less the fixed overhead, and mu_nb = 1 / T_1 the unbatched rate of one
-worker, the paper asks two things of a window W: W + T_b <= RT, and W + T_b <= b / mu_nb, so that batching is never
+worker, the paper sets two conditions for a window W: W + T_b <= RT, and W + T_b <= b / mu_nb, so that batching is never
 slower than serving one by one. Both give
 
     W_b = min(RT, b T_1) - T_b
 
-A request that just missed a batch may wait for it to end before its own starts, hence the third condition
-T_b + max(W, T_b) <= RT. W_b may be shrunk to reach it; at W = 0 it reads 2 T_b <= RT. b = 1 needs no window, and no
-more than T_1 <= RT.
+A request that just missed a batch may wait for it to end before its own starts, hence the third condition T_b + max(W,
+T_b) <= RT. W_b may be reduced to meet it; at W = 0 it reads 2 T_b <= RT. b = 1 needs no window, only T_1 <= RT.
 """
 
 from __future__ import annotations
@@ -26,19 +25,20 @@ from mark.domain.slo import Slo
 
 # Quantile 0.99 of the standard normal distribution.
 _Z99 = 2.3263478740408408
-_WIDEST = 2.3  # the widest sigma that a p99 tells is _Z99, where rounding may leave no root
+_WIDEST = 2.3  # the largest sigma that a p99 can give is _Z99, where rounding may leave no root
 # Times that differ by less are equal: 300 ms and 3 x 100 ms differ in binary.
 _EPSILON_S = 1e-9
 BATCHING = ("work-conserving", "paper")
 
 
 def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", speed: float = 1.0) -> Candidate | str:
-    """The model on this type under this SLO, or the reason why the type cannot keep it.
+    """Return the model's candidate on this type under this SLO, or the reason why the type cannot keep the SLO.
 
-    Of the batch sizes with a row that fit the conditions above, N_batch is the largest one that no smaller one beats
-    in throughput. The window is the row's `w_batch_ms` where given; else by the formula with batching "paper", and 0
-    with "work-conserving". `speed` divides all times (a burstable out of credits runs at its baseline).
-    Raises BadInput for an unknown batching, a speed that is not above zero, and a p99 no lognormal has.
+    Among the batch sizes with a row that meet the conditions above, N_batch has the highest throughput; of equals, the
+    largest. The window is the row's `w_batch_ms` if given, else the formula's with batching "paper", and 0 with
+    "work-conserving". `speed` divides all times (a burstable out of credits runs at its baseline).
+
+    Raises BadInput for an unknown batching, a speed that is not above zero, and a p99 that no lognormal has.
     """
     if batching not in BATCHING:
         raise BadInput(f"must be one of {', '.join(BATCHING)}", "batching", batching)
@@ -51,7 +51,7 @@ def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", spe
     n_batch, n_s, w_s = 1, one_s, 0.0
     for row in profile.rows:
         batch_s = row.latency_ms / 1e3 / speed
-        # Sizes ascend, so an equal rate goes to the larger batch. A rate of at least 1 / T_1 also means W_b >= 0.
+        # Sizes ascend, so the larger batch wins a tie. A rate of at least 1 / T_1 also implies W_b >= 0.
         no_slower = row.batch * n_s >= n_batch * batch_s * (1.0 - 1e-12)
         if row.batch > 1 and 2.0 * batch_s <= limit_s and no_slower:
             n_batch, n_s, w_s = row.batch, batch_s, _window_s(row, batch_s, one_s, limit_s - _EPSILON_S, batching)
@@ -59,18 +59,21 @@ def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", spe
 
 
 def unbatched(profile: Profile, slo: Slo) -> Candidate:
-    """One request at a time and no window, whether or not that keeps the SLO: what a SageMaker endpoint does."""
+    """Return a candidate with single requests and no window, like a SageMaker endpoint, even if it breaks the SLO."""
     return _candidate(profile, 1, 0.0, 1.0)
 
 
 def paper_window_s(profile: Profile, slo: Slo, batch: int) -> float:
-    """The paper's W_batch = min(RT_max, b / mu_nb) - T_b in seconds, to be printed beside ours; may be negative."""
+    """Return the paper's W_batch = min(RT_max, b / mu_nb) - T_b in seconds, for display beside ours.
+
+    It may be negative.
+    """
     return min(slo.rt_max_s, batch * profile.latency_s(1)) - profile.latency_s(batch)
 
 
 def _window_s(row: ProfileRow, batch_s: float, one_s: float, limit_s: float, batching: str) -> float:
     if row.w_batch_ms is not None:
-        # A measured window is a wish too: it shrinks where RT_max leaves less.
+        # Reduce a measured window too, if RT_max leaves less time.
         return max(0.0, min(row.w_batch_ms / 1e3, limit_s - batch_s))
     return max(0.0, min(limit_s, row.batch * one_s) - batch_s) if batching == "paper" else 0.0
 
@@ -85,15 +88,15 @@ def _candidate(profile: Profile, n_batch: int, w_s: float, speed: float) -> Cand
         service_s=service_s,
         capacity_rps=profile.workers * n_batch / float(service_s[n_batch]),
         ceiling_rps=profile.workers * ceiling_rps,
-        # One sigma for all sizes in use: the widest one measured.
+        # Use one sigma for all sizes in use, the largest measured.
         sigma=max(sigma_of(row) for row in profile.rows if row.batch <= max(n_batch, profile.rows[0].batch)),
     )
 
 
 def sigma_of(row: ProfileRow) -> float:
-    """Log standard deviation of a lognormal with the row's mean m and 99th percentile q; 0 without a p99.
+    """Return the log standard deviation of a lognormal with the row's mean m and 99th percentile q; 0 without a p99.
 
-    ln q = ln m - s^2 / 2 + z s; of the two roots the smaller is taken. Raises BadInput where none exists, which is for
+    ln q = ln m - s^2 / 2 + z s; the smaller of the two roots is taken. Raises BadInput if there is no root, that is for
     q / m > exp(z^2 / 2) = 14.97.
     """
     if row.p99_ms is None:
@@ -105,7 +108,7 @@ def sigma_of(row: ProfileRow) -> float:
 
 
 def with_tail(profile: Profile, tail: float | None) -> Profile:
-    """The profile with p99 = `tail` x mean in the rows without a p99; a function's is returned as it is."""
+    """Return the profile with p99 = `tail` x mean in the rows without a p99. A function's profile is not changed."""
     if tail is None or is_function(profile.instance):
         return profile
     rows = (
@@ -116,13 +119,13 @@ def with_tail(profile: Profile, tail: float | None) -> Profile:
 
 
 def p99_of(mean: float, sigma: float) -> float:
-    """The 99th percentile by which `sigma_of` tells this lognormal; of a wider one than it can tell, the widest."""
+    """Return the 99th percentile from which `sigma_of` computes this sigma, or the largest one that it can compute."""
     sigma = min(sigma, _WIDEST)
     return mean * math.exp(_Z99 * sigma - sigma * sigma / 2.0)
 
 
 def late_alone(candidate: Candidate, rt_max_s: float) -> float:
-    """Share of the requests that are late even where each is served alone and at once: a lognormal's tail."""
+    """Return the share of requests that are late even if each is served alone without waiting: a lognormal's tail."""
     if candidate.sigma <= 0.0:
         return 0.0
     room_s = rt_max_s + TOLERANCE_S - candidate.overhead_s

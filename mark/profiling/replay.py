@@ -1,6 +1,6 @@
-"""Models that take as long as a profile says: for tests, and for machines that stand in for others.
+"""Models that take the time of a profile, for tests and for machines that stand in for instance types.
 
-`Replay` computes nothing. `Paced` runs a real model, and answers no earlier than an instance type would have.
+`Replay` computes nothing. `Paced` runs a real model, and answers no earlier than an instance of the type would.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from mark.profiling.played_faults import faults_of_text
 from mark.profiling.policy import sigma_of
 from mark.profiling.table import load_profiles
 
-# A sleep ends 0.1 to 0.2 ms late; so the last of it is spent awake.
+# A sleep ends 0.1 to 0.2 ms late, so the last part of a wait is spent in a loop.
 _AWAKE_S = 0.2e-3
-# A batch that begins within this share of its time after the one before waited for it: what lies between is this
-# computer's lateness, of which the machine it stands in for has none. Added up it would cost capacity: 0.4 % of 200 ms.
+# A batch that begins within this share of its time after the previous one was waiting for it. The gap is this
+# computer's delay, which the imitated machine would not have; summed up it would cost capacity: 0.4 % of 200 ms.
 _AT_ONCE = 0.025
-# Names a file that holds how fast this machine is now, 1 as its profile says; without it the speed is 1.
+# Environment variable with the name of a file that holds this machine's current speed, 1 as in its profile; 1 without
+# it.
 SPEED_FILE = "MARK_SPEED_FILE"
 
 log = logging.getLogger("mark.profiling")
 
 
 class Replay(Model):
-    """`mark.profiling.replay:Replay?model=inception-v3&instance=c5.large`: every item is answered by itself.
+    """`mark.profiling.replay:Replay?model=inception-v3&instance=c5.large`: a model that returns its items.
 
-    Service times are the profile's mean, lognormal where it has a p99. `profile` names a file; else the shipped table.
-    `faults` are those of the instance, as `mark.profiling.played_faults.faults_text` says them; else it has none.
+    Service times are the profile's mean, lognormal if it has a p99. `profile` names a file; the default is the shipped
+    table. `faults` is the text of `mark.profiling.played_faults.faults_text`; by default no fault occurs.
     """
 
     def __init__(
@@ -53,20 +54,20 @@ class Replay(Model):
         self._profile = of_model[instance]
         self._sigma = max(sigma_of(row) for row in self._profile.rows)
         self._faults = None if faults is None else faults_of_text(faults)
-        self._unix_s = time.time() - time.perf_counter()  # what to add to the latter
+        self._unix_s = time.time() - time.perf_counter()  # Unix time at the zero of `time.perf_counter`
 
     def service_s(self, items: int) -> float:
-        """Samples the service time of a batch of `items`."""
+        """Sample the service time of a batch of `items`."""
         largest, sigma = self._profile.rows[-1].batch, self._sigma
-        # Beyond the largest batch measured: as many batches as it takes.
+        # A batch larger than any measured one takes the time of several batches.
         full, rest = divmod(items, largest)
         mean_s = full * self._profile.latency_s(largest) + (self._profile.latency_s(rest) if rest else 0.0)
         return mean_s * self._random.lognormvariate(-sigma * sigma / 2.0, sigma) if sigma > 0.0 else mean_s
 
     def end_s(self, begin_s: float, service_s: float) -> float:
-        """When a batch ends that begins now and takes so long by the profile: later in a slow period or a hang.
+        """Return when a batch that begins now ends, including slow periods and hangs.
 
-        Both times are those of `time.perf_counter`; batches begin in order of time.
+        `service_s` is its time by the profile. Both times are by `time.perf_counter`. Batches begin in order of time.
         """
         if self._faults is None:
             return begin_s + service_s
@@ -74,18 +75,18 @@ class Replay(Model):
         return from_s + self._faults.end_s(begin_s - from_s, service_s)
 
     def predict(self, batch: list[Any]) -> list[Any]:
-        """The items, after the time that the profile and the faults say."""
+        """Return the items, after the time that profile and faults give."""
         _wait_until(self.end_s(time.perf_counter(), self.service_s(len(batch))))
         return batch
 
 
 class Paced(Model):
-    """`mark.profiling.replay:Paced?model=module:Class&instance=c7i.large&profile=FILE`: that model, at that pace.
+    """`mark.profiling.replay:Paced?model=module:Class&instance=c7i.large&profile=FILE`: a model slowed to a profile.
 
-    Its answers are real and come when the profile's time for the batch is over, divided by the speed of the moment
-    (`MARK_SPEED_FILE`), or later by the `faults` that `Replay` takes. `search` is where the model is looked for,
-    `profiled` what the profile calls it where that is not its reference. A model that takes longer than its profile is
-    an overrun: counted, and logged once.
+    Its answers are real. They come after the profile's time for the batch divided by the current speed
+    (`MARK_SPEED_FILE`), or later because of `faults`, given as to `Replay`. The model is looked up from the folder
+    `search`; `profiled` is its name in the profile if that differs from the reference. A model that takes longer than
+    its profile is an overrun: counted, and logged once.
     """
 
     def __init__(
@@ -103,11 +104,11 @@ class Paced(Model):
         with chdir(self._home):
             self._model = find(model, Path(search).resolve())
         self._speed_file = os.environ.get(SPEED_FILE)
-        self._due_s = -math.inf  # of the last batch, by `time.perf_counter`
+        self._due_s = -math.inf  # due time of the last batch, by `time.perf_counter`
         self.overruns = 0
 
     def load(self) -> None:
-        """Load the model, and let it begin lazily what it begins lazily: that is no overrun."""
+        """Load the model and warm it up, so that its lazy initialisation is not counted as an overrun."""
         with chdir(self._home):
             self._model.load()
         warm_up(self._model)
@@ -115,7 +116,7 @@ class Paced(Model):
             setattr(self, attribute, getattr(self._model, attribute))
 
     def predict(self, batch: list[Any]) -> Sequence[Any]:
-        """What the model makes of the batch, when its time has come."""
+        """Return the model's results when the batch is due."""
         began_s = time.perf_counter()
         results = self._model.predict(batch)
         took_s = time.perf_counter() - began_s
@@ -141,15 +142,15 @@ class Paced(Model):
 
 
 def begin_s(began_s: float, service_s: float, before_s: float) -> float:
-    """When a batch of `service_s` that began at `began_s` should have: when the one before was due, if it waited.
+    """Return when a batch of `service_s` that began at `began_s` should have begun.
 
-    `before_s` is when that one was due.
+    If it waited for the previous batch, that is `before_s`, when that batch was due.
     """
     return before_s if 0.0 <= began_s - before_s < _AT_ONCE * service_s else began_s
 
 
 def _wait_until(end_s: float) -> None:
-    """By `time.perf_counter`."""
+    """Wait until `end_s` by `time.perf_counter`."""
     time.sleep(max(0.0, end_s - time.perf_counter() - _AWAKE_S))
     while time.perf_counter() < end_s:
         pass

@@ -1,18 +1,18 @@
-"""Which instance types to rent, in order to find the cheapest one for a model under its SLO: decisions only.
+"""Decide which instance types to rent, in order to find the cheapest one for a model under its SLO.
 
-What is sought is the least price of a million requests at the SLO: usd_per_hour / capacity, with the capacity that the
-planner uses (`mark.profiling.policy.candidate`). Renting is paid for, so two things keep it short:
+The criterion is the price of a million requests at the SLO: usd_per_hour / capacity, with the planner's capacity
+(`mark.profiling.policy.candidate`). Renting costs money, so two rules keep it short:
 
-- A type is rented only where it could be the cheapest. From what was measured of its family follows a bound: it takes
-  at best s times less for a batch, where s is how many times it has the vCPUs (the GPUs, where it has some), and never
-  less than a larger one. Where even that costs as much as the best one measured, or misses the SLO, it is not rented.
-- Each rental begins with a short measurement, which is lengthened on the same machine only for a type among the
-  cheaper half at its length so far: successive halving without waiting for the other types (Li et al., A System for
-  Massively Parallel Hyperparameter Tuning, MLSys 2020), because another boot costs more than the measurement.
+- A type is rented only if it could be the cheapest. Measurements of its family give a bound: a batch takes at best s
+  times less, where s is the ratio of vCPUs (of GPUs, for a type with some), and never less than on a larger type. A
+  type whose bound costs as much as the best measured one, or misses the SLO, is not rented.
+- Each rental begins with a short measurement. It is lengthened on the same machine only for a type in the cheaper half
+  at its length so far: successive halving without waiting for the other types (Li et al., A System for Massively
+  Parallel Hyperparameter Tuning, MLSys 2020), because another boot costs more than the measurement.
 
-EC2 bills from a little after the launch, at least a minute: a rental is begun only where its longest end fits into what
-is left of the budget, at the price on demand. A type that is slow is measured in fewer rounds in that time
-(`RoundsInTime`): what is slow at one item may be the cheapest for a generous SLO.
+EC2 bills from shortly after the launch, at least a minute. A rental begins only if its latest end fits into the
+remaining budget at the on-demand price. A slow type gets fewer rounds in that time (`RoundsInTime`), because a type
+that is slow for one item may be the cheapest for a generous SLO.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from mark.domain.time import HOUR_S
 from mark.profiling.measure import LEAST, SIZES, WARM_UPS, Sampling, check_sizes
 from mark.profiling.policy import candidate
 
-# Seconds for each batch size, as shares of the whole: most of the cost of a rental is its boot.
+# Seconds for each batch size, as shares of the full length: a rental's cost is mostly its boot.
 RUNGS = (0.25, 1.0)
-# A short measurement is trusted to this: what costs more than that above the best is measured no longer.
+# Error of a short measurement: a type more than this above the best is not measured longer.
 NOISE = 0.1
-# Most that a boot may take, in multiples of the catalogue's 95th percentile, and measuring, of its seconds: it warms up
-# first, and takes each size a few times however long that lasts.
+# Longest boot, as a multiple of the catalogue's 95th percentile, and longest measurement, as a multiple of its seconds:
+# it warms up first, and measures each size a few times however long that lasts.
 _LONGEST_BOOT, _LONGEST_MEASURING = 1.5, 2.0
 # Costs that differ by less are equal: a price per vCPU differs in binary.
 _EQUAL = 1.0 - 1e-9
-_SHORTEST_MS = 1e-3  # what a profile holds
-# Times of a size without which a larger one is not begun: from fewer follows no interval of the mean.
+_SHORTEST_MS = 1e-3  # the least time that a profile holds
+# Times of a size that a larger one waits for, because fewer give no interval of the mean.
 _LEAST_IN_TIME = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SearchGoal:
-    """What the types are compared by: `seconds` of measuring, at most, for each of the batches."""
+    """The options of the search: `seconds` is the longest time of measuring each of the batches."""
 
     slo: Slo
     batching: str = "work-conserving"
@@ -61,10 +61,10 @@ class SearchGoal:
 
 @dataclass(frozen=True, slots=True)
 class Rent:
-    """Rent the type, or keep the one in hand, and measure each batch for `seconds`.
+    """Rent the type, or keep the current machine, and measure each batch for `seconds`.
 
-    From its launch on it may live for `longest_s`, with all that may still be asked of it: the budget has room for
-    that, and not for more.
+    The machine may live for `longest_s` from its launch, which includes all measurements that may still follow. The
+    budget covers that time.
     """
 
     instance: str
@@ -75,16 +75,16 @@ class Rent:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the machine in hand, and say what it cost."""
+    """End the current machine and report its cost."""
 
     instance: str
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDone:
-    """Nothing more to rent. `best` is the cheapest type that was measured, None: none of them keeps the SLO.
+    """The search is over. `best` is the cheapest measured type; None if none keeps the SLO.
 
-    `why` says of every type what it costs, or why it was not rented.
+    `why` has for every type its cost, or the reason why it was not rented.
     """
 
     best: str | None
@@ -92,13 +92,13 @@ class SearchDone:
 
 
 def usd_per_million(offer: Offer, profile: Profile, wanted: SearchGoal) -> float | str:
-    """The price of a million requests at the SLO on instances that are always busy, or why the type cannot keep it."""
+    """Return the price of a million requests on always busy instances, or why the type cannot keep the SLO."""
     kept = candidate(profile, wanted.slo, wanted.batching)
     return kept if isinstance(kept, str) else offer.usd_per_hour / HOUR_S / kept.capacity_rps * 1e6
 
 
 def at_best(offer: Offer, measured: Profile, on: Offer) -> Profile:
-    """What was measured on a type of its family, as the offer could have it at best (see the module)."""
+    """Return the best profile that the offer could have, by a measurement of a type in its family (see the module)."""
     faster = max(1.0, _size(offer) / _size(on))
     rows = (
         replace(
@@ -113,35 +113,35 @@ def at_best(offer: Offer, measured: Profile, on: Offer) -> Profile:
 
 
 def longest_s(offer: Offer, wanted: SearchGoal) -> float:
-    """From the launch of a rental to its end, with the longest boot and all lengths measured."""
+    """Return the longest time from the launch of a rental to its end, with the longest boot and all measurements."""
     measuring_s = _LONGEST_MEASURING * wanted.seconds * len(wanted.batches)
     return max(MINIMUM_BILLED_S, math.ceil(_LONGEST_BOOT * offer.boot.p95_s + measuring_s))
 
 
 class RoundsInTime(Sampling):
-    """Sampling that ends when a rental does. What is slow gets fewer rounds, and then fewer sizes, and is not given up.
+    """Sampling that ends in time for a rental. A slow type gets fewer rounds, and then fewer sizes.
 
-    A size is taken to last as long as its last time, one without any in proportion to the size below; so the first
-    round goes up the sizes, and the second one down: what was begun has two times before any has three. A size is
-    asked for only where that fits into what is left, together with two times of each smaller one. `settle` then makes
-    warm-ups count where two times would not be left without them.
+    A size is expected to take its last time, or without one, a time in proportion to the next smaller size. So the
+    first round goes up the sizes and the second one down, which gives every begun size two times before any has three.
+    A size is asked for only if it fits into the remaining time together with two times of each smaller one. `settle`
+    then counts warm-ups if a size would have fewer than two times without them.
     """
 
     def __init__(self, sizes: Collection[int], *, precision: float, seconds: float, seed: int = 0) -> None:
         super().__init__(sizes, precision=precision, seconds=seconds, seed=seed)
-        self._all_s: dict[int, list[float]] = {size: [] for size in sizes}  # warm-ups too
+        self._all_s: dict[int, list[float]] = {size: [] for size in sizes}  # with warm-ups
         self._item_s = 0.0
         self._left_out: set[int] = set()
-        self._round, self._rounds = sorted(sizes, reverse=True), 1  # taken from its end
+        self._round, self._rounds = sorted(sizes, reverse=True), 1  # popped from the end
 
     def meet(self, item_s: float) -> None:
-        """One item took so long, before the first round."""
+        """Note that one item took `item_s` before the first round."""
         self._item_s = item_s
         if 1 in self._all_s:
             self._all_s[1].append(item_s)
 
     def next_in(self, left_s: float) -> int | None:
-        """A size that fits into what is left, or None: all are done, or nothing fits any more."""
+        """Return a size that fits into `left_s` seconds; None if all are done or none fits."""
         while True:
             if not self._round and self._rounds == 1:
                 self._round, self._rounds = sorted(self._open), 2
@@ -161,22 +161,25 @@ class RoundsInTime(Sampling):
         self._all_s[size] = []
 
     def leave(self, size: int) -> None:
-        """No time for more of it: what it has stays."""
+        """Stop measuring a size for lack of time, and keep its times."""
         self._open.remove(size)
         self._left_out.add(size)
 
     def has(self, size: int) -> bool:
-        """Is there a time of it, be it a warm-up?"""
+        """Return whether the size has a time, including warm-ups."""
         return bool(self._all_s[size])
 
     def settle(self) -> None:
-        """All that could be measured was. The first times of a size are the ones that rather do not count."""
+        """Complete sizes that have too few times with their warm-ups, the latest first.
+
+        Call this when measuring has ended.
+        """
         for size, all_s in self._all_s.items():
             if len(self.times_s[size]) < _LEAST_IN_TIME:
                 self.times_s[size] = all_s[min(WARM_UPS, max(0, len(all_s) - _LEAST_IN_TIME)) :]
 
     def notes(self) -> tuple[str, ...]:
-        """What the time of the rental was too short for."""
+        """Return remarks about sizes for which the rental was too short."""
         few = {size: len(times) for size, times in sorted(self.times_s.items()) if 0 < len(times) < LEAST}
         none = [size for size in sorted(self._left_out) if not self.times_s[size]]
         return (
@@ -186,7 +189,7 @@ class RoundsInTime(Sampling):
 
     def _fits(self, size: int, left_s: float) -> bool:
         if not any(self._all_s.values()):
-            return True  # nothing is known yet, and nothing to lose
+            return True  # no size has been measured yet that this one could delay
         below = [other for other in self._open if other < size]
         need_s = self._lasts_s(size) * max(1, self._missing(size))
         return need_s + sum(self._lasts_s(other) * self._missing(other) for other in below) <= left_s
@@ -200,10 +203,10 @@ class RoundsInTime(Sampling):
 
 
 class ProfileSearch:
-    """What to rent next. Ask `next`, do so, and tell what came of it; the same answers give the same decisions.
+    """Chooses the next rental. Call `next`, carry it out, and report the result; equal results give equal decisions.
 
-    `offers` are types on demand, each once. Raises BadInput for none, one given twice, and a budget that is no number
-    above zero.
+    `offers` are on-demand types, each once. Raises BadInput for an empty list, for a repeated type, and for a budget
+    that is not a finite number above zero.
     """
 
     def __init__(self, offers: Sequence[Offer], wanted: SearchGoal, budget_usd: float) -> None:
@@ -214,17 +217,17 @@ class ProfileSearch:
             raise BadInput("must be above zero", "budget_usd", budget_usd)
         self._offers = {offer.instance: offer for offer in offers}
         self._wanted, self._budget_usd = wanted, budget_usd
-        self.profiles: dict[str, Profile] = {}  # the longest measurement of each
+        self.profiles: dict[str, Profile] = {}  # the longest measurement of each type
         self.paid_usd: dict[str, float] = {}
-        self._lengths: dict[str, int] = {}  # how many of RUNGS were measured
-        self._at_rung: list[dict[str, float]] = [{} for _ in RUNGS]  # $/million, inf where the SLO is missed
+        self._lengths: dict[str, int] = {}  # number of RUNGS that were measured
+        self._at_rung: list[dict[str, float]] = [{} for _ in RUNGS]  # USD per million, inf if the SLO is missed
         self._failed: dict[str, str] = {}
         self._held: str | None = None
 
-    # -- what came of it -----------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def record(self, instance: str, profile: Profile) -> None:
-        """The machine that was to be rented is in hand, and measured so."""
+        """Record a measurement of a rented machine, which is still available."""
         rung = self._lengths.get(instance, 0)
         self._held = instance
         self.profiles[instance], self._lengths[instance] = profile, rung + 1
@@ -232,20 +235,20 @@ class ProfileSearch:
         self._at_rung[rung][instance] = math.inf if isinstance(cost, str) else cost
 
     def fail(self, instance: str, why: str) -> None:
-        """It cannot be had, or not be measured (any further): it is asked for no more."""
+        """Stop asking for a type that cannot be rented, or not be measured (further)."""
         self._failed[instance] = why
         self._held = None
 
     def paid(self, instance: str, usd: float) -> None:
-        """A rental ended, and was billed so much."""
+        """Record the bill of a rental that ended."""
         self.paid_usd[instance] = self.paid_usd.get(instance, 0.0) + usd
         self._held = None
 
     def costs(self) -> dict[str, float]:
-        """Dollars per million requests of each type that was measured and keeps the SLO."""
+        """Return USD per million requests of each measured type that keeps the SLO."""
         return {name: cost for name in self.profiles if not isinstance(cost := self._cost(name), str)}
 
-    # -- what to do ----------------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     @property
     def spent_usd(self) -> float:
@@ -253,12 +256,12 @@ class ProfileSearch:
 
     @property
     def best(self) -> str | None:
-        """The cheapest of what was measured; of equals the one with the lower price, then by name."""
+        """The cheapest measured type; of equals the one with the lower price, then by name."""
         costs = self.costs()
         return min(costs, key=lambda name: (costs[name], self._offers[name].usd_per_hour, name), default=None)
 
     def next(self) -> Rent | End | SearchDone:
-        """Changes nothing. No type is rented while another one is in hand."""
+        """Return the next step, without changing anything. While a machine is held, no other type is rented."""
         if self._held is not None:
             return self._rent(self._held) if self._is_promoted(self._held) else End(self._held)
         for name in self._in_order():
@@ -272,9 +275,11 @@ class ProfileSearch:
         return Rent(name, wanted.batches, share * wanted.seconds, longest_s(self._offers[name], wanted))
 
     def _in_order(self) -> list[str]:
-        """What could be the cheapest: a type of each family of which nothing is known, then what a bound leaves, then
-        what lost its machine before it was measured for long. The cheapest rental comes first: what it shows may spare
-        a dear one."""
+        """Return the types that could be the cheapest, in order.
+
+        First come types of unknown families, then types that their bounds leave, then types that lost their machine
+        before a long measurement. Cheaper rentals come first, because their results may spare an expensive one.
+        """
         known = {_family(name) for name in self.profiles}
         smallest: dict[str, str] = {}
         bounded = []
@@ -289,12 +294,12 @@ class ProfileSearch:
         return [*smallest.values(), *bounded, *sorted(again)]
 
     def _is_promoted(self, name: str) -> bool:
-        """Is it worth a longer measurement?"""
+        """Return whether the type deserves a longer measurement."""
         lengths = self._lengths[name]
         if lengths == len(RUNGS):
             return False
         if name == self.best:
-            return True  # what is said of the best rests on its longest measurement
+            return True  # the best type must have the longest measurement
         costs = self._at_rung[lengths - 1]
         own, ahead = costs[name], sum(other < costs[name] for other in costs.values())
         return own <= self._best_cost() * (1.0 + NOISE) and math.isfinite(own) and ahead < math.ceil(len(costs) / 2)
@@ -306,11 +311,13 @@ class ProfileSearch:
         return min(self.costs().values(), default=math.inf)
 
     def _bound(self, name: str) -> float | str:
-        """The least that a million requests can cost on it, by all types of its family that were measured, or why it
-        cannot keep the SLO."""
+        """Return a lower bound on the type's cost of a million requests, or why it cannot keep the SLO.
+
+        It follows from all measured types of its family.
+        """
         offer, highest = self._offers[name], 0.0
         for other, profile in self.profiles.items():
-            # Where a batch could not be run, its absence says nothing of a larger type.
+            # Skip a type on which a batch could not be run, because it may run on a larger type.
             if _family(other) == _family(name) and {row.batch for row in profile.rows} >= set(self._wanted.batches):
                 on = self._offers[other]
                 bound = usd_per_million(offer, at_best(offer, profile, on), self._wanted)
@@ -353,7 +360,10 @@ def _family(instance: str) -> str:
 
 
 def _size(offer: Offer) -> float:
-    """What a model scales with at best. A GPU type without its GPUs does not run it, whatever its vCPUs."""
+    """Return the size that speeds up a model at best.
+
+    A GPU type counts its GPUs alone, because a model for GPUs needs them.
+    """
     return offer.gpus or offer.vcpu or 1.0
 
 

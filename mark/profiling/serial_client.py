@@ -1,9 +1,9 @@
-"""A client of its own process that sends one request after the other: what does a request take that meets no other?
+"""Measure the latency of single requests, one after the other, from a separate process.
 
     python -m mark.profiling.serial_client PORT COUNT SECONDS < REQUEST > LATENCIES
 
-REQUEST is all bytes of an HTTP request; LATENCIES a JSON list of seconds, of COUNT answers or what came in SECONDS.
-Exits with the first line of an answer that is not 200.
+REQUEST is the complete bytes of an HTTP request. LATENCIES is a JSON list of seconds, of COUNT answers or those that
+came in SECONDS. Exits with the first line of an answer that is not 200.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 def latencies_s(port: int, request: bytes, count: int, seconds: float) -> list[float]:
-    """Over one connection. Raises ValueError for an answer other than 200, OSError."""
+    """Return the latencies over one connection. Raises OSError, and ValueError for an answer other than 200."""
     found: list[float] = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

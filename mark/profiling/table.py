@@ -1,7 +1,7 @@
-"""Profiles: read latency by batch size from CSV; the paper's models ship with mark, measured and derived for today.
+"""Profiles: read latencies by batch size from CSV; the paper's models ship with mark, measured and derived for today.
 
-Columns `model,instance,batch,latency_ms` and those of `_OPTIONAL`, one row per batch size; functions are instances
-called `lambda:MEMORY_MB`. docs/profiles.md says what they mean and where the shipped rows come from.
+Columns are `model,instance,batch,latency_ms` and those of `_OPTIONAL`, with one row per batch size; functions are
+instances called `lambda:MEMORY_MB`. docs/profiles.md explains the columns and the sources of the shipped rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _OPTIONAL = (
 
 
 def measured_profiles(name_or_path: str | None, file: str) -> dict[str, dict[str, Profile]]:
-    """The same for a service or pipeline `file`; where its profile is not there yet the error says what makes it."""
+    """Return `load_profiles` for a service or pipeline `file`.
+
+    If its profile does not exist, the error names the command that makes it.
+    """
     if file and name_or_path not in (None, "paper") and _is_missing(Path(str(name_or_path))):
         how = f"`mark profile {file} --instance TYPE --out {name_or_path}`"
         raise BadInput(f"is not there yet: measure first, {how}", f"{file} profile", name_or_path)
@@ -40,16 +43,16 @@ def _is_missing(path: Path) -> bool:
         path.stat()
     except FileNotFoundError:
         return True
-    except (OSError, ValueError):  # no path at all: its reader says why
+    except (OSError, ValueError):  # not a valid path: its reader reports why
         pass
     return False
 
 
 def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profile]]:
-    """Model -> instance -> profile, of the shipped table (None or "paper") or the CSV file at that path.
+    """Return model -> instance -> profile, from the shipped table (None or "paper") or the CSV file at that path.
 
-    Raises BadInput for a file that cannot be read, an unknown or missing column, a number out of range, a batch size
-    given twice, and rows of one type that disagree about workers or overhead.
+    Raises BadInput for a file that cannot be read, an unknown or missing column, a number out of range, a repeated
+    batch size, and rows of one type that disagree about workers or overhead.
     """
     paths = _SHIPPED if name_or_path in (None, "paper") else (Path(str(name_or_path)),)
     rows: dict[tuple[str, str], dict[int, ProfileRow]] = {}
@@ -82,10 +85,10 @@ def _family(instance: str) -> str:
 
 
 def _alone(others: Mapping[str, Mapping[int, ProfileRow]], smallest: ProfileRow) -> tuple[ProfileRow, ...]:
-    """The row of a request alone on a type whose smallest batch b is larger; none where no other type has both.
+    """Return the row of batch 1 for a type whose smallest batch b is larger; nothing if no other type has both.
 
-    It takes T_b there times the median of T_1 / T_b over the others. To say T_b instead would halve what a type can
-    carry that has no room for two batches of b within RT_max.
+    T_1 is T_b times the median of T_1 / T_b over the other types. Using T_b instead would halve the capacity of a type
+    that has no time for two batches of b within RT_max.
     """
     pairs = [(rows[1], rows[smallest.batch]) for rows in others.values() if {1, smallest.batch} <= rows.keys()]
     if not pairs:
@@ -120,7 +123,7 @@ def _row(line: Row) -> ProfileRow:
             memory_mb=line.number("memory_mb") if line.has("memory_mb") else None,
             basis=Basis(basis),
         )
-        sigma_of(row)  # an impossible p99 is found here, where file and line are known
+        sigma_of(row)  # find an impossible p99 here, where file and line are known
         return row
     except BadInput as error:
         if error.where.startswith(line.where):

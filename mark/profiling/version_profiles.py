@@ -1,18 +1,18 @@
 """Profiles of a service whose versions differ in speed: one profile of the mix that is served.
 
-The versions of a service share its machines, each with batches of its own, so that a share w of the batches takes the
-time of that version. Of the mix a batch of b takes
+The versions of a service share its machines, each with its own batches, so that a share w of the batches takes the time
+of that version. A batch of b of the mix takes
 
     T(b) = sum of w_v T_v(b)
 
-which makes its capacity, b / T(b), that of the machine. It is spread by what each version's time varies and by what the
-versions differ: the variance is the mixture's, told as the lognormal of the same mean and variance, for it is by these
-two that a queue waits. The promise holds for each version and not for their mean: a batch size stays only where the
-slowest version keeps RT_max with it, and a type on which one version cannot keep it at all has that version's times,
-with which it is refused. Overhead is the mean by shares, too; workers are the fewest, the basis is the weakest.
+so that b / T(b) is the machine's capacity. The variance is the mixture's, from the variance of each version and the
+differences between them. It is expressed as the lognormal of the same mean and variance, because these two determine
+the waiting in a queue. Each version must keep the promise, not only their mean: a batch size stays only if the slowest
+version keeps RT_max with it. A type on which one version cannot keep it at all gets that version's times, and is
+refused for them. Overhead is the mean by shares as well; workers are the fewest, the basis is the weakest.
 
-To plan for the slowest version alone would be safe and dear: the smallest canary would set the size of the fleet.
-A function holds one version, the one with the largest share, and has its times.
+Planning for the slowest version alone would be safe but expensive, because the smallest canary would set the size of
+the fleet. A function holds one version, the one with the largest share, and has its times.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _WEAKEST = (Basis.ASSUMED, Basis.DERIVED, Basis.MEASURED)
 
 
 def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
-    """Profiles by model and instance, as the service's file has them; those of its model are of its versions' mix.
+    """Return the profiles by model and instance from the service's file.
 
-    A version has the profile that it was registered with, else the rows of its own reference in the file, else the
-    rows of the service's model, which all versions without one share. A version without requests counts for nothing.
-    Rows without a p99 get the one that the service's `tail` states, those of each version before they are mixed.
+    Those of its model are of the mix of its versions. A version has the profile that it was registered with, else the
+    rows of its reference in the file, else the rows of the service's model, which all versions without one share. A
+    version without requests is ignored. Rows without a p99 get the service's `tail`, for each version before the mix.
     Raises BadInput.
     """
     profiles = measured_profiles(service.profile_file, service.source)
@@ -66,7 +66,7 @@ def _with_tails(profiles: Profiles, service: ServiceConfig) -> dict[str, Profile
 def version_profiles(
     reference: str, service: ServiceConfig, profiles: Mapping[str, Profiles], shared: Profiles
 ) -> Profiles:
-    """The profiles of one version by instance; `shared` where it has none of its own."""
+    """Return the profiles of one version by instance, or `shared` if it has none."""
     file, model = profile_source(reference, service, profiles)
     if file != service.profile_file:
         return load_profiles(file)[model]
@@ -74,7 +74,7 @@ def version_profiles(
 
 
 def profile_source(reference: str, service: ServiceConfig, profiles: Mapping[str, Profiles]) -> tuple[str | None, str]:
-    """The file with the profile of one version (None: the shipped table), and what its model is called there."""
+    """Return the file with the profile of one version (None: the shipped table), and its model's name there."""
     if reference.startswith(PREFIX):
         found = profile_in(Path(service.source).resolve().parent / reference.removeprefix(PREFIX))
         if found is not None:
@@ -83,7 +83,7 @@ def profile_source(reference: str, service: ServiceConfig, profiles: Mapping[str
 
 
 def mix(model: str, parts: Sequence[tuple[float, Profile]], slo: Slo) -> Profile:
-    """One instance type's profile of versions that share it, each with its share of the requests."""
+    """Return the profile of one instance type for versions that share it, each with its share of the requests."""
     if len(parts) == 1:
         return parts[0][1]
     slowest = max((part for _, part in parts), key=lambda part: part.latency_s(1) + part.overhead_s)
@@ -104,7 +104,7 @@ def _row(
     times_ms = [(weight, part.latency_s(batch) * 1e3, _sigma(part)) for weight, part in parts]
     mean_ms = sum(weight * time_ms for weight, time_ms, _ in times_ms)
     used = [part.vcpus for _, part in parts]
-    # Of a lognormal with mean m, the mean of the squares is m^2 exp(sigma^2).
+    # For a lognormal with mean m, the mean of the squares is m^2 exp(sigma^2).
     squares = sum(weight * time_ms**2 * math.exp(sigma**2) for weight, time_ms, sigma in times_ms)
     sigma = math.sqrt(max(0.0, math.log(squares / mean_ms**2)))
     return ProfileRow(

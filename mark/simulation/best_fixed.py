@@ -1,8 +1,8 @@
 """`best-fixed`: the fixed fleet with the smallest bill that keeps the promise on the evaluated part.
 
-It is what one would rent with the traffic known beforehand, without an autoscaler or functions: what an autoscaler has
-to beat. Found by simulation: fleets of one type, each with the fewest instances that keep the promise, then mixtures of
-two types that cost less than the best of these.
+It is the fleet to rent if the traffic were known beforehand, without an autoscaler or functions, so it is the bill that
+an autoscaler has to beat. It is found by simulation: first fleets of one type, each with the fewest instances that keep
+the promise, then cheaper mixtures of two types.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.inputs import Inputs
 from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
 
-MOST_MIXTURES = 6  # simulated, from the cheapest on; those that do not keep the promise end early
-_SLACK = 0.95  # drawn service times and arrivals may be that much kinder than their means
+MOST_MIXTURES = 6  # simulated, the cheapest first; runs that miss the promise end early
+_SLACK = 0.95  # margin, because drawn service times and arrivals may be easier than their means
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class _Type:
     offer: Offer
     able: Candidate
     fewest: int  # a smaller number cannot answer enough requests in time
-    guess: int  # what a queue of fluid would need
+    guess: int  # the number that a fluid queue would need
 
 
 def best_fixed(inputs: Inputs) -> Policy:
-    """The policy with that fleet, without bouncers and functions.
+    """Return the policy with that fleet, without bouncers and functions.
 
-    Any type that the service may buy, on demand where that is sold so, else burstable, in any number; not spot, which
-    is taken back. Instances are ready at second 0. Where no such fleet keeps the promise (service times may scatter
-    beyond RT_max whatever the number), the one for the highest minute, and its plan says so. It is looked for without
-    crashes: here no controller replaces what has crashed. Raises Infeasible when the resolved service offers no
-    instance at all.
+    The fleet may have any type that the service may buy, on demand if it is sold so, else burstable, in any number;
+    spot is excluded because it can be interrupted. Instances are ready at second 0. If no such fleet keeps the promise
+    (service times may exceed RT_max whatever the number), the result is the fleet for the highest minute, and its plan
+    says so. The search is without crashes, because no controller replaces crashed instances here. Raises Infeasible if
+    the resolved service offers no instance.
     """
     faults = inputs.service.faults.without_crashes()
     search = _Search(replace(inputs, service=replace(inputs.service, faults=faults)))
@@ -57,18 +57,15 @@ def best_fixed(inputs: Inputs) -> Policy:
 
 
 def cheapest_of_one_type(inputs: Inputs) -> tuple[str, int] | None:
-    """The fixed fleet of a single type with the smallest bill that keeps the promise: its offer and the instances.
-
-    None where no such fleet keeps it.
-    """
+    """Return offer and number of the cheapest fixed fleet of one type that keeps the promise, or None."""
     found = _Search(inputs).of_one_type()
     return None if found is None else next(iter(found[0].items()))
 
 
 def fewest_that_keep(keeps: Callable[[int], bool], low: int, guess: int, limit: int) -> int | None:
-    """The least number from `low` to `limit` that `keeps` is true for, if it is true for all numbers above, too.
+    """Return the smallest number from `low` to `limit` for which `keeps` is true, if it is for all higher ones.
 
-    The search begins at `guess` and widens; None where `limit` is not enough.
+    The search begins at `guess` and widens. Returns None if `limit` is not enough.
     """
     if low > limit:
         return None
@@ -80,11 +77,11 @@ def fewest_that_keep(keeps: Callable[[int], bool], low: int, guess: int, limit: 
         return known[count]
 
     high, step = min(max(guess, low), limit), 1
-    if kept(high):  # look below for one that does not
+    if kept(high):  # search below for a number that is too small
         while low < high and kept(below := max(low, high - step)):
             high, step = below, 2 * step
         low = max(low, high - step + 1)
-    else:  # and above for one that does
+    else:  # search above for a number that is enough
         while not kept(high):
             if high == limit:
                 return None
@@ -104,7 +101,7 @@ class _Search:
         self._counts = np.nan_to_num(load.mean_rps) * load.step_s
         self._expected = float(self._counts.sum())
         self.runs = 0
-        self._too_few: dict[str, int] = {}  # of each type alone: the most that are known not to do
+        self._too_few: dict[str, int] = {}  # by type alone: the largest number that is known to be too small
         named = (
             offer_named(instance, inputs.resolved) for instance in sorted({o.instance for o in inputs.resolved.offers})
         )
@@ -115,23 +112,23 @@ class _Search:
         }
 
     def of_one_type(self) -> tuple[dict[str, int], float] | None:
-        """The best fleet of a single type, and its bill."""
+        """Return the best fleet of a single type, and its bill."""
         best, best_usd = None, math.inf
         for floor_usd, name in sorted((self._floor_usd({name: t.fewest}), name) for name, t in self._types.items()):
-            if floor_usd >= best_usd:  # nor can one that follows be cheaper
+            if floor_usd >= best_usd:  # the following types cannot be cheaper either
                 self._too_few[name] = self._types[name].fewest - 1
                 continue
             one = self._types[name]
-            most = max(64, 16 * one.guess)  # where that many miss it too, what they lack is not capacity
+            most = max(64, 16 * one.guess)  # if such a fleet misses the promise too, capacity is not the cause
             limit = bisect_left(range(1, most + 1), best_usd, key=lambda n: self._floor_usd({name: n}))
             if (found := self._fewest_that_keep(name, one, limit)) is not None and found[1] < best_usd:
                 best, best_usd = {name: found[0]}, found[1]
         return None if best is None else (best, best_usd)
 
     def of_two_types(self, best: dict[str, int], best_usd: float) -> dict[str, int]:
-        """`best`, or a cheaper mixture.
+        """Return `best`, or a cheaper mixture.
 
-        A mixture is taken to need more capacity than what was too little of at least one of its types.
+        A mixture is assumed to need more capacity than the largest insufficient fleet of one of its types.
         """
         mixtures = []
         for one, other in combinations(self._types, 2):
@@ -155,16 +152,16 @@ class _Search:
         return _Type(offer, able, fewest, self._least(lambda n: self._in_time(n * able.capacity_rps)))
 
     def _least(self, share: Callable[[int], float]) -> int:
-        """The least number of instances whose share is what the promise asks; shares grow with the number."""
+        """Return the smallest number of instances whose share keeps the promise; shares grow with the number."""
         return 1 + bisect_left(range(1, 10_000), True, key=lambda n: share(n) >= self._slo.attainment)
 
     def _answered(self, capacity_rps: float) -> float:
-        """At most this share of the requests can be answered within RT_max: what there is time for, step by step."""
+        """Return an upper bound on the share of requests answered within RT_max, by the capacity of each step."""
         most = capacity_rps * (self._step_s + self._slo.rt_max_s)
         return float(np.minimum(self._counts, most).sum()) / self._expected if self._expected else 1.0
 
     def _in_time(self, capacity_rps: float) -> float:
-        """The share in time if requests were a fluid: those of steps that begin with less than RT_max of a queue."""
+        """Return the share in time for a fluid: the requests of steps that begin with less than RT_max of queue."""
         waiting = late = 0.0
         per_step, most = capacity_rps * self._step_s, capacity_rps * self._slo.rt_max_s
         for count in self._counts.tolist():
@@ -174,7 +171,7 @@ class _Search:
         return 1.0 - late / self._expected if self._expected else 1.0
 
     def _fewest_that_keep(self, name: str, one: _Type, limit: int) -> tuple[int, float] | None:
-        """The least number up to `limit` that keeps the promise, and its bill; None where there is none."""
+        """Return the smallest number up to `limit` that keeps the promise, and its bill; None if all miss it."""
         self._too_few[name] = one.fewest - 1
         bills_usd: dict[int, float | None] = {}
 
@@ -192,21 +189,21 @@ class _Search:
         return fewest, usd
 
     def _floor_usd(self, counts: Mapping[str, int]) -> float:
-        """The least that a fleet costs: surplus credits, and what a catalogue bills as extras, come on top."""
+        """Return a lower bound on a fleet's bill, without surplus credits and the catalogue's extras."""
         committed = self._inputs.resolved.committed
         paid = {name: max(0, count - committed.get(name, 0)) for name, count in counts.items()}
         usd_per_hour = sum(count * self._types[name].offer.usd_per_hour for name, count in paid.items())
         return usd_per_hour * self._inputs.duration_s / HOUR_S
 
     def _bill_usd(self, counts: Mapping[str, int]) -> float | None:
-        """The bill, None where the promise is not kept; such a run ends as soon as too many requests are late."""
+        """Return the bill, or None if the promise is missed. A run ends as soon as too many requests are late."""
         self.runs += 1
         inputs, policy = self._inputs, _policy(counts, self._inputs)
         stage = stage_of(inputs, policy)
         cloud, arrivals = cloud_of(inputs, policy, stage), Arrivals(inputs)
         for name, count in counts.items():
             cloud.start_ready(name, count)
-        # Of all requests that there may be, Poisson's scatter allowed for.
+        # Expected requests plus an allowance for the variance of a Poisson process.
         most_late = (1.0 - self._slo.attainment) * (self._expected + 5.0 * math.sqrt(self._expected) + 10.0)
         now_s = 0.0
         while now_s < inputs.duration_s:

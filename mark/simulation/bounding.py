@@ -1,4 +1,4 @@
-"""The clairvoyant bound of a part: its arrivals as drawn, against everything that may be bought."""
+"""The clairvoyant bound of a part: its drawn arrivals against everything that may be bought."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mark.simulation.request import RunRequest
 
 
 def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float) -> BoundProblem:
-    """The clairvoyant problem of a part: arrivals as drawn, everything the service itself may buy."""
+    """Return the clairvoyant problem of a part: its drawn arrivals, and all offers of the service."""
     bins = int(np.ceil(inputs.duration_s / fine_s))
     return build_problem(
         inputs.resolved,
@@ -31,7 +31,7 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
 
 @dataclass(frozen=True, slots=True)
 class BoundedPart:
-    """The bounds of a part with no late request and with (1 - SL_min) of them late, and what was read of the trace."""
+    """The bounds of a part with no late request and with a share of (1 - SL_min), and the range of the trace."""
 
     at_zero: Bound
     within_slo: Bound
@@ -41,7 +41,10 @@ class BoundedPart:
 
 
 def bound(request: RunRequest, *, certify: bool = False) -> BoundedPart:
-    """The lower bounds of a part. `certify`: with the certificate of the second one. Raises BadInput."""
+    """Return the lower bounds of a part, with the certificate of the second one if `certify` is set.
+
+    Raises BadInput.
+    """
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)
     late = (1.0 - inputs.service.slo.attainment) * total
@@ -53,7 +56,7 @@ def bound(request: RunRequest, *, certify: bool = False) -> BoundedPart:
 
 
 def drawn_problem(inputs: Inputs) -> tuple[BoundProblem, int]:
-    """The problem of a part without a run, and the number of its requests."""
+    """Return the problem of a part without simulating it, and the number of its requests."""
     request, fine_s = inputs.request, bin_width_s(inputs.service.slo)
     counts = np.zeros(int(np.ceil(inputs.duration_s / fine_s)) + 1, dtype=np.int64)
     for times, _ in inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed):
@@ -64,7 +67,7 @@ def drawn_problem(inputs: Inputs) -> tuple[BoundProblem, int]:
 
 
 def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
-    """The bound and what every policy pays beside instances and functions: the balancer, and the data it moves."""
+    """Add the costs that every policy has beside instances and functions: the balancer, and its data transfer."""
     if bound.usd is None or not inputs.resolved.catalog.bills_extras:
         return bound
     service = inputs.service

@@ -1,7 +1,7 @@
-"""Requests that a cache answers, so that no instance sees them, where the popularity of their keys is known.
+"""Requests that a cache answers, so that no instance gets them, by the known popularity of their keys.
 
-Each request asks for a key by Zipf's law, independently of the others. A cache that has been in use for long then
-answers a fixed share of them. The others come as before, but fewer: instances, and plans for them, see only these.
+Each request asks for a key by Zipf's law, independently of the others. A cache in steady state answers a fixed share of
+them. The remaining requests are thinned; only these reach instances and planners.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILLING, _LEAST_FILLING, _MOST_FILLING, _COUNTED = 4, 100_000, 2_000_000, 200_0
 
 @dataclass(frozen=True, slots=True)
 class KeyPopularity:
-    """The k-th of `keys` keys is asked for in proportion to k^-exponent. An answer has `answer_bytes`."""
+    """The k-th of `keys` keys is requested in proportion to k^-exponent. An answer has `answer_bytes`."""
 
     exponent: float
     keys: int
@@ -32,14 +32,14 @@ class KeyPopularity:
 
 @dataclass(frozen=True, slots=True)
 class CachedKeys:
-    """The share of requests that the cache answers, and how many answers it holds."""
+    """The share of requests that the cache answers, and the number of answers that it holds."""
 
     hit_share: float
     answers_kept: int
 
 
 def popularity_of(text: str) -> KeyPopularity:
-    """The popularity that `zipf:EXPONENT,KEYS[,BYTES]` names. Raises BadInput."""
+    """Return the popularity that `zipf:EXPONENT,KEYS[,BYTES]` names. Raises BadInput."""
     parts = text.removeprefix(ZIPF).split(",")
     try:
         if not text.startswith(ZIPF) or not 2 <= len(parts) <= 3:
@@ -60,7 +60,7 @@ def popularity_of(text: str) -> KeyPopularity:
 
 
 def cached_keys(popularity: KeyPopularity, cache: CacheSettings, seed: int = 0) -> CachedKeys:
-    """The share that the cache of one process answers, by its own eviction rule. Raises BadInput for a `ttl_s`."""
+    """Return the share that one process's cache answers under its own eviction rule. Raises BadInput for a `ttl_s`."""
     if cache.ttl_s is not None:
         what = "is not simulated with --keys: leave it out, and answers stay while there is memory"
         raise BadInput(what, "[cache] ttl_s", cache.ttl_s)

@@ -1,11 +1,11 @@
-"""A pipeline in the virtual world: each stage is bought by the real controller, and serves behind real bouncers.
+"""A pipeline in the virtual world: the real controller buys each stage, which serves behind real bouncers.
 
-A stage is a service whose requests are the calls of queries, each with what its query has left. So what a stage is
-bought with is what a service is bought with: forecasts at the horizon of a boot, the planner, the SLO monitor. Stages
-that are bought together are one service, whose instances have a replica of each of them
-(`mark.planning.graphs.stage_group`). Stages are simulated one after the other through the controller's windows, which
-is exact (`mark.simulation.query_flow`); what happens to shared instances within a window is decided by what was seen
-before it.
+A stage is a service whose requests are the calls of queries, each with the time that its query has left. So stages are
+bought like services: with forecasts at the horizon of a boot, the planner and the SLO monitor. Stages that are bought
+together are one service, whose instances have a replica of each stage (`mark.planning.graphs.stage_group`).
+
+Stages are simulated one after the other through the controller's windows, which is exact
+(`mark.simulation.query_flow`). Changes of shared instances within a window are decided from observations before it.
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ from mark.simulation.world.telemetry import CountedAnswers
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ControlledStage:
-    """`inputs` are of the stage as a service with its part of RT_max; a call takes `least_s` at least."""
+    """A stage as a service with its part of RT_max in `inputs`; a call takes at least `least_s`."""
 
     inputs: Inputs
     least_s: float
 
     @property
     def part_s(self) -> float:
-        """Of the pipeline's RT_max."""
+        """The stage's part of the pipeline's RT_max."""
         return self.inputs.service.slo.rt_max_s
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ControlledGroup:
-    """Stages that are bought together, by their places in the pipeline; `lead` of them tells the load.
+    """Stages that are bought together, by their places in the pipeline; the stage `lead` determines the load.
 
-    `inputs` are of the group as a service. The inputs of its stages have the same offers.
+    `inputs` describe the group as a service. The inputs of its stages have the same offers.
     """
 
     stages: tuple[int, ...]
     lead: int
     inputs: Inputs
-    dollar_shares: tuple[tuple[float, ...], ...]  # by offer: what the workers of each stage take of an instance
+    dollar_shares: tuple[tuple[float, ...], ...]  # by offer: the share of an instance that each stage's workers take
 
 
 @dataclass(frozen=True, slots=True)
 class ControlledSelection:
-    """Stages are candidates: a query is decided `deadline_s` after its arrival, if one of them has answered by then.
+    """Stages are candidates: a query is decided `deadline_s` after its arrival, if a candidate has answered before.
 
-    `queries` say what each query asks, where there is a file of answers.
+    `queries` determine the calls of each query, if there is a file of answers.
     """
 
     deadline_s: float
@@ -89,11 +89,11 @@ class ControlledSelection:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ControlledOutcome:
-    """What one stage did and cost.
+    """The results and costs of one stage.
 
-    `calls` are those that were made; `wait_s` is the mean wait of those on instances, `busy_s` the seconds that workers
-    were at work. `paid` instances are by the minute. Where it shares its instances `fleet` and `paid` are of all of
-    them, and `bill` is its part of theirs.
+    `calls` is the number of calls made; `wait_s` is the mean wait of those on instances, `busy_s` the workers' busy
+    seconds. `paid` instances are by minute. For shared instances, `fleet` and `paid` are of all of them, and `bill` is
+    the stage's part.
     """
 
     resolved: ResolvedService
@@ -106,16 +106,16 @@ class ControlledOutcome:
     busy_s: float
     function: FunctionCalls
     paid: FloatArray
-    assumed_usd: float  # of the bill: what rests on assumed rows of profiles
+    assumed_usd: float  # part of the bill that rests on assumed rows of profiles
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PipelineOutcome:
-    """`latency_s` of each query, infinite where it was not answered.
+    """The `latency_s` of each query, infinite without an answer.
 
-    Of a selection also `calls`, which each query asked for, and the stages that `answered` it in time; both are (N, S).
-    Of a service with parity models `coded`.
+    A selection also has `calls`, those of each query, and the stages that `answered` it in time; both are (N, S). A
+    service with parity models has `coded`.
     """
 
     latency_s: FloatArray
@@ -137,13 +137,13 @@ def simulate_controlled(
     selection: ControlledSelection | None = None,
     insurance: InsuranceSettings | None = None,
 ) -> PipelineOutcome:
-    """Every stage by its own controller with `policy`; all stages have the same part of one trace as inputs.
+    """Run every stage by its own controller with `policy`, and each of `groups` by one.
 
-    Those of each of `groups` by one. Controllers share `limits`: each begins with those of its service, and every
-    minute they are divided by what their services hold. By `law`, in the pipeline's order, each knows what it will get
-    of queries that others refuse. With a `selection` queries go on without a call that is refused; where its calls
-    follow prices, those of each window are chosen at its start. With an `insurance` the stages are a model and its
-    parity models, and the model's controller keeps the promise of the queries. Raises Infeasible, BadInput.
+    All have the same part of one trace. Controllers share `limits`: each begins with its service's, and every minute
+    they are divided by the services' use. By `law`, in the pipeline's order, each controller knows its share of the
+    queries that others refuse. With a `selection`, queries go on without a refused call; if calls follow prices, a
+    window's calls are chosen at its start. With an `insurance`, the stages are a model and its parity models, and the
+    model's controller keeps the promise of the queries. Raises Infeasible, BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
     coded: CodedFlow | None = None
@@ -185,7 +185,7 @@ def simulate_controlled(
     for window in range(1, math.ceil(end_s / WINDOW_S) + 1):
         if window % WINDOWS_A_TICK == 1:
             _divide(limits, runs)
-        # Of all at the same moment, before the first one goes on.
+        # Read all stages at the same moment, before any of them advances.
         seen = [run_of[at].now(at) for at in range(len(stages))]
         for run in runs:
             run.coming = calls.coming(run.lead, seen, run.places) if wanted is None else wanted.coming(run.lead)
@@ -208,7 +208,7 @@ def simulate_controlled(
 
 
 def _divide(whole: Limits, runs: Sequence[_StageRun | _GroupRun]) -> None:
-    """Twice, since what one is to have more of another gives up first."""
+    """Divide the limits twice, because one service must give up a share before another can get it."""
     for _ in range(2):
         holdings = [run.holding() for run in runs]
         for run, holding, limits in zip(runs, holdings, next_limits(whole, holdings), strict=True):
@@ -217,9 +217,9 @@ def _divide(whole: Limits, runs: Sequence[_StageRun | _GroupRun]) -> None:
 
 
 class _WantedCalls:
-    """Calls that follow prices, and those that are wanted at planned prices. Controllers plan for the wanted ones.
+    """Calls that follow prices, and the calls wanted at planned prices, by which controllers plan.
 
-    Otherwise a high price would hide demand from the planner, which would buy no instance, and the price would stay.
+    Planning by actual calls would let a high price hide demand: no instance would be bought, and the price would stay.
     """
 
     def __init__(self, flow: QueryFlow, queries: SelectedQueries) -> None:
@@ -228,11 +228,14 @@ class _WantedCalls:
         self._rps: deque[FloatArray] = deque(maxlen=WINDOWS_A_TICK)  # by window, the newest last
 
     def coming(self, stage: int) -> ComingCalls | None:
-        """What is wanted of a stage by the windows that are over."""
+        """Return the calls that are wanted of a stage, by the windows that are over."""
         return ComingCalls(np.array([rps[stage] for rps in self._rps]), 1.0) if self._rps else None
 
     def choose(self, usd: Sequence[tuple[float, float]], until_s: float) -> None:
-        """Choose the calls of the queries until then; `usd` is what a call of each stage costs as planned, and now."""
+        """Choose the calls of the queries until `until_s`.
+
+        `usd` has the planned and the current price of each stage's calls.
+        """
         planned, now = zip(*usd, strict=True)
         first, self._next = self._next, self._flow.choose(self._next, until_s, partial(self._queries.asked, usd=now))
         self._rps.append(self._queries.wanted(first, self._next, planned) / (until_s - self._now_s))
@@ -253,36 +256,36 @@ class _Calls:
 
 
 class _StageWay:
-    """What queries ask of a stage and get from it."""
+    """The calls that queries make to a stage, and their answers."""
 
     def __init__(
         self, flow: QueryFlow | CodedFlow, at: int, stage: ControlledStage, rt_max_s: float, *, goes_on: bool
     ) -> None:
         self._flow, self.at, self.stage, self.rt_max_s = flow, at, stage, rt_max_s
-        self._goes_on = goes_on  # do queries go on without a call that is refused?
+        self._goes_on = goes_on  # whether queries continue without a refused call
         self._behind_s = self._least_behind_s = 0.0
         self.calls = _Calls()
         self._counts = np.zeros(3, dtype=np.int64)  # on instances, by functions, refused
         self._wait_s = 0.0
 
     def leaves(self, behind_s: float, least_behind_s: float) -> None:
-        """The parts of the stages behind it, and what these need at least."""
+        """Set the parts of RT_max of the stages behind it, and the least time that these need."""
         self._behind_s, self._least_behind_s = behind_s, least_behind_s
 
     def due(self, until_s: float) -> None:
-        """Its calls before `until_s` are known."""
+        """Hand over the stage's calls before `until_s`."""
         times_s, queries = self._flow.due(self.at, until_s)
         left_s = self._flow.left_s(times_s, queries, self.rt_max_s)
         limit_s = horizons_s(left_s, self.stage.part_s, self._behind_s, self._least_behind_s)
         self.calls.hand_over(times_s, limit_s)
 
     def answered(self, simulated: StageSimulation) -> None:
-        """Its answers, as far as it was simulated."""
+        """Pass on the stage's answers, as far as it was simulated."""
         gone = simulated.departures()
         call: Ints = gone.request
         if self._goes_on:
             missed = ~np.isfinite(gone.answer_s)
-            # A refused call has started when it was refused, or given up after a crash.
+            # A refused call's start is the time of its refusal, or when it was given up after a crash.
             self._flow.missed(self.at, call[missed], gone.start_s[missed])
             self._flow.answered(self.at, call[~missed], gone.answer_s[~missed])
         else:
@@ -294,7 +297,7 @@ class _StageWay:
     def outcome(
         self, simulation: Simulation, simulated: StageSimulation, part: float, resolved: ResolvedService
     ) -> ControlledOutcome:
-        """With its `part` of what the simulated service cost."""
+        """Return the stage's results, with its `part` of the simulated service's costs."""
         here, by_functions, refused = (int(count) for count in self._counts)
         bill = simulation.bill()
         return ControlledOutcome(
@@ -316,7 +319,10 @@ class _StageWay:
 
 
 class _StageRun:
-    """A stage on instances of its own. `answers` are those that its controller keeps the promise of, if not its own."""
+    """A stage with its own instances.
+
+    Its controller keeps the promise of `answers`, by default of the stage's own ones.
+    """
 
     def __init__(self, way: _StageWay, policy: str, answers: CountedAnswers | None = None) -> None:
         self._way, self.places, self.lead = way, (way.at,), way.at
@@ -326,7 +332,7 @@ class _StageRun:
             inputs, policy, inputs.request.predictor, keep=True, arrivals=way.calls, rt_max_s=way.rt_max_s,
             coming=lambda: self.coming, answers=answers,
         )  # fmt: skip
-        self.coming: ComingCalls | None = None  # to the stage, in the window that is next
+        self.coming: ComingCalls | None = None  # to the stage, in the next window
         self.begin = self._simulation.begin
         self.holding, self.limit = self._simulation.holding, self._simulation.limit
         self.ready_rps = self._simulation.ready_rps
@@ -335,7 +341,7 @@ class _StageRun:
         return self._simulation.stage_now()
 
     def call_usd(self, at: int) -> tuple[float, float]:
-        """As planned, and now."""
+        """Return the planned and the current price of a call."""
         return self._simulation.request_usd()
 
     def pass_window(self, at: int, until_s: float) -> None:
@@ -354,14 +360,14 @@ class _StageRun:
 
 
 class _GroupRun:
-    """Stages on instances that they share. Each is gone through a window in its turn, the first one opens it."""
+    """Stages on shared instances. They advance through a window in turn, and the first one opens it."""
 
     def __init__(
         self, ways: Sequence[_StageWay], group: ControlledGroup, calls_per_query: Sequence[float], policy: str
     ) -> None:
         self._group, self.places, self.lead = group, group.stages, group.lead
         self._ways = {way.at: way for way in ways}
-        # A slow instance is slow for all of its stages.
+        # The stages have the same seed for faults, because a slow instance is slow for all of them.
         self._simulated = {way.at: _stage(way, policy, group.inputs.request.seed) for way in ways}
         self._shared = SharedInstances(list(self._simulated.values()), group.stages.index(group.lead))
         inputs = group.inputs
@@ -372,7 +378,7 @@ class _GroupRun:
         calls = calls_per_query[group.lead]
         self.ready_rps = self._simulation.ready_rps
         self._per_lead = {at: calls_per_query[at] / calls if calls > 0.0 else 1.0 for at in group.stages}
-        self.coming: ComingCalls | None = None  # to the lead, in the window that is next
+        self.coming: ComingCalls | None = None  # to the lead, in the next window
         self.begin = self._simulation.begin
         self.holding, self.limit = self._simulation.holding, self._simulation.limit
 
@@ -382,7 +388,7 @@ class _GroupRun:
         return replace(own, capacity_rps=whole.capacity_rps * self._per_lead[at])
 
     def call_usd(self, at: int) -> tuple[float, float]:
-        """As planned, and now: the stage's part of what a call of the lead costs."""
+        """Return the planned and the current price: the stage's part of the price of a lead's call."""
         part, calls = self._part(at), self._per_lead[at]
         planned, now = self._simulation.request_usd()
         return (part * planned / calls, part * now / calls) if calls > 0.0 else (0.0, 0.0)
@@ -416,7 +422,7 @@ class _GroupRun:
         )
 
     def _part(self, at: int) -> float:
-        """Of the group's dollars, by the hours of its instances."""
+        """Return the stage's share of the group's dollars, by the hours of its instances."""
         resolved, hours = self._group.inputs.resolved, self._simulation.fleet().instance_hours
         usd = np.array([offer.usd_per_hour * hours.get(offer.name, 0.0) for offer in resolved.offers])
         shares = np.array(self._group.dollar_shares)[:, self.places.index(at)]
@@ -424,7 +430,7 @@ class _GroupRun:
 
 
 def _stage(way: _StageWay, policy: str, fault_seed: int) -> StageSimulation:
-    """The data plane of a stage that shares its instances."""
+    """Return the data plane of a stage that shares its instances."""
     inputs = way.stage.inputs
     bought = make_policy(policy, inputs.resolved, inputs.evaluated)
     return stage_of(inputs, bought, keep=True, rt_max_s=way.rt_max_s, fault_seed=fault_seed)

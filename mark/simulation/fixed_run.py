@@ -1,4 +1,4 @@
-"""A whole run of a fleet that never changes: when it answers each request, and its bill."""
+"""A whole run of a fleet that never changes: the time of each answer, and the bill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FixedRun:
     answer_s: FloatArray  # in the order of the arrivals
     usd: float  # the whole bill
     instances_usd: float  # the part of it for instances with their disks
-    busy_share: float  # of the workers' time
+    busy_share: float  # share of the workers' time
 
 
 def fixed_run(
@@ -30,9 +30,9 @@ def fixed_run(
     *,
     hedge_after_s: float = math.inf,
 ) -> FixedRun:
-    """Serve these arrivals on `count` instances of the offer that are ready at second 0, without functions.
+    """Serve these arrivals on `count` instances of the offer, ready at second 0, without functions.
 
-    Nothing is refused, as in `best_fixed`. With `limits_s`, arrivals may come after the part's end.
+    No request is refused, as in `best_fixed`. With `limits_s`, arrivals may come after the part's end.
     """
     resolved = replace(inputs.resolved, service=replace(inputs.resolved.service, hedge_after_s=hedge_after_s))
     policy = fixed_fleet(f"fixed:{offer}={count}", {offer: count}, resolved, "given")
@@ -43,7 +43,7 @@ def fixed_run(
     answer_s = np.full(len(arrivals_s), np.inf)
 
     def take() -> None:
-        """Keep the answers alone, step by step: all that a stage keeps of a long part would fill the memory."""
+        """Take over the answers of each step, because keeping all departures of a long part would fill the memory."""
         departed = stage.departures()
         answer_s[departed.request] = departed.answer_s
 

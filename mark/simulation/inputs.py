@@ -1,4 +1,4 @@
-"""From the names in a request to the values a run needs."""
+"""Look up and check the names in a request, and return the inputs of a run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from mark.traffic.traces.trace import Part, Trace, drawn_load
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything of a run that does not depend on the policy.
+    """Everything in a run that does not depend on the policy.
 
-    `start_s` and `end_s` count from the trace's first row; loads and gaps, like everything in the run, from `start_s`.
+    `start_s` and `end_s` count from the trace's first row; loads, gaps and everything else in the run from `start_s`.
     """
 
     request: RunRequest
@@ -48,34 +48,34 @@ class Inputs:
 
     @property
     def gaps(self) -> tuple[tuple[float, float], ...]:
-        """Missing spans; none where they were filled."""
+        """The missing spans; empty if they were filled."""
         if self.request.gaps != "bridge":
             return ()
         return tuple((begin - self.start_s, end - self.start_s) for begin, end in self.trace.gaps)
 
     @property
     def before_rps(self) -> float | None:
-        """The rate of the last step before the part; None when there is none or it is missing."""
+        """The rate of the last step before the part; None if the step or its rate is missing."""
         last = self.history.mean_rps[-1:]
         return float(last[0]) if len(last) and math.isfinite(last[0]) else None
 
     def drawn(self) -> Load:
-        """The load that the drawn arrivals of the part really make: what a perfect forecast says."""
+        """Return the load of the drawn arrivals, which is the perfect forecast."""
         request = self.request
         truth = drawn_load(self.trace, self.start_s, self.end_s, request.scale, request.seed)
         return replace(truth, start_s=0.0)
 
 
 def open_service(request: RunRequest, *, model_files: bool = False) -> ResolvedService:
-    """Service, catalogue and profiles of a request, looked up and checked.
+    """Return a request's service with catalogue and profiles, looked up and checked.
 
-    With `model_files` what a registry has of its versions is fetched as well; to plan, their profiles will do.
+    With `model_files` the files of its registry versions are fetched too; planning needs only their profiles.
     """
     return looked_up(load_service(request.service), request, model_files=model_files)
 
 
 def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool = False) -> ResolvedService:
-    """The same of a service that was read already, with what else the request says."""
+    """Return a service that has been read, with the request's changes, looked up and checked."""
     service = pinned(service, files=model_files)
     if request.catalog is not None:
         service = replace(service, catalog=request.catalog)
@@ -93,7 +93,7 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
     if request.slo is not None:
         service = replace(service, slo=request.slo)
     catalog = load_catalog(service.catalog)
-    if request.catalog is None:  # another one may lack what the file's own has
+    if request.catalog is None:  # another catalogue may lack types of the file's own one
         check_types(service.instances, catalog, f"{service.source or service.name} [fleet] instances")
     profiles = service_profiles(service)
     if request.sensitivity != Sensitivity():
@@ -107,7 +107,7 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
 
 @dataclass(frozen=True, slots=True)
 class TraceQuery:
-    """What of a request decides which trace is read: requests with equal queries run on the same arrivals."""
+    """The fields of a request that select its trace; requests with equal queries have the same arrivals."""
 
     trace: str
     gaps: str
@@ -149,9 +149,9 @@ def trace_named_in(request: RunRequest) -> Trace:
 
 
 def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
-    """All that a run needs; `trace` where it is open already.
+    """Return all inputs of a run; `trace` may be open already.
 
-    Raises BadInput for whatever cannot be used, Infeasible where no type can keep the SLO.
+    Raises BadInput for unusable input, Infeasible if no type can keep the SLO.
     """
     resolved = open_service(request)
     trace = trace_named_in(request) if trace is None else trace
@@ -159,7 +159,7 @@ def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
 
 
 def inputs_of(request: RunRequest, resolved: ResolvedService, trace: Trace, part: Part) -> Inputs:
-    """Of a service and a part of a trace that are known; its loads are scaled as the request says. Raises BadInput."""
+    """Return the inputs for a known service and part of a trace, with loads scaled by the request. Raises BadInput."""
     start_s, end_s = part.start_s, part.end_s
     train_s = start_s if request.train_s is None else min(request.train_s, start_s)
     prices = {o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND}
@@ -177,7 +177,7 @@ def inputs_of(request: RunRequest, resolved: ResolvedService, trace: Trace, part
 
 
 def history_of(trace: Trace, from_s: float, start_s: float, scale: float) -> Load:
-    """What a predictor may learn from: [from, start), in whole steps that end at `start_s`, which becomes second 0."""
+    """Return a predictor's history: [from, start), in whole steps that end at `start_s`, which becomes second 0."""
     steps = int((start_s - from_s) / trace.step_s + 1e-9)
     span_s = steps * trace.step_s
     return replace(trace.load(start_s - span_s, start_s, scale), start_s=-span_s)

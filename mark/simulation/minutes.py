@@ -30,7 +30,7 @@ class Minutes:
         self._spent.append(cloud.spent_usd(now_s))
 
     def paid(self) -> FloatArray:
-        """Instances that are paid, also while they boot, at each sample but the last."""
+        """Return the number of paid instances, including booting ones, at each sample but the last."""
         return np.array(self._paid[:-1], dtype=np.float64)
 
     def timeline(self, stage: StageSimulation, end_s: float, other_usd: float) -> Timeline:
@@ -41,12 +41,12 @@ class Minutes:
         instances = {name: np.array([float(r.get(name, 0)) for r in self._ready[:rows]]) for name in offers}
         markets = sorted({name for spent in self._spent for name in spent})
         spent_usd = {name: np.array([s.get(name, 0.0) for s in self._spent[1:]]) for name in markets}
-        # Balancer, addresses and data are known in the end only: spread them over time. Disks are metered already.
+        # Costs of balancer, addresses and data are known only at the end: spread them over time. Disks are metered.
         ends_s = np.append(self._t_s[1:rows], end_s)
         spent_usd["other"] = spent_usd["other"] + (other_usd - spent_usd["other"][-1]) * ends_s / end_s
         with np.errstate(invalid="ignore"):
             attainment = np.where(total > 0, good / total, np.nan)
-        # Functions are billed by the call: spread their bill over the minutes by their calls (pings alone: over time).
+        # Spread the bill of functions over the minutes by their calls; the cost of pings alone over time.
         function_usd = stage.function_usd()
         if function_usd > 0.0:
             calls = by_function if by_function.any() else width

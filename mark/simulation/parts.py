@@ -1,4 +1,4 @@
-"""What of a simulated run lies below the controller: arrivals, instances that serve them, the cloud and its bill."""
+"""The parts of a simulated run below the controller: arrivals, instances, the cloud and its bill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mark.simulation.world.simulated_cloud import SimulatedCloud
 
 
 class Arrivals:
-    """Feeds the evaluated part to the kernel, chunk by chunk; for one run."""
+    """Feeds the arrivals of the evaluated part to the kernel, chunk by chunk; for one run."""
 
     def __init__(self, inputs: Inputs) -> None:
         request = inputs.request
@@ -41,13 +41,13 @@ class Arrivals:
         self._next, self._covered_s = 0, 0.0
 
     def advance(self, stage: StageSimulation, until_s: float) -> None:
-        """Simulate what arrives before `until_s`, which never decreases."""
+        """Simulate the arrivals before `until_s`, which must never decrease."""
         while True:
             self._next = stage.advance(self._times, self._next, until_s)
             if self._covered_s >= min(until_s, self._end_s):
                 stage.reach(until_s)
                 return
-            # The chunk is used up: whatever it held lies before covered_s, which lies before until_s.
+            # The chunk is used up: all its arrivals lie before covered_s, which lies before until_s.
             chunk = next(self._chunks, None)
             if chunk is None:
                 self._covered_s = self._end_s
@@ -64,10 +64,10 @@ def stage_of(
     rt_max_s: float | None = None,
     fault_seed: int | None = None,
 ) -> StageSimulation:
-    """An empty data plane for what the policy may buy. With `keep` every departure is kept.
+    """Return an empty data plane for the policy's offers. With `keep` every departure is kept.
 
-    Bouncers promise `rt_max_s`, which is RT_max unless said. `fault_seed` is that of the instances, where it is not the
-    seed of the inputs.
+    Bouncers promise `rt_max_s`, by default RT_max. `fault_seed` is the seed of the instances' faults, by default that
+    of the inputs.
     """
     resolved = policy.resolved
     rt_max_s = resolved.slo.rt_max_s if rt_max_s is None else rt_max_s
@@ -102,7 +102,7 @@ def stage_of(
 
 
 def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInstances) -> SimulatedCloud:
-    """A cloud without instances, whose instances serve in `stage`. Those that stages share do not crash."""
+    """Return a cloud without instances, whose instances will serve in `stage`. Shared instances do not crash."""
     resolved = policy.resolved
     return SimulatedCloud(
         resolved.offers,
@@ -126,11 +126,13 @@ def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInst
 
 
 def takes_controller(policy: str) -> bool:
-    """Has mark's controller to carry out the plans of the policy of this name? Not those of a fleet that never
-    changes, nor of AWS's and Kubernetes' own autoscalers."""
+    """Return whether mark's controller carries out the plans of the policy with this name.
+
+    It does not for a fleet that never changes, nor for AWS's and Kubernetes' own autoscalers.
+    """
     try:
         entry = policy_entry(policy)
-    except BadInput:  # made by hand, under no name
+    except BadInput:  # made by hand, without a name
         return False
     return entry.live or entry.forecasts
 
@@ -143,8 +145,10 @@ def bill_of(
     *,
     with_site: bool = False,
 ) -> Bill:
-    """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras;
-    `with_site` what mark's controller needs, too."""
+    """Return the whole bill at the end of the part: instances, functions and the catalogue's extras.
+
+    `with_site` adds the costs of mark's controller.
+    """
     end_s = inputs.duration_s
     bill = cloud.bill(end_s)
     other = bill.other

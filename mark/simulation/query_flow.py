@@ -1,7 +1,7 @@
-"""Queries on their way through stages that are simulated one after the other, window by window.
+"""Queries in stages that are simulated one after the other, window by window.
 
-As in `mark.kernel.central_queues`: a stage is advanced through a window after those before it, so every answer before
-the window's end is known by then, and where windows end changes no result.
+As in `mark.kernel.central_queues`, a stage is advanced through a window after those before it, so that every answer
+before the window's end is known. The results do not depend on where windows end.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mark.kernel.central_queues import NEVER_S
 
 
 class QueryFlow:
-    """Which calls of which stage are due when, as answers become known.
+    """Determines when the calls of each stage are due, as answers become known.
 
-    `arrivals_s` (N,) ascend; `calls` (N, S) is how often each query calls each stage. A stage that a query does not
-    call is done with it once those before it are. A call that is never answered keeps its query from all that waits for
-    it, unless it is reported as missed.
+    `arrivals_s` (N,) ascend; `calls` (N, S) is how often each query calls each stage. A query passes a stage that it
+    does not call once the stages before are done. A call that is never answered stops its query at the stages that wait
+    for it, unless it is reported as missed.
     """
 
     def __init__(self, pipeline: Pipeline, arrivals_s: FloatArray, calls: Ints) -> None:
@@ -29,20 +29,21 @@ class QueryFlow:
         self._calls = np.ascontiguousarray(calls.T)
         shape = self._calls.shape
         self._answer_s = np.full(shape, INF)  # infinite: not known yet; NEVER_S: never
-        self._latest_s = np.full(shape, -INF)  # of the calls of a query that are answered
+        self._latest_s = np.full(shape, -INF)  # of a query's answered calls
         self._missed = np.zeros(shape, dtype=np.bool_)  # queries that go on without an answer of the stage
         self._left = self._calls.copy()  # calls without an answer
-        self._open: list[Ints] = [np.empty(0, dtype=np.int64)] * shape[0]  # arrived, and not gone on to the stage
+        # queries that arrived and have not gone on to the stage
+        self._open: list[Ints] = [np.empty(0, dtype=np.int64)] * shape[0]
         self._arrived = [0] * shape[0]
-        self._until_s = [-INF] * shape[0]  # what was due before it is known
-        self._since_s = [-INF] * shape[0]  # the same of the window before
+        self._until_s = [-INF] * shape[0]  # calls due before this time are known
+        self._since_s = [-INF] * shape[0]  # the same at the window before
         self._query_of: list[Ints] = [np.empty(int(n), dtype=np.int64) for n in self._calls.sum(axis=1)]  # by call
         self._made = [0] * shape[0]
 
     def due(self, stage: int, until_s: float) -> tuple[FloatArray, Ints]:
-        """Times of the calls that are due before `until_s`, ascending, and whose they are; each is returned once.
+        """Return the times of the calls due before `until_s`, ascending, and their queries; each call is returned once.
 
-        All that the stages before it answer earlier than `until_s` has to be known.
+        All answers of the stages before it earlier than `until_s` must be known.
         """
         upto = int(np.searchsorted(self._arrivals_s, until_s))
         waiting = np.concatenate([self._open[stage], np.arange(self._arrived[stage], upto)])
@@ -69,7 +70,7 @@ class QueryFlow:
         return times_s, queries
 
     def answered(self, stage: int, call: Ints, answer_s: FloatArray) -> None:
-        """Of calls by their number at the stage, as they were due; infinite: it will not be answered."""
+        """Note the answers of calls, by their numbers at the stage; infinite: never answered."""
         queries = self._query_of[stage][call]
         np.maximum.at(self._latest_s[stage], queries, np.minimum(answer_s, NEVER_S))
         np.subtract.at(self._left[stage], queries, 1)
@@ -85,7 +86,7 @@ class QueryFlow:
         """Replace the calls of the queries from `first` to the last before `until_s`, which must not have arrived yet.
 
         `choose` returns the calls of the queries from one number to before another one. There may be no more calls than
-        there were. Returns the number of the next query.
+        before. Returns the number of the next query.
         """
         last = int(np.searchsorted(self._arrivals_s, until_s))
         if last > first:
@@ -99,9 +100,10 @@ class QueryFlow:
         return self._calls.T
 
     def decided(self, deadline_s: float) -> tuple[FloatArray, BoolArray]:
-        """Of a selection: the latency of each query, and the stages that answered it by then, (N, S).
+        """Return the latency of each query in a selection, and the stages that answered it by then, (N, S).
 
-        A query is decided once no call of it is awaited. From `deadline_s` after its arrival one answer is enough.
+        A query is decided when all its calls are answered or missed. From `deadline_s` after its arrival one answer is
+        enough.
         """
         called = self._calls > 0
         answers = called & ~self._missed & (self._answer_s < NEVER_S)
@@ -113,16 +115,16 @@ class QueryFlow:
         return at_s - self._arrivals_s, (answers & (answer_s <= at_s)).T
 
     def left_s(self, times_s: FloatArray, queries: Ints, rt_max_s: float) -> FloatArray:
-        """Until the deadlines of these queries, at these times."""
+        """Return the times left until the deadlines of these queries."""
         return self._arrivals_s[queries] + rt_max_s - times_s
 
     def latency_s(self) -> FloatArray:
-        """Of each query, (N,); infinite where it is not answered."""
+        """Return the latency of each query, (N,); infinite without an answer."""
         latest_s = self._answer_s[list(self._pipeline.last)].max(axis=0)
         return np.where(latest_s >= NEVER_S, INF, latest_s - self._arrivals_s)
 
     def _ready_s(self, stage: int, queries: Ints) -> FloatArray:
-        """When they go on to the stage: once all before it are done with them, or when its join says so."""
+        """Return when the queries go on to the stage: after all stages before it, or by the rule of its join."""
         before = np.array(self._pipeline.predecessors[stage], dtype=np.int64)
         if not len(before):
             return self._arrivals_s[queries]

@@ -1,4 +1,4 @@
-"""What a simulated run has shown, ready for tables, reports and JSON (schema 1 of the stable interface)."""
+"""The results of a simulated run, ready for tables, reports and JSON (schema 1 of the stable interface)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TraceInfo:
     name: str
     requests: int
     duration_s: float
-    read: str = ""  # what was read of the whole trace, in words
+    read: str = ""  # the range of the trace that was read, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests by what answered them. `total` is always the sum of instances, functions and rejected."""
+    """Requests by the kind of their answer. `total` is always the sum of instances, functions and rejected."""
 
     instances: int
     functions: int
@@ -42,7 +42,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class SloResult:
-    """Attainment is the share of all requests answered within RT_max; None without requests."""
+    """The attainment: the share of all requests answered within RT_max; None without requests."""
 
     attainment: float | None
     worst_minute_attainment: float | None
@@ -51,10 +51,10 @@ class SloResult:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRun:
-    """How the promise went by its windows, and how likely plans said that they keep it.
+    """The shares in time by the promise's windows, and the confidence of the plans.
 
-    `windows` are the shares in time, None without requests; the run may end within the last window. The confidence is
-    None for policies that state none.
+    `windows` are None without requests; the run may end within the last window. The confidence is None for policies
+    that state none.
     """
 
     windows: tuple[float | None, ...]
@@ -74,7 +74,7 @@ class PromiseRun:
         }
 
     def kept(self, slo: Slo) -> int:
-        """The windows in which the promise was kept, also for want of requests."""
+        """Return the number of windows that kept the promise, including those without requests."""
         return sum(share is None or share >= slo.attainment for share in self.windows)
 
 
@@ -107,10 +107,10 @@ class Decision:
 
     at_s: float
     verb: str
-    text: str  # the command with its reason, as it prints itself
-    outcome: str  # "done", or why not
+    text: str  # the printed command with its reason
+    outcome: str  # "done", or the reason why not
     usd_per_hour: float
-    weighed: int | None = None  # place in the result's `weighed` of what its plan was weighed against
+    weighed: int | None = None  # index in the result's `weighed` of its plan's alternatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class CrashCounts:
 
     crashes: int
     lost: int  # a request counts each time
-    retried: int  # of them asked for once more, of another instance
+    retried: int  # lost requests that were sent to another instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class HedgeCounts:
     """Second copies of requests that took long."""
 
     hedges: int  # sent
-    hedges_won: int  # of them the first to answer
-    wasted_s: float  # worker-seconds of instances for copies that were not the first to answer
+    hedges_won: int  # hedges that answered first
+    wasted_s: float  # worker-seconds of instances for copies that did not answer first
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One row a minute, `t_s` seconds after the start of the evaluated part; every array has its length."""
+    """One row a minute, `t_s` seconds after the start of the evaluated part; all arrays have its length."""
 
     t_s: FloatArray
     arrival_rps: FloatArray
@@ -148,7 +148,7 @@ class Timeline:
 class SimulationResult:
     service: str
     policy: str
-    predictor: str  # the one asked for
+    predictor: str  # the requested one
     seed: int
     trace: TraceInfo
     slo: Slo
@@ -163,41 +163,45 @@ class SimulationResult:
     ccdf_ms: FloatArray  # latencies, ascending
     ccdf_share: FloatArray  # share of answered requests slower than that
     decisions: tuple[Decision, ...]
-    bound_usd: float | None = None  # (1 - SL_min) of the requests excused
-    bound_own_usd: float | None = None  # as many as were late in this run
-    bound_fluid_usd: float | None = None  # as `bound_usd`, with instances that can be divided
-    bound_disks_usd: float = 0.0  # of `bound_usd`, for disks
+    bound_usd: float | None = None  # a share of (1 - SL_min) of the requests may be late
+    bound_own_usd: float | None = None  # the allowance for late requests is this run's number
+    bound_fluid_usd: float | None = None  # as `bound_usd`, with divisible instances
+    bound_disks_usd: float = 0.0  # the part of `bound_usd` for disks
     regret: float | None = None
     regret_fluid: float | None = None  # bill over `bound_fluid_usd`
-    regret_reason: str = ""  # why there is none
-    bound_note: str = ""  # the bin width used, say
-    notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
+    regret_reason: str = ""  # why it is missing
+    bound_note: str = ""  # such as the bin width
+    notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, costs that the bill leaves out
     assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
-    derived_share: float = 0.0  # the same of derived ones
+    derived_share: float = 0.0  # share of the bill that rests on derived profile rows
     priced: str = ""  # the catalogue, its region and the day of its prices
-    predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
+    predictors: dict[str, int] = field(default_factory=dict)  # number of plans by their predictor
     crashed: CrashCounts | None = None  # None: in a world without crashes
-    hedged: HedgeCounts | None = None  # None: second copies are not sent
+    hedged: HedgeCounts | None = None  # None: no second copies are sent
     promise: PromiseRun = field(default_factory=lambda: PromiseRun(()))
-    weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
+    weighed: tuple[Weighed, ...] = ()  # of plans that changed the fleet, if requested by `explain`
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kept(self) -> bool | None:
-        """Was the promise kept? None when there was no request to keep it for."""
+        """Whether the promise was kept; None without requests."""
         attainment = self.slo_result.attainment
         return None if attainment is None else attainment >= self.slo.attainment
 
     @property
     def month_usd(self) -> float | None:
-        """The bill of a month of 730 hours at this pace; None of a run without a duration."""
+        """The bill of a month of 730 hours at this rate; None for a run without a duration."""
         hours = self.trace.duration_s / HOUR_S
         return self.bill.total * 730.0 / hours if hours > 0.0 else None
 
     def frame(self) -> pd.DataFrame:
-        """The timeline as a table, one row a minute: `arrivals`, `capacity`, `overflow` (requests/s), `in_time` (a
-        share), `instances OFFER`, and `usd MARKET`, spent until then."""
-        pandas = module_of("pandas", "frame()")  # takes a third of a second, which no command should wait for
+        """Return the timeline as a table, one row a minute.
+
+        Its columns are `arrivals`, `capacity`, `overflow` (requests/s), `in_time` (a share), `instances OFFER`, and
+        `usd MARKET`, the total up to then.
+        """
+        # the import takes a third of a second, which no other command should spend
+        pandas = module_of("pandas", "frame()")
         line = self.timeline
         columns = {
             "arrivals": line.arrival_rps,
@@ -211,7 +215,7 @@ class SimulationResult:
         return frame
 
     def as_json(self) -> dict[str, Any]:
-        """The stable object that `--json` writes; undefined numbers are None."""
+        """Return the stable object that `--json` writes; undefined numbers are None."""
         requests = {"total": self.requests.total} | {k: v for k, v in asdict(self.requests).items() if k != "late"}
         counts = [asdict(one) for one in (self.crashed, self.hedged) if one is not None]
         resilience = {key: value for one in counts for key, value in one.items()}

@@ -1,8 +1,8 @@
 """World 1: the real controller over a virtual cloud, in virtual time.
 
-One loop. The kernel simulates requests up to the next thing that can matter (the end of a 5 s window, or an event of
-the cloud), the cloud fires its events, and the controller runs: every minute in full, every 5 s and at every notice
-in short. Nothing here decides anything.
+A single loop: the kernel simulates requests up to the next possible change (the end of a 5 s window, or an event of the
+cloud), the cloud fires its events, and the controller runs: a full step every minute, a fast one every 5 s and at every
+notice. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from mark.traffic.forecast.supervised import MOST_TIMES, Supervised
 
 WINDOWS_A_TICK = 12  # the controller plans once a minute
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
-MAX_WEIGHED = 1_000  # plans that are explained: as many as a report shows
+MAX_WEIGHED = 1_000  # plans that are explained: a report shows no more
 
 
 class VirtualClock:
@@ -95,20 +95,20 @@ class _WarmPool:
 
 
 class ArrivalSource(Protocol):
-    """What requests come from."""
+    """The source of requests."""
 
     def advance(self, stage: StageSimulation, until_s: float) -> None:
-        """Simulate what arrives before `until_s`, which never decreases."""
+        """Simulate the arrivals before `until_s`, which must never decrease."""
 
 
 class Simulation:
-    """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request.
+    """One policy in the virtual world; `run` may be called once. With `keep` there is a `recording` of each request.
 
-    `arrivals` are what is drawn from the trace unless others are given. Bouncers promise RT_max of the service, or
-    `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. With either the caller goes through the
-    run step by step: `begin`, `pass_window` until the end, `finish`. `coming` is what its controller is told. With
-    `shared` it buys these instances, and the caller simulates the stages on them: each window between `open_window` and
-    `close_window`. `answers` are those that its controller keeps the promise of, where they are not the stage's own.
+    `arrivals` are drawn from the trace by default. Bouncers promise the service's RT_max, or `rt_max_s`, that of a
+    pipeline's stage, whose requests have their own limits. If either is given, the caller makes the steps of the run:
+    `begin`, `pass_window` until the end, `finish`. `coming` tells the controller the coming calls. With `shared` the
+    controller buys these instances, and the caller simulates the stages on them, each window between `open_window` and
+    `close_window`. The controller keeps the promise of `answers`, by default of the stage's own ones.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Simulation:
         self._seed, self._end_s = request.seed, inputs.duration_s
         self._policy: Policy = _policy_named(policy, inputs) if isinstance(policy, str) else policy
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
-        # Stages of a pipeline share one site with each other, and their bills have no extras.
+        # Stages of a pipeline share a site, and their bills exclude extras.
         is_stage = arrivals is not None or shared is not None
         self._with_site = not is_stage and takes_controller(self._policy.planner.name)
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
@@ -151,7 +151,7 @@ class Simulation:
         self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
         self._first: tuple[Decision, ...] = ()  # of the warm start, which no command makes
         self._weighed: list[Weighed] = []
-        self._weighed_for: dict[int, int] = {}  # place in the journal -> in `_weighed`
+        self._weighed_for: dict[int, int] = {}  # index in the journal -> index in `_weighed`
         self._controller = Controller(
             replace(self._policy, planner=self._timed),
             self._predictor,
@@ -188,16 +188,16 @@ class Simulation:
 
     @property
     def stage(self) -> StageSimulation:
-        """Its data plane."""
+        """The data plane of the simulation."""
         assert isinstance(self._plane, StageSimulation), "stages that share instances are the caller's"
         return self._plane
 
     def holding(self) -> Holding:
-        """What the limits are used for now."""
+        """Return the current use of the limits."""
         return self._controller.holding()
 
     def telemetry_of(self, plane: CountedPlane, answers: CountedAnswers | None = None) -> SimulatedTelemetry:
-        """What is seen of a data plane on its instances, from now on, and of `answers` where they are not its own."""
+        """Return the telemetry of a data plane on these instances, from now on, and of `answers` if given."""
         resolved, inputs = self._policy.resolved, self._inputs
         counts = isinstance(plane, StageSimulation) and self._policy.every_s < STEP_S
         return SimulatedTelemetry(
@@ -215,23 +215,23 @@ class Simulation:
         )
 
     def stage_now(self) -> StageNow:
-        """What is known of it when a window is over."""
+        """Return the state of the stage at the end of a window."""
         return stage_now(self._telemetry, self._controller.last_plan, self._policy.resolved)
 
     def request_usd(self) -> tuple[float, float]:
-        """Return a request's part of an instance, and what one more request costs now: more where it finds no room."""
+        """Return a request's part of an instance's price, and the current price of one more, higher without room."""
         plan, prices = self._controller.last_plan, self._controller.price_list(self._cloud.fleet().ready())
         planned = planned_usd(self._policy.resolved, {} if plan is None else plan.counts)
         return planned, max(planned, prices.usd_per_request or 0.0)
 
     def ready_rps(self) -> float:
-        """Requests/s that its ready instances can do."""
+        """Return the capacity of the ready instances in requests/s."""
         resolved = self._policy.resolved
         ready = self._cloud.fleet().ready()
         return sum(count * resolved.candidates[resolved.index(offer)].capacity_rps for offer, count in ready.items())
 
     def limit(self, limits: Limits) -> None:
-        """Plan within these from now on."""
+        """Plan within these limits from now on."""
         policy = make_policy(self._policy_name, limited(self._policy.resolved, limits), self._inputs.evaluated)
         self._timed = TimedPlanner(policy.planner, self._planner_watch)
         self._controller.use(replace(policy, planner=self._timed))
@@ -266,12 +266,12 @@ class Simulation:
         return first
 
     def pass_window(self) -> None:
-        """The controller's turn, and all that happens until it has the next; the last window ends with the part."""
+        """Run the controller, and simulate until its next turn; the last window ends with the part."""
         self.open_window()
         self.close_window()
 
     def open_window(self) -> None:
-        """The controller's turn, and what happens to instances before the window's end."""
+        """Run the controller, and let instances change before the window's end."""
         now = self._clock.time_s
         if self._window % WINDOWS_A_TICK == 0:
             self._telemetry.measure_utilization(self._policy.every_s)
@@ -296,7 +296,7 @@ class Simulation:
             event = self._cloud.next_event_s()
 
     def close_window(self) -> None:
-        """The rest of the window."""
+        """Simulate the requests in the rest of the window."""
         until = self._until_s
         self._advance(until)
         self._clock.time_s = until
@@ -308,7 +308,7 @@ class Simulation:
         return min(self._window * WINDOW_S, self._end_s)
 
     def finish(self) -> None:
-        """What was accepted is answered."""
+        """Let all accepted requests be answered."""
         self._advance(np.inf)
         if isinstance(self._plane, StageSimulation):
             self._plane.finish()
@@ -316,29 +316,29 @@ class Simulation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to know of the run."""
+        """The remarks about the run."""
         plan = self._controller.last_plan
         assert plan is not None
         return self._notes(self._policy.resolved, plan)
 
     def share_on(self, basis: Basis) -> float:
-        """Share of the bill that rests on rows of profiles of this basis."""
+        """Return the share of the bill that rests on profile rows of this basis."""
         return self._share_on(basis, self.bill())
 
     def paid(self) -> FloatArray:
-        """Instances that are paid, by the minute."""
+        """Return the number of paid instances, by minute."""
         return self._minutes.paid()
 
     def bill(self) -> Bill:
-        """Of the whole part."""
+        """Return the bill of the whole part."""
         return bill_of(self._inputs, self._policy, self._plane, self._cloud, with_site=self._with_site)
 
     def fleet(self) -> FleetResult:
-        """What became of it."""
+        """Return the figures of the fleet."""
         return self._cloud.fleet_result(self._end_s)
 
     def _fill_pool(self, first: Plan) -> None:
-        """As it is in a service that has run before. A fleet that never changes needs none."""
+        """Fill the warm pool, as in a service that has run before. A fleet that never changes needs none."""
         resolved = self._policy.resolved
         pool = WarmPool(resolved).begun(first, default_offer(resolved))
         if pool is not None and not isinstance(self._policy.planner, Static):
@@ -346,7 +346,7 @@ class Simulation:
             self._pool_note = f"the warm pool held {pool.count} {pool.offer} at the start"
 
     def _reconcile(self, step: Callable[[], None]) -> None:
-        """Run a step of the controller. Where its plan changed the fleet, keep what that plan was weighed against."""
+        """Run a step of the controller. If its plan changed the fleet, keep the plan's alternatives."""
         before = len(self._store.journal)
         step()
         context, journal = self._timed.seen(), self._store.journal
@@ -355,7 +355,7 @@ class Simulation:
             self._weighed_for.update(dict.fromkeys(changes, place))
 
     def _weigh(self, plan: Plan | None, context: PlanningContext | None) -> int | None:
-        """Weigh a plan against its alternatives, if that is asked for: its place in `_weighed`."""
+        """Weigh a plan against its alternatives, if requested, and return its index in `_weighed`."""
         if not self._inputs.request.explain or context is None or plan is None or len(self._weighed) >= MAX_WEIGHED:
             return None
         weighed = weigh(plan, context)
@@ -381,7 +381,8 @@ class Simulation:
             allowed = (1.0 - promised) * requests.total
             bound, own_bound = self._bounds(allowed, float(requests.late))
             if bound.usd is not None and own_bound.usd is not None and requests.late <= allowed:
-                # Both prices of a late request are searched. A stricter promise never costs less than a looser one.
+                # The search finds the price of a late request for each bound; a stricter promise never costs less than
+                # a looser one.
                 own_bound = max(bound, own_bound, key=lambda each: each.usd or 0.0)
             bound_note = bound.note
             regret, reason = _regret(bill.total, bound, requests, slo_result, promised)
@@ -458,7 +459,7 @@ class Simulation:
         )
 
     def _promise_run(self) -> PromiseRun:
-        """Window by window; windows follow each other from the start of the part on."""
+        """Return the shares in time by window; windows follow each other from the start of the part."""
         total, good, _ = self.stage.accounts.minutes()
         minutes = round(self._inputs.service.slo.window_s / STEP_S)
         places = range(0, math.ceil(self._end_s / STEP_S), minutes)
@@ -472,8 +473,8 @@ class Simulation:
         )
 
     def _bounds(self, *late: float) -> list[Bound]:
-        """The bound that excuses this number of late requests, for each of `late`."""
-        # A fixed fleet or an endpoint may use what the service does not name; the bound must allow it too.
+        """Return the bound for each of these numbers of late requests."""
+        # A fixed fleet or an endpoint may use offers that the service does not name; the bound must allow them too.
         own, used = self._inputs.resolved, self._policy.resolved
         known = {offer.name for offer in own.offers}
         more = [i for i, offer in enumerate(used.offers) if offer.name not in known]
@@ -488,7 +489,7 @@ class Simulation:
         return [with_extras(highest_bound(problem, each), self._inputs, self.stage.arrived) for each in late]
 
     def _share_on(self, basis: Basis, bill: Bill) -> float:
-        """Share of the bill for what a profile row of this basis is used of."""
+        """Return the share of the bill that uses a profile row of this basis."""
         resolved = self._policy.resolved
         found_usd = 0.0
         hours = self.fleet().instance_hours
@@ -537,7 +538,7 @@ def simulate(request: RunRequest) -> SimulationResult:
 
 
 def simulate_inputs(inputs: Inputs, policy: str, predictor: str | None = None) -> SimulationResult:
-    """Run one policy over inputs that are open already, with its own predictor unless one is named.
+    """Run one policy over open inputs, with its own predictor unless one is named.
 
     Raises BadInput, Infeasible.
     """
@@ -545,7 +546,7 @@ def simulate_inputs(inputs: Inputs, policy: str, predictor: str | None = None) -
 
 
 def _policy_named(name: str, inputs: Inputs) -> Policy:
-    """By its name; the one that is found by simulation is looked for. Raises BadInput, Infeasible."""
+    """Return the policy of this name; `best-fixed` is searched by simulation. Raises BadInput, Infeasible."""
     return best_fixed(inputs) if name == BEST_FIXED else make_policy(name, inputs.resolved, inputs.evaluated)
 
 
@@ -556,7 +557,7 @@ def _ms(seconds: float | None) -> float | None:
 def _regret(
     total_usd: float, bound: Bound, requests: Requests, slo: SloResult, target: float
 ) -> tuple[float | None, str]:
-    """Bill / bound, or why it says nothing: a run that did not do the work has none."""
+    """Return bill / bound, or why it is undefined: refused requests, a missed SLO, or no positive bound."""
     if requests.rejected:
         return None, f"{requests.rejected} requests were rejected"
     if slo.attainment is not None and slo.attainment < target:

@@ -1,8 +1,8 @@
-"""Which candidates the queries of a simulated selection ask, and whether their answers are correct.
+"""The candidates that queries of a simulated selection ask, and whether their answers are correct.
 
-Each query is a row of an answers file, drawn at random. The policy itself (`mark.selection`) says what the query asks,
-as it does in a server. What it learns is settled: tables of scores have all rows, sums have their expected values, and
-the shares of bandits are those after `_WARM_UP` queries with feedback.
+Each query is a row of an answers file, drawn at random. The policy itself (`mark.selection`) determines the calls, as
+in a server. Its learning is in steady state: tables of scores have all rows, sums have their expected values, and the
+shares of bandits are those after `_WARM_UP` queries with feedback.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mark.selection.settings import ABSOLUTE, EXP3, EXP4_THESIS, SPLIT, THOMPSON
 from mark.selection.state import Judge, SelectionState
 from mark.selection.tally import Sums, discount_of
 
-_WARM_UP, _MEASURED = 2_000, 8_000  # queries by which the shares of a bandit are found
+_WARM_UP, _MEASURED = 2_000, 8_000  # queries for finding the shares of a bandit
 _NEVER_FORGETS = 1e6  # feedbacks in the sums of a policy without discount
 _PATTERNS_OF = 10**9  # queries of a law: rarer patterns are left out
-_MOST_PRICES = 64  # of which the answers of a cascade are kept
+_MOST_PRICES = 64  # for which the answers of a cascade are kept
 
 
 class SelectedCalls:
-    """A policy on the answers to sample queries. Raises ValueError for a policy that is none of mark's own."""
+    """A policy on the answers to sample queries. Raises ValueError for a policy that is not mark's own."""
 
     def __init__(self, settings: SelectionSettings, answers: Answers, seed: int) -> None:
         candidates = len(answers.candidates)
@@ -46,11 +46,11 @@ class SelectedCalls:
 
     @property
     def follows_prices(self) -> bool:
-        """Does what a query asks depend on the prices of calls?"""
+        """Whether a query's calls depend on the prices of calls."""
         return self.settings.correct_usd is not None
 
     def law(self, usd: Sequence[float]) -> Lineage:
-        """The calls of queries where a call of each candidate costs this much."""
+        """Return the calls of queries at these prices of the candidates' calls."""
         names = self.answers.candidates
         if self._shares is not None:
             calls, weights = np.eye(len(names), dtype=np.int64), self._shares
@@ -78,13 +78,13 @@ class SelectedCalls:
         return found
 
     def wanted(self, rows: IntArray, usd: Sequence[float]) -> FloatArray:
-        """Return how many calls of each candidate these queries of a cascade ask for, as long as none explores."""
+        """Return the number of calls of each candidate by these queries of a cascade, without exploration."""
         return np.asarray(self._by_row(usd)[rows].sum(axis=0), dtype=np.float64)
 
     def judged(self, rows: IntArray, answered: BoolArray) -> tuple[IntArray, FloatArray]:
-        """Return the candidate whose answer each query got, and how correct that is; -1 and 0 without an answer.
+        """Return the candidate whose answer each query got, and its correctness; -1 and 0 without an answer.
 
-        `answered` (queries, candidates) says which candidates answered in time.
+        `answered` (queries, candidates) has the candidates that answered in time.
         """
         sets = answered @ (1 << np.arange(answered.shape[1]))
         keys, of = np.unique(rows << answered.shape[1] | sets, return_inverse=True)
@@ -103,7 +103,7 @@ class SelectedCalls:
         return chosen[of], correct[of]
 
     def _by_row(self, usd: Sequence[float]) -> IntArray:
-        """The calls of a query that does not explore, by row of the answers."""
+        """Return the calls of a query that does not explore, by row of the answers."""
         key = tuple(usd)
         if key not in self._by_usd:
             if len(self._by_usd) >= _MOST_PRICES:
@@ -129,24 +129,24 @@ class SelectedCalls:
         return Query(self._sums, self._tables, usd, _undrawn, everybody, explore=self.settings.explores)
 
     def _reply(self, row: int, candidate: int) -> CandidateReply:
-        """Wrong answers count as equal, because the file does not tell them apart."""
+        """Return a reply. Wrong answers count as equal, because the file does not tell them apart."""
         return _reply(self.answers, row, candidate)
 
 
 class SelectedQueries:
-    """The queries of one run, each with its row of the answers. Prices of calls are told window by window."""
+    """The queries of one run, each with its row of the answers. Prices of calls may change in each window."""
 
     def __init__(self, selected: SelectedCalls, queries: int, usd_per_call: Sequence[float], seed: int) -> None:
         self.selected, self._usd_per_call = selected, usd_per_call
-        self._generator = np.random.default_rng([seed, 1])  # not that of the arrivals
+        self._generator = np.random.default_rng([seed, 1])  # separate from the arrivals' stream
         self.rows: IntArray = self._generator.integers(0, len(selected.answers), queries)
 
     def asked(self, first: int, last: int, usd: Sequence[float]) -> IntArray:
-        """Return the calls of the queries from `first` to before `last`, where instances cost `usd` a call."""
+        """Return the calls of the queries from `first` to before `last`, at prices of `usd` for instances."""
         return self.selected.asked(self.rows[first:last], self._priced(usd), self._generator)
 
     def wanted(self, first: int, last: int, usd: Sequence[float]) -> FloatArray:
-        """Return how many calls of each candidate these queries ask for in the mean, where instances cost `usd`."""
+        """Return the expected number of calls of each candidate by these queries, at prices of `usd` for instances."""
         return self.selected.wanted(self.rows[first:last], self._priced(usd))
 
     def _priced(self, usd: Sequence[float]) -> list[float]:
@@ -155,7 +155,7 @@ class SelectedQueries:
 
 @dataclass(frozen=True, slots=True)
 class SelectionRun:
-    """What a selection did: calls a query by candidate and, where answers are known, whose answer was given.
+    """The figures of a selection: calls per query by candidate, and the shares of answers used, if known.
 
     `error` is the share of wrong answers among those given, `correct` the expected number of correct ones.
     """
@@ -180,7 +180,7 @@ def selection_run(
     queries: SelectedQueries | None,
     answered: BoolArray,
 ) -> SelectionRun:
-    """The figures of a run: `calls` are what queries asked, `made` the calls that were made, by candidate."""
+    """Return the figures of a run: `calls` are the requested calls, `made` the calls made, by candidate."""
     asked = tuple(calls.mean(axis=0).tolist())
     call_usd = sum(usd * count for usd, count in zip(usd_per_call, made, strict=True))
     if queries is None:
@@ -194,7 +194,7 @@ def selection_run(
 
 
 class _SettledTables:
-    """The probability that a candidate is correct, by the score of the one asked before it, from all rows."""
+    """The probability that a candidate is correct, by the score of one asked before it, from all rows."""
 
     def __init__(self, answers: Answers, *, fitted: bool) -> None:
         self._tables: dict[tuple[int, int], ScoreTable] = {}
@@ -217,13 +217,13 @@ class _SettledTables:
 
 
 def _shares(settings: SelectionSettings, answers: Answers, seed: int) -> FloatArray | None:
-    """The share of the queries that ask each candidate; None where a query may ask several."""
+    """Return the share of the queries that ask each candidate; None if a query may ask several."""
     candidates = len(answers.candidates)
     if settings.policy == SPLIT:
         return split_shares(settings, candidates)
     if settings.policy not in (EXP3, THOMPSON):
         return None
-    loss = ZERO_ONE if np.isin(answers.correct, (0.0, 1.0)).all() else ABSOLUTE  # from a label that is 1
+    loss = ZERO_ONE if np.isin(answers.correct, (0.0, 1.0)).all() else ABSOLUTE  # as from labels of 1
     plain = replace(
         settings, loss=loss, loss_scale=1.0, champion=None, min_confidence=None, has_default=False, by_key=False
     )
@@ -242,7 +242,7 @@ def _shares(settings: SelectionSettings, answers: Answers, seed: int) -> FloatAr
 
 
 def split_shares(settings: SelectionSettings, candidates: int) -> FloatArray:
-    """The shares of policy `split`: the weights of the file, and equal shares of the queries that explore."""
+    """Return the shares of policy `split`: the file's weights, and equal shares of the queries that explore."""
     even = np.full(candidates, 1.0 / candidates)
     weights = np.array(settings.weights) if settings.weights else even
     shares: FloatArray = (1.0 - settings.explores) * weights / weights.sum() + settings.explores * even

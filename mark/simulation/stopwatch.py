@@ -1,4 +1,4 @@
-"""Wall time in planner and predictor: the simulation looks at a clock only to report its own speed."""
+"""Wall time of planner and predictor; the simulation reads the clock only to report its own speed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stopwatch:
 
 
 class TimedPlanner:
-    """A planner that is timed."""
+    """A planner whose time is measured."""
 
     def __init__(self, planner: Planner, watch: Stopwatch) -> None:
         self.name, self.needs_forecast, self.monitors_slo = planner.name, planner.needs_forecast, planner.monitors_slo
@@ -39,12 +39,12 @@ class TimedPlanner:
         self.begin = planner.begin
         self._plan = watch.timed(planner.plan)
         self._seen: PlanningContext | None = None
-        # When, and with which confidence, plans said that they keep the promise: the first one, and the least.
+        # Time and value of the confidence that plans stated: of the first plan, and the lowest.
         self.first_stated: tuple[float, float] | None = None
         self.least_stated: tuple[float, float] | None = None
 
     def seen(self) -> PlanningContext | None:
-        """The situation of the last plan since this was asked; None where there was none."""
+        """Return the context of the last plan since the previous call; None without a plan."""
         seen, self._seen = self._seen, None
         return seen
 
@@ -59,7 +59,10 @@ class TimedPlanner:
 
 
 class TimedPredictor(Supervised):
-    """A supervised predictor that is timed, supervision included. A run's result depends on no clock: no budgets."""
+    """A supervised predictor whose time is measured, including supervision.
+
+    It has no time budget, because a run's result must not depend on a clock.
+    """
 
     def __init__(self, predictor: Predictor, watch: Stopwatch, *, most_times: float) -> None:
         super().__init__(predictor, most_times=most_times)

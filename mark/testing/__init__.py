@@ -1,6 +1,6 @@
-"""For people who write a cloud, a policy or a predictor: fakes of the ports, and contract suites. Needs pytest.
+"""Fakes of the ports, and contract suites, for authors of a cloud, a policy or a predictor. Needs pytest.
 
-A contract is a class of tests. Derive from it in a file of your own tests and define the fixture that its docstring
+A contract is a class of tests. Derive from it in a test file of your own and define the fixture that its docstring
 names: pytest runs the whole suite on your implementation.
 """
 

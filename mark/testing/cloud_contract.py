@@ -1,4 +1,4 @@
-"""What every implementation of the port Cloud must do."""
+"""The contract of the port Cloud."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mark.domain.fleet import Phase, ScheduledEvent
 
 @dataclass(frozen=True, slots=True)
 class CloudUnderTest:
-    """A cloud without instances. `boot` lets time pass until all that was launched or resumed has booted.
+    """A cloud without instances. `boot` lets time pass until all launched or resumed instances have booted.
 
-    Of the offer `spot` there are two instances to be had, of the others enough; `burstable` can be stopped.
-    `other_spot` is spot as well. `schedule` announces what will happen to an instance (number, code, control seconds);
-    None: nothing ever does.
+    The offer `spot` has capacity for two instances, the others for enough; `burstable` can be stopped. `other_spot` is
+    spot too. `schedule` announces an event of an instance (number, code, control seconds); None if the cloud has no
+    events.
     """
 
     cloud: Cloud
@@ -30,7 +30,7 @@ class CloudUnderTest:
     schedule: Callable[[int, str, float], None] | None = None
 
     def phase(self, number: int) -> Phase | None:
-        """The phase of an instance; None when it is gone."""
+        """Return the phase of an instance; None when it is gone."""
         return next((i.phase for i in self.cloud.fleet().instances if i.number == number), None)
 
 
@@ -46,7 +46,7 @@ class CloudContract:
         assert trial.phase(first) is Phase.PENDING
 
     def test_a_launch_is_safe_to_repeat(self, trial: CloudUnderTest) -> None:
-        """One token, one launch."""
+        """One token gives one launch."""
         launched = trial.cloud.launch(trial.on_demand, 2, "t")
         assert trial.cloud.launch(trial.on_demand, 2, "t") == launched
         assert launched.refused is None
@@ -54,7 +54,7 @@ class CloudContract:
         assert trial.cloud.launch(trial.on_demand, 2, "u") != launched
 
     def test_a_short_market_gives_what_it_has_then_refuses(self, trial: CloudUnderTest) -> None:
-        """Fewer than asked, and why; then CapacityError: a refusal starts nothing."""
+        """A launch gets fewer instances and the reason; the next raises CapacityError and starts nothing."""
         launched = trial.cloud.launch(trial.spot, 3, "t")
         assert len(launched.numbers) == 2
         assert launched.refused is not None
@@ -64,7 +64,7 @@ class CloudContract:
         assert len(trial.cloud.fleet().instances) == 2
 
     def test_an_alternative_is_started_where_the_first_is_short(self, trial: CloudUnderTest) -> None:
-        """Each shows as what it is; a repeated launch gives the same."""
+        """Each instance shows its true offer; a repeated launch gives the same numbers."""
         trial.cloud.launch(trial.spot, 2, "t", alternatives=(trial.other_spot,))
         assert [i.offer for i in trial.cloud.fleet().instances] == [trial.spot] * 2
         (other,) = trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,)).numbers
@@ -87,7 +87,7 @@ class CloudContract:
         assert trial.phase(number) is None
 
     def test_a_standby_boots_stops_resumes_and_stops_again(self, trial: CloudUnderTest) -> None:
-        """A standby that was resumed serves, until it is drained and stopped."""
+        """A resumed standby serves, until it is drained and stopped."""
         (number,) = trial.cloud.launch(trial.burstable, 1, "t", standby=True).numbers
         trial.boot()
         assert trial.phase(number) is Phase.STOPPED
@@ -103,7 +103,7 @@ class CloudContract:
         assert not trial.cloud.fleet().instances[0].idle
 
     def test_what_served_is_stopped_and_resumed_under_its_number(self, trial: CloudUnderTest) -> None:
-        """The warm pool: stopped it is no standby, resumed it serves as before."""
+        """In the warm pool a stopped instance is not a standby; resumed, it serves as before."""
         (number,) = trial.cloud.launch(trial.on_demand, 1, "t").numbers
         trial.boot()
         assert not trial.cloud.fleet().instances[0].resumed
@@ -112,7 +112,7 @@ class CloudContract:
             trial.cloud.stop(number)
             assert [i.number for i in trial.cloud.fleet().pooled()] == [number]
             assert not trial.cloud.fleet().standbys()
-            trial.boot()  # EC2 starts nothing that is still stopping
+            trial.boot()  # EC2 does not start an instance that is still stopping
             trial.cloud.resume(number)
             assert trial.phase(number) is Phase.PENDING
             assert trial.cloud.fleet().instances[0].resumed
@@ -131,7 +131,7 @@ class CloudContract:
 
     @pytest.mark.parametrize("verb", ["drain", "stop", "resume"])
     def test_a_terminated_instance_is_not_found(self, trial: CloudUnderTest, verb: str) -> None:
-        """Only terminating it again is no error."""
+        """Only terminating it again is allowed."""
         (number,) = trial.cloud.launch(trial.on_demand, 1, "t").numbers
         trial.cloud.terminate(number)
         with pytest.raises(NotFoundError):
@@ -148,7 +148,7 @@ class CloudContract:
         assert trial.cloud.fleet() == before
 
     def test_what_is_scheduled_shows_and_changes_nothing_else(self, trial: CloudUnderTest) -> None:
-        """Of the instance that it is scheduled for. It serves on, and is told by no notice."""
+        """The event shows on its own instance only, which continues to serve, without a notice."""
         numbers = trial.cloud.launch(trial.on_demand, 2, "t").numbers
         trial.boot()
         before = trial.cloud.fleet()
@@ -165,6 +165,6 @@ class CloudContract:
         assert trial.phase(numbers[1]) is Phase.STOPPED
 
     def test_notices_are_empty_when_nothing_is_interrupted(self, trial: CloudUnderTest) -> None:
-        """An empty answer, repeatable."""
+        """The answer is empty, repeatedly."""
         trial.cloud.launch(trial.on_demand, 1, "t")
         assert trial.cloud.notices() == trial.cloud.notices() == ()

@@ -40,7 +40,7 @@ class ManualClock:
         self.reset()
 
     def reset(self) -> None:
-        """Back to second 0."""
+        """Return to second 0."""
         self.t_s = 0.0
 
     def now_s(self) -> float:
@@ -50,10 +50,9 @@ class ManualClock:
 class FakeCloud:
     """The port Cloud without time: instances stay pending until `boot()`.
 
-    `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had. Where
-    some are had, `why` is what is said of the rest.
-    Instances of offers in `unsold` may not be bought any more: they are leaving. Those of offers in `ends` are ended as
-    soon as they are launched, for this reason.
+    `fail` maps an offer or a verb to the error that it raises, `left` an offer to its remaining capacity. If a launch
+    is filled partly, `why` is the reason for the rest. Instances of offers in `unsold` may not be bought any more: they
+    are leaving. Instances of offers in `ends` end right after launch, for the given reason.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -144,10 +143,10 @@ class FakeCloud:
         found, self._notices = tuple(self._notices), []
         return found
 
-    # What a test does to it.
+    # Called by tests.
 
     def boot(self) -> None:
-        """Everything pending becomes ready; new standbys stop."""
+        """Let pending instances become ready; new standbys stop."""
         for n, i in self.instances.items():
             if i.phase is Phase.PENDING:
                 self._go(n, Phase.STOPPED if i.standby and not self._was_resumed(n) else Phase.READY)
@@ -159,11 +158,11 @@ class FakeCloud:
         self._change(number, interruption_at_s=gone_s)
 
     def schedule(self, number: int, code: str, at_s: float) -> None:
-        """Announce that the instance will be stopped, ended or restarted then."""
+        """Announce that the instance will be stopped, ended or restarted at `at_s`."""
         self._change(number, event=ScheduledEvent(code, at_s))
 
     def end_at_launch(self, number: int, why: CapacityError) -> None:
-        """It ends before it ran, for this reason."""
+        """End the instance before it ran, for this reason."""
         one = self.instances.pop(number)
         self.ended.append(EndedAtLaunch(number, one.offer, one.launched_s, str(why), why.scope, one.release))
 
@@ -192,16 +191,16 @@ class FakeCloud:
 
 
 class FakeFunctions:
-    """The port Functions: `warmed` and `switched` hold what was asked; raises `error` where one is set.
+    """The port Functions: `warmed` and `switched` record the calls; raises `error` if one is set.
 
-    A release in `without` has no function.
+    A release in `without` lacks a function.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """No environment is warm, and nothing fails."""
+        """Forget all calls, environments and faults."""
         self.warmed: list[int] = []
         self.switched: list[str] = []
         self.without: set[str] = set()
@@ -223,13 +222,13 @@ class FakeFunctions:
 
 
 class FakeTelemetry:
-    """The port Telemetry: answers what a test last wrote into its attributes; raises `error` where one is set."""
+    """The port Telemetry: answers from attributes that a test sets; raises `error` if one is set."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """25 requests/s over the last minute, the last 1,000 in time, and no complete step yet."""
+        """Set 25 requests/s over the last minute, the last 1,000 in time, and no complete step."""
         self.error: CloudError | None = None
         self.rps: float | None = 25.0
         self.steps: list[float] = []
@@ -280,13 +279,13 @@ class FakeTelemetry:
 
 
 class FakeStore(MemoryStore):
-    """The port Store in memory; every call raises `error` where one is set."""
+    """The port Store in memory; every call raises `error` if one is set."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """An empty store that answers."""
+        """Become an empty store that answers."""
         super().__init__()
         self.error: StoreError | None = None
 
@@ -318,7 +317,7 @@ class FakeLease:
         self.reset()
 
     def reset(self) -> None:
-        """A free lease that was never held."""
+        """Become a free lease that was never held."""
         self.other_leads = False
         self.fence = 0
         self._held = False
@@ -340,7 +339,7 @@ class FakeLease:
 
 
 class ScriptedPlanner:
-    """The port Planner: wants what a test last wrote into `wanted`; keeps every context it was given."""
+    """The port Planner: wants the counts that a test set in `wanted`; keeps every context."""
 
     name = "scripted"
 
@@ -349,7 +348,7 @@ class ScriptedPlanner:
         self.reset()
 
     def reset(self) -> None:
-        """Wants nothing, and has been asked nothing."""
+        """Want no instances, and forget all contexts."""
         self.wanted: dict[str, int] = {}
         self.standbys: dict[str, int] = {}
         self.warm, self.capacity_rps = 0, 0.0
@@ -377,7 +376,7 @@ class RampPredictor:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing seen, nothing fails."""
+        """Forget all updates and faults."""
         self.updates: list[Load] = []
         self.error: Exception | None = None
         self.asked = 0

@@ -1,4 +1,4 @@
-"""What every implementation of the port Planner must do."""
+"""The contract of the port Planner."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ RATE_RPS = 30.0
 
 
 def flat_forecast(rate_rps: float) -> Forecast:
-    """An hour at `rate_rps`, from 30 % below at the lowest quantile to 30 % above at the highest."""
+    """Return an hour at `rate_rps`, from 30 % below at the lowest quantile to 30 % above at the highest."""
     rates = np.tile(rate_rps * (1.0 + 0.3 * (2.0 * LEVELS[:, None] - 1.0)), (1, 60))
     return Forecast(0.0, 60.0, LEVELS, rates, rates.copy(), "flat")
 
 
 def first_context(policy: Policy, rate_rps: float = RATE_RPS) -> PlanningContext:
-    """What a policy sees before anything runs."""
+    """Return the context of a policy before any instance runs."""
     forecast = flat_forecast(rate_rps)
     return PlanningContext(0.0, policy.resolved, Fleet(()), forecast, last_minute_rps=rate_rps, first=True)
 
 
 def next_context(context: PlanningContext, plan: Plan) -> PlanningContext:
-    """A minute later, when all that was planned is ready."""
+    """Return the context a minute later, when all planned instances are ready."""
     offers = [offer for offer, count in plan.counts.items() for _ in range(count)]
     ready = (Instance(n, offer, Phase.READY, context.now_s, context.now_s) for n, offer in enumerate(offers, 1))
     assert context.forecast is not None
@@ -40,11 +40,11 @@ def next_context(context: PlanningContext, plan: Plan) -> PlanningContext:
 class PolicyContract:
     """Derive from this class and define a fixture `policy` that returns a `Policy`.
 
-    Its service must be one that the policy can serve at 30 requests/s; the first fleet is not empty.
+    The policy must be able to serve its service at 30 requests/s; the first fleet is not empty.
     """
 
     def test_plans_name_offers_of_the_service_only(self, policy: Policy) -> None:
-        """At the start and a minute later; standbys as well."""
+        """This holds at the start and a minute later, including standbys."""
         known = {offer.name for offer in policy.resolved.offers}
         first, following = _two_plans(policy)
         assert first.counts
@@ -61,7 +61,7 @@ class PolicyContract:
                 assert target.reason
 
     def test_plans_keep_the_limits_of_the_service(self, policy: Policy) -> None:
-        """At fifty times the load there are still not more instances, nor more $/h, than the service allows."""
+        """Even at fifty times the load, instances and $/h stay within the service's limits."""
         service = policy.resolved.service
         usd_per_hour = {offer.name: offer.usd_per_hour for offer in policy.resolved.offers}
         plan, _ = policy.planner.plan(first_context(policy, 50.0 * RATE_RPS), policy.planner.begin())
@@ -84,7 +84,7 @@ class PolicyContract:
         assert [plan.at_s for plan in _two_plans(policy)] == [0.0, 60.0]
 
     def test_a_minute_without_observation_is_no_error(self, policy: Policy) -> None:
-        """Neither at the start nor in a gap later."""
+        """Both at the start and in a later gap."""
         context = replace(first_context(policy), last_minute_rps=None)
         plan, memory = policy.planner.plan(context, policy.planner.begin())
         policy.planner.plan(next_context(context, plan), memory)
@@ -96,7 +96,7 @@ class PolicyContract:
 
 
 def _two_plans(policy: Policy) -> tuple[Plan, Plan]:
-    """Of the first fleet, and a minute later."""
+    """Return the plan of the first fleet, and the one a minute later."""
     context = first_context(policy)
     first, memory = policy.planner.plan(context, policy.planner.begin())
     return first, policy.planner.plan(next_context(context, first), memory)[0]

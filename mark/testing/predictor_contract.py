@@ -1,4 +1,4 @@
-"""What every implementation of the port Predictor must do."""
+"""The contract of the port Predictor."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mark.traffic.forecast.predictor import Predictor, Savable
 NAN = float("nan")
 STEP_S = 300.0  # coarse, so that two days are few steps
 DAY = 288
-KNOWN = 620  # steps of a history: two days, and as many as a network needs to be trained
+KNOWN = 620  # steps of a history: two days, and enough to train a network
 
 
 @dataclass(frozen=True)
 class PredictorUnderTest:
-    """`make` returns a new predictor, always of the same seed.
+    """A predictor to test. `make` returns a new one, always of the same seed.
 
-    `certain`: all quantiles are equal. `rtol`: by how much ten times the load may miss ten times the forecast.
+    `certain`: all quantiles are equal. `rtol`: tolerance on the forecast of ten times the load.
     """
 
     make: Callable[[], Predictor]
@@ -32,17 +32,17 @@ class PredictorUnderTest:
     rtol: float = 0.01
 
     def fitted(self, load: Load) -> Predictor:
-        """A new predictor, fitted on `load`."""
+        """Return a new predictor, fitted on `load`."""
         predictor = self.make()
         predictor.fit(load)
         return predictor
 
     def fitted_on_wave(self) -> Predictor:
-        """Fitted on the first `KNOWN` steps of `diurnal`: a copy, as fitting takes long."""
+        """Return a copy of one fitted on the first `KNOWN` steps of `diurnal`, because fitting takes long."""
         return deepcopy(self._on_wave)
 
     def fitted_on_level(self) -> Predictor:
-        """Fitted on the level load: a copy, too."""
+        """Return a copy of one fitted on the level load."""
         return deepcopy(self._on_level)
 
     @cached_property
@@ -55,7 +55,7 @@ class PredictorUnderTest:
 
 
 def diurnal(steps: int, step_s: float = STEP_S, level_rps: float = 100.0, first: int = 0) -> Load:
-    """A day's wave with noise that lasts some steps, and peaks 10 to 40 % above the mean."""
+    """Return a day's wave with correlated noise, and peaks 10 to 40 % above the mean."""
     noise = np.convolve(np.random.default_rng(7).normal(0.0, 0.03, steps + 9), np.ones(10), "valid")
     wave = 0.5 * np.sin(2.0 * np.pi * step_s * np.arange(steps) / 86400.0)
     mean = level_rps * np.exp(wave + noise)
@@ -63,24 +63,24 @@ def diurnal(steps: int, step_s: float = STEP_S, level_rps: float = 100.0, first:
 
 
 def part(load: Load, begin: int, end: int | None = None) -> Load:
-    """Steps `begin` to `end` in arrays of their own."""
+    """Return steps `begin` to `end` in separate arrays."""
     start_s = load.start_s + begin * load.step_s
     return Load(start_s, load.step_s, load.mean_rps[begin:end].copy(), load.peak_rps[begin:end].copy())
 
 
 def _level() -> Load:
-    """Two days around 80 requests/s, with peaks of 10 more."""
+    """Return two days around 80 requests/s, with peaks of 10 more."""
     noise = np.random.default_rng(5).normal(0.0, 3.0, 2 * DAY)
     return Load(0.0, STEP_S, 80.0 + noise, 90.0 + noise)
 
 
 def constant(rates: FloatArray | list[float], step_s: float = STEP_S) -> Load:
-    """These rates, with peaks 20 % above them."""
+    """Return these rates, with peaks 20 % above them."""
     return Load(0.0, step_s, np.array(rates, dtype=np.float64), 1.2 * np.array(rates, dtype=np.float64))
 
 
 def assert_same(one: Forecast, other: Forecast, rtol: float = 0.0) -> None:
-    """Quantiles, paths, origin and name are equal."""
+    """Assert that quantiles, paths, origin and name are equal."""
     assert (one.origin_s, one.step_s, one.predictor) == (other.origin_s, other.step_s, other.predictor)
     np.testing.assert_allclose(one.mean_rps, other.mean_rps, rtol=rtol)
     np.testing.assert_allclose(one.peak_rps, other.peak_rps, rtol=rtol)
@@ -90,7 +90,10 @@ def assert_same(one: Forecast, other: Forecast, rtol: float = 0.0) -> None:
 
 
 def assert_sound(forecast: Forecast, steps: int) -> None:
-    """Quantiles finite, not negative, not crossing, at the levels of the port; peaks not below means; sound paths."""
+    """Assert sound quantiles and paths.
+
+    Quantiles are finite, not negative, not crossing, at the port's levels, with peaks not below means.
+    """
     assert forecast.levels.tolist() == LEVELS.tolist()
     assert forecast.steps == steps
     for rates in (forecast.mean_rps, forecast.peak_rps):
@@ -107,11 +110,11 @@ def assert_sound(forecast: Forecast, steps: int) -> None:
 class PredictorContract:
     """Derive from this class and define a fixture `trial` that returns a `PredictorUnderTest`.
 
-    A fixture outside of the class, with scope "module", fits predictors that take long less often.
+    A fixture outside of the class, with scope "module", saves time with predictors that are slow to fit.
     """
 
     def test_a_forecast_follows_the_load_and_has_the_steps_asked(self, trial: PredictorUnderTest) -> None:
-        """From a history that does not begin at 0, nor on a multiple of the step."""
+        """The history begins neither at 0 nor on a multiple of the step."""
         seen = diurnal(DAY // 2)
         seen = Load(90.0, STEP_S, seen.mean_rps, seen.peak_rps)
         predictor = trial.fitted(seen)
@@ -124,7 +127,7 @@ class PredictorContract:
 
     @pytest.mark.parametrize("step_s", [60.0, 1800.0])
     def test_any_step_will_do(self, trial: PredictorUnderTest, step_s: float) -> None:
-        """Minutes, where no day is known, and half hours, where the horizon is longer than a day."""
+        """Minutes, with less than a day of history, and half hours, with a horizon of more than a day."""
         seen = diurnal(500 if step_s == 60.0 else 240, step_s)
         forecast = trial.fitted(seen).predict(60)
         assert_sound(forecast, 60)
@@ -138,13 +141,13 @@ class PredictorContract:
     def test_a_history_without_news_is_no_error(
         self, trial: PredictorUnderTest, rates: list[float], level_rps: float
     ) -> None:
-        """What is known stays: nothing is 0, one value is that value."""
+        """The known level stays: 0 for an empty history, one value for that value."""
         forecast = trial.fitted(constant(rates)).predict(60)
         assert_sound(forecast, 60)
         np.testing.assert_allclose(forecast.mean_at(0.5), level_rps, rtol=0.05, atol=1e-9)
 
     def test_it_learns_from_nothing(self, trial: PredictorUnderTest) -> None:
-        """Fitted on nothing, then told: a constant rate is forecast as soon as it was seen for a while."""
+        """A predictor fitted on an empty history forecasts a constant rate after seeing it for a while."""
         predictor = trial.fitted(constant([]))
         predictor.update(constant([0.0, NAN, *[40.0] * 100]))
         forecast = predictor.predict(60)
@@ -157,7 +160,7 @@ class PredictorContract:
         assert_same(trial.fitted(seen).predict(60), trial.fitted_on_wave().predict(60))
 
     def test_asking_changes_nothing(self, trial: PredictorUnderTest) -> None:
-        """Neither the next answer nor what a twin that was never asked says after the next step."""
+        """The next answer is the same. After the next step, so is the answer of a twin that was never asked."""
         seen = diurnal(KNOWN + 1)
         asked, twin = trial.fitted_on_wave(), trial.fitted_on_wave()
         assert_same(asked.predict(60), asked.predict(60))
@@ -167,7 +170,7 @@ class PredictorContract:
         assert_same(asked.predict(60), twin.predict(60))
 
     def test_steps_may_come_one_by_one_or_at_once(self, trial: PredictorUnderTest) -> None:
-        """Also with a gap among them. Sums in another order may differ in the last digits."""
+        """One gap is among the steps. Sums in another order may differ in the last digits."""
         seen = diurnal(KNOWN + 80)
         seen.mean_rps[KNOWN + 20 : KNOWN + 30] = seen.peak_rps[KNOWN + 20 : KNOWN + 30] = NAN
         at_once, in_pieces = trial.fitted_on_wave(), trial.fitted_on_wave()
@@ -177,7 +180,7 @@ class PredictorContract:
         assert_same(at_once.predict(60), in_pieces.predict(60), rtol=1e-9)
 
     def test_what_was_handed_over_is_not_kept(self, trial: PredictorUnderTest) -> None:
-        """The caller may do with its arrays what it likes."""
+        """The caller may change its arrays afterwards."""
         seen, more = diurnal(DAY // 2), diurnal(DAY // 2 + 20, first=DAY // 2)
         predictor = trial.fitted(seen)
         predictor.update(more)
@@ -187,7 +190,7 @@ class PredictorContract:
         assert_same(predictor.predict(60), before)
 
     def test_nothing_handed_over_is_written_to(self, trial: PredictorUnderTest) -> None:
-        """Read-only arrays will do, and a forecast does not change when the next is made."""
+        """Read-only arrays are accepted, and a forecast does not change when the next is made."""
         seen, more = diurnal(DAY // 2), diurnal(DAY // 2 + 20, first=DAY // 2)
         for load in (seen, more):
             load.mean_rps.flags.writeable = load.peak_rps.flags.writeable = False
@@ -215,14 +218,14 @@ class PredictorContract:
             assert forecast.mean_at(0.05).mean() > 50.0
 
     def test_ten_times_the_load_is_ten_times_the_forecast(self, trial: PredictorUnderTest) -> None:
-        """No rate is large or small in itself."""
+        """No rate is large or small in absolute terms."""
         forecast = trial.fitted_on_wave().predict(60)
         tenfold = trial.fitted(diurnal(KNOWN, level_rps=1000.0)).predict(60)
         np.testing.assert_allclose(tenfold.mean_rps, 10.0 * forecast.mean_rps, rtol=trial.rtol)
         np.testing.assert_allclose(tenfold.peak_rps, 10.0 * forecast.peak_rps, rtol=trial.rtol)
 
     def test_far_ahead_it_is_less_sure(self, trial: PredictorUnderTest) -> None:
-        """The 90 % interval of a random walk, over several origins: at the last step no narrower than at the first."""
+        """A random walk's 90 % interval, over several origins, is at least as wide at the last step as at the first."""
         if trial.certain:
             pytest.skip("all quantiles are equal")
         walk = 100.0 * np.exp(np.cumsum(np.random.default_rng(1).normal(0.0, 0.01, 2 * DAY)))
@@ -238,7 +241,7 @@ class PredictorContract:
         assert last >= first
 
     def test_paths_are_where_the_quantiles_come_from(self, trial: PredictorUnderTest) -> None:
-        """Where there are paths, a share q of them lies below the quantile q in every step."""
+        """If there are paths, a share q of them lies below the quantile q in every step."""
         if trial.certain:
             pytest.skip("all quantiles are equal")
         forecast = trial.fitted_on_wave().predict(60)
@@ -247,13 +250,13 @@ class PredictorContract:
             pytest.skip("has no sample paths")
         assert paths.shape[0] >= 50
         below = (paths[:, None, :] <= forecast.mean_rps * (1.0 + 1e-9)).mean(axis=0)
-        # 50 draws of a share have a standard deviation of 0.07 at most.
+        # The standard deviation of a share of 50 draws is at most 0.07.
         assert np.abs(below - LEVELS[:, None]).max() < 0.2
         assert np.abs(below - LEVELS[:, None]).mean() < 0.05
         assert len(np.unique(paths, axis=0)) > paths.shape[0] // 2
 
     def test_what_was_learned_can_be_kept(self, trial: PredictorUnderTest) -> None:
-        """Restored into a fresh one and given the same history, it forecasts the same, then and after what follows."""
+        """A predictor restored with the state and fitted on the same history forecasts the same, also after updates."""
         seen = diurnal(KNOWN + 20)
         learned = trial.fitted_on_wave()
         if not isinstance(learned, Savable):
@@ -272,7 +275,7 @@ class PredictorContract:
         for predictor in (restored, learned):
             predictor.update(part(seen, KNOWN))
         assert_same(restored.predict(60), learned.predict(60), rtol=1e-9)
-        # What it holds is its own.
+        # The restored predictor has its own copy of the state.
         for values in state.values():
             values.fill(0)
         assert_same(restored.predict(60), learned.predict(60), rtol=1e-9)

@@ -1,8 +1,8 @@
-"""`arima`: ARIMA errors around a seasonal profile of the log rate; the one-step errors of the past make the futures.
+"""`arima`: ARIMA errors around a seasonal profile of the log rate; past one-step errors make the sample paths.
 
 A seasonal ARIMA with a season of 1440 steps has 1440 states and cannot be estimated, so the seasons are regressors
-(dynamic harmonic regression: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 10.5). What
-they leave is an ARIMA process of small order, estimated by statsmodels and filtered here at some microseconds a step.
+(dynamic harmonic regression: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 10.5). The
+remainder is an ARIMA process of small order, estimated by statsmodels and filtered here in some microseconds a step.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from mark_predictors import futures
 from mark_predictors.history import HORIZONS
 from mark_predictors.periods import profile, short_periods
 
-# By number of differences; within a row the corrected Akaike criterion decides, between the rows the errors ahead.
+# By number of differences. The corrected Akaike criterion chooses within a row, errors several steps ahead between
+# rows.
 ORDERS = (((1, 0, 1), (2, 0, 1), (3, 0, 1)), ((0, 1, 1), (1, 1, 1), (2, 1, 1)))
-_ESTIMATED = 3000  # steps, the newest, on which orders and parameters are estimated
-_ENOUGH = 60  # observed steps, before anything is estimated
-_REGRESSED_S = 28 * DAY_S  # of history, the newest, for the seasonal profile
+_ESTIMATED = 3000  # newest steps, on which orders and parameters are estimated
+_ENOUGH = 60  # observed steps before anything is estimated
+_REGRESSED_S = 28 * DAY_S  # newest history for the seasonal profile
 _DAY_HARMONICS = 12
 _WEEK_HARMONICS = 28  # less the harmonics of a day
 _LEVEL_S = 8 * 3600.0  # over which the level is averaged
@@ -35,7 +36,7 @@ _DIFFUSE = 1e4  # variance of a level that was never observed, in variances of a
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """An ARMA process, differenced `differences` times (0 or 1), as a state space; variances in those of an innovation.
+    """An ARMA process, differenced `differences` times (0 or 1), as a state space; variances in an innovation's.
 
     The form is Harvey's, as in statsmodels: y = observe @ state, state' = move @ state + shock x innovation.
     """
@@ -45,7 +46,7 @@ class Process:
     ma: FloatArray  # (q,): ... + e_t + ma_1 e_t-1 + ...
 
     def matrices(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """`observe` (K,), `move` (K, K), `shock` (K,) and the state's variance (K, K) before anything was observed."""
+        """Return `observe` (K,), `move` (K, K), `shock` (K,) and the state's variance (K, K) before any observation."""
         size = max(len(self.ar), len(self.ma) + 1)
         move = np.eye(size, k=1)
         move[: len(self.ar), 0] = self.ar
@@ -55,7 +56,7 @@ class Process:
         inflow = np.eye(size * size) - np.kron(move, move)
         variance = np.linalg.solve(inflow, np.kron(shock, shock)).reshape(size, size)
         if self.differences:
-            # The level before this step joins the state; what ARMA says is its change.
+            # The level before this step joins the state, and ARMA describes its change.
             move = np.block([[np.ones((1, 1)), observe[None]], [np.zeros((size, 1)), move]])
             variance = np.block([[np.full((1, 1), _DIFFUSE), np.zeros((1, size))], [np.zeros((size, 1)), variance]])
             observe, shock = np.concatenate([[1.0], observe]), np.concatenate([[0.0], shock])
@@ -63,7 +64,7 @@ class Process:
 
 
 class Filter:
-    """The Kalman filter of a `Process`, one step at a time: the mean and the variance of the state before the next."""
+    """The Kalman filter of a `Process`, one step at a time: mean and variance of the state before the next step."""
 
     def __init__(self, process: Process) -> None:
         self.observe, self.move, self.shock, self.variance = process.matrices()
@@ -71,7 +72,10 @@ class Filter:
         self._shocks = np.outer(self.shock, self.shock)
 
     def step(self, value: float) -> float:
-        """Take in `value`; by how much it was missed, in units of an innovation. NaN: it is missing, and so is that."""
+        """Process `value` and return the prediction error in units of an innovation.
+
+        NaN means missing and returns NaN.
+        """
         error = float("nan")
         if value == value:
             away = value - float(self.observe @ self.state)
@@ -85,7 +89,7 @@ class Filter:
         return error
 
     def ahead(self, steps: int) -> FloatArray:
-        """Rows that take the state to what is expected: (steps, K)."""
+        """Return the rows that map the state to the expected values: (steps, K)."""
         rows = np.empty((steps, len(self.state)))
         row = self.observe
         for h in range(steps):
@@ -95,11 +99,11 @@ class Filter:
 
 
 class _AroundLevel:
-    """A `Filter` of what values are above a level.
+    """A `Filter` of values above a level.
 
-    The level is the mean so far, and an exponential average once enough was seen: a mean that holds for ever would
-    pull the forecast to what was long ago. A differenced process carries a level itself, yet as good as forgets to move
-    it when it was fitted on a time without change.
+    The level is the mean so far, and an exponential average after enough steps, because a permanent mean would pull the
+    forecast to the distant past. A differenced process has its own level, but hardly moves it if it was fitted on a
+    time without change.
     """
 
     def __init__(self, process: Process, step_s: float) -> None:
@@ -109,7 +113,7 @@ class _AroundLevel:
         self._seen = 0
 
     def step(self, value: float) -> float:
-        """As the filter's."""
+        """Process `value` and return the filter's error."""
         if value == value:
             self._seen += 1
             if self._seen == 1:
@@ -120,7 +124,7 @@ class _AroundLevel:
         return error
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """What is expected by `rows` of the filter's `ahead`: (steps,)."""
+        """Return the expected values by `rows` of the filter's `ahead`: (steps,)."""
         return np.asarray(self.level + rows @ self.filter.state)
 
 
@@ -137,7 +141,7 @@ class _Learned:
         return total
 
 
-# Before anything is known: simple exponential smoothing.
+# Simple exponential smoothing, before anything is learned.
 _SMOOTHING = _Learned(Process(1, np.empty(0), np.array([-0.5])), (), 1)
 
 
@@ -148,7 +152,8 @@ class Arima:
     version = 1
 
     def __init__(self, seed: int = 0) -> None:
-        if find_spec("statsmodels") is None:  # now, because a forecast that fails later is replaced by another one
+        # raise now, because a forecast that fails later is silently replaced by another predictor's
+        if find_spec("statsmodels") is None:
             raise ModuleNotFoundError("No module named 'statsmodels'", name="statsmodels")
         self._seed = seed
         self._learned: _Learned | None = None
@@ -167,9 +172,9 @@ class Arima:
             error = self._rest.step(value)
             past = self._tape.values
             if error != error and not past.shape[1]:
-                continue  # nothing was observed yet: no error is not an error of zero
+                continue  # no step was observed yet: an unknown error is not an error of zero
             if error != error:
-                # A gap holds what was a cycle before, so that no stretch of the past is calmer than it was.
+                # In a gap repeat the errors of a cycle before, so that no stretch of the past looks calmer than it was.
                 error, above = past[:, -self._calm] if past.shape[1] >= self._calm else (0.0, 0.0)
             self._tape.append((error, above))
         self._at += len(observed)
@@ -184,7 +189,7 @@ class Arima:
             paths = above = np.zeros((futures.PATHS, steps))
         else:
             errors, above = past[:, futures.blocks(past.shape[1], steps, self._model.cycle)]
-            # psi weights: what an innovation leaves after k steps
+            # psi weights: the remaining effect of an innovation after k steps
             weights = np.concatenate([[1.0], rows[1:] @ self._rest.filter.shock])
             lags = np.arange(steps)[None, :] - np.arange(steps)[:, None]
             paths = errors @ np.where(lags >= 0, weights[lags], 0.0)
@@ -224,7 +229,7 @@ class Arima:
         self.update(history)
 
     def _unsure(self) -> FloatArray:
-        """What the state may be besides what it is thought to be, as after a gap: draws (PATHS, K)."""
+        """Return draws of the state's uncertainty, as after a gap, (PATHS, K)."""
         kalman = self._rest.filter
         surplus = kalman.variance - np.outer(kalman.shock, kalman.shock)
         values, vectors = np.linalg.eigh(surplus)
@@ -250,7 +255,7 @@ def _learn(history: Load) -> _Learned:
 def _profiles(
     logs: FloatArray, at: np.ndarray[tuple[int], np.dtype[np.int64]], step_s: float, periods: Sequence[int]
 ) -> tuple[FloatArray, ...]:
-    """The seasonal profiles: day and week as Fourier series beside a trend, short periods as means by phase."""
+    """Return the seasonal profiles: day and week as Fourier series beside a trend, short periods as means by phase."""
     day = round(DAY_S / step_s)
     known = np.isfinite(logs)
     seasons: list[tuple[int, Sequence[int]]] = []
@@ -263,9 +268,9 @@ def _profiles(
     rows = [trend, *(_waves(at[known], *season) for season in seasons)]
     design = np.concatenate(rows)
     squares = design @ design.T
-    squares += 1e-4 * np.diag(1.0 + squares.diagonal())  # a gap may leave a wave to chance, or a knot without a step
+    squares += 1e-4 * np.diag(1.0 + squares.diagonal())  # a gap may leave a wave undetermined, or a knot without a step
     shorts = [np.zeros(period) for period in periods]
-    for _ in range(2):  # each in turn on what the others leave
+    for _ in range(2):  # each in turn on the remainder of the others
         short = _Learned(_SMOOTHING.process, tuple(shorts), 1).season(at)
         weights = np.linalg.solve(squares, design @ (logs - short)[known])
         rest = logs.copy()
@@ -283,23 +288,23 @@ def _profiles(
 
 
 def _waves(at: np.ndarray[tuple[int], np.dtype[np.int64]], season: int, harmonics: Sequence[int]) -> FloatArray:
-    """Cosines and sines at steps `at` (N,): (2 x harmonics, N)."""
+    """Return cosines and sines at steps `at` (N,): (2 x harmonics, N)."""
     angle = 2.0 * np.pi * np.outer(harmonics, at % season) / season
     return np.concatenate([np.cos(angle), np.sin(angle)])
 
 
 def _estimated(rest: FloatArray, orders: Sequence[tuple[int, int, int]]) -> Process | None:
-    """The best of `orders`, differenced alike, by the corrected Akaike criterion; None where none can be estimated."""
-    # Here: 2 s of start-up, which a series that is too short for an estimate does not need.
+    """Return the best of `orders` (of equal differences) by the corrected Akaike criterion, or None."""
+    # Imported here because it takes 2 s, which a series that is too short for an estimate does not need.
     from statsmodels.tsa.statespace.sarimax import SARIMAX
-    from threadpoolctl import threadpool_limits  # after the libraries whose threads it is to limit
+    from threadpoolctl import threadpool_limits  # after the libraries whose threads it limits
 
     best: tuple[float, Process] | None = None
     for p, d, q in orders:
         series = np.diff(rest) if d else rest - np.nanmean(rest)
-        # Threads on matrices as small as these wait for one another: on shared cores for most of the time.
+        # On shared cores, threads would spend most of the time waiting for each other on such small matrices.
         with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
-            warnings.simplefilter("ignore")  # starting values it does not like, and a search that is cut short
+            warnings.simplefilter("ignore")  # about starting values, and a search that ends early
             try:
                 fit = SARIMAX(series, order=(p, 0, q)).fit(disp=0, maxiter=50, cov_type="none", low_memory=True)
             except (ValueError, np.linalg.LinAlgError):
@@ -311,7 +316,7 @@ def _estimated(rest: FloatArray, orders: Sequence[tuple[int, int, int]]) -> Proc
 
 
 def _error_ahead(process: Process, rest: FloatArray, step_s: float) -> float:
-    """Mean absolute error of `process` on `rest`, over HORIZONS: the likelihood sees one step ahead only."""
+    """Return the mean absolute error on `rest` over HORIZONS, because the likelihood covers only one step."""
     around = _AroundLevel(process, step_s)
     rows = around.filter.ahead(int(HORIZONS[-1]))[HORIZONS - 1]
     expected = np.empty((len(rest), len(HORIZONS)))

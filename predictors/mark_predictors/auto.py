@@ -1,17 +1,17 @@
-"""`auto`, the default: several forecasters, weighed by how they did lately, their quantiles corrected by what came.
+"""`auto`, the default: several forecasters weighted by their recent losses, with calibrated quantiles.
 
-The members (`forest`, `ridge`, `mstl`) each give quantiles; `auto` averages them level by level, with weights
-that fall with the recent pinball loss of each, per horizon. What is averaged is then calibrated online: where the load
-fell below the quantile tau more often than tau, a lower one is taken from then on (adaptive conformal inference, Gibbs
-and Candes 2021, eq. 2, per level and horizon), which keeps the coverage whatever the members believe of themselves.
+The members (`forest`, `ridge`, `mstl`) each give quantiles; `auto` averages them level by level, with weights that fall
+with the recent pinball loss of each, per horizon. The average is then calibrated online: if the load fell below the
+quantile tau more often than tau, a lower one is taken from then on (adaptive conformal inference, Gibbs and Candes
+2021, eq. 2, per level and horizon), which keeps the coverage even if the members are overconfident.
 
 A step's peak is its mean times a ratio, either that of `mstl`, whose peaks keep the time of day, or that of past steps
-with such a mean (`likely_peaks`); the two are weighed by their loss like the members.
+with a similar mean (`likely_peaks`); the two are weighted by their loss like the members.
 
-Paths are the forest's, moved step by step to the calibrated quantiles and kept in their order (the Schaake shuffle,
-Clark et al. 2004): so a surge in a path begins and ends as surges do.
+Paths are the forest's, moved step by step to the calibrated quantiles in the same order (the Schaake shuffle, Clark et
+al. 2004), so that a surge in a path begins and ends as surges do.
 
-Learning happens in `update` alone, at fixed steps: how often a forecast is asked for changes nothing.
+Learning happens only in `update`, at fixed steps, so that calls of `predict` change nothing.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from mark_predictors.peaks import likely_peaks
 from mark_predictors.ridge import Ridge
 
 MEMBERS = ("forest", "ridge", "mstl")
-_TAILS = 2  # levels beyond ours on each side, so that a correction has somewhere to go
+_TAILS = 2  # levels beyond ours on each side, as room for a correction
 _FINE: FloatArray = np.concatenate([[0.005, 0.02], LEVELS, [0.98, 0.995]])
 _INNER = slice(_TAILS, len(_FINE) - _TAILS)
 _MINUTES_AHEAD = (1, 2, 4, 8, 15, 30, 60)  # where forecasts are scored; linear between
-# Between two forecasts that are scored; no divisors of an hour or a day, so that every minute has its turn.
-_RECORD_MINUTES, _RECORD_STEPS = 7, 5  # the least of both
-# The next constants were set by hand; no command refits them. `benchmarks/planner/forecasts.py` shows what a change
-# does.
-_FORGET = 0.997  # of a loss with each new one: a day and a half count
+# Between two forecasts that are scored. They do not divide an hour or a day, so that every minute has its turn.
+_RECORD_MINUTES, _RECORD_STEPS = 7, 5  # the larger of both
+# The next constants were set by hand; no command refits them. `benchmarks/planner/forecasts.py` shows the effect of a
+# change.
+_FORGET = 0.997  # decay of a loss with each new one: about a day and a half counts
 _SHARPNESS = 20.0  # weights fall with this power of the loss
 _LEARNING_RATE = 0.01  # of the correction of levels
-_LEVELS_WITHIN = (-0.2, 1.2)  # a correction goes no further
+_LEVELS_WITHIN = (-0.2, 1.2)  # limits of a correction
 _TAIL_STRETCH = 10.0
 _LEAST_LOSS = 1e-12
-_SAME = 1e-9  # closer than that a quantile was met exactly: what lies between is rounding
+_SAME = 1e-9  # a quantile this close was met exactly: the difference is rounding
 _WARM_DAYS = 2
 _WARM_STEPS = 336
-# A piece of fitting is this number of steps, half a second; learning from eleven steps takes as long as one.
+# A piece of fitting takes this number of steps, half a second; learning from eleven steps takes as long as living one.
 _PIECE_STEPS, _LEARNED_AS_LIVED = 600, 11
 
 
@@ -74,11 +74,11 @@ class Auto:
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
-        self._waits = False  # does learning wait for `learn`?
+        self._waits = False  # whether learning waits for `learn`
         self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def fit(self, history: Load) -> None:
-        """Learn from all but the last days, live through these as if they came now, then learn from everything."""
+        """Learn from all but the last days, process these as if they came now, then learn from everything."""
         for _ in self.fitting(history):
             pass
         self._waits = False
@@ -115,7 +115,7 @@ class Auto:
         mean = _at_levels(fine, self._by_step(self._levels, ahead))
         seen = self._load.history
         usual, alike = self._peaks(mean, peaks.mean_rps, peaks.peak_rps)
-        # The difference, so that peaks on which both agree stay as they are to the last bit.
+        # By the difference, so that peaks on which both agree stay exactly the same.
         peak = usual + self._by_step(_shares(self._peak_loss)[1], ahead) * (alike - usual)
         paths = _in_order(paths, mean, fine)
         most_mean, most_peak = HIGHEST * seen.highest_rps
@@ -137,8 +137,8 @@ class Auto:
         self._peak_loss = np.zeros((2, len(self._ahead)))
         self._peaks_scored = np.zeros(len(self._ahead))
         self._levels = np.repeat(LEVELS[:, None], len(self._ahead), axis=1)
-        self._records: dict[int, _Record] = {}  # by the origin
-        self._fitted: int | None = None  # how much mstl has been fitted on
+        self._records: dict[int, _Record] = {}  # by origin
+        self._fitted: int | None = None  # number of steps that mstl has been fitted on
         self._learn()
 
     def _learn(self) -> None:
@@ -155,7 +155,7 @@ class Auto:
 
     @property
     def _due(self) -> bool:
-        """A day of load is learned from; a short history again whenever it has grown by half."""
+        """Whether a day of load has come since the last learning; for a short history, half of its length."""
         load = self._load
         return len(load) - self._learned >= min(load.day, max(2 * load.hour, self._learned // 2))
 
@@ -183,7 +183,7 @@ class Auto:
         self._records[len(self._load)] = _Record(at, mean, both)
 
     def _score(self) -> None:
-        """Compare what was said of the newest step with what it was."""
+        """Compare earlier forecasts of the newest step with its load."""
         truth, peak = self._load.history.observed[:, -1].tolist()
         for k, ahead in enumerate(self._ahead):
             origin = len(self._load) - int(ahead)
@@ -203,7 +203,7 @@ class Auto:
             of_peaks = _pinball(peak - record.peaks[:, :, k])
             part = max(1.0 - _FORGET, 1.0 / float(self._peaks_scored[k]))
             self._peak_loss[:, k] += part * (of_peaks - self._peak_loss[:, k])
-            # A quantile that was met exactly (of few requests, or of none) was neither too high nor too low.
+            # A quantile that was met exactly (with few requests, or none) was neither too high nor too low.
             ours = record.ours[:, k]
             below = np.where(np.abs(truth - ours) <= _SAME * (1.0 + truth), LEVELS, truth < ours)
             self._levels[:, k] = np.clip(self._levels[:, k] + _LEARNING_RATE * (LEVELS - below), *_LEVELS_WITHIN)
@@ -211,8 +211,10 @@ class Auto:
     # -- forecasting ---------------------------------------------------------------------------------------------------
 
     def _members(self, steps: int) -> tuple[FloatArray, FloatArray, Forecast]:
-        """Quantiles (members, fine levels, steps), 0 for members that cannot say; the paths whose order is to be
-        kept; and the forecast that knows about peaks."""
+        """Return the members' quantiles, the paths that determine the order, and the forecast with peaks.
+
+        The quantiles are (members, fine levels, steps), 0 for members that are not ready.
+        """
         every = np.zeros((len(MEMBERS), len(_FINE), steps))
         mstl = self._mstl.predict(steps)
         assert mstl.paths_rps is not None
@@ -226,8 +228,8 @@ class Auto:
         return every, paths, mstl
 
     def _peaks(self, mean: FloatArray, usual_mean: FloatArray, usual_peak: FloatArray) -> FloatArray:
-        """Return peaks (2, levels, K) for the quantiles `mean` (levels, K): by mstl's ratio, and by steps like them."""
-        one_rps = 1.0 / self._load.history.step_s  # one request a step more keeps zeros harmless
+        """Return peaks (2, levels, K) for the quantiles `mean` (levels, K), by mstl's ratio and by similar steps."""
+        one_rps = 1.0 / self._load.history.step_s  # one more request per step keeps zeros harmless
         usual = (mean + one_rps) * np.maximum(1.0, (usual_peak + one_rps) / (usual_mean + one_rps)) - one_rps
         alike = likely_peaks(self._load.history, mean)
         both = np.stack([usual, np.where(np.isnan(alike), usual, alike)])
@@ -237,18 +239,18 @@ class Auto:
         return np.array([self._forest.ready, self._ridge.ready, True])
 
     def _weights(self) -> FloatArray:
-        """Of each member by horizon: (members, horizons), adding up to 1."""
+        """Return the weights of the members by horizon: (members, horizons), adding up to 1."""
         ready = self._ready()[:, None]
         scored = ready & (self._scored > 0)
         loss = np.where(scored, np.maximum(self._loss, _LEAST_LOSS), np.inf)
         best = loss.min(axis=0)
-        # One that was never scored counts as good as the best.
+        # A member that was never scored counts like the best.
         share = np.divide(best, loss, out=np.ones_like(loss), where=scored)
         weight = np.where(ready, share**_SHARPNESS, 0.0)
         return np.asarray(weight / weight.sum(axis=0))
 
     def _by_step(self, at_horizons: FloatArray, ahead: FloatArray) -> FloatArray:
-        """Values at the scored horizons (..., horizons) at every step, linear between: (..., steps)."""
+        """Interpolate values at the scored horizons (..., horizons) linearly to every step: (..., steps)."""
         place = np.interp(ahead, self._ahead, np.arange(len(self._ahead)))
         low = place.astype(np.int64)
         high = np.minimum(low + 1, len(self._ahead) - 1)
@@ -256,19 +258,19 @@ class Auto:
 
 
 def _pinball(error: FloatArray) -> FloatArray:
-    """Mean loss over LEVELS, the last axis of `error`, which is the truth less the quantiles."""
+    """Return the mean loss over LEVELS, the last axis of `error`, which is the truth less the quantiles."""
     return np.asarray(np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=-1))
 
 
 def _shares(loss: FloatArray) -> FloatArray:
-    """Of each row of `loss`, by column: the less it is, the more; they add up to 1."""
+    """Return weights for the rows of `loss` by column, higher for lower losses, adding up to 1."""
     loss = np.maximum(loss, _LEAST_LOSS)
     share = (loss.min(axis=0) / loss) ** _SHARPNESS
     return np.asarray(share / share.sum(axis=0))
 
 
 def _fine(paths: FloatArray) -> FloatArray:
-    """Quantiles at the fine levels of equally likely paths (..., PATHS, steps)."""
+    """Return quantiles at the fine levels of equally likely paths (..., PATHS, steps)."""
     place = np.clip(_FINE * paths.shape[-2] - 0.5, 0.0, paths.shape[-2] - 1.0)
     low = place.astype(np.int64)
     ordered = np.sort(paths, axis=-2)
@@ -278,9 +280,9 @@ def _fine(paths: FloatArray) -> FloatArray:
 
 
 def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
-    """Quantiles at `levels` (Q, K) of distributions given at the fine levels (fine, K): (Q, K), ascending.
+    """Return quantiles at `levels` (Q, K) of distributions given at the fine levels (fine, K): (Q, K), ascending.
 
-    Beyond the finest level the distance to the median grows with how far beyond the level is.
+    Beyond the finest level the distance to the median is stretched in proportion to the excess of the level.
     """
     place = np.interp(levels, _FINE, np.arange(len(_FINE)))
     low = place.astype(np.int64)
@@ -295,7 +297,7 @@ def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def _in_order(paths: FloatArray, mean: FloatArray, fine: FloatArray) -> FloatArray:
-    """Paths whose value at each step is the quantile `mean` of its rank in `paths`; tails as far out as in `fine`."""
+    """Return paths with the quantiles `mean` at each step, in the order of `paths`, with the tails of `fine`."""
     below = mean[0] + np.minimum(0.0, fine[:_TAILS] - fine[_TAILS])
     above = mean[-1] + np.maximum(0.0, fine[-_TAILS:] - fine[-_TAILS - 1])
     every = np.maximum(0.0, np.concatenate([below, mean, above]))

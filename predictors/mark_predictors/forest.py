@@ -1,10 +1,11 @@
-"""`forest`: what followed on moments like this one, found by a forest; it forecasts whole paths.
+"""`forest`: the futures of similar moments in the past, found by a forest; it forecasts whole paths.
 
-A surge either comes or does not, and lasts or does not. The honest forecast of that is not a curve but a set of
-futures: those that followed, in the history, on origins that were alike. What "alike" means is learned: extremely
-randomised trees (Geurts et al. 2006) split the origins of the last weeks by clock, recent load and the same time of
-former days so that what follows within a leaf varies least; an origin's weight is how often it shares a leaf with now
-(the weights of quantile regression forests, Meinshausen 2006, eq. 4, here on paths instead of on single values).
+A surge either comes or does not, and lasts or does not. The honest forecast is therefore a set of futures and not a
+curve: the continuations of similar origins in the history. The similarity is learned: extremely randomised trees
+(Geurts et al. 2006) split the origins of the last weeks by clock, recent load and the same time of former days, so that
+the continuations within a leaf vary least. An origin's weight is how often it shares a leaf with now (the weights of
+quantile regression forests, Meinshausen 2006, eq. 4, here on paths instead of single values).
+
 Paths are relative to the median of the last two hours, so that they fit a load that has grown since.
 """
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 PATHS = 100
 _TREES = 24
-_LEAF = 12  # origins, at least
-_MOST = 6_000  # origins to learn from
-_AT_ONCE = 250  # whose features are computed together: of more the intermediate results take hundreds of MB
-_LEAST = 200  # origins without which nothing is said
-_DAYS = 21  # that origins are taken from
+_LEAF = 12  # fewest origins in a leaf
+_MOST = 6_000  # most origins to learn from
+_AT_ONCE = 250  # origins whose features are computed together: more would need hundreds of MB for intermediate results
+_LEAST = 200  # fewest origins for a forecast
+_DAYS = 21  # from which origins are taken
 _SURGE = 0.4  # in logarithms: half as much again as usual
-# Of the horizon: the cuts between the stretches whose means the trees tell apart.
+# Cuts, as shares of the horizon, between the stretches whose means the trees distinguish.
 _STRETCHES = np.array([0.0, 0.02, 0.05, 0.1, 0.17, 0.25, 0.33, 0.42, 0.5, 0.58, 0.67, 0.75, 0.83, 0.92, 1.0])
 _QUARTERS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))  # of the horizon, for features
 
@@ -42,20 +43,20 @@ class Analogs:
         self._load, self._seed = load, seed
         self._width = max(4, 2 * load.hour)
         self._horizon = load.hour
-        self._origins: IntArray | None = None  # (N,), what was learned from
+        self._origins: IntArray | None = None  # (N,), used for learning
 
     @property
     def ready(self) -> bool:
         return self._origins is not None
 
     def learn(self) -> None:
-        """Grow the forest on what the load holds now; too little leaves it as it was."""
+        """Grow the forest on the current load. With too little load it stays unchanged."""
         load, horizon = self._load, self._horizon
         first = max(self._width, min(2 * load.day, len(load) // 3), len(load) - _DAYS * load.day)
         origins = np.arange(first, max(first, len(load) - horizon + 1))
         origins = origins[load.known(origins, horizon)]
         if len(origins) < _LEAST:
-            if self._origins is not None:  # the logarithms may have been taken anew
+            if self._origins is not None:  # the logarithms may have been recomputed
                 self._base = np.median(load.before(self._origins, self._width), axis=1)[:, None]
             return
         from mark_predictors.trees import grow_trees  # numba takes 0.3 s, which a young service does not need
@@ -72,14 +73,14 @@ class Analogs:
         stretches = np.add.reduceat(paths, cuts[:-1], axis=1) / np.diff(cuts)
         self._keep(grow_trees(features, stretches, trees=_TREES, leaf=_LEAF, share=0.5, seed=self._seed))
         self._origins, self._base = origins, base
-        # Paths in the order of their level, so that drawing at even distances draws evenly from low to high.
+        # Paths are ordered by their level, so that drawing at even distances covers low to high levels evenly.
         self._rank = np.argsort(np.argsort(paths.mean(axis=1), kind="stable")).astype(np.int16)
 
     def paths(self, steps: int) -> FloatArray:
-        """Equally likely futures of the mean rate: (PATHS, steps) requests/s."""
+        """Return equally likely futures of the mean rate: (PATHS, steps) requests/s."""
         assert self._origins is not None
         features, base = self._features(np.array([len(self._load)]))
-        # All trees at once, a level deeper each time.
+        # Descend in all trees together, one level at a time.
         node = self._roots.copy()
         while True:
             feature = self._feature[node]
@@ -95,18 +96,18 @@ class Analogs:
         alike = alike[np.argsort(self._rank[alike])]
         reached = np.cumsum(weights[alike])
         drawn = alike[np.searchsorted(reached, (np.arange(PATHS) + 0.5) / PATHS * reached[-1])]
-        # What followed each origin, as it was learned: the load takes no new logarithms but to learn anew.
+        # The continuation of each origin, on the same log scale as in learning, which changes only in `measure`.
         ahead = self._origins[drawn][:, None] + np.arange(min(steps, self._horizon))
         logs = self._load.logs[ahead] - self._base[drawn] + base[0]
-        if steps > self._horizon:  # what was not learned stays as it was at last
+        if steps > self._horizon:  # beyond the horizon the last value stays
             logs = np.concatenate([logs, np.repeat(logs[:, -1:], steps - self._horizon, axis=1)], axis=1)
         return self._load.rates(logs)
 
     def _keep(self, trees: Sequence[Tree]) -> None:
-        """All trees in one set of arrays, and the training origins of every leaf."""
+        """Keep all trees in one set of arrays, with the training origins of every leaf."""
         shift = np.concatenate([[0], np.cumsum([len(tree.feature) for tree in trees])])
         self._roots = shift[:-1]
-        # In small integers: of two hundred services there are two hundred forests.
+        # Small integers save memory, because two hundred services have two hundred forests.
         self._feature = np.concatenate([tree.feature for tree in trees]).astype(np.int16)
         self._threshold = np.concatenate([tree.threshold for tree in trees])
         left = [tree.left + s for tree, s in zip(trees, shift, strict=False)]
@@ -118,7 +119,7 @@ class Analogs:
         self._begin = np.searchsorted(leaves[order], np.arange(shift[-1] + 1)).astype(np.int32)
 
     def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What is known at each origin: (K, features) in single precision as the trees use it, and the base (K,)."""
+        """Return the features at each origin: (K, features) in the trees' single precision, and the base (K,)."""
         load, width, horizon = self._load, self._width, self._horizon
         recent = load.before(origins, width)
         base = np.median(recent, axis=1)
@@ -135,7 +136,7 @@ class Analogs:
             window = recent[:, : load.steps(minutes)]
             columns += [window.mean(axis=1), window.max(axis=1)]
         columns += [recent[:, : load.hour].std(axis=1), recent[:, -load.hour :].mean(axis=1)]
-        surging = recent > _SURGE  # steps since the last surge, and how long the one we are in has lasted
+        surging = recent > _SURGE  # steps since the last surge, and the length of the current one
         columns += [np.where(s.any(axis=1), s.argmax(axis=1), width) for s in (surging, ~surging)]
         quarters = [(int(a * horizon), max(int(b * horizon), int(a * horizon) + 1)) for a, b in _QUARTERS]
         for hours in (1, 2):  # the same minutes of the last hours
@@ -153,9 +154,9 @@ class Analogs:
         return features.astype(np.float32), base
 
     def _days(self, origins: IntArray, quarters: list[tuple[int, int]]) -> FloatArray:
-        """What followed at the same time of the seven days before, relative to the base then: (7, K, features).
+        """Return the load after the same time on the seven days before, relative to the base then: (7, K, features).
 
-        NaN where that lies before the beginning.
+        NaN before the beginning of the history.
         """
         load, width = self._load, self._width
         then = origins - load.day * np.arange(1, WEEK + 1)[:, None]

@@ -1,4 +1,4 @@
-"""Futures from the past: a log scale for rates, blocks of past errors as sample paths, and their quantiles."""
+"""Sample paths from past errors: a log scale for rates, blocks of errors, and their quantiles."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mark.domain.time import DAY_S
 from mark_predictors.history import error_quantiles
 
 PATHS = 100
-KEPT_S = 14 * DAY_S  # errors older than that say little about today's
+KEPT_S = 14 * DAY_S  # older errors say little about today's
 _OFFSET = 0.3  # of the mean rate; makes the logarithm of small counts as noisy as that of large ones, and of 0 finite
 _FIRST_COLUMNS = 256  # of a tape, which grows by a quarter
-# Times the highest mean and the highest peak ever seen: no forecast goes further. On the log scale a jump from little
-# to much, added to much, is a multiple of all experience: after a burst from 1 to 60 requests/s another was expected to
-# bring 560. Set by hand, beside 10 and 1.1, on five real traces: 1.25 changes no CRPS by more than 0.05 %, 1.1 costs
-# 0.9 % where load grows (World Cup).
+# Forecasts are limited to this multiple of the highest mean and peak ever seen. On the log scale a jump from little to
+# much, added to much, is a multiple of all experience: after a burst from 1 to 60 requests/s another was forecast to
+# bring 560. Set by hand on five real traces, compared with 10 and 1.1: 1.25 changes no CRPS by more than 0.05 %, 1.1
+# costs 0.9 % on growing load (World Cup).
 HIGHEST = 1.25
 
 
 class LogScale:
     """log(rate + offset); the offset is a share of the mean rate of a history, so that ten times the load is a shift.
 
-    Without a rate above 0 in the history the first one that comes sets the offset. Until then all rates are missing on
-    the log scale, and what is on it is a rate of 0.
+    If the history has no rate above 0, the first one that comes sets the offset. Until then all rates are missing on
+    the log scale, and values on it mean a rate of 0.
     """
 
     def __init__(self, history: Load) -> None:
@@ -34,8 +34,10 @@ class LogScale:
         self._highest_mean_rps = self._highest_peak_rps = 0.0
 
     def to_log(self, load: Load) -> tuple[FloatArray, FloatArray]:
-        """The mean rates of `load`, which follows on all seen before, and by how much the peaks are above them, both on
-        the log scale; NaN where one is missing."""
+        """Return the log of the mean rates of `load`, which follows earlier loads, and the log ratio of peaks to them.
+
+        Both are NaN for missing steps.
+        """
         known = _known(load)
         if self.offset_rps == 0.0:
             some = np.flatnonzero(known & (load.mean_rps > 0.0))
@@ -50,7 +52,7 @@ class LogScale:
         return np.log(mean + self.offset_rps), np.log(peak + self.offset_rps) - np.log(mean + self.offset_rps)
 
     def to_rps(self, logs: FloatArray, *, peaks: bool = False) -> FloatArray:
-        """Mean rates (or peaks) of any shape, none negative, none beyond all experience."""
+        """Return mean rates (or peaks) of any shape, not negative and limited by all experience."""
         if self.offset_rps == 0.0:
             return np.zeros(logs.shape)
         most = HIGHEST * (self._highest_peak_rps if peaks else self._highest_mean_rps)
@@ -59,11 +61,11 @@ class LogScale:
 
 
 class Tape:
-    """The newest `keep` columns of some rows of numbers; it takes no more memory than they need."""
+    """The newest `keep` columns of some rows of numbers, without reserving more memory than they need."""
 
     def __init__(self, rows: int, keep: int) -> None:
         self._keep = keep
-        self._most = keep + keep // 8 + 1  # so that not every column moves the others
+        self._most = keep + keep // 8 + 1  # spare room, so that only few appends move the other columns
         self._cells = np.empty((rows, min(_FIRST_COLUMNS, self._most)))
         self._end = 0
 
@@ -89,11 +91,11 @@ def _known(load: Load) -> NDArray[np.bool_]:
 
 
 def blocks(known: int, steps: int, cycle: int, first: int = 0) -> NDArray[np.int64]:
-    """Where to look in `known` past steps for what `steps` steps may bring: places (PATHS, steps).
+    """Return places in `known` past steps that serve as futures of `steps` steps: (PATHS, steps).
 
-    Each row is a stretch of the past in its order. Rows begin whole cycles ago, where the stretch had the phase of now,
-    as far back as `first`; where there are too few such places they begin anywhere, evenly spread. Of a past shorter
-    than `steps` the rows go round and round.
+    Each row is a stretch of the past in its order. Rows begin whole cycles ago, at the current phase, as far back as
+    `first`; if there are too few such places they begin anywhere, evenly spread. In a past shorter than `steps` the
+    rows repeat cyclically.
     """
     latest = known - steps
     if latest - first < PATHS:
@@ -108,7 +110,10 @@ def blocks(known: int, steps: int, cycle: int, first: int = 0) -> NDArray[np.int
 
 
 def observed(places: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """`places` without the stretches of which less than half is `known`, the others more often; all where none is."""
+    """Return `places` without the stretches of which less than half is `known`, repeating others.
+
+    Unchanged if none remains.
+    """
     kept = places[known[places].mean(axis=1) >= 0.5]
     return kept[np.arange(len(places)) * len(kept) // len(places)] if len(kept) else places
 
@@ -116,7 +121,7 @@ def observed(places: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.
 def forecast(
     origin_s: float, step_s: float, scale: LogScale, mean_logs: FloatArray, peaks_above: FloatArray, predictor: str
 ) -> Forecast:
-    """A forecast of equally likely paths (PATHS, H) on the log scale, on which peaks are `peaks_above` the means."""
+    """Return the forecast of equally likely paths (PATHS, H) of log means, with log peaks `peaks_above` them."""
     paths = scale.to_rps(mean_logs)
     mean = error_quantiles(paths.T).T
     peak = error_quantiles(scale.to_rps(mean_logs + peaks_above, peaks=True).T).T if peaks_above.any() else mean
@@ -124,7 +129,7 @@ def forecast(
 
 
 def filled(errors: FloatArray) -> FloatArray:
-    """Along the last axis NaN take the value before them, the first ones the first known; 0 where nothing is known."""
+    """Fill NaN along the last axis with the value before, the first ones with the first known; 0 if all are NaN."""
     if not np.isnan(errors).any():
         return errors
     size = errors.shape[-1]

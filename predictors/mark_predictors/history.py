@@ -1,4 +1,4 @@
-"""What predictors remember of the load: the series on its grid, gaps, days before, and quantiles of past errors."""
+"""The memory of predictors: the load on its grid, gaps, days before, and quantiles of past errors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mark.domain.time import DAY_S
 
 # Errors are collected at these horizons (steps ahead, from 1) and interpolated between them.
 HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])
-# Errors and forecasts of the last this many steps count; of coarse steps at most a week.
+# Errors and forecasts of this many last steps count; with coarse steps at most a week.
 WINDOW = 1440
-_FIRST_STEPS = 64  # that there is room for, before the room grows by an eighth
+_FIRST_STEPS = 64  # initial room, which then grows by an eighth
 
 
 class ObservedHistory:
-    """Everything observed so far; arrays have two rows, the mean and the 5 s peak, and a column a step.
+    """All observations so far; arrays have two rows, the mean and the 5 s peak, and a column for each step.
 
-    `highest_rps` (2,) is of all that was observed. `observed` holds NaN in gaps; `filled` there the value one day
-    before (or two, or three ...) where there is one; `last` the newest observation at or before the step, 0 before the
+    `highest_rps` (2,) is the highest observation. `observed` holds NaN in gaps; `filled` has there the value one day
+    before (or two, or three ...) if there is one; `last` has the newest observation at or before the step, 0 before the
     first.
     """
 
@@ -63,7 +63,7 @@ class ObservedHistory:
         new[:, ~np.isfinite(new).all(axis=0)] = np.nan
         self.highest_rps = np.fmax.reduce(new, axis=1, initial=0.0).clip(self.highest_rps)
         self._length = end
-        # A day at a time: a gap takes what the day before was filled with.
+        # A day at a time, so that a gap takes the filled values of the day before.
         for at in range(begin, end, self.season):
             day = slice(at, min(at + self.season, end))
             before = self.days_before(np.arange(day.start, day.stop), 1)
@@ -74,17 +74,17 @@ class ObservedHistory:
         self._rows[4:6, begin:end] = np.where(newest >= 0, self._rows[0:2, np.maximum(newest, 0)], older)
 
     def newest(self) -> FloatArray:
-        """The last observation (2,); 0 while there is none."""
+        """Return the last observation (2,); 0 before the first."""
         return self.last[:, -1] if self._length else np.zeros(2)
 
     def days_before(self, steps: np.ndarray[tuple[int], np.dtype[np.int64]], days: int) -> FloatArray:
-        """`filled` `days` before `steps` (K,): (2, K), NaN where that is before the beginning."""
+        """Return `filled` `days` before `steps` (K,): (2, K), NaN before the beginning."""
         at = steps - days * self.season
         return np.where(at >= 0, self._rows[2:4, np.maximum(at, 0)], np.nan)
 
 
 def error_quantiles(errors: FloatArray, levels: FloatArray = LEVELS) -> FloatArray:
-    """Quantiles of each row of `errors` (..., N), NaN left out: (..., levels); 0 where a row holds none."""
+    """Return quantiles of each row of `errors` (..., N) without NaN: (..., levels); 0 for a row of NaN only."""
     ordered = np.sort(errors, axis=-1)  # NaN goes last
     count = ordered.shape[-1]
     if count and not np.isnan(ordered[..., -1]).any():
@@ -108,7 +108,7 @@ def within(values: IntArray, least: int, most: int) -> IntArray:
 
 
 def by_step(at_horizons: FloatArray, steps: int) -> FloatArray:
-    """Values at HORIZONS (..., 7) for every step from 1 to `steps`: (..., steps), linear between, constant beyond."""
+    """Interpolate values at HORIZONS (..., 7) linearly: (..., steps), constant beyond the last."""
     ahead = within(np.arange(1, steps + 1), int(HORIZONS[0]), int(HORIZONS[-1]))
     right = within(np.searchsorted(HORIZONS, ahead), 1, len(HORIZONS) - 1)
     weight = (ahead - HORIZONS[right - 1]) / (HORIZONS[right] - HORIZONS[right - 1])

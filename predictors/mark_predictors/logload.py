@@ -1,4 +1,4 @@
-"""The history as regressions want it: logarithms without holes, on which surges and seasons are factors."""
+"""The history for regressions: logarithms without gaps, in which surges and seasons are additive."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are no
 
 
 class LogLoad:
-    """log(rate + floor) of a `ObservedHistory`'s mean; where it holds NaN: the day before, else the last value.
+    """log(rate + floor) of a `ObservedHistory`'s mean; NaN is replaced by the day before, else the last value.
 
     `hour` and `day` count steps. The floor (half a request per step, or more) keeps empty steps finite; `measure` sets
-    it anew from what has been seen.
+    it from all observations.
     """
 
     def __init__(self, history: ObservedHistory) -> None:
@@ -38,11 +38,11 @@ class LogLoad:
         return self._logs[: self._length]
 
     def steps(self, minutes: float) -> int:
-        """`minutes` in steps, at least one."""
+        """Return `minutes` in steps, at least one."""
         return max(1, round(minutes * 60.0 / self.history.step_s))
 
     def measure(self) -> None:
-        """Choose the floor by the mean rate of all that was seen, and take logarithms again."""
+        """Choose the floor by the mean rate of all observations, and compute the logarithms again."""
         observed = self.history.observed[0]
         known = observed[~np.isnan(observed)]
         mean = float(known.mean()) if len(known) else 0.0
@@ -51,7 +51,7 @@ class LogLoad:
         self.extend()
 
     def extend(self) -> None:
-        """Take in what the history has gained."""
+        """Add the steps that the history has gained."""
         begin, end = self._length, len(self.history)
         if end > len(self._logs):
             size = end + end // 8
@@ -65,19 +65,22 @@ class LogLoad:
         self._length = end
 
     def rates(self, logs: FloatArray) -> FloatArray:
-        """Back to requests/s, not below zero."""
+        """Convert back to requests/s, not below zero."""
         return np.asarray(np.maximum(0.0, np.exp(np.minimum(logs, 60.0)) - self.floor_rps), dtype=np.float64)
 
     def before(self, origins: IntArray, width: int) -> FloatArray:
-        """The `width` steps before each origin, newest first: (K, width). Before the beginning, the first step."""
+        """Return the `width` steps before each origin, newest first: (K, width).
+
+        The first step stands for earlier ones.
+        """
         return np.asarray(self.logs[np.maximum(origins[:, None] - 1 - np.arange(width), 0)])
 
     def means(self, begin: IntArray, end: IntArray) -> FloatArray:
-        """Mean over [begin, end) each, cut to what is known."""
+        """Return the mean over each [begin, end), cut to the known range."""
         begin, end = within(begin, 0, self._length - 1), within(end, 1, self._length)
         return np.asarray((self._sums[end] - self._sums[begin]) / (end - begin))
 
     def known(self, origins: IntArray, steps: int) -> NDArray[np.bool_]:
-        """Were the step before each origin and all `steps` after it observed?"""
+        """Return whether the step before each origin and all `steps` after it were observed."""
         missing = np.concatenate([[0], np.cumsum(np.isnan(self.history.observed[0]))])
         return np.asarray(missing[origins + steps] == missing[origins - 1])

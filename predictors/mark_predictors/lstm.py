@@ -1,6 +1,6 @@
-"""`lstm`: a vanilla LSTM that forecasts all steps at once, as in the MArk paper; its held-out errors are its quantiles.
+"""`lstm`: a vanilla LSTM that forecasts all steps together, as in the MArk paper, with quantiles from held-out errors.
 
-The paper (section 4.2) says no more than that: one layer of 64 units reads the window, and one linear layer says the
+The paper (section 4.2) gives no further details: one layer of 64 units reads the window, and one linear layer gives the
 most likely log rate of the 60 steps ahead. Trained on the absolute error, it is the median.
 """
 

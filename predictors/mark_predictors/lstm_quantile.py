@@ -1,8 +1,8 @@
-"""`lstm-quantile`: an LSTM that says all quantiles of all steps at once, in the manner of MQ-RNN (arXiv:1711.11053).
+"""`lstm-quantile`: an LSTM that gives all quantiles of all steps together, similar to MQ-RNN (arXiv:1711.11053).
 
-For every step ahead a small network joins what the LSTM has in mind with what came at the same time before: an hour, a
-day and a week ago. The median is a mixture of these values and the newest one, moved a little; the other quantiles
-are sums of steps away from it that cannot be negative, so they never cross. The loss is the pinball loss at LEVELS.
+For every step ahead a small network joins the LSTM's state with the load at the same time before: an hour, a day and a
+week ago. The median is a mixture of these values and the newest one, moved a little; the other quantiles are sums of
+non-negative steps away from it, so they never cross. The loss is the pinball loss at LEVELS.
 """
 
 from __future__ import annotations

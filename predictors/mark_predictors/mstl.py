@@ -1,13 +1,13 @@
 """`mstl`: exponential smoothing with several seasons: short periods found from the data, the day, the week.
 
-On the log scale a rate is season + rest. Every season is a profile whose entries are averaged exponentially (the error
-correction form of Holt and Winters: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 8.3),
-the shortest season first, the next one on what it leaves. The rest is averaged over minutes to days; what it will be is
-a mix of these averages, by least squares for each horizon. The profiles are learned in arrival order, so that the
-errors kept are those of seasons as they were known then; stretches of them are the futures.
+On the log scale a rate is season + remainder. Every season is a profile whose entries are averaged exponentially (the
+error correction form of Holt and Winters: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed.,
+8.3), the shortest season first, the next one on its remainder. The remainder is averaged over minutes to days; its
+forecast is a mix of these averages, by least squares for each horizon. The profiles are learned in arrival order, so
+that the kept errors are those of the seasons as known at the time; stretches of them are the sample paths.
 
-(statsmodels' MSTL decomposes a whole history without gaps, looking ahead at every step, and follows nothing afterwards:
-such averages would be needed besides.)
+(statsmodels' MSTL decomposes a whole history without gaps, uses later steps for every step, and cannot be updated, so
+such averages would be needed anyway.)
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from mark_predictors.history import HORIZONS, by_step
 from mark_predictors.periods import short_periods
 
 SPANS_S: FloatArray = np.array([60.0, 300.0, 1800.0, 7200.0, 28800.0, DAY_S, 4 * DAY_S])  # of the averages
-_USUAL = 5  # the average from which seasons are measured: over less, a day would be taken for a change of level
-# How fast a profile follows, per visit of a phase, once it has been visited often.
+_USUAL = 5  # the average from which seasons are measured: a shorter one would take a day for a change of level
+# How fast a profile follows, per visit of a phase, after many visits.
 _SHORT_GAIN, _DAY_GAIN, _WEEK_GAIN = 0.02, 0.08, 0.2
 _WEEK_DOUBT = 1  # weeks before the first that count as if they had been like all days
 _WIDTH_S = (
     1800.0  # an error counts for phases of day and week nearer than this: minutes are too many to learn one by one
 )
-_CLIP = 3.0  # mean absolute errors; a larger one is an accident, of which a profile learns no more
-_ENOUGH = 50  # errors at a horizon, before a mix is estimated
+_CLIP = 3.0  # mean absolute errors; a larger one is an outlier, which a profile learns only up to here
+_ENOUGH = 50  # errors at a horizon before a mix is estimated
 _RIDGE = 0.01
 
 
 @dataclass(slots=True)
 class _Season:
-    """A profile on the log scale, and how it follows; `visits` counts the observations by phase."""
+    """A profile on the log scale and its gain; `visits` counts the observations by phase."""
 
     length: int
     gain: float
@@ -59,7 +59,7 @@ class _Season:
         self._weights = weights / weights.sum()
 
     def learn(self, step: int, error: float) -> float:
-        """Move the profile towards `error`, seen in `step`; what is left of it."""
+        """Move the profile towards `error`, seen in `step`, and return the remaining error."""
         phase = step % self.length
         self.visits[phase] += 1
         part = error * max(self.gain, 1.0 / (float(self.visits[phase]) + self.doubt))
@@ -74,7 +74,7 @@ class Mstl:
     version = 1
 
     def __init__(self, seed: int = 0) -> None:
-        # Nothing here is random: `seed` is what every predictor is made with.
+        # Unused, because nothing is random here, but every predictor is made with a `seed`.
         self._periods: tuple[int, ...] | None = None
         self._mix = _first_mix()
         self._restored = False
@@ -105,7 +105,8 @@ class Mstl:
         if known < 2:
             errors = above = np.zeros((futures.PATHS, steps))
         else:
-            # A place's forecast is made from the step before it. Of a first day little was known: its errors say less.
+            # A place's forecast is made from the step before it. The first day's errors are left out, because little
+            # was known then.
             first = max(1, min(self._day, known // 2))
             places = futures.blocks(known, steps, self._periods[0] if self._periods else 1, first)
             places = futures.observed(places, np.isfinite(past[0]))
@@ -138,10 +139,11 @@ class Mstl:
             _Season(7 * self._day, _WEEK_GAIN, width, _WEEK_DOUBT),
         ]
         self._gains = 1.0 - np.exp(-history.step_s / SPANS_S)
-        self._averages = np.full(len(SPANS_S), np.nan)  # before anything was observed there are none
+        self._averages = np.full(len(SPANS_S), np.nan)  # before the first observation
         self._seen = 0
         self._mean_error = 0.0
-        # Rows: what the season known before the step leaves, the peak above the mean, the averages after the step.
+        # Rows: the remainder under the season known before the step, the peak above the mean, the averages after the
+        # step.
         self._tape = futures.Tape(2 + len(SPANS_S), round(futures.KEPT_S / history.step_s))
 
     def _season(self, steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
@@ -168,7 +170,7 @@ class Mstl:
         self._at += 1
 
     def _learn_mix(self) -> None:
-        """For each horizon the weights, of sum 1, with which the averages miss least (ridge regression)."""
+        """Fit for each horizon the weights, with sum 1, of the averages with the least errors (ridge regression)."""
         past = self._tape.values
         rest, averages = past[0], past[2:]
         first = min(self._day, past.shape[1] // 3)
@@ -176,7 +178,7 @@ class Mstl:
         for k, ahead in enumerate(HORIZONS):
             made = slice(first, max(first, past.shape[1] - ahead))
             truth = rest[first + ahead :] - slowest[made]
-            known = np.isfinite(truth)  # and so are the averages the truth is compared with
+            known = np.isfinite(truth)  # so are the averages that the truth is compared with
             if np.count_nonzero(known) < _ENOUGH:
                 if k:
                     self._mix[:, k] = self._mix[:, k - 1]
@@ -189,7 +191,7 @@ class Mstl:
 
 
 def _first_mix() -> FloatArray:
-    """Before errors were seen the average over five minutes stays, at every horizon: (spans, horizons)."""
+    """Return the mix before any errors were seen: the average over five minutes at every horizon, (spans, horizons)."""
     mix = np.zeros((len(SPANS_S), len(HORIZONS)))
     mix[1] = 1.0
     return mix

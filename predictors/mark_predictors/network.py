@@ -1,10 +1,10 @@
-"""What the torch predictors share: the load as a network sees it, its training, and forecasts with what it learned.
+"""The common part of the torch predictors: inputs of a network, its training, and forecasts with the result.
 
-Rates are seen as log(rate + one request per step), relative to their mean over the first part of a window: ten times
-the load looks the same. Time of day and of hour are not told. They are seen in what came an hour, a day and a week
-before, which holds as well for a trace that begins at another minute. An encoder (one LSTM layer) reads the window, and
-at many steps of its second part a head says what comes next, so that one pass trains on many origins (forking
-sequences: Wen et al., A Multi-Horizon Quantile Recurrent Forecaster, 2017, arXiv:1711.11053).
+Rates enter as log(rate + one request per step), relative to their mean over the first part of a window, so that ten
+times the load looks the same. Time of day and of hour are not inputs. They are implied by the load an hour, a day and a
+week before, which works as well for a trace that begins at another minute. An encoder (one LSTM layer) reads the
+window, and at many steps of its second part a head forecasts the next steps, so that one pass trains on many origins
+(forking sequences: Wen et al., A Multi-Horizon Quantile Recurrent Forecaster, 2017, arXiv:1711.11053).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ UNITS = 64
 WINDOW = 240  # steps
 _LEAD = 120  # steps of a window before its first origin; rates are relative to their mean over these
 _EVERY = 10  # steps between the origins of a window
-_LEAST_STEPS = 600  # observed; with fewer there is nothing to train on
+_LEAST_STEPS = 600  # observed; fewer are not enough for training
 _HELD_OUT = 0.125  # the last part of the history: for early stopping, and for the errors that correct the quantiles
 _EPOCHS = 40
 _PATIENCE = 20  # epochs without a lower validation loss
 _BATCH = 8  # windows
-_LEAST_BATCHES = 16  # in an epoch, however short the history
+_LEAST_BATCHES = 16  # in an epoch, even for a short history
 _LEARNING_RATE = 3e-3  # of Adam at first; it falls as half a cosine
-_LARGEST_LOG = 7.0  # a rate a thousand times that of the window is cut before it becomes infinite
+_LARGEST_LOG = 7.0  # a rate above a thousand times the window's is cut before it becomes infinite
 _PATHS = 200
 _HOURS = 24  # that the usual value at this minute of the hour is averaged over
 
@@ -47,14 +47,17 @@ _HOURS = 24  # that the usual value at this minute of the hour is averaged over
 _VALUE, _DAY, _TWO_DAYS, _WEEK, _AROUND_DAY, _HOUR, _TWO_HOURS, _USUAL, _SURGE, _MEAN, _PEAK = range(11)
 _LOGS = _SURGE + 1
 _BY_DAY, _BY_HOUR = slice(_DAY, _HOUR), slice(_HOUR, _LOGS)
-LAGS = _LOGS  # the first inputs of a head: the newest value and what came before the target
+LAGS = _LOGS  # the first inputs of a head: the newest value and the load before the target
 INPUTS = 2 * _LOGS + 1  # of the encoder, per step: logs, whether they are known, and the peak above the mean
 AHEAD_INPUTS = 2 * LAGS  # of a head, per step ahead: the lags, and whether they are known
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a network depends on. `horizon`: steps ahead that it knows; `hour`: steps; `weekly`: sees a week before."""
+    """The parameters of a network.
+
+    `horizon`: known steps ahead; `hour`: steps; `weekly`: whether it uses a week before.
+    """
 
     step_s: float
     horizon: int
@@ -65,15 +68,15 @@ class Shape:
     def of(cls, history: Load) -> Shape:
         hour = max(1, min(60, round(3600.0 / history.step_s)))
         day = max(1, round(DAY_S / history.step_s))
-        # What a week before tells is learned only where most of the history has one.
+        # The load a week before is used only if most of the history has one.
         return cls(history.step_s, min(day, max(12, hour)), hour, len(history) * history.step_s >= 21 * DAY_S)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBatch:
-    """B windows as a network takes them, with T origins in each and H steps ahead of every origin.
+    """B windows as inputs of a network, with T origins in each and H steps ahead of every origin.
 
-    Logs are relative to `reference`. Inputs are 0 where they are unknown, the truth is NaN.
+    Logs are relative to `reference`. Unknown inputs are 0, unknown truth is NaN.
     """
 
     inputs: Tensor  # (B, WINDOW, INPUTS)
@@ -85,7 +88,7 @@ class WindowBatch:
 
 
 class Encoder(nn.Module):
-    """One LSTM layer over a window: what it has in mind at each origin, (B, T, UNITS)."""
+    """One LSTM layer over a window; returns its state at each origin, (B, T, UNITS)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,10 +102,10 @@ class Encoder(nn.Module):
 class NetworkPredictor(ABC):
     """Implements `Trainable` for a network that gives quantiles of relative logs at `levels`.
 
-    Quantiles and paths are corrected by the errors on held-out load: those on what it was trained on are too small.
-    Without training (fewer than 600 observed steps), and before anything is observed, the forecast is that of
-    `last-value`. `epochs` are the most. It trains on a GPU where there is one, and forecasts on the CPU. The seed
-    decides everything on a CPU; on a GPU sums may differ in their last digits.
+    Quantiles and paths are corrected by the errors on held-out load, because those on the training load are too small.
+    Without training (fewer than 600 observed steps), and before the first observation, the forecast is that of
+    `last-value`. `epochs` is the maximum. Training uses a GPU if there is one; forecasting uses the CPU. On a CPU the
+    seed determines everything; on a GPU sums may differ in their last digits.
     """
 
     name: str
@@ -118,10 +121,10 @@ class NetworkPredictor(ABC):
 
     @abstractmethod
     def network(self, shape: Shape) -> nn.Module:
-        """A fresh network: Batch -> (B, T, H, 2, len(levels)), ascending."""
+        """Return a new network: Batch -> (B, T, H, 2, len(levels)), ascending."""
 
     def fit(self, history: Load) -> None:
-        """Trains, unless what was learned from steps of the same length has been restored."""
+        """Train, unless a restored state was learned from steps of the same length."""
         if self._learned is None or self._learned.shape.step_s != history.step_s:
             for _ in self.training(history):
                 pass
@@ -195,7 +198,7 @@ class NetworkPredictor(ABC):
         self._learned = _Learned(shape, net.eval(), corrections, ranks)
 
     def _fresh(self, shape: Shape) -> nn.Module:
-        # Layers draw their first weights from torch's global generator: it is seeded here and put back.
+        # Layers draw their first weights from torch's global generator: it is seeded here and restored.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self._seed)
             return self.network(shape)
@@ -203,9 +206,9 @@ class NetworkPredictor(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _Learned:
-    """A trained network, what corrects its quantiles, and what makes paths of them.
+    """A trained network, the corrections of its quantiles, and the ranks that make paths of them.
 
-    `corrections` (horizon, 2, 19) are added to its relative logs. `ranks` (P, horizon) are the levels, as a share, at
+    `corrections` (horizon, 2, 19) are added to its relative logs. `ranks` (P, horizon) are the levels, as shares, at
     which held-out load ran through the quantiles: each column holds every rank once, so that paths drawn along the rows
     have the quantiles as their marginals (Clark et al., The Schaake shuffle, 2004).
     """
@@ -216,18 +219,18 @@ class _Learned:
     ranks: FloatArray
 
     def quantiles(self, predicted: FloatArray) -> FloatArray:
-        """Relative logs at LEVELS, (H, 2, 19), from what the network said (H, 2, levels)."""
+        """Return relative logs at LEVELS, (H, 2, 19), from the network's output (H, 2, levels)."""
         known, steps = self.shape.horizon, len(predicted)
         logs = np.sort(predicted + self.corrections[np.minimum(np.arange(steps), known - 1)], axis=-1)
         if steps > known:
-            # Beyond what it was trained for it knows ever less: as of a random walk, with the root of the time.
+            # Beyond the trained horizon uncertainty grows with the square root of time, as in a random walk.
             wider = np.sqrt(np.arange(known + 1, steps + 1) / known)[:, None, None]
             middle = logs[known:, :, len(LEVELS) // 2, None]
             logs[known:] = middle + wider * (logs[known:] - middle)
         return np.asarray(logs)
 
     def paths(self, logs: FloatArray) -> FloatArray | None:
-        """Equally likely futures (P, H) with the marginals `logs` (H, 19), none beyond the outermost levels."""
+        """Return equally likely futures (P, H) with the marginals `logs` (H, 19), within the outermost levels."""
         if len(self.ranks) == 0:
             return None
         steps = len(logs)
@@ -240,7 +243,7 @@ class _Learned:
 
 
 class _Training:
-    """A network on its way: epochs, the best weights so far, and all that resuming takes."""
+    """A training in progress: epochs, the best weights so far, and the state for resuming."""
 
     def __init__(self, net: nn.Module, table: _Table, levels: FloatArray, seed: int, epochs: int) -> None:
         self._net, self._table, self._seed, self._epochs = net, table, seed, epochs
@@ -255,7 +258,7 @@ class _Training:
         return self._done >= self._epochs or self._done - self._lowest_at >= _PATIENCE
 
     def epoch(self) -> Epoch:
-        # Each epoch has a generator of its own, so that a resumed training draws what it would have drawn.
+        # Each epoch has a separate generator, so that a resumed training makes the same draws.
         rng = np.random.default_rng((self._seed, self._done))
         for group in self._optimizer.param_groups:
             group["lr"] = _LEARNING_RATE * 0.5 * (1.0 + math.cos(math.pi * self._done / self._epochs))
@@ -281,20 +284,20 @@ class _Training:
         return Epoch(self._done, self._epochs, float(np.mean(losses)), validation)
 
     def learned(self) -> _Learned:
-        """The best weights, with what their errors on the held-out part say."""
+        """Return the best weights, with corrections from their errors on the held-out part."""
         _put(self._net, self._best, "best/")
         with _one_thread():
             _, predicted, truth = self._validate()
         none = np.empty((0, self._table.shape.horizon))
         corrections = _corrections(predicted, truth)
         if len(self._levels) > 1:
-            # It has quantiles of its own. A few held-out days say less about all others than many do.
+            # The network has its own quantiles, so a correction from only a few held-out days counts less.
             days = (len(self._table) - self._split) * self._table.shape.step_s / DAY_S
             corrections *= days / (2.0 + days)
         found = _Learned(self._table.shape, self._net.cpu().eval(), corrections, none)
         complete = np.isfinite(truth[:, :, 0]).all(axis=1)
         if np.count_nonzero(complete) < 20:
-            return found  # too little was seen without gaps to say what comes together
+            return found  # too few complete stretches to learn which steps vary together
         logs = np.stack([found.quantiles(one)[:, 0] for one in predicted[complete]])
         return replace(found, ranks=_ranks(logs, truth[complete, :, 0]))
 
@@ -308,7 +311,7 @@ class _Training:
         }
 
     def resume(self, checkpoint: State) -> None:
-        """Raises ValueError for a checkpoint of another network."""
+        """Restore a checkpoint. Raises ValueError if it is of another network."""
         try:
             done, self._lowest, lowest_at = (float(value) for value in checkpoint["progress"])
             self._done, self._lowest_at = int(done), int(lowest_at)
@@ -325,7 +328,7 @@ class _Training:
             raise ValueError("not a checkpoint of this network") from error
 
     def _validate(self) -> tuple[float, FloatArray, FloatArray]:
-        """Loss, predictions (N, H, 2, levels) and truth (N, H, 2) at origins over the held-out part."""
+        """Return loss, predictions (N, H, 2, levels) and truth (N, H, 2) at origins over the held-out part."""
         starts = np.arange(self._split - _LEAD, len(self._table) - _LEAD, WINDOW - _LEAD)
         origins = np.arange(_LEAD - 1, WINDOW - 1, _EVERY)
         predicted, truth = [], []
@@ -349,7 +352,7 @@ class _Table:
         rates = np.full((len(steps), _PEAK + 1), np.nan)
 
         def last(at: IntArray) -> FloatArray:
-            """The newest mean rate by step `at`; NaN before the first and for steps that are not seen."""
+            """Return the newest mean rate by step `at`; NaN before the first and for unseen steps."""
             known = (at >= first) & (at < seen)
             return np.where(known, history.last[0, np.clip(at, 0, seen - 1)], np.nan)
 
@@ -357,13 +360,13 @@ class _Table:
         past = np.arange(max(0, begin), min(end, seen))
         rates[past - begin, _MEAN], rates[past - begin, _PEAK] = history.observed[:, past]
         rates[:, _VALUE] = last(steps)
-        # Steps beyond tomorrow's same time look back from the day that is known.
+        # Steps beyond tomorrow's same time use the last known day.
         target = steps - np.maximum(0, (steps - seen) // day) * day
         rates[:, _DAY] = history.days_before(target, 1)[0]
         rates[:, _TWO_DAYS] = history.days_before(target, 2)[0]
         if shape.weekly:
             rates[:, _WEEK] = history.days_before(target, 7)[0]
-        # On either side of the same time, and on no step that is still to come.
+        # Around the same time, without steps that are still to come.
         aside = 3 if shape.horizon + 3 < day else 0
         around = np.minimum(target + np.arange(-aside, aside + 1)[:, None], seen - 1 + day)
         rates[:, _AROUND_DAY] = np.mean([history.days_before(at, 1)[0] for at in around], axis=0)
@@ -373,7 +376,7 @@ class _Table:
         count = np.maximum(1, known.sum(axis=0))
         least = 1.0 / history.step_s
         usual = np.exp(np.sum(np.log(np.where(known, hourly, 1.0 - least) + least), axis=0) / count) - least
-        # Two averages, because surges that come in some hours move them apart.
+        # Two averages, because surges in some hours separate them.
         rates[:, _USUAL] = np.where(known.any(axis=0), usual, np.nan)
         rates[:, _SURGE] = np.where(known.any(axis=0), np.where(known, hourly, 0.0).sum(axis=0) / count, np.nan)
         self._logs = torch.tensor(np.log(rates + least), dtype=torch.float32, device=device)
@@ -384,24 +387,27 @@ class _Table:
     def batch(
         self, starts: IntArray, origins: IntArray, steps: int | None = None, until: int | None = None
     ) -> WindowBatch:
-        """Windows that begin at rows `starts` (B,), with `origins` (T,) in each; the truth of rows before `until`."""
+        """Return windows that begin at rows `starts` (B,), with `origins` (T,) in each.
+
+        The truth of rows before `until`.
+        """
         shape, end = self.shape, len(self)
         begin = torch.tensor(starts, device=self.device)
         seen = torch.tensor(origins, device=self.device)
         ahead = torch.arange(shape.horizon if steps is None else steps, device=self.device)
         window = self._logs[(begin[:, None] + torch.arange(WINDOW, device=self.device)).clamp(max=end - 1)]
         reference = window[:, :_LEAD, _VALUE].nanmean(dim=1)
-        # Nothing was seen in the first part: then the mean of what was.
+        # If nothing was seen in the first part, use the mean of the whole window.
         reference = torch.where(reference.isnan(), window[:, :, _VALUE].nanmean(dim=1), reference).nan_to_num(0.0)
         logs = window[..., :_LOGS] - reference[:, None, None]
         above = window[..., _PEAK:] - window[..., _MEAN:_PEAK]
         known = logs.isfinite()
-        known[..., _VALUE] = window[..., _MEAN].isfinite()  # a bridged value is a value, and no observation
+        known[..., _VALUE] = window[..., _MEAN].isfinite()  # a bridged value is not an observation
         inputs = torch.cat([logs.nan_to_num(0.0), known.float(), above.nan_to_num(0.0)], dim=-1)
         newest = begin[:, None] + seen
         rows = newest[..., None] + 1 + ahead
         target = self._logs[rows.clamp(max=end - 1)]
-        # The same minute of the hour in the last hour that was seen: for a target further ahead more than one before.
+        # The same minute of the last hour that was seen, so a target further ahead looks back several hours.
         by_hour = self._logs[(rows - ahead // shape.hour * shape.hour).clamp(max=end - 1)]
         value = self._logs[newest.clamp(max=end - 1), _VALUE][..., None, None].expand(*rows.shape, 1)
         lags = torch.cat([value, target[..., _BY_DAY], by_hour[..., _BY_HOUR]], dim=-1) - reference[:, None, None, None]
@@ -412,25 +418,28 @@ class _Table:
 
 
 def pinball(predicted: Tensor, truth: Tensor, levels: Tensor) -> Tensor:
-    """Mean quantile loss of `predicted` (..., Q) against `truth` (...), where that is known; 0 where nothing is."""
+    """Return the mean quantile loss of `predicted` (..., Q) against the known `truth` (...); 0 if none is known."""
     known = truth.isfinite()
     error = truth[known][:, None] - predicted[known]
     return torch.maximum(levels * error, (levels - 1.0) * error).sum() / max(1, error.numel())
 
 
 def _corrections(predicted: FloatArray, truth: FloatArray) -> FloatArray:
-    """What to add to the prediction at each level so that this share of `truth` (N, H, 2) is below: (H, 2, 19)."""
+    """Return the corrections that put the right share of `truth` (N, H, 2) below each level: (H, 2, 19)."""
     errors = np.broadcast_to(truth[..., None] - predicted, (*truth.shape, len(LEVELS))).transpose(1, 2, 3, 0)
-    every = error_quantiles(errors)  # each level's errors at each level, of which the same is wanted
+    every = error_quantiles(errors)  # each level's errors at all levels, of which the diagonal is needed
     return np.diagonal(every, axis1=2, axis2=3).copy()
 
 
 def _ranks(logs: FloatArray, truth: FloatArray) -> FloatArray:
-    """Where `truth` (N, H) ran through the quantiles `logs` (N, H, 19): at most 200 rows, spread evenly, (P, H)."""
+    """Return the levels at which `truth` (N, H) ran through the quantiles `logs` (N, H, 19), (P, H).
+
+    At most 200 rows are used, spread evenly.
+    """
     chosen = np.linspace(0, len(truth) - 1, min(_PATHS, len(truth))).astype(np.int64)
     logs, truth = logs[chosen], truth[chosen]
     below = np.count_nonzero(logs < truth[..., None], axis=-1)
-    # Within a level, and beyond the outermost, by the distance from the quantile below.
+    # Within a level, and beyond the outermost, order by the distance from the quantile below.
     nearest = np.take_along_axis(logs, np.maximum(below - 1, 0)[..., None], axis=-1)[..., 0]
     order = np.argsort(np.argsort(below + np.tanh(truth - nearest) * 0.5, axis=0), axis=0)
     return np.asarray((order + 0.5) / len(order))
@@ -445,13 +454,13 @@ def _arrays(net: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
 
 
 def _put(net: nn.Module, state: State, prefix: str) -> None:
-    """Raises KeyError or RuntimeError where the state is not of such a network."""
+    """Load weights into a network. Raises KeyError or RuntimeError if the state is of another network."""
     net.load_state_dict({name: torch.tensor(state[prefix + name]) for name in net.state_dict()})
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The layers are too small to share: on busy cores threads that wait for each other cost ten times the work."""
+    """Use one thread, because the layers are small: on busy cores, waiting threads cost ten times the work."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,7 +1,7 @@
-"""The highest 5 s rate of a step by its mean: as far above it as in past steps with about the same mean.
+"""The highest 5 s rate of a step, from past steps with a similar mean.
 
-A burst of seconds raises the mean of its minute too. So a minute's mean says which of the past minutes it will be like,
-quiet or with a burst, and their peaks say what comes within it.
+A burst of seconds raises the mean of its minute too. So a minute's mean shows which past minutes it resembles, quiet
+ones or those with a burst, and their peaks show the peak within it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from mark_predictors.history import ObservedHistory, within
 
 # These were set by hand on synthetic bursts and on real traces of seconds; no command refits them.
 _DAYS = 3
-_ALIKE = 15  # steps of neighbouring means, whose ratios of peak and mean have one median
+_ALIKE = 15  # neighbouring steps by mean, whose ratios of peak to mean share one median
 _EVERY = 7  # steps from one median to the next
-_NEAR = 0.2  # of the logarithm of a mean; of a mean farther from all medians nothing is known
+_NEAR = 0.2  # in the logarithm of a mean; a mean farther from all medians gets NaN
 
 
 def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:
-    """Return the peak of steps with these means, for an array of any shape; NaN where few past steps are like them.
+    """Return the peaks of steps with these means, for an array of any shape; NaN if few past steps are similar.
 
-    The peak is the mean times the median of peak / mean over past steps with such a mean. One request a step more, in
-    both, keeps zeros harmless.
+    The peak is the mean times the median of peak / mean over past steps with a similar mean. One more request per step,
+    in both, keeps zeros harmless.
     """
     one_rps = 1.0 / history.step_s
     past = history.observed[:, -_DAYS * history.season :] + one_rps
@@ -42,7 +42,7 @@ def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:
     distance = np.abs(known[two] - wanted)
     apart = distance.sum(axis=0)
     share = distance[0] / np.maximum(apart, 1e-300)
-    # Between quiet steps and bursts there is nothing in the middle: the nearer ones count alone.
+    # Quiet steps and bursts must not be mixed, so beyond this distance only the nearer median counts.
     share = np.where(apart > _NEAR, np.round(share), share)
     ratio = ratios[two[0]] + share * (ratios[two[1]] - ratios[two[0]])
     return np.where(distance.min(axis=0) < _NEAR, wanted_rps * ratio - one_rps, np.nan)

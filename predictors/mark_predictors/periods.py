@@ -1,4 +1,4 @@
-"""Short periods found from the data: jobs that start every half hour or every two hours and load servers in bursts."""
+"""Find short periods in load, such as jobs that start every half hour or every two hours and send bursts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.time import DAY_S
 
-LONGEST_S = 4 * 3600.0  # a longer rhythm is the shape of the day
+LONGEST_S = 4 * 3600.0  # a longer rhythm belongs to the shape of the day
 _MOST = 3  # periods
 _CYCLES = 8  # of a period that must have been seen
-_SIGNIFICANT = 8.0  # standard deviations of what white noise would give
-_SHARE = 0.02  # of the variance of the changes that a period must explain to be worth a profile
-_OF_DAY = 0.25  # of what the profile of a day explains: a single sharp hour a day explains a sixth of it at most
-_AS_GOOD = 0.9  # of what the best period explains, for a shorter one to be preferred
+_SIGNIFICANT = 8.0  # standard deviations under white noise
+_SHARE = 0.02  # share of the changes' variance that a period must explain to be worth a profile
+# of the share that the profile of a day explains: a single sharp hour a day explains a sixth of it at most
+_OF_DAY = 0.25
+_AS_GOOD = 0.9  # of the best period's share, for a shorter one to be preferred
 
 
 def short_periods(series: FloatArray, step_s: float) -> tuple[int, ...]:
-    """Periods in steps of `step_s` seconds, at most four hours long, that repeat in `series` (N,), the strongest first.
+    """Return repeating periods in `series` (N,), in steps of `step_s` seconds, the strongest first.
 
-    `series` is on the scale on which the model adds (log rates); NaN are gaps. Among periods that explain alike the
-    shortest is taken; what it explains is then removed and the next one sought.
+    Periods are at most four hours long. `series` is on the scale on which the model adds (log rates); NaN are gaps.
+    Among periods that explain alike the shortest is taken; its profile is then removed and the next one sought.
 
-    The differences are folded at every period, as a wandering level is flat on them, once with the even and once with
-    the odd cycles. The mean product of the two profiles estimates the variance of the true one, without bias: noise
-    has no part in it, as it does not repeat.
+    Differences are used, because a wandering level is flat in them. They are folded at every period, once with the even
+    and once with the odd cycles. The mean product of the two profiles estimates the variance of the true one without
+    bias, because noise does not repeat.
     """
     change = np.diff(series)
     known = np.isfinite(change)
@@ -32,7 +33,7 @@ def short_periods(series: FloatArray, step_s: float) -> tuple[int, ...]:
     if longest < 2 or not known.any():
         return ()
     change = change - change[known].mean()
-    # One giant step is no rhythm, yet it would be the whole variance.
+    # Clip, because one giant step is not a rhythm but would dominate the variance.
     bound = np.quantile(np.abs(change[known]), 0.999)
     change = np.clip(change, -bound, bound)
     day = round(DAY_S / step_s)
@@ -55,13 +56,16 @@ def short_periods(series: FloatArray, step_s: float) -> tuple[int, ...]:
 
 
 def _repeated(change: FloatArray, period: int) -> float:
-    """The variance of the profile over `period` that even and odd cycles have in common."""
+    """Return the variance that the profiles of even and odd cycles over `period` have in common."""
     even, odd = profile(change, 2 * period).reshape(2, period)
     return float(np.mean(even * odd))
 
 
 def profile(values: FloatArray, period: int, first: int = 0) -> FloatArray:
-    """The mean of `values` (N,), steps `first`, `first + 1`, ..., by step modulo `period`: (period,); 0 without any."""
+    """Return the mean of `values` (N,), steps `first`, `first + 1`, ..., by step modulo `period`: (period,).
+
+    0 without any.
+    """
     known = np.flatnonzero(np.isfinite(values))
     phase = (known + first) % period
     count = np.bincount(phase, minlength=period)

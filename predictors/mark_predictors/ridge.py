@@ -1,7 +1,7 @@
-"""Direct linear regression for every horizon, on logarithms: the level now, and how other days went on from here.
+"""Direct linear regression for every horizon, on logarithms: from the current level, and the course of other days.
 
-One regression per horizon (not one step applied again and again: errors would add up), ridge-penalised, errors beyond
-what is usual weighed down (Huber's weights by iterated least squares), and older days too.
+Each horizon has a separate regression, because repeated one-step forecasts would accumulate errors. It is
+ridge-penalised, and unusual errors (Huber's weights by iterated least squares) and older days have less weight.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.history import within
 from mark_predictors.logload import WEEK, LogLoad
 
-_MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # ahead, with regressions of their own; linear between
+_MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # horizons with separate regressions; linear between
 _DAYS = 10.0  # to learn from
 _HALF_LIFE_DAYS = 5.0
 _RECENT_DAYS = 3.0  # whose errors make the quantiles
-_LEAST = 100  # origins without which nothing is said
+_LEAST = 100  # fewest origins for a forecast
 _PENALTY = 1e-3
 _ROUNDS = 4  # of reweighting
 _HUBER = 1.5  # median absolute errors
 
 
 class Ridge:
-    """Works over a `LogLoad` that grows."""
+    """The regressions over a `LogLoad` that grows."""
 
     def __init__(self, load: LogLoad, levels: FloatArray) -> None:
         self._load, self._levels = load, levels
         ahead = [load.steps(minutes) for minutes in _MINUTES]
         self._ahead = np.array(sorted({h for h in ahead if h <= load.hour}), dtype=np.int64)
-        self._half = load.steps(10) // 2 if load.history.step_s < 300.0 else 0  # the days before are smoothed
+        # half width for smoothing the days before
+        self._half = load.steps(10) // 2 if load.history.step_s < 300.0 else 0
         self._weights: FloatArray | None = None  # (horizons, features)
         self._errors = np.zeros((len(levels), len(self._ahead)))
 
@@ -39,9 +40,9 @@ class Ridge:
         return self._weights is not None
 
     def learn(self) -> None:
-        """Estimate on what the load holds now; too little leaves it as it was."""
+        """Fit on the current load. With too little load the weights stay unchanged."""
         load = self._load
-        # Without two days to go by, the hours must do: their features of other days are zero.
+        # With less than two days the features of other days are zero, and only the hours count.
         first = max(load.hour + 1, load.day + 1 if len(load) > 2 * load.day else 0, len(load) - round(_DAYS * load.day))
         every = np.arange(first, max(first, len(load) - int(self._ahead[-1]) + 1))
         observed = ~np.isnan(load.history.observed[0])
@@ -53,7 +54,7 @@ class Ridge:
         features, base = self._features(every)
         weights = np.zeros((len(self._ahead), features.shape[2]))
         quantiles = np.zeros_like(self._errors)
-        # The matrices are small: threads that wait for one another would take fifty times as long as one.
+        # On such small matrices, threads that wait for one another take fifty times as long as one.
         with threadpool_limits(1, user_api="blas"):
             for k, ahead in enumerate(self._ahead):
                 some = observed[every + ahead - 1]
@@ -66,7 +67,7 @@ class Ridge:
         self._weights, self._errors = weights, quantiles
 
     def quantiles(self, steps: int) -> FloatArray:
-        """(levels, steps) of the mean rate, requests/s."""
+        """Return (levels, steps) of the mean rate in requests/s."""
         assert self._weights is not None
         features, base = self._features(np.array([len(self._load)]))
         point = base[0] + (self._weights * features[:, 0]).sum(axis=1)
@@ -79,7 +80,7 @@ class Ridge:
         return self._load.rates(logs[:, left] * (1.0 - share) + logs[:, right] * share)
 
     def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What each horizon's regression sees at each origin: (horizons, K, features), and the level now (K,)."""
+        """Return the inputs of each horizon's regression: (horizons, K, features), and the current level (K,)."""
         load = self._load
         base = load.means(origins - load.steps(5), origins)
         recent = [load.means(np.maximum(origins - load.steps(m), 0), origins) - base for m in (1, 2, 5, 15, 30, 60)]
@@ -101,12 +102,12 @@ class Ridge:
         return np.concatenate(features, axis=2), base
 
     def _smooth(self, steps: IntArray) -> FloatArray:
-        """The mean of the steps around each."""
+        """Return the mean of the steps around each one."""
         return self._load.means(steps - self._half, steps + self._half + 1)
 
 
 def _robust(features: FloatArray, target: FloatArray, recency: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Huber's regression with a ridge penalty: weights (F,) and the errors (N,)."""
+    """Return the weights (F,) and errors (N,) of Huber's regression with a ridge penalty."""
     weight = recency
     penalty = _PENALTY * recency.sum() * np.eye(features.shape[1])
     penalty[0, 0] = 0.0

@@ -1,6 +1,6 @@
-"""`seasonal-naive`: the value one day before, with its own past errors as quantiles. The baseline to beat.
+"""`seasonal-naive`: the value one day before, with its past errors as quantiles. The baseline to beat.
 
-Where that day is missing, the nearest observed day before it; before a day is known, the last value.
+If that day is missing, it uses the nearest observed day before; before a day is known, the last value.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
 from mark_predictors.history import HORIZONS, ObservedHistory, by_step, error_quantiles
 
-_ENOUGH = 20  # errors, before their quantiles are believed
+_ENOUGH = 20  # errors before their quantiles are used
 
 
 class SeasonalNaive:
-    """Implements `Predictor`. Errors are differences; against a day before they are the same at every horizon."""
+    """Implements `Predictor`. Errors are differences, which are the same at every horizon against the day before."""
 
     name = "seasonal-naive"
 
     def __init__(self, seed: int = 0) -> None:
-        # Nothing here is random: `seed` is what every predictor is made with.
+        # Unused, because nothing is random here, but every predictor is made with a `seed`.
         self._history = ObservedHistory(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def fit(self, history: Load) -> None:
@@ -33,7 +33,7 @@ class SeasonalNaive:
         seen = self._history
         first = len(seen)
         targets = np.arange(first, first + steps)
-        # A step beyond tomorrow's same time looks back as many days as it takes to reach the observed ones.
+        # A step beyond tomorrow's same time goes back as many days as needed to reach the observed ones.
         days = (targets - first) // seen.season + 1
         point = seen.days_before(targets + (1 - days) * seen.season, 1)
         errors = self._daily_errors()
@@ -46,13 +46,13 @@ class SeasonalNaive:
         return Forecast(seen.end_s, seen.step_s, LEVELS, mean, np.maximum(mean, peak), self.name)
 
     def _daily_errors(self) -> FloatArray:
-        """Observed less the day before, over the window: (2, N)."""
+        """Return observed less the day before, over the window: (2, N)."""
         seen = self._history
         steps = np.arange(max(0, len(seen) - seen.window), len(seen))
         return seen.observed[:, steps[0] :] - seen.days_before(steps, 1) if len(steps) else np.empty((2, 0))
 
     def _errors_of_last(self) -> FloatArray:
-        """Observed less the last value a horizon before: (2, horizons, N)."""
+        """Return observed less the last value a horizon before: (2, horizons, N)."""
         seen = self._history
         first = max(0, len(seen) - seen.window)
         errors = np.full((2, len(HORIZONS), len(seen) - first), np.nan)

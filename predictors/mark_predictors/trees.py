@@ -1,9 +1,9 @@
-"""Extremely randomised regression trees (Geurts et al. 2006), compiled: those of scikit-learn's `ExtraTreesRegressor`.
+"""Extremely randomised regression trees (Geurts et al. 2006), compiled, like scikit-learn's `ExtraTreesRegressor`.
 
 scikit-learn 1.9 grows the same trees from the same seed, to the last bit on x86-64; a test compares them. With it and
 SciPy, which it needs, the installation would be 230 MB larger, and the start two seconds slower.
 
-No compiled function here calls one of another file: numba's on-disk cache watches this one file.
+No compiled function here calls one of another file, because numba's on-disk cache only watches this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mark.domain.cached_code import load_alone
 
-_CONSTANT = np.float32(1e-7)  # a feature that varies less within a node splits nothing
+_CONSTANT = np.float32(1e-7)  # a feature that varies less within a node is not used to split it
 _PURE = float(np.finfo(np.float64).eps)  # a node whose variance is at most this is a leaf
 _LARGEST = 2**31 - 1  # of a random number
 _WORD = 0xFFFFFFFF
@@ -34,7 +34,7 @@ def _compiled(function: _F) -> _F:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One row a node, the root first. A leaf has feature -1; `leaf_of` is the leaf of each training sample."""
+    """One row for each node, the root first. A leaf has feature -1; `leaf_of` is the leaf of each training sample."""
 
     feature: NDArray[np.int64]
     threshold: NDArray[np.float64]  # samples with at most this value of the feature go left
@@ -70,7 +70,7 @@ def _grow_tree(features: NDArray[np.float32], targets: NDArray[np.float64], leaf
 
 @_compiled
 def _drawn(state: int) -> int:
-    """The next state of a xorshift generator; its lower 31 bits are the random number."""
+    """Return the next state of a xorshift generator; its lower 31 bits are the random number."""
     state ^= (state << 13) & _WORD
     state ^= state >> 17
     state ^= (state << 5) & _WORD
@@ -81,7 +81,10 @@ def _drawn(state: int) -> int:
 def _split_samples(
     features: NDArray[np.float32], samples: NDArray[np.int64], start: int, end: int, feature: int, threshold: float
 ) -> int:
-    """Move the samples of a node that go left to its front; their end. The order of the others is scikit-learn's."""
+    """Move the samples of a node that go left to its front, and return their end.
+
+    The order of the others is scikit-learn's.
+    """
     while start < end:
         if features[samples[start], feature] <= threshold:
             start += 1
@@ -101,7 +104,7 @@ def _sums(
     total: NDArray[np.float64],
     left: NDArray[np.float64],
 ) -> None:
-    """The sums of the targets left of `cut`, added up from the nearer end, in an order that fixes their rounding."""
+    """Sum the targets left of `cut`, from the nearer end, because the order determines the rounding."""
     outputs = len(left)
     if cut - start <= end - cut:
         for k in range(outputs):
@@ -130,14 +133,14 @@ def _grown(
     node_right: NDArray[np.int64],
     leaf_of: NDArray[np.int64],
 ) -> int:
-    """Grow one tree depth first into the arrays of nodes; the number of its nodes."""
+    """Grow one tree depth first into the arrays of nodes, and return the number of its nodes."""
     count, width = features.shape
     outputs = targets.shape[1]
     samples = np.arange(count)
-    order = np.arange(width)  # of the features; those known to be constant in a node stand first
+    order = np.arange(width)  # of the features; those known to be constant in a node come first
     constant = np.empty(width, dtype=np.int64)
     total, left = np.empty(outputs), np.empty(outputs)
-    # Nodes to come: the range of their samples, the node whose right one they are, and their constant features.
+    # Waiting nodes: the range of their samples, the parent of a right one, and their constant features.
     stack = np.empty((len(node_feature) + 1, 4), dtype=np.int64)
     variances = np.empty(len(stack))
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, count, -1, 0
@@ -167,7 +170,7 @@ def _grown(
         found = drawn_constants = 0
         if size >= 2 * leaf and variance > _PURE:
             remaining, visited = width, 0
-            # Features are drawn without replacement; constant ones count only once a varying one was drawn.
+            # Features are drawn without replacement; constant ones count only after a varying one was drawn.
             while remaining > known + found and (visited < tried or visited <= found + drawn_constants):
                 visited += 1
                 state = _drawn(state)
@@ -205,7 +208,7 @@ def _grown(
                 gain = of_left / (cut - start) + of_right / (end - cut)
                 if gain > best:
                     best_cut, best_feature, best_threshold, best = cut, last_feature, threshold, gain
-            # Nodes beside and below this one rely on the order of the constant features that were known.
+            # Later nodes beside and below this one rely on the order of the known constant features.
             for at in range(known):
                 order[at] = constant[at]
             for at in range(known, known + found):

@@ -1,1 +1,1 @@
-"""What can be bought and for which service: dated price tables, and service files. Both ship by name."""
+"""Price catalogues: dated tables of offers, which ship by name."""

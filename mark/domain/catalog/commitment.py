@@ -1,4 +1,4 @@
-"""What a commitment costs, as a discount on the on-demand price: dated and of one type, so a default and no more.
+"""Discounts of commitments on the on-demand price: dated and from one type, so only a default.
 
 Standard reserved instances without upfront payment, Linux, us-east-1: m6a.xlarge at 0.1728 $/h on demand, 0.11431 for
 one year, 0.07838 for three (Vantage's instances API, ec2instances.info, as captured on 2026-10-01). A copy of that list

@@ -1,7 +1,7 @@
 """Catalogues: read a CSV price table into a `Catalog`; `aws-2019` and `aws-2026` ship with mark.
 
-The columns are those of docs/what-it-costs.md. A blank cell means "not applicable"; every mistake is named by file,
-line, column and value.
+The columns are those of docs/what-it-costs.md. A blank cell means "not applicable". Every mistake is reported with
+file, line, column and value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 
 _DATA = Path(__file__).parent / "data"
 CATALOG_NAMES = ("aws-2019", "aws-2026")
-# The extras (balancer, disks, addresses, data moved) are part of today's bill and left out of the paper's.
+# Today's bill includes extras (balancer, disks, addresses, data transfer); the paper's does not.
 _BILLS_EXTRAS = frozenset({"aws-2026"})
 
 _REQUIRED = (
@@ -32,12 +32,12 @@ _FUNCTION = (
 )  # fmt: skip
 _OPTIONAL = (*_RESUME, *_CREDITS, *_FUNCTION, "source", "source_date")
 
-# A thousand times what an account has; the simulator keeps a place for each environment.
+# A thousand times an account's limit; the simulator reserves memory for each environment.
 _MOST_CONCURRENCY = 1_000_000
 
 
 def load_catalog(name_or_path: str) -> Catalog:
-    """The shipped catalogue of that name, or the CSV file at that path.
+    """Return the shipped catalogue of that name, or the CSV file at that path.
 
     Raises BadInput for an unknown name, a file that cannot be read, an unknown or missing column, and a row that
     contradicts itself.
@@ -80,7 +80,7 @@ def load_catalog(name_or_path: str) -> Catalog:
 
 
 def catalog_path(name_or_path: str) -> Path:
-    """Where the shipped catalogue of that name is, or the file at that path. Raises BadInput where there is none."""
+    """Return the path of the shipped catalogue with that name, or of the file. Raises BadInput if it does not exist."""
     if name_or_path in CATALOG_NAMES:
         return _DATA / f"{name_or_path}.csv"
     path = Path(name_or_path)
@@ -179,17 +179,17 @@ def _function(row: Row) -> FunctionOffer:
 
 
 def _refuse(row: Row, columns: Iterable[str], why: str) -> None:
-    """Columns that make no sense for a row must be blank: a shifted cell shows up here."""
+    """Raise BadInput unless columns that do not apply to a row are blank, because a shifted cell shows up here."""
     for column in columns:
         if row.has(column):
             raise BadInput(why, f"{row.where} {column}", row.cells[column])
 
 
 def check_types(patterns: Sequence[str], catalog: Catalog, where: str) -> None:
-    """Raises BadInput for a pattern of instance types that matches nothing in the catalogue: a slip of the pen."""
+    """Raise BadInput for a pattern of instance types that matches none in the catalogue, such as a typing error."""
     types = sorted({offer.instance for offer in catalog.offers})
     for pattern in patterns:
         if not any(fnmatchcase(instance, pattern) for instance in types):
-            # Of a pattern the family may be meant.
+            # For a pattern, suggest families too.
             families = {f"{instance.split('.')[0]}.*" for instance in types} if pattern.endswith(".*") else set()
             raise BadInput(f"{catalog.name} has no such type", where, pattern, known=[*types, *families])

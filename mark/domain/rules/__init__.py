@@ -1,4 +1,4 @@
-"""The rules of the data plane, each written once: plain functions over scalars.
+"""The rules of the data plane, each written once: plain functions of scalars.
 
-The kernel compiles them, the live bouncer calls them; so they import nothing and use nothing but arithmetic.
+The kernel compiles them, and the live bouncer calls them, so they import nothing and use only arithmetic.
 """

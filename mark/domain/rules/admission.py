@@ -1,4 +1,4 @@
-"""Admission: what a bouncer takes, and where the rest goes (MArk, section 4.1)."""
+"""Admission: the requests that a bouncer accepts, and the destination of the others (MArk, section 4.1)."""
 
 from math import erf, log, sqrt
 
@@ -10,29 +10,29 @@ NEVER_S = float("inf")
 INSTANCE = 0
 FUNCTION = 1
 REJECT = 2
-LATE = {"function": FUNCTION, "refuse": REJECT}  # of `destination`, by its name in a service file
+LATE = {"function": FUNCTION, "refuse": REJECT}  # `late` of `destination`, by its name in a service file
 
-# Standard deviations of the margin. Measured at 5 to 130 % load with a 99th percentile of 1.1 to 3 times the mean: with
-# 1 more requests miss where few batches fit into RT_max, see docs/kernel.md.
+# Standard deviations of the margin. Measured at 5 to 130 % load with a 99th percentile of 1.1 to 3 times the mean; with
+# 1, more requests miss if few batches fit into RT_max, see docs/kernel.md.
 MARGIN = 0.5
 
-# Where a function answers in time, an instance must be in time with this probability. A miss is priced at 10 calls
-# where 2 % may be late, and at more where less may. Measured over prices of 3 to 100 calls, see docs/kernel.md.
+# If a function answers in time, an instance must be in time with this probability. A miss is priced at 10 calls if 2 %
+# may be late, and higher if less may. Measured over prices of 3 to 100 calls, see docs/kernel.md.
 LEAST_PROBABILITY, DOUBTS = 0.85, 2.5
 
 
 def in_time(latency_s: float, rt_max_s: float) -> bool:
-    """Was (or would be) a request answered within RT_max?"""
+    """Return whether a request with this latency is answered within RT_max."""
     return latency_s <= rt_max_s + TOLERANCE_S
 
 
 def destination(instance_s: float, function_s: float, horizon_s: float, late: int) -> int:
-    """Where a request goes, given its latency on the best instance and on a function (infinite: not to be had).
+    """Return a request's destination, by its latency on the best instance and on a function (infinite: not available).
 
-    A bouncer admits what would finish within its horizon (RT_max) if no further request came, and no other: a queue of
-    late requests makes those behind it late too, for long after a surge has ended. Otherwise the function answers in
-    time, and at once (MArk, section 4.1). What is late wherever goes where `late` says: FUNCTION or REJECT. Without a
-    function it is refused.
+    A bouncer admits exactly the requests that would finish within their horizon (RT_max) if no further request came,
+    because a queue of late requests makes those behind it late too, long after a surge has ended. Other requests go to
+    the function if that answers in time (MArk, section 4.1). A request that is late everywhere goes to `late`: FUNCTION
+    or REJECT. Without a function it is refused.
     """
     if instance_s <= horizon_s + TOLERANCE_S:
         return INSTANCE
@@ -42,28 +42,27 @@ def destination(instance_s: float, function_s: float, horizon_s: float, late: in
 
 
 def margin_s(waits: bool, squares_s2: float, variation: float) -> float:
-    """What a bouncer adds to the expected completion of a request for the scatter of the batches up to its own.
+    """Return the margin on the expected completion of a request for the variance of the batches up to its own.
 
-    `squares_s2` is the sum of their squared mean times, `variation` the squared coefficient of variation of each. A
-    request that is admitted and late makes those behind it late too, so the margin is kept where a batch `waits`. A
-    request that waits for running batches only is admitted by its expected completion. Certain times need no margin.
+    `squares_s2` is the sum of their squared mean times, `variation` the squared coefficient of variation of each. An
+    admitted request that is late makes those behind it late too, so the margin applies when a batch `waits`. A request
+    that waits only for running batches is admitted by its expected completion. Deterministic times need no margin.
     """
     return MARGIN * (variation * squares_s2) ** 0.5 if waits else 0.0
 
 
 def least_probability(attainment: float) -> float:
-    """The least probability of being in time with which an instance keeps a request that a function answers in time.
+    """Return the least probability of being in time for an instance to keep a request that a function can answer.
 
-    By value: with P(in time) on the instance, a miss at its price loses (1 - P) x price there, and nothing on the
-    function, which takes the price of a call. Every second request that an instance takes sends one behind it to the
-    function. So the instance is worth it where P > 1 - call / (2 x price). The price of a miss follows from the share
-    that may be late.
+    By expected cost: with P(in time) on the instance, a miss at its price loses (1 - P) x price there; the function
+    never misses but costs a call. Every second request on an instance sends a later one to the function. So the
+    instance is better if P > 1 - call / (2 x price). The price of a miss follows from the share that may be late.
     """
     return max(LEAST_PROBABILITY, 1.0 - DOUBTS * (1.0 - attainment))
 
 
 def in_time_probability(expected_s: float, squares_s2: float, variation: float, left_s: float) -> float:
-    """The probability that batches are over within `left_s`, if they take `expected_s` on average, by a lognormal.
+    """Return the probability that batches end within `left_s`, if they take `expected_s` on average, by a lognormal.
 
     `squares_s2` and `variation` are those of `margin_s`.
     """
@@ -76,9 +75,9 @@ def in_time_probability(expected_s: float, squares_s2: float, variation: float, 
 
 
 def doubtful(probability: float, alone: float, least: float) -> bool:
-    """Is a request better passed on to a function that is in time, by `least_probability`?
+    """Return whether a request should go to a function that is in time, by `least_probability`.
 
-    `alone` is the probability of a request on an idle instance. Where that is low the rule asks for no more than the
-    instance can do, because otherwise instances would stand idle.
+    `alone` is the probability of a request on an idle instance. If it is low, the rule demands no more than the
+    instance can reach, because otherwise instances would stand idle.
     """
     return probability < least * alone

@@ -4,7 +4,7 @@ from mark.domain.rules.admission import TOLERANCE_S
 
 
 def start_s(worker_free_s: float, oldest_s: float, window_s: float) -> float:
-    """When a batch that isn't full starts: the worker is free and its oldest request has waited the window."""
+    """Return when a batch that is not full starts: the worker is free and its oldest request has waited the window."""
     return max(worker_free_s, oldest_s + window_s)
 
 
@@ -17,11 +17,11 @@ def joins(
     overhead_s: float,
     horizon_s: float,
 ) -> bool:
-    """May one more request join a batch that has room?
+    """Return whether one more request may join a batch that has room.
 
-    Only if the oldest request in it still finishes within its horizon (a promise once made is kept, unless it is
-    broken already: then `oldest_s` is of the oldest that would be in time, if any), and if joining is no slower for the
-    newcomer than a batch of its own right behind.
+    Two conditions hold. The oldest request in the batch must still finish within its horizon, unless it is late
+    already; then `oldest_s` belongs to the oldest request that would be in time, if any. And joining must be no slower
+    for the newcomer than a separate batch right behind.
     """
     limit_s = oldest_s + horizon_s + TOLERANCE_S - overhead_s
     kept = start + service_joined_s <= limit_s or start + service_now_s > limit_s
@@ -29,10 +29,10 @@ def joins(
 
 
 def reserve_s(waits: bool, service_alone_s: float, service_full_s: float) -> float:
-    """What a bouncer adds to the expected completion of a request that opens a batch, before it promises anything.
+    """Return the addition to the expected completion of a request that opens a batch, before it is admitted.
 
-    While such a batch waits others will join it, so it is admitted as if it were full. Without this reserve a
-    saturated bouncer takes requests that just fit alone and may then let none join: batches of one, half the
-    throughput, for as long as the overload lasts.
+    Others will join such a batch while it waits, so the request is admitted as if the batch were full. Without this
+    reserve a saturated bouncer accepts requests that just fit alone and may then let none join: batches of one, half
+    the throughput, for as long as the overload lasts.
     """
     return max(0.0, service_full_s - service_alone_s) if waits else 0.0

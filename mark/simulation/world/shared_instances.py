@@ -1,7 +1,7 @@
 """Instances that several stages of a pipeline share, as one data plane: each has a replica of every stage.
 
-Stages are simulated one after the other, window by window (`mark.simulation.controlled_pipeline`). So what happens to
-instances within a window is decided first, and each stage meets it at its time on its own way through the window.
+Stages are simulated one after the other, window by window (`mark.simulation.controlled_pipeline`). So changes of
+instances within a window are collected first, and each stage applies them at their times while it advances.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Change = Callable[[StageSimulation], None]
 
 
 class PooledAccounts:
-    """Answers of all stages to the calls of one, the lead: a call is missed where a call of any stage is.
+    """Answers of all stages to the calls of the lead: a call counts as missed if any stage misses its call.
 
     Implements `CountedAnswers`.
     """
@@ -56,16 +56,16 @@ class PooledAccounts:
 
 
 class SharedInstances:
-    """Implements `DataPlane` and `CountedPlane`. Until all stages have passed a window it is open."""
+    """Implements `DataPlane` and `CountedPlane`. A window is open until all stages have passed it."""
 
     def __init__(self, stages: Sequence[StageSimulation], lead: int) -> None:
         self._stages, self._lead = tuple(stages), stages[lead]
         self.accounts = PooledAccounts(stages, lead)
         self._passed_s = 0.0  # by all stages
         self._changes: list[tuple[float, _Change]] = []  # since then
-        self._leaving: set[int] = set()  # instances that are drained since then
+        self._leaving: set[int] = set()  # instances drained since then
 
-    # -- what happens to instances -------------------------------------------------------------------------------------
+    # -- changes of instances ------------------------------------------------------------------------------------------
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
         self._change(at_s, lambda stage: stage.add(number, offer_index, at_s))
@@ -82,11 +82,11 @@ class SharedInstances:
         self._change(at_s, lambda stage: stage.set_speed(number, factor, at_s))
 
     def idle_at(self, number: int) -> float:
-        """When all stages have finished what they have there; infinite while that is unknown."""
+        """Return when all stages have finished their work on the instance; infinite while that is unknown."""
         return math.inf if number in self._leaving else max(stage.idle_at(number) for stage in self._stages)
 
     def busy_s(self, number: int) -> float:
-        """Of the workers of all stages, as far as these have come."""
+        """Return the busy seconds of all stages' workers, as far as the stages have advanced."""
         return sum(stage.busy_s(number) for stage in self._stages)
 
     def _change(self, at_s: float, change: _Change) -> None:
@@ -96,30 +96,30 @@ class SharedInstances:
         for stage in self._stages:
             change(stage)
 
-    # -- the way through a window --------------------------------------------------------------------------------------
+    # -- through a window ----------------------------------------------------------------------------------------------
 
     def take(self, stage: StageSimulation, advance: Callable[[StageSimulation, float], None]) -> None:
-        """A stage's way through the open window, as far as something changes: `advance` simulates it up to a time."""
+        """Simulate a stage through the changes of the open window; `advance` simulates it up to a time."""
         for at_s, change in self._changes:
             advance(stage, at_s)
             change(stage)
 
     def passed(self, until_s: float) -> None:
-        """All stages are at the window's end."""
+        """Close the window, after all stages have reached its end."""
         self._passed_s = until_s
         self._changes.clear()
         self._leaving.clear()
 
-    # -- what was seen -------------------------------------------------------------------------------------------------
+    # -- observations --------------------------------------------------------------------------------------------------
 
     @property
     def arrived(self) -> int:
-        """Calls of the lead."""
+        """The calls of the lead."""
         return self._lead.arrived
 
     def function_usd(self) -> float:
         return 0.0
 
     def warm(self, at_s: float, environments: int) -> int:
-        """Stages that share instances have no functions."""
+        """Return 0, because stages that share instances use no functions."""
         return 0

@@ -1,6 +1,7 @@
-"""World 1: a cloud in virtual time. It boots, bills, runs out, interrupts, stops and resumes, all from one seed.
+"""World 1: a cloud in virtual time.
 
-Times are seconds from the start of the evaluated part. Which instance serves which request is behind `DataPlane`.
+It boots, bills, refuses, interrupts, stops and resumes instances, all from one seed. Times are seconds from the start
+of the evaluated part. Which instance serves which request is decided behind `DataPlane`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundEr
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 
-# Far from empty a balance need not be settled every 5 s: it is linear in time and use (but for its cap, where this
-# overstates it by at most one such step's earnings). This bounds the age of what fleet() shows.
+# A balance far from empty need not be settled every 5 s, because it is linear in time and use (except at its cap, where
+# this overstates it by at most one step's earnings). This limits the age of the balances that fleet() shows.
 _LONGEST_CREDIT_STEP_S = 300.0
 
 
@@ -34,32 +35,32 @@ class DataPlane(Protocol):
     """The instances as servers of requests. Times never go back."""
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
-        """The instance takes requests from `at_s` on; a resumed one comes back under its number."""
+        """Let the instance take requests from `at_s` on; a resumed one comes back under its number."""
 
     def drain(self, number: int, at_s: float) -> None:
-        """No new request for it; what it has is finished."""
+        """Send it no new request; its accepted ones are finished."""
 
     def remove(self, number: int, at_s: float) -> None:
-        """It is gone or stopped."""
+        """Remove an instance that is gone or stopped."""
 
     def idle_at(self, number: int) -> float:
-        """When a draining instance has finished everything; inf while that is unknown."""
+        """Return when a draining instance has finished everything; inf while that is unknown."""
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
-        """It serves at `factor` of its full speed."""
+        """Let it serve at `factor` of its full speed."""
 
     def busy_s(self, number: int) -> float:
-        """Busy worker-seconds since it was first added; work under way may count in full."""
+        """Return busy worker-seconds since it was first added; current work may count in full."""
 
 
 class CrashingPlane(Protocol):
     """A data plane whose instances may crash."""
 
     def doom(self, number: int, crash_s: float) -> None:
-        """What was just added crashes then, unless it is removed before."""
+        """Let the instance, which was just added, crash at `crash_s`, unless it is removed before."""
 
     def crash(self, number: int, at_s: float) -> None:
-        """It does. From now on it answers nothing."""
+        """Crash the instance, which then answers nothing."""
 
 
 @dataclass(slots=True)
@@ -79,15 +80,15 @@ class _Record:
     billed_from_s: float | None = None
     warm: bool = False  # of the first fleet: began before the run, so no minimum applies
     account: CreditAccount | None = None
-    credits_at_s: float = 0.0  # when the balance was last updated,
-    busy_s: float = 0.0  # and the busy worker-seconds it has paid for
+    credits_at_s: float = 0.0  # when the balance was last updated
+    busy_s: float = 0.0  # the busy worker-seconds that the balance has paid for
     silent_s: float | None = None  # when it crashed
-    view: Instance | None = None  # what fleet() shows; None: has changed
+    view: Instance | None = None  # as fleet() shows it; None: has changed
 
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """What became of the fleet in a run."""
+    """The figures of the fleet in a run."""
 
     launched: int
     terminated: int
@@ -101,14 +102,17 @@ class SimulatedCloud:
     """Implements `mark.control.ports.Cloud` (and `Clock`) in virtual time.
 
     `offers[i]` is the data plane's offer index i. `spot` are series of either kind, one per zone in order of `zones`
-    (else of the offers' zones); fewer series than zones start again with the first. `capacity`: how many instances of
-    an offer the market has at a time (not named: any number). `max_instances` is the account's limit on instances that
-    are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
-    on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
-    `bills_disks` of all instances; `bills_pool`: else of those in the warm pool.
-    What serves crashes `crashes_per_hour` times, which `crashing` is told: it answers no more, and is paid until it is
-    ended. Of an offer `committed[name]` instances are paid by `committed_usd_per_hour`, run or not.
-    Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
+    (else of the offers' zones); if there are fewer series than zones, they are reused from the first. `capacity` is the
+    number of instances of an offer that the market has at a time (without an entry: unlimited). `max_instances` is the
+    account's limit on instances that are neither stopped nor gone. `workers[i]` is how many batches an instance runs at
+    a time. A price series needs the on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else
+    taken from on-demand `offers`. `bills_disks` bills all instances' disks; `bills_pool` only those of the warm pool.
+
+    Serving instances crash `crashes_per_hour` times, and `crashing` is told: a crashed instance answers nothing, and is
+    paid until it is ended. `committed[name]` instances of an offer are paid by `committed_usd_per_hour`, whether they
+    run or not.
+
+    The same arguments and calls give the same events: every draw is a function of (seed, instance number, purpose).
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class SimulatedCloud:
         self._workers = tuple(workers) if workers is not None else (1,) * len(self._offers)
         self._now_s = 0.0
         self._next_number = 1
-        self._alive: dict[int, _Record] = {}  # everything not gone, ascending by number
+        self._alive: dict[int, _Record] = {}  # every instance that is not gone, ascending by number
         self._active = [0] * len(self._offers)  # by offer: not stopped, not gone
         self._tokens: dict[str, Launched] = {}
         self._events: list[tuple[float, int, int, int]] = []  # time, priority, number (or zone), start
@@ -188,11 +192,11 @@ class SimulatedCloud:
     # -- the port Cloud ------------------------------------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """The virtual time; the cloud is its own Clock."""
+        """Return the virtual time; the cloud is its own Clock."""
         return self._now_s
 
     def fleet(self) -> Fleet:
-        """The same object until something changes."""
+        """Return the fleet, the same object until it changes."""
         if self._fleet is None:
             self._fleet = Fleet(tuple(r.view or self._seen(r) for r in self._alive.values()))
         return self._fleet
@@ -276,7 +280,7 @@ class SimulatedCloud:
     def notices(self) -> tuple[Notice, ...]:
         if not self._notices:
             return ()
-        # What was terminated since its notice needs no handling any more.
+        # An instance that was terminated after its notice needs no handling.
         found = tuple(n for n in self._notices if n.number in self._alive)
         self._notices.clear()
         return found
@@ -284,11 +288,14 @@ class SimulatedCloud:
     # -- the world -----------------------------------------------------------------------------------------------------
 
     def has_notices(self) -> bool:
-        """Is a notice waiting? Then the controller's fast loop should run now."""
+        """Return whether a notice is waiting, for which the controller's fast loop should run now."""
         return bool(self._notices)
 
     def start_ready(self, offer: str, count: int, *, standby: bool = False, pooled: bool = False) -> tuple[int, ...]:
-        """The warm first fleet: ready and billed from now, not counted as launched. Standbys and pooled are stopped."""
+        """Add instances of the warm first fleet: ready and billed from now, not counted as launched.
+
+        Standbys and pooled instances are stopped.
+        """
         index = self._offer_index(offer)
         numbers = []
         for _ in range(count):
@@ -307,7 +314,7 @@ class SimulatedCloud:
         return tuple(numbers)
 
     def next_event_s(self) -> float:
-        """When something happens next by itself; inf when nothing will."""
+        """Return the time of the next event; inf without one."""
         events = self._events
         while events and self._is_void(events[0]):
             heappop(events)
@@ -326,15 +333,15 @@ class SimulatedCloud:
         self._now_s = now_s
 
     def spent_usd(self, now_s: float) -> dict[str, float]:
-        """Dollars up to `now_s` by market, keyed by the fields of `Bill` (without functions)."""
+        """Return USD up to `now_s` by market, keyed by the fields of `Bill` (without functions)."""
         return self._meter.spent_usd(now_s)
 
     def bill(self, end_s: float) -> Bill:
-        """The bill up to `end_s`; what still runs is cut there."""
+        """Return the bill up to `end_s`; running instances are billed until then."""
         return self._meter.bill(end_s)
 
     def fleet_result(self, end_s: float) -> FleetResult:
-        """The run's figures. First fleet + launched = terminated + interrupted + still there."""
+        """Return the run's figures. First fleet + launched = terminated + interrupted + still there."""
         return FleetResult(
             self._launched,
             self._terminated,
@@ -347,7 +354,7 @@ class SimulatedCloud:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def _push(self, at_s: float, event: InstanceEvent, number: int, start: int = 0) -> None:
-        # What would happen after the run never happens.
+        # Events after the end of the run are dropped.
         if at_s <= self._end_s:
             heappush(self._events, (at_s, int(event), number, start))
 
@@ -429,7 +436,7 @@ class SimulatedCloud:
         if record.account is not None:
             if record.warm:
                 self._launch_credits.grant(record.account, self._now_s)
-            # A boot burns about what it earns: the account opens when the instance is ready.
+            # A boot uses about as many credits as it earns, so the account opens when the instance is ready.
             record.credits_at_s, record.busy_s = self._now_s, self._plane.busy_s(record.number)
             self._update_credits(record)
 
@@ -477,7 +484,7 @@ class SimulatedCloud:
             self._terminated += 1
 
     def _leave(self, record: _Record, *, served: bool, taken: bool) -> None:
-        """It runs no more: settle its account and take it out of service."""
+        """Settle the account of an instance that stops running and take it out of service."""
         if served:
             if record.account is not None:
                 self._settle_credits(record, record.account)
@@ -516,7 +523,7 @@ class SimulatedCloud:
     def _seen(self, record: _Record) -> Instance:
         expected_s = record.ready_s
         if record.phase is Phase.PENDING:
-            # The mean, not the draw: how long this boot takes is not known outside.
+            # The mean and not the draw, because the time of this boot cannot be known outside.
             offer = record.offer
             boot = offer.boot if record.starts == 0 else offer.resume or offer.boot
             expected_s = record.launched_s + boot.mean_s
@@ -550,7 +557,7 @@ class SimulatedCloud:
             raise NotFoundError(f"there is no offer {offer}") from None
 
     def _room(self, index: int, count: int) -> int:
-        """How many of `count` instances can be had; raises LimitError or CapacityError for none."""
+        """Return how many of `count` instances are available. Raises LimitError or CapacityError for none."""
         offer = self._offers[index]
         if self._max_instances is not None:
             count = min(count, self._max_instances - sum(self._active))
@@ -601,10 +608,10 @@ class SimulatedCloud:
     # -- CPU credits ---------------------------------------------------------------------------------------------------
 
     def _settle_credits(self, record: _Record, account: CreditAccount) -> None:
-        """Bring the balance up to now."""
+        """Bring the balance up to date."""
         passed_s = self._now_s - record.credits_at_s
         workers = self._workers[record.offer_index]
-        # Work under way counts in full, so more may have been reported than time has passed; the rest is paid later.
+        # Current work counts in full, so the reported busy time may exceed the time passed; the rest is paid later.
         busy_s = min(self._plane.busy_s(record.number) - record.busy_s, passed_s * workers)
         record.busy_s += busy_s
         record.credits_at_s = self._now_s

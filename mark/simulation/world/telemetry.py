@@ -1,4 +1,4 @@
-"""What the simulated world lets the controller see."""
+"""The telemetry that the controller gets in the simulated world."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from mark.simulation.world.simulated_cloud import SimulatedCloud
 
 
 class CountedAnswers(Protocol):
-    """Counts of answers, which only grow but for those of the last ones."""
+    """Counts of answers, which only grow, except for recent answers."""
 
     @property
     def departed(self) -> int:
-        """Answered or refused."""
+        """Requests answered or refused."""
 
     @property
     def in_time(self) -> int: ...
 
     @property
     def late(self) -> int:
-        """Answered after RT_max."""
+        """Requests answered after RT_max."""
 
     @property
     def rejected(self) -> int: ...
 
     @property
     def window(self) -> int:
-        """Of how many answers `recent` tells at most."""
+        """The most answers that `recent` covers."""
 
     def recent(self) -> tuple[int, int]:
-        """How many of the last ones there are, how many of them were in time."""
+        """Return the number of recent answers, and how many of them were in time."""
 
 
 class CountedCalls(CountedAnswers, Protocol):
@@ -49,7 +49,7 @@ class CountedCalls(CountedAnswers, Protocol):
 
 
 class CountedPlane(Protocol):
-    """Instances as servers of requests, of which they count what is observed."""
+    """Instances as servers of requests, with counts of their work."""
 
     @property
     def arrived(self) -> int: ...
@@ -58,10 +58,10 @@ class CountedPlane(Protocol):
     def accounts(self) -> CountedCalls: ...
 
     def busy_s(self, number: int) -> float:
-        """Worker-seconds of an instance's batches."""
+        """Return the worker-seconds of an instance's batches."""
 
     def function_usd(self) -> float:
-        """The bill of all calls of functions."""
+        """Return the bill of all calls of functions."""
 
 
 class SimulatedTelemetry:
@@ -69,8 +69,8 @@ class SimulatedTelemetry:
 
     Seconds count from the start of the evaluated part. `gaps` are (start, end) pairs whose windows are missing, not
     empty. `step_s` is a multiple of 5 s. `bin_s` is the trace's bin width, `before_rps` the rate right before the
-    start, None when it is not known. `answers` are those that the promise is of, where these are not the stage's own.
-    `in_flight` counts requests that are not answered at a time: only where a policy asks, for it takes long.
+    start, None if unknown. The promise concerns `answers`, by default the stage's own. `in_flight` counts the
+    unanswered requests; it is only given if a policy needs it, because it is slow.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class SimulatedTelemetry:
         self._closed = 0  # windows counted so far
         self._given = 0  # windows handed out as load
         self._arrived = 0
-        self._departed = deque([RecentAnswers(0, 0)], maxlen=round(RECENT_S / WINDOW_S) + 1)  # by the end of windows
+        self._departed = deque([RecentAnswers(0, 0)], maxlen=round(RECENT_S / WINDOW_S) + 1)  # by the ends of windows
         self._busy_s: dict[int, float] = {}
         self._utilization: dict[str, float] = {}
 
     def close_window(self) -> None:
-        """The kernel has just reached the end of the next 5 s window."""
+        """Count the 5 s window whose end the kernel has just reached."""
         arrived = self._stage.arrived
         self._counts[self._closed] = arrived - self._arrived
         self._arrived = arrived
@@ -114,7 +114,7 @@ class SimulatedTelemetry:
         self._departed.append(RecentAnswers(self._promised.departed, self._promised.in_time))
 
     def measure_utilization(self, over_s: float) -> None:
-        """The busy share of ready instances since the last call, `over_s` ago, by offer."""
+        """Measure the busy share of ready instances since the last call, `over_s` ago, by offer."""
         busy: dict[str, float] = {}
         count: dict[str, int] = {}
         seen: dict[int, float] = {}
@@ -148,7 +148,7 @@ class SimulatedTelemetry:
         return Load(first * WINDOW_S, self._step_s, mean, np.fmax(peak, mean), fine)
 
     def _peaks(self, counts: np.ndarray, fine: bool) -> np.ndarray:
-        """Highest 5 s rate of each step; on coarser traces the highest one-minute rate."""
+        """Return the highest 5 s rate of each step; on coarser traces the highest one-minute rate."""
         width = 1 if fine else round(MINUTE_S / WINDOW_S)
         if counts.shape[1] % width:
             width = counts.shape[1]

@@ -1,1 +1,1 @@
-"""The experiments of the papers that mark builds on, beside its own: `mark reproduce`."""
+"""The experiments of the papers that mark builds on, beside its own results: `mark reproduce`."""

@@ -1,4 +1,4 @@
-"""The command of this package, as the entry point `mark.commands` names it."""
+"""The entry point of this package for `mark.commands`."""
 
 from mark.cli.commands import CliEntry
 

@@ -1,10 +1,10 @@
-"""`mark-optimal`: the integer program that the MArk paper states (section 4.3) and does not solve, every minute.
+"""`mark-optimal`: the integer program that the MArk paper states (section 4.3) but does not solve, every minute.
 
     minimise    sum_t sum_i [ n[i, t] P_i + O_i max(n[i, t] - n[i, t-1], 0) ]
     subject to  sum_i n[i, t] lambda_i >= F_t,    lambda_i = sup { lambda : W_M/D/c_i(lambda) <= RT_max - T_b }
 
-over the steps from tau on. Of its plan the first step is carried out. F, O_i and the cool-down are the paper's system's
-(`paper_system`), so that a bill differs from that of `mark-paper` by the provisioning alone.
+over the steps from tau on. The first step of its plan is carried out. F, O_i and the cool-down are the paper's system's
+(`paper_system`), so that its bill and `mark-paper`'s differ only by the provisioning.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MarkOptimalPolicy(PaperSystem):
         return Provisioned(np.asarray(found.counts[:, 0]), reasons, found.limited, f"{found.solver}, {state}")
 
 
-# What the paper's greedy costs: the same system with the program that the paper states.
+# The same system with the paper's program, to show the cost of the paper's greedy algorithm.
 MARK_OPTIMAL = PolicyEntry(
     paper_policy(MarkOptimalPolicy), forecasts=True, live=True, place=5, predictors=("lstm", "auto")
 )

@@ -22,7 +22,7 @@ class Curve:
 class FigurePanel:
     """One plot and its table. Columns of `rows` that end in `_ms` or `_us` are times, other numbers shares of 1.
 
-    `axes` are the titles of x and y; the numbers of `y` are as those of the column that it is named after.
+    `axes` are the titles of x and y. A y axis named after a column has the same kind of numbers.
     """
 
     title: str
@@ -33,7 +33,7 @@ class FigurePanel:
 
 @dataclass(frozen=True, slots=True)
 class PanelFigure:
-    """A figure by its name, as `clipper-fig3-8`; `paper` is the one that has it."""
+    """A figure with its name, such as `clipper-fig3-8`; `paper` is its source."""
 
     figure: str
     paper: str

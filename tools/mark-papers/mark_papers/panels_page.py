@@ -1,4 +1,4 @@
-"""Figures that are panels of rows and curves: as a table, as JSON, and as a page."""
+"""Figures of panels with rows and curves: as a table, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def panels_table(found: PanelFigure) -> RenderableType:
 
 
 def render_panels(found: PanelFigure) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     sections = []
     for panel in found.panels:
         if panel.curves:

@@ -3,10 +3,10 @@
     minimise    sum_t sum_i [ P_i n[i, t] + O_i max(n[i, t] - n[i, t-1], 0) ]
     subject to  sum_i lambda_i n[i, t] >= F_t  for every t,
 
-lambda_i being the rate that an instance serves, and n[i, -1] what runs. The paper holds it to be intractable and goes
-greedy. It is not: types that are never worth a launch beside another are left out, then a dynamic program over the
-counts is exact where these are few, and the integer program (PuLP with HiGHS or CBC) comes with a bound where they are
-many.
+lambda_i being the rate that an instance serves, and n[i, -1] the running fleet. The paper calls it intractable and uses
+a greedy algorithm. It is tractable: types that are never worth a launch beside another are left out, then a dynamic
+program over the counts is exact if these are few, and otherwise the integer program (PuLP with HiGHS or CBC) gives a
+bound.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HOWS = ("auto", "dp", *SOLVERS)
 
 @dataclass(frozen=True, slots=True)
 class PaperProgram:
-    """T steps, J offers, in an order that decides between equal costs.
+    """T steps and J offers, whose order decides between equal costs.
 
-    `first`: a first fleet, whose launch is free. Raises BadInput for what is not a number, negative, or a capacity or
-    price of zero.
+    `first`: the launch of a first fleet is free. Raises BadInput for numbers that are not finite or are negative, and
+    for a capacity or price of zero.
     """
 
     usd_per_step: FloatArray  # (J,) P
@@ -56,22 +56,22 @@ class PaperProgram:
             raise BadInput("prices and capacities must be above zero", "program")
 
     def useful(self) -> IntArray:
-        """How many of each offer alone cover every step: (J,). More never pay."""
+        """Return how many of each offer alone cover every step: (J,). More are never worth their price."""
         peak_rps = float(self.demand_rps.max())
         return np.ceil(peak_rps / self.capacity_rps * (1.0 - ROUNDING)).astype(np.int64)
 
     def within_limits(self, counts: IntArray) -> bool:
-        """`counts` (J,) of one step."""
+        """Return whether the `counts` (J,) of one step keep the limits."""
         usd = float(self.usd_per_step @ counts)
         return int(counts.sum()) <= self.max_instances and usd <= self.max_usd_per_step * (1.0 + ROUNDING)
 
 
 @dataclass(frozen=True, slots=True)
 class PaperPlan:
-    """The cheapest counts that were found, what they cost, and what none can cost less than.
+    """The cheapest counts found, their cost, and a lower bound on the cost of any.
 
-    `limited`: no fleet within the limits covers every step; these steps have the largest one. `solver` is "dp" (exact),
-    "highs" or "cbc"; `finished`: no time budget stopped it, and the same arguments give the same plan everywhere.
+    `limited`: no fleet within the limits covers every step; such steps have the largest one. `solver` is "dp" (exact),
+    "highs" or "cbc"; `finished`: no time budget stopped it, so the same arguments give the same plan on every machine.
     """
 
     counts: IntArray  # (J, T)
@@ -87,7 +87,7 @@ class PaperPlan:
 
 
 def paper_cost_usd(program: PaperProgram, counts: IntArray) -> float:
-    """The objective of a plan (J, T), covering or not."""
+    """Return the objective of a plan (J, T), whether it covers the load or not."""
     before = counts[:, 0] if program.first else program.running
     return float(program.usd_per_step @ counts.sum(axis=1) + program.launch_usd @ rises(counts, before).sum(axis=1))
 
@@ -100,11 +100,11 @@ def solve_paper(
     time_budget_s: float = TIME_BUDGET_S,
     start: IntArray | None = None,
 ) -> PaperPlan:
-    """The cheapest plan: always one, of no instances where there are no offers.
+    """Return the cheapest plan; without offers, one of no instances.
 
-    "auto": by the dynamic program where that can hold all combined counts, else by HiGHS. `gap` (relative) and
-    `time_budget_s` (seconds of this machine) stop the integer program, which begins with the plan `start` (J, T) where
-    one that covers is known: no worse one comes back. Raises BadInput for an unknown `how`.
+    "auto" uses the dynamic program if it can hold all combined counts, else HiGHS. `gap` (relative) and `time_budget_s`
+    (seconds on this machine) stop the integer program. It begins with the plan `start` (J, T), if one that covers is
+    known, and never returns a worse one. Raises BadInput for an unknown `how`.
     """
     if how not in HOWS:
         raise BadInput(f"unknown (known: {', '.join(HOWS)})", "how to plan", how)
@@ -113,7 +113,8 @@ def solve_paper(
         nothing = np.zeros((offers, steps), dtype=np.int64)
         return PaperPlan(nothing, 0.0, 0.0, "dp", limited=bool(program.demand_rps.max() > 0.0))
     if program.max_instances < int(program.useful().sum()):
-        # Without the limit more offers can be left out, and what keeps it all the same is the best with it too.
+        # Without the limit more offers can be left out, and a solution that keeps the limit anyway is optimal with it
+        # too.
         free = replace(program, max_instances=int(program.useful().sum()))
         found = solve_paper(free, how, gap=gap, time_budget_s=time_budget_s, start=start)
         if all(program.within_limits(step) for step in found.counts.T):
@@ -150,7 +151,7 @@ def _covers(program: PaperProgram, counts: IntArray) -> bool:
 
 
 def _static(program: PaperProgram) -> IntArray:
-    """A fleet (J,) that covers every step within the limits; the largest one where none does."""
+    """Return a fleet (J,) that covers every step within the limits; the largest one if none does."""
     alone = program.useful()
     for i in np.argsort(alone * program.usd_per_step, kind="stable").tolist():
         fleet = np.zeros(len(alone), dtype=np.int64)
@@ -178,10 +179,11 @@ def _static(program: PaperProgram) -> IntArray:
 
 
 def _most(program: PaperProgram) -> IntArray:
-    """How many of each offer an optimal plan may hold: (J,).
+    """Return how many of each offer an optimal plan may hold: (J,).
 
-    An offer is never launched where k of another have at least its capacity for no more dollars, to run as to launch,
-    and the limit of instances has room for k: of such an offer only those that run are kept. Of equal offers the first.
+    An offer is never launched if k of another have at least its capacity for no more dollars, to run and to launch, and
+    the limit of instances has room for k; only running ones of such an offer are kept. Of equal offers the first
+    counts.
     """
     useful = program.useful()
     roomy = program.max_instances >= int(useful.sum())
@@ -190,7 +192,7 @@ def _most(program: PaperProgram) -> IntArray:
     for j in range(len(most)):
         times = np.ceil(capacity[j] / capacity * (1.0 - ROUNDING))
         no_dearer = (times * usd <= usd[j] * (1.0 + ROUNDING)) & (times * launch <= launch[j] * (1.0 + ROUNDING))
-        # Two offers that could stand in for each other are equal: the first stays.
+        # Two offers that could replace each other are equal: the first stays.
         equal = (times == 1.0) & (np.ceil(capacity / capacity[j] * (1.0 - ROUNDING)) == 1.0)
         equal &= (usd >= usd[j] * (1.0 - ROUNDING)) & (launch >= launch[j] * (1.0 - ROUNDING))
         better = no_dearer & ((times == 1.0) | roomy) & (~equal | (np.arange(len(most)) < j))
@@ -211,7 +213,7 @@ def _by_counts(program: PaperProgram, most: IntArray) -> IntArray:
 
 
 def _fewer(program: PaperProgram, most: IntArray) -> IntArray:
-    """`most` without the offers that are dearest per request/s, until the dynamic program can hold what is left."""
+    """Return `most` without the most expensive offers per request/s, until the dynamic program can hold the rest."""
     most = most.copy()
     for i in np.argsort(-program.usd_per_step / program.capacity_rps, kind="stable").tolist():
         if math.prod((most + 1).tolist()) <= _STATES:
@@ -221,13 +223,13 @@ def _fewer(program: PaperProgram, most: IntArray) -> IntArray:
 
 
 def _cheapest(plans: list[IntArray | None], program: PaperProgram) -> IntArray:
-    """Of the plans that cover; the first does."""
+    """Return the cheapest of the plans that cover the load; the first plan does."""
     found = [plan for plan in plans if plan is not None and _covers(program, plan)]
     return min(found, key=lambda plan: paper_cost_usd(program, plan))
 
 
 def _rows(program: PaperProgram, most: IntArray) -> Rows:
-    """Columns are n[j, t], then launches s[j, t] >= n[j, t] - n[j, t-1]."""
+    """Return the rows of the program. Columns are n[j, t], then launches s[j, t] >= n[j, t] - n[j, t-1]."""
     offers, steps = len(most), len(program.demand_rps)
     n = np.arange(offers * steps).reshape(offers, steps)
     s = n + n.size
@@ -268,6 +270,6 @@ def _rows(program: PaperProgram, most: IntArray) -> Rows:
 
 
 def _values(program: PaperProgram, counts: IntArray) -> FloatArray:
-    """The columns' values of a plan."""
+    """Return the values of the columns for a plan."""
     before = counts[:, 0] if program.first else program.running
     return np.concatenate([counts.ravel(), rises(counts, before).ravel()]).astype(np.float64)

@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stream() -> str | None:
-    """The stream that the targets were set on, where a checkout has the data beside it."""
+    """Return the stream on which the targets were set, if a checkout has the data beside it."""
     path = Path(os.environ.get("MARK_DATA", "../shared/data")) / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
     return str(path) if path.is_file() else None
 

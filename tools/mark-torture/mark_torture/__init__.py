@@ -1,1 +1,1 @@
-"""The control plane in a simulated world, under faults that are drawn from a seed, watched by named invariants."""
+"""Run the control plane in a simulated world, under faults drawn from a seed, and check named invariants."""

@@ -1,7 +1,7 @@
-"""What of the world was met: pairs of a fault and the state of a fleet, and those that cannot be.
+"""Coverage: the states of a fleet in which each fault acted, and the pairs of fault and state that are impossible.
 
-A fault meets a fleet where it does something: when a call fails, when an instance dies, when a launch gets less. The
-state is that of the service, in which the first of these words that holds is meant.
+A fault is counted when it acts: a call fails, an instance dies, or a launch gets less than it asked for. The state is
+that of the service: the first of the words below that applies.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 NO_LEADER, NONE_READY, BOOTING, DRAINING, STEADY = "no leader", "none ready", "booting", "draining", "steady"
 STATES = (STEADY, BOOTING, DRAINING, NONE_READY, NO_LEADER)
 
-# (fault, state) -> why one never meets the other.
+# (fault, state) -> why the fault cannot act in the state.
 IMPOSSIBLE = {
     ("silent", NONE_READY): "ready instances do not answer",
     ("fleet stale", STEADY): "instances not listed yet are booting",

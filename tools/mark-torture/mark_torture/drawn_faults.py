@@ -1,7 +1,7 @@
-"""What can go wrong, and a plan of it: the schedule, drawn from one seed, which can be printed, replayed and shrunk.
+"""The kinds of faults, and the schedule: a plan of faults drawn from one seed, to be printed, replayed and shrunk.
 
-A fault is a kind, a time window, and how hard it hits. Every fault draws from a stream of its own: to drop one from a
-schedule changes no draw of another.
+A fault is a kind, a time window and a strength. Every fault draws from a separate random stream, so that dropping one
+fault from a schedule changes no draw of another.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from zlib import crc32
 import numpy as np
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
-CALM_S = 80 * MINUTE_S  # at the end of a run, without faults: by then the fleet is the plan again
-QUIET_S = 10 * MINUTE_S  # at its beginning
+CALM_S = 80 * MINUTE_S  # time without faults at the end of a run, in which the fleet returns to the plan
+QUIET_S = 10 * MINUTE_S  # time without faults at the beginning of a run
 LEAST_H = 2.5
-STAND_IN = "steady"  # the policy, where it is none of mark's
-BROUGHT = 0.4  # share of faults that meet a fleet which is brought into a state for them
+STAND_IN = "steady"  # the policy of a run without one of mark's
+BROUGHT = 0.4  # share of faults that are preceded by others which bring the fleet into a rare state
 
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """`longest_s`: of its window. `share`: from and to which probability, or strength, is drawn. `of_one`: does it hit
-    one controller rather than the world? `market`: does it leave what the controller may do untouched, so that it has
-    to go on buying elsewhere?"""
+    """A kind of fault.
+
+    `longest_s` limits its window. `share` is the range from which the probability or strength is drawn. A fault
+    `of_one` hits one controller, any other the whole world. A `market` fault only takes capacity away; the controller
+    can still act and must buy elsewhere.
+    """
 
     name: str
     sentence: str
@@ -84,27 +87,28 @@ _KINDS = (
 KINDS = {kind.name: kind for kind in _KINDS}
 RELEASES = ("release", "bad release")
 LATE = "late"
-FLAWS = ("errors", LATE, "dear")  # of a release that boots: what its answers are
-HINDERS = frozenset(kind.name for kind in _KINDS if not kind.market)  # keep controllers from what they should do
-# Of them, those that are met by a round that asks for nothing and writes nothing, too, and not in each one alike.
+FLAWS = ("errors", LATE, "dear")  # of a release that boots: errors, late answers, or expensive ones
+HINDERS = frozenset(kind.name for kind in _KINDS if not kind.market)  # faults that keep controllers from acting
+# Hindrances that also affect rounds which ask for nothing and write nothing, and not each of those rounds alike.
 STIRS = HINDERS - {
     "answers lost", "commands twice", "fleet stale", "store read-only", "store torn", "lease down",
     "telemetry gap", "telemetry zeros", "telemetry NaN",
 }  # fmt: skip
-STRIKES = frozenset(("crash", "pause", "calls slow"))  # at any call
+STRIKES = frozenset(("crash", "pause", "calls slow"))  # may strike at any call
 CLOCKS = frozenset(("clock ahead", "clock stands"))
 SPOILS = frozenset(("never boots", "boots and dies", "ended at launch", "boots slow", "launches partial"))
-# What brings a fleet into a state that is rare by itself, beside a fault: kind, how hard, from and to how many seconds
-# after its beginning (infinity: its end). Where calls are slow, or a controller stands still, a call goes on beyond the
-# end of its term.
+# Faults that are added to another one to bring the fleet into a rare state: kind, strength, and their begin and end in
+# seconds after the begin of the other fault (infinity: until it ends). With slow calls or a paused controller, a call
+# continues after its term has ended.
 _Beside = tuple[str, float, float, float]
 _BRINGS: tuple[tuple[_Beside, ...], ...] = (
     (("outage", 1.0, 0.0, 10.0),),
     (("lease down", 1.0, -20.0, 120.0), ("calls slow", 0.2, -20.0, 120.0)),
     (("outage", 1.0, -6.0, 0.0), ("pause", 1.0, -4.0, 60.0), ("lease down", 1.0, 0.0, 300.0)),
 )
-_OFTEN = ("interrupted", "silent")  # whose answer takes minutes in which nothing else is in the way
-# What is of no consequence unless something else happens meanwhile.
+# drawn more often, because the reaction takes minutes that other faults seldom leave
+_OFTEN = ("interrupted", "silent")
+# Faults that only matter if another fault happens at the same time.
 _NEEDS: dict[str, tuple[_Beside, ...]] = {
     "notices late": (("interrupted", 0.01, 0.0, math.inf),),
     "notices lost": (("interrupted", 0.01, 0.0, math.inf),),
@@ -116,7 +120,7 @@ _NEEDS: dict[str, tuple[_Beside, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault of a schedule. `target`: the controller that it hits, None: all of them. `number`: of its stream."""
+    """One fault of a schedule. `target` is the controller it hits (None: all), `number` selects its random stream."""
 
     number: int
     kind: str
@@ -132,10 +136,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What a run is made of, besides the code: `hours` with `controllers`, `services` and these faults.
+    """Everything that defines a run apart from the code: `hours` with `controllers`, `services` and these faults.
 
-    The services keep up to `warm_pool` instances stopped, have `releases` with names, of which the bad ones have one of
-    these `flaws` where they boot, and `standbys`. They plan by `policy`: `STAND_IN`, or one of mark's by its name.
+    Each service keeps up to `warm_pool` instances stopped. With `releases`, releases have names, and a bad release that
+    boots has one of the `flaws`. `standbys` adds standby instances. `policy` is `STAND_IN` or the name of one of mark's
+    policies.
     """
 
     seed: int
@@ -158,30 +163,32 @@ class Schedule:
         return self.end_s - CALM_S
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for `replayed`."""
+        """Return plain values, for `replayed`."""
         return asdict(self)
 
 
 def replayed(kept: dict[str, Any]) -> Schedule:
-    """The schedule that `Schedule.as_json` wrote down: the same run, whatever seeds draw by now."""
+    """Return the schedule that `Schedule.as_json` wrote.
+
+    The run stays the same even if seeds now draw differently.
+    """
     tuples = {"faults": tuple(Fault(**fault) for fault in kept["faults"]), "flaws": tuple(kept.get("flaws", FLAWS[:1]))}
     return Schedule(**{**kept, **tuples})
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """The stream of draws of that name."""
+    """Return the random stream with this name."""
     return np.random.default_rng([seed, *(crc32(str(name).encode()) for name in names)])
 
 
 def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = STAND_IN) -> Schedule:
-    """The schedule of a seed: one to five controllers, one to three services, about six faults of an hour, and what
-    brings them together."""
+    """Return the schedule of a seed: 1 to 5 controllers, 1 to 3 services, about six faults an hour and added ones."""
     draw = stream(seed, "schedule")
     controllers, services = int(draw.integers(1, 6)), int(draw.integers(1, 4))
     warm_pool = int(draw.integers(1, 4)) if float(draw.random()) < 0.5 else 0
     releases = float(draw.random()) < 0.4
     standbys = float(stream(seed, "standbys").random()) < 0.5
-    # Where releases are to be had they are a sixth of the faults.
+    # With releases, they are a sixth of the faults.
     names = tuple(k for k in kinds if k not in RELEASES) + _OFTEN + (RELEASES * 4 if releases else ())
     last_s = hours * HOUR_S - CALM_S
     faults: list[Fault] = []
@@ -203,7 +210,7 @@ def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = S
         others = _BRINGS[which] if brought < BROUGHT else _NEEDS.get(kind.name, ())
         place = 1000 + 100 * number
         for other, hard, from_s, to_s in others:
-            # What is of one controller may not be of the one that leads.
+            # Hit every controller with a fault of one controller, because `target` may not be the leader.
             for whose in range(controllers) if KINDS[other].of_one else (target,):
                 until_s = end_s if to_s == math.inf else start_s + to_s
                 add(place, other, start_s + from_s, until_s, hard, whose)
@@ -213,7 +220,7 @@ def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = S
 
 
 def smaller(schedule: Schedule) -> Iterable[Schedule]:
-    """Schedules with less of it, the smallest first: without half of the faults, without one, with half a window."""
+    """Yield smaller schedules, the smallest first: half of the faults, one fault less, half a window."""
     faults, half = schedule.faults, len(schedule.faults) // 2
     if half > 1:
         yield replace(schedule, faults=faults[half:])
@@ -228,6 +235,6 @@ def smaller(schedule: Schedule) -> Iterable[Schedule]:
 
 
 def clock_text(at_s: float) -> str:
-    """01:02:03 since the beginning."""
+    """Return the time since the beginning as 01:02:03."""
     whole = int(at_s)
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -1,7 +1,7 @@
-"""The invariants: what holds whatever goes wrong, each with a name and a sentence, checked on the truth.
+"""The invariants, each with a name and a sentence, checked against the true state of the world.
 
-A fault may excuse one for as long as it lasts and a stated time after. `Watch` looks at every command, and at a service
-whenever its fleet changes, else every `LOOK_S`.
+A fault may excuse a violation while it lasts and for a stated time afterwards. `Watch` checks every command, and every
+service when its fleet changes, or else every `LOOK_S`.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ ORPHAN_S = 5 * MINUTE_S
 STARVED_S = 20 * MINUTE_S
 SILENT_S = 12 * MINUTE_S + LOOK_S
 LEADERLESS_S = 60.0
-GIVEN_UP_S = 15 * MINUTE_S  # what was replaced because it did not answer may be there beside its replacement
-ANSWERED_S = 60.0  # a notice that is known so long before the end
-LOWERED_S = 10 * MINUTE_S  # after which lower limits hold for what was there before
-MOST_LAUNCHES = 100  # asked for in ten minutes: each of five offers every 30 s
+GIVEN_UP_S = 15 * MINUTE_S  # a replaced instance that did not answer may run beside its replacement this long
+ANSWERED_S = 60.0  # an interruption notice must be known this long before the end to be acted on
+LOWERED_S = 10 * MINUTE_S  # lower limits hold for older instances after this time
+MOST_LAUNCHES = 100  # in ten minutes: each of five offers every 30 s
 PATIENT_S = 30.0
-NEW_S = 2 * MINUTE_S  # a controller that leads for so short may not have planned
+NEW_S = 2 * MINUTE_S  # a controller that has led for less may not have planned yet
 PLANNED_S = 3 * MINUTE_S
-SETTLES_S = 5 * MINUTE_S  # after what hinders controllers, what they do every minute is done
+SETTLES_S = 5 * MINUTE_S  # time after a hindrance in which controllers catch up with their duties of every minute
 CROSSED_OUT_S = 10 * MINUTE_S
 MOST_STATE_BYTES, MOST_INTENTS = 64_000, 64
-GROWS_BYTES = 700  # in an hour of calm
+GROWS_BYTES = 700  # growth allowed in an hour without faults
 MISJUDGED_S = 30 * MINUTE_S
 BILLS_S = 20 * MINUTE_S
 GROWN_S = 60 * MINUTE_S
-# Seconds and requests to either within which a bad release is known beside a good one: a canary is tried for five
-# minutes, and what requests cost is compared from a thousand on.
+# A bad release must be rejected after serving this many seconds beside a good one, with this many requests to each: a
+# canary is tried for five minutes, and costs per request are compared from a thousand requests on.
 JUDGED = 6 * MINUTE_S, 1500.0
 
 INVARIANTS = {
@@ -83,13 +83,13 @@ _LOSES_LINES = frozenset(
     ("crash", "pause", "store down", "store read-only", "store torn", "lease down", "clock ahead", "clock stands",
      "calls slow", "telemetry fails", "calls fail", "calls throttled", "answers lost", "release", "bad release")
 )  # fmt: skip
-# What may look like a bad release.
+# Faults that may look like a bad release.
 _MISJUDGES = SPOILS | {"end scheduled", "silent", "outage", "dies", "interrupted", "offer refused", "market refused"}
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An invariant that did not hold."""
+    """An invariant that was violated."""
 
     invariant: str
     at_s: float
@@ -105,46 +105,50 @@ class _Done:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is remembered of one service."""
+    """The memory of `Watch` about one service."""
 
     fleet: Fleet | None = None
-    looks_s: float = 0.0  # again at the latest
-    answering_s: float = 0.0  # when none was silent, or none answered
+    looks_s: float = 0.0  # time of the next check at the latest
+    answering_s: float = 0.0  # last time when no instance, or every instance, was silent
     mute: set[int] = field(default_factory=set)
-    enough_s: float = 0.0  # when there was enough, or nothing to be had
-    pooled_s: float = 0.0  # when no more was stopped than may be
-    needed_s: float = 0.0  # when standbys were needed, or none served
-    bridged_s: float = 0.0  # when no more standbys were needed than serve or start
-    unresumable_s: float = 0.0  # when no standby could be resumed
-    resumed_s: float = 0.0  # when one was
+    enough_s: float = 0.0  # last time when capacity was sufficient, or no offer had any
+    pooled_s: float = 0.0  # last time when the warm pool was within its limit
+    needed_s: float = 0.0  # last time when standbys were needed, or none served
+    bridged_s: float = 0.0  # last time when the standbys serving or starting covered the need
+    unresumable_s: float = 0.0  # last time when no standby could be resumed
+    resumed_s: float = 0.0  # last time when a standby was resumed
     ended: int = 0
     fence: int = 0
     asked_s: list[float] = field(default_factory=list)
-    sent_s: dict[int, float] = field(default_factory=dict)  # by number: when its end was asked for last
-    began_s: dict[int, float] = field(default_factory=dict)  # by the number of a term: when it asked for a launch first
-    refused: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # by offer: when, for whom, its token
+    sent_s: dict[int, float] = field(default_factory=dict)  # by instance number: time of the last request to end it
+    # by fencing number: time of the term's first launch request
+    began_s: dict[int, float] = field(default_factory=dict)
+    # by offer: time, fencing number and token of the last refusal
+    refused: dict[str, tuple[float, int, str]] = field(default_factory=dict)
     done: list[_Done] = field(default_factory=list)
-    unanswered: set[str] = field(default_factory=set)  # launches, by token
-    limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])  # and when they held last
+    unanswered: set[str] = field(default_factory=set)  # tokens of launches without an answer
+    # with the last time when each applied
+    limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])
     unled_usd: float = 0.0  # paid while no controller led
     paid_usd: float = 0.0
-    beside: dict[str, tuple[float, float]] = field(default_factory=dict)  # new bad releases beside a good one: `JUDGED`
+    # seconds and requests of new bad releases beside a good one, see `JUDGED`
+    beside: dict[str, tuple[float, float]] = field(default_factory=dict)
     looked_s: float = 0.0
-    judged_s: float = 0.0  # when it was seen last which releases a leader has taken back
-    refused_releases: set[str] = field(default_factory=set)  # good ones
+    judged_s: float = 0.0  # last time when the leader's rejected releases were read
+    refused_releases: set[str] = field(default_factory=set)  # good releases that were rejected
 
 
 class Watch:
-    """Looks on. `broken` is the first invariant that did not hold; nothing after it is looked at."""
+    """Checks the invariants. `broken` is the first violation, which ends the checks."""
 
     def __init__(self, world: TorturedWorld) -> None:
         self._world = world
         self.broken: Broken | None = None
-        # When what excuses was there last, or what is looked for began.
+        # The last time of each excuse, or the begin of the state that is timed.
         self._hindered_s = self._clocks_s = 0.0
         self._leaderless_s = self._spoiled_s = 0.0
         self._leader: TorturedProcess | None = None
-        self._led_s = 0.0  # since when by this one
+        self._led_s = 0.0  # since when the current leader leads
         self.hindered_for_s = 0.0
         self._looked_s = 0.0
         self._seen = {name: _Seen() for name in world.services}
@@ -156,9 +160,9 @@ class Watch:
     # -- called at commands --------------------------------------------------------------------------------------------
 
     def asks(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
-        """A launch is about to be sent."""
+        """Check the pause since the last refusal, right before a launch is sent."""
         now_s, known = self._world.now_s, self._seen[truth.name].refused
-        # In its first round nothing has looked yet at which one leads.
+        # Skip a term's first round, because the watch may not yet have seen the leader.
         began_s = self._seen[truth.name].began_s.setdefault(fence, now_s)
         if now_s - max(began_s, self._led_s, self._hindered_s) < NEW_S or now_s - self._clocks_s < GIVEN_UP_S:
             return
@@ -172,7 +176,7 @@ class Watch:
             self._seen[truth.name].refused[offer] = self._world.now_s, fence, token
 
     def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
-        """Right before it is sent."""
+        """Check a command right before it is sent."""
         seen = self._seen[truth.name]
         whose = f"{truth.name}: controller {process.index} with the number {fence}"
         if fence < seen.fence:
@@ -192,17 +196,17 @@ class Watch:
             self._break("polite", f"{truth.name}: {len(asked_s)} launches asked for in ten minutes")
 
     def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
-        """Right before it is."""
+        """Check a command right before the cloud carries it out."""
         machine = truth.cloud.machines.get(what) if verb == "terminate" else None
         if machine is None:
             return
-        # By when it was sent: a slow call cannot be taken back.
+        # Compare with the time of sending, because a slow call cannot be taken back.
         served_s = self._seen[truth.name].sent_s.get(what, self._world.now_s) - (machine.view.ready_s or 0.0)
         if machine.view.phase is Phase.READY and served_s > MINUTE_S:
             self._break("drained first", f"{truth.name}: #{what} serves, and is ended")
 
     def begins(self, truth: TorturedService) -> None:
-        """A controller begins to lead, and knows of launches under way what the store does."""
+        """Note the launches that are open in the store of a controller that begins to lead."""
         for intent in truth.store.get("intents") or ():
             if not (intent.made or intent.throttled):
                 self.unanswered(truth, intent.token)
@@ -213,7 +217,7 @@ class Watch:
     def done(
         self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any, started: set[int]
     ) -> None:
-        """Right after it was carried out."""
+        """Check the fleet right after a command was carried out."""
         if verb != "launch" or not started:
             return
         self._seen[truth.name].done.append(_Done(verb, tuple(sorted(started)), self._world.now_s))
@@ -223,17 +227,17 @@ class Watch:
         if controller is None or plan is None or self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return
         machines = truth.cloud.machines
-        if fence < self._seen[truth.name].fence:  # it was under way while its controller stood still
+        if fence < self._seen[truth.name].fence:  # sent in an older term, while its controller was paused
             return
-        # Whether a launch was made whose answer was lost only the cloud knows, and to ask is to make it: the plan may
-        # have come down meanwhile.
+        # Skip a launch whose answer was lost: the controller learns its result only by repeating it, and the plan may
+        # have shrunk since.
         if what in self._seen[truth.name].unanswered:
             return
         if any(machines[number].view.standby for number in started):
             self._standbys_needed(truth, plan, started)
             return
         monitor = controller.state.monitor
-        # Where calls are slow, what was asked for in its time may come after that.
+        # A slow call may launch monitor instances after the time in which they were wanted.
         slow = self._world.now_s - self._hindered_s < MINUTE_S
         extra = monitor.extra if slow else monitor.extra_at(process.clocks[truth.name].now_s())
         wanted = sum(plan.counts.values()) + extra
@@ -243,19 +247,19 @@ class Watch:
             return
         surge: Counter[str] = Counter()
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
-            wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
+            wanted += wanted + 1  # a roll-back launches the planned number again beside the surge, and a canary
             surge.update(plan.counts)
             for offer in {monitor.offer, *(machines[number].view.offer for number in started)}:
-                surge[offer] += extra  # what was added is replaced as well, by whatever can be had
+                surge[offer] += extra  # instances added by the monitor are replaced too, by any offer
         serving = (Phase.PENDING, Phase.READY)
         live = [
             m.view.offer
             for m in self._counted(truth)
             if m.view.phase in serving and m.view.interruption_at_s is None and not m.view.standby
-            if not is_due(m.view, self._world.now_s)  # another one is launched for it
+            if not is_due(m.view, self._world.now_s)  # its replacement is launched before its scheduled end
         ]
-        # What is left of a surge, of another offer, is drained by the next plan, and no reason not to replace. What was
-        # refused is bought as another offer, in the place of what is lacking.
+        # The next plan drains the rest of a surge of another offer; such instances do not forbid replacements. A
+        # refused offer is replaced by another one, up to the number that is missing.
         lacking = {offer: count - live.count(offer) for offer, count in plan.counts.items()}
         more = any(
             -lacking.get(offer, -live.count(offer))
@@ -268,7 +272,7 @@ class Watch:
             )
 
     def _canaries_needed(self, truth: TorturedService, rollout: Rollout) -> None:
-        """After a launch of canaries, which are beside whatever is there: also what a surge has left."""
+        """Check the number of canaries after a launch; they come on top of all other instances, including a surge."""
         counted = (m.view for m in self._counted(truth) if not is_due(m.view, self._world.now_s))
         on_trial = [view for view in counted if rollout.on_trial(view)]
         there = sum(i.phase is not Phase.DRAINING and i.interruption_at_s is None for i in on_trial)
@@ -277,7 +281,10 @@ class Watch:
             self._break("one need", f"{truth.name}: {there} canaries after a launch, {wanted} are wanted")
 
     def _standbys_needed(self, truth: TorturedService, plan: Plan, started: set[int]) -> None:
-        """After a launch of standbys. What has another release, does not answer or boots for long is replaced."""
+        """Check the number of standbys after a launch.
+
+        Standbys of another release, silent or slow ones are replaced.
+        """
         machines = truth.cloud.machines
         release = machines[min(started)].view.release
         there = sum(
@@ -298,7 +305,7 @@ class Watch:
     # -- every step ----------------------------------------------------------------------------------------------------
 
     def excuses(self) -> None:
-        """At the beginning of a step, which may be within a call: what hinders now."""
+        """Note the current excuses at the beginning of a step, which may be inside a call."""
         world, now_s = self._world, self._world.now_s
         if world.hindered:
             self._hindered_s = now_s
@@ -357,7 +364,7 @@ class Watch:
             controller = None if leader is None else leader.controllers.get(truth.name)
             rollout = None if controller is None else controller.state.rollout
             serving, newest = Counter(i.release for i in truth.cloud.ready()), truth.release
-            # What it is compared with: not what serves of a roll-out that this one has overtaken.
+            # The release that this one is compared with, not the one of a roll-out that it has overtaken.
             other = "" if rollout is None else rollout.release if rollout.candidate else rollout.before
             if newest in truth.bad and other not in truth.bad and min(serving[newest], serving[other]) > 0:
                 passed_s = now_s - seen.looked_s
@@ -372,7 +379,7 @@ class Watch:
         rollout = None if controller is None else controller.state.rollout
         if rollout is None:
             return
-        # The verdict may be of the last round of a controller that stood still then, for an hour.
+        # The verdict may date from the last round of a controller that was paused for up to an hour.
         now_s, since_s = self._world.now_s, seen.judged_s
         seen.judged_s = now_s
         if truth.good not in rollout.refused or truth.good in seen.refused_releases:
@@ -383,7 +390,7 @@ class Watch:
             self._break("misjudged", f"{truth.name}: {truth.good} is taken back: {rollout.reason}")
 
     def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:
-        """Has one controller led for so long, with nothing in its way?"""
+        """Return whether one controller has led for `for_s` seconds without hindrance."""
         return leader is not None and self._world.now_s - max(self._hindered_s, self._led_s) >= for_s
 
     def _keep_limits(self, truth: TorturedService, seen: _Seen) -> None:
@@ -398,18 +405,20 @@ class Watch:
         seen = self._seen[truth.name]
         self._keep_limits(truth, seen)
         if self._world.now_s - self._clocks_s < GIVEN_UP_S:
-            return  # by a clock that jumps, instances are late with their boots
+            return  # a jump of the clock makes booting instances late
         allowed = [limits for _, limits in seen.limits]
         counted = [m.view.offer for m in self._counted(truth)]
-        # Where spot was cheaper when it was bought it may cost more than it might now.
+        # Use the lowest price so far, because spot may have been cheaper when the instance was bought.
         usd_per_hour = sum(truth.cloud.least_usd_per_hour[offer] for offer in counted)
         too_many = len(counted) > max(limits.max_instances for limits in allowed)
         if too_many or usd_per_hour > max(limits.max_usd_per_hour for limits in allowed) + 1e-9:
             self._break("limits", f"{truth.name}: {len(counted)} instances at {usd_per_hour:.3f} usd/h")
 
     def _counted(self, truth: TorturedService) -> Iterator[TrueInstance]:
-        """What runs, without what others may have replaced. The time that is given to end one too many does not run
-        while controllers are hindered."""
+        """Yield the running instances that cannot have been replaced.
+
+        While controllers are hindered, the time allowed for ending a replaced instance does not run.
+        """
         now_s = self._world.now_s
         hindered = self._leader is None or self._hindered_s == now_s
         for m in truth.cloud.machines.values():
@@ -452,7 +461,10 @@ class Watch:
                 self._break("bridged", f"{truth.name}: #{view.number} was taken back, and no standby was resumed")
 
     def _silent(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
-        """Few are given up at a time: what counts is when the last one was."""
+        """Check that silent instances are replaced.
+
+        Only few are given up at a time, so each replacement restarts the time limit.
+        """
         now_s, before = self._world.now_s, seen.mute
         ready = {i.number for i in truth.cloud.ready()}
         silent = {i.number for i in truth.cloud.ready() if i.silent_s is not None}
@@ -463,7 +475,7 @@ class Watch:
             self._break("silent replaced", f"{truth.name}: {len(silent)} of {len(ready)} instances are silent")
 
     def _short(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
-        """Below what the load needs, though something is to be had and nothing hinders the controllers."""
+        """Check that capacity is bought when the load needs it, an offer has capacity and nothing hinders."""
         now_s = self._world.now_s
         serving = (Phase.PENDING, Phase.READY)
         running = [m.view for m in truth.cloud.machines.values() if m.view.phase is not Phase.STOPPED]
@@ -471,7 +483,7 @@ class Watch:
         usd_per_hour = sum(truth.cloud.offers[i.offer].usd_per_hour for i in running)
         dearest = max(truth.cloud.offers[offer.name].usd_per_hour for offer in OFFERS)
         full = len(running) >= limits.max_instances or usd_per_hour + dearest > limits.max_usd_per_hour
-        # At a limit a standby that serves is in the place of another one, until its credits are spent.
+        # At a limit a serving standby counts as capacity until its credits are spent.
         there = sum(i.phase in serving and (full or not i.standby) for i in running)
         refused = dict(truth.cloud.conditions.refused)
         sold = any(offer.name not in refused for offer in OFFERS)
@@ -482,12 +494,14 @@ class Watch:
             self._break("buys elsewhere", f"{truth.name}: {there} instances for {needed} that are needed")
 
     def _needed(self, truth: TorturedService) -> int:
-        """Instances that the load needs, as far as the limits go. Other policies than the stand-in leave to functions
-        what costs less there."""
+        """Return the number of instances that the load needs within the limits.
+
+        It is 1 for policies other than the stand-in, which send load to functions where that is cheaper.
+        """
         if self._world.schedule.policy != STAND_IN:
             return 1
         most = min(limits.max_instances for _, limits in self._seen[truth.name].limits)
-        # A limit in dollars is used up before where some cost more than others.
+        # Mixed offers reach the limit in dollars earlier than the cheapest offer alone.
         most = min(most, math.floor(LIMITS.max_usd_per_hour / dollars_of(1)))
         return min(most, max(1, math.ceil(truth.rps() / CAPACITY_RPS)))
 
@@ -499,7 +513,7 @@ class Watch:
             self._break("warm pool", f"{truth.name}: {stopped} instances are stopped")
 
     def _standing_by(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
-        """A standby serves where more is planned, or arrives, than what is ready without it holds."""
+        """Check that standbys serve only while plan or load exceeds the capacity of the other ready instances."""
         if not self._world.schedule.standbys:
             return
         now_s, machines = self._world.now_s, truth.cloud.machines
@@ -531,7 +545,7 @@ class Watch:
             self._break("stands by", f"{truth.name}: a standby serves beside {others} for {needed} that are needed")
 
     def _room_for_standby(self, truth: TorturedService) -> bool:
-        """May one more run within the limits, to serve or to be set up?"""
+        """Return whether the limits allow one more running standby, to serve or to be set up."""
         running = [m.view.offer for m in truth.cloud.machines.values() if m.view.phase is not Phase.STOPPED]
         limits, prices = self._seen[truth.name].limits[-1][1], truth.cloud.offers
         usd_per_hour = sum(prices[offer].usd_per_hour for offer in (*running, STANDBY.name))
@@ -547,7 +561,10 @@ class Watch:
             self._break("planned", f"{truth.name}: the plan is {age_s:.0f} s old")
 
     def _crossed_out(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
-        """Launches that were made are kept until the next one is, for a controller that takes over."""
+        """Check that launch intents are removed.
+
+        A successful one is kept until the next, for a controller that takes over.
+        """
         if not self._unhindered(leader, CROSSED_OUT_S) or self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return
         intents = truth.store.get("intents") or ()
@@ -575,7 +592,7 @@ class Watch:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Everything is calm for a while."""
+        """Check the final state, after some time without faults."""
         leader = self._world.leader()
         if leader is None:
             self._break("settled", "no controller leads at the end")
@@ -590,8 +607,8 @@ class Watch:
                 grown = sizes[name] - self._sizes[name]
                 self._break("bounded", f"{name}: the state grew by {grown} bytes in an hour of calm")
             ours, paid = bills[name]
-            # One instance while no controller could look, what was paid while none could learn of another price, and
-            # for each start what the cloud's word may be late.
+            # Allow one instance while no controller could look, all costs while no leader could learn a new price, and
+            # for each start the delay of the cloud's report.
             allowed = 0.05 * paid + 180.0 * truth.cloud.starts * 0.096 / 3600.0 + self.hindered_for_s * 0.096 / 3600.0
             allowed += self._seen[name].unled_usd
             if abs(ours - paid) > allowed:
@@ -603,7 +620,11 @@ class Watch:
                                 f"{truly:.4f}")  # fmt: skip
 
     def _settled(self, truth: TorturedService, leader: TorturedProcess) -> None:
-        """Where a late release serves, because nothing good served beside it, the SLO monitor goes on adding to it."""
+        """Check that the fleet is the planned one.
+
+        The check is skipped while a late release serves without a good one beside it, because the SLO monitor keeps
+        adding.
+        """
         late = {i.release for i in truth.cloud.ready() if truth.bad.get(i.release) == LATE}
         if any(not self._judged(truth, release) for release in late):
             return
@@ -624,8 +645,11 @@ class Watch:
             )
 
     def _released(self, truth: TorturedService, leader: TorturedProcess) -> None:
-        """A good one is taken back where the faults of its instances look like its own; a bad one may stay where
-        nothing good served beside it for long enough."""
+        """Check that only the deployed release serves.
+
+        A good release may be rejected if faults of its instances look like its own. A bad one may stay if no good one
+        served beside it for long enough.
+        """
         controller = leader.controllers.get(truth.name)
         rollout = None if controller is None else controller.state.rollout
         if not truth.release or rollout is None:
@@ -642,7 +666,7 @@ class Watch:
             self._break("released", f"{truth.name}: {', '.join(serving)} serves, {truth.release} is deployed")
 
     def _judged(self, truth: TorturedService, release: str) -> bool:
-        """Was there enough to see of a bad release beside a good one?"""
+        """Return whether a bad release served long enough beside a good one to be judged."""
         for_s, requests = self._seen[truth.name].beside.get(release, (0.0, 0.0))
         return for_s >= JUDGED[0] and requests >= JUDGED[1]
 
@@ -661,7 +685,7 @@ class Watch:
                 self._break("explained", f"{truth.name}: the end of #{one.machine.view.number} is not in the journal")
 
     def _both_bills(self) -> Iterator[tuple[str, tuple[float, float]]]:
-        """As of the same moment: the controller's is that of its newest view."""
+        """Yield each service's bill by the controller and by the events, both as of the controller's newest view."""
         leader = self._world.leader()
         if leader is None:
             return

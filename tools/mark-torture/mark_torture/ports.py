@@ -1,7 +1,7 @@
-"""The ports as one controller process has them: each passes a call on to the truth, unless a fault is in the way.
+"""The ports of one controller process: each passes a call on to the true state, unless a fault interferes.
 
-At any call the process may die, stand still for long, or wait while the world goes on: the world is run from inside the
-call. So everything is one thread, and a seed replays exactly.
+At any call the process may die, pause, or wait while the world continues, because the world is run from inside the
+call. So everything happens in one thread, and a seed replays exactly.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from mark.domain.load import Load
 from mark.domain.time import MINUTE_S
 from mark_torture.roles import TorturedProcess, TorturedService, TorturedWorld
 
-HIDDEN_S = 25.0  # what another controller launched may not show for so long
-_AT_COMMAND, _AT_READ = 0.3, 0.001  # chances that a crash or a pause comes at this very call
+HIDDEN_S = 25.0  # instances launched by another controller may be hidden this long
+_AT_COMMAND, _AT_READ = 0.3, 0.001  # chance that a crash or pause strikes at a given call
 _LONGEST_CALL_S = 40.0
 _LONGEST_PAUSE_S = 3600.0
 _LONGEST_RESTART_S = 1200.0
-WARM_S = 300.0  # that an environment of a function stays warm
-SIGNED_S = 300.0  # a call is refused whose signature is of so long ago, or ahead, as by AWS (Signature Version 4)
+WARM_S = 300.0  # time that a function's environment stays warm
+SIGNED_S = 300.0  # a signature further in the past or future is refused, as AWS does (Signature Version 4)
 LEASE = "controller"
 T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The process is gone: nothing after this line is run."""
+    """The process died: the rest of the call is not run."""
 
 
 class ProcessClock:
-    """The wall clock of one process: the world's, unless a fault sets it."""
+    """The wall clock of one process: the world's time, unless a fault sets it."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess) -> None:
         self._world, self._process = world, process
-        self._stands: tuple[int, float] | None = None  # number of the fault, and where it stands
+        self._stands: tuple[int, float] | None = None  # number of the fault, and the time at which the clock stands
 
     def wall_s(self) -> float:
-        """What the machine shows: it may go back."""
+        """Return the time that the machine shows; it may go back."""
         now_s = self._world.now_s
         if not self._world.clocks:
             return now_s
@@ -64,13 +64,13 @@ class ProcessClock:
 
 
 class ServiceClock:
-    """The port Clock: counts on from where the wall clock was when the process began to lead, whatever that shows."""
+    """The port Clock: the wall clock's time when the process began to lead, plus the time since then."""
 
     def __init__(self, world: TorturedWorld, clock: ProcessClock) -> None:
         self._world, self._clock, self._ahead_s = world, clock, 0.0
 
     def rebase(self) -> None:
-        """The process begins to lead."""
+        """Start from the wall clock, because the process begins to lead."""
         self._ahead_s = self._clock.wall_s() - self._world.now_s
 
     def now_s(self) -> float:
@@ -92,7 +92,7 @@ class _Port:
         return False
 
     def _arrive(self, *, command: bool) -> None:
-        """A call begins: the process may die of it, or stand still, or wait."""
+        """Begin a call, in which the process may die, pause or wait. Raises Killed."""
         world, process = self._world, self._process
         if world.strikes:
             chance = _AT_COMMAND if command else _AT_READ
@@ -105,7 +105,7 @@ class _Port:
                 if fault.number not in world.spent and float(draw.random()) < chance:
                     world.spent.add(fault.number)
                     world.meets(fault.kind, self._truth)
-                    # As often seconds as minutes as the hour.
+                    # Draw on a logarithmic scale from 5 s to an hour.
                     world.pause(process, 5.0 * (_LONGEST_PAUSE_S / 5.0) ** float(draw.random()))
             for fault, draw in world.active("calls slow", process.index):
                 if float(draw.random()) < fault.share:
@@ -116,12 +116,15 @@ class _Port:
 
 
 class ProcessCloud(_Port):
-    """The port Cloud, and Changes. As the adapter to AWS it remembers what it was answered, and shows that."""
+    """The ports Cloud and Changes.
+
+    Like the adapter to AWS, it remembers the answers to launches and shows those instances.
+    """
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:
         super().__init__(world, process, truth)
         self._fence = fence
-        self._answered: dict[str, Launched] = {}  # by token
+        self._answered: dict[str, Launched] = {}  # launches that were answered, by token
 
     def fleet(self) -> Fleet:
         self._send(command=False)
@@ -201,7 +204,7 @@ class ProcessCloud(_Port):
         return tuple(one for one in found if not self._happens("news lost"))
 
     def _send(self, *, command: bool) -> None:
-        """A call, which is signed by the wall clock, arrives, unless it is refused."""
+        """Make a call that is signed by the wall clock. Raises CloudError if it is refused."""
         signed_s = self._process.wall_s()
         self._arrive(command=command)
         if abs(self._world.now_s - signed_s) > SIGNED_S:
@@ -213,7 +216,7 @@ class ProcessCloud(_Port):
                 raise CloudError("the cloud does not answer")
 
     def _command(self, verb: str, what: Any, call: Callable[[], T]) -> T:
-        # Before it is sent: what is under way when a controller stands still cannot be taken back.
+        # Report it before it is sent, because a paused controller cannot take it back.
         self._world.watch.asked(self._truth, self._process, self._fence, verb, what)
         self._send(command=True)
         before = set(self._truth.cloud.machines)
@@ -230,7 +233,7 @@ class ProcessCloud(_Port):
 
 
 class ProcessStore(_Port):
-    """The port Store, of the term in which it was made; where it is `fenced`, an older one's writes raise LostLease."""
+    """The port Store in one leader's term. If `fenced`, writes from an older term raise LostLease."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:
         super().__init__(world, process, truth)
@@ -271,7 +274,7 @@ class ProcessStore(_Port):
 
 
 class ProcessTerms:
-    """The lease's store, as one process reaches it."""
+    """The lease's store, seen by one process."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess) -> None:
         self._world, self._process = world, process
@@ -298,7 +301,7 @@ class ProcessTerms:
 
 
 class ProcessFunctions(_Port):
-    """The port Functions: an environment stays warm for a while."""
+    """The port Functions: environments stay warm for `WARM_S`."""
 
     _warm_s = -math.inf
     _environments = 0
@@ -323,7 +326,7 @@ class ProcessFunctions(_Port):
 
 
 class ProcessPrices:
-    """The port LivePrices: what is known last of what one service's offers cost."""
+    """The port LivePrices: the newest known prices of one service's offers."""
 
     def __init__(self, truth: TorturedService) -> None:
         self._truth = truth
@@ -336,7 +339,7 @@ class ProcessPrices:
 
 
 class ProcessTelemetry(_Port):
-    """The port Telemetry: the service's load, or what a fault makes of it."""
+    """The port Telemetry: the service's load, possibly changed by a fault."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService) -> None:
         super().__init__(world, process, truth)

@@ -1,4 +1,4 @@
-"""A controller process: the real manager, runtimes, controllers and lease over ports that fail."""
+"""A controller process: the real manager, runtimes, controllers and lease, over ports that fail."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from mark_torture.ports import (
 from mark_torture.roles import TorturedService, TorturedWorld
 from mark_torture.site import LIMITS, LastRate, SteadyPlanner
 
-ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
-PRICED_S = 60 * MINUTE_S  # between two prices of one more request
+ORIGIN_UNIX_S = 1_700_000_000.0  # Unix time of second 0
+PRICED_S = 60 * MINUTE_S  # period of pricing one more request
 
 
 class SeldomPricing(Controller):
-    """Prices one more request seldom, not in every round: that is shown, and decides nothing."""
+    """A controller that prices one more request only every `PRICED_S`: the price is displayed but decides nothing."""
 
     _priced: tuple[float, PriceList] | None = None
 
@@ -60,7 +60,7 @@ class SeldomPricing(Controller):
 
 
 class ProcessParts:
-    """What a process is built of besides mark.control. Tests plant bugs here, by overriding."""
+    """The parts of a process that are not in mark.control. Tests override its methods to plant bugs."""
 
     def cloud(self, cloud: ProcessCloud) -> Cloud:
         return cloud
@@ -75,7 +75,7 @@ class ProcessParts:
         return telemetry
 
     def planner(self, policy: str, resolved: ResolvedService) -> Planner:
-        """`policy`: `STAND_IN`, or one of mark's."""
+        """Return a planner. `policy` is `STAND_IN` or the name of one of mark's policies."""
         if policy == STAND_IN:
             return SteadyPlanner()
         return make_policy(policy, resolved, Load(0.0, MINUTE_S, np.empty(0), np.empty(0))).planner
@@ -84,7 +84,7 @@ class ProcessParts:
         return LastRate() if policy == STAND_IN else Supervised(LastValue())
 
     def limits(self, limits: Limits) -> Limits:
-        """Within which policies are made."""
+        """Return the limits with which policies are made."""
         return limits
 
     def leads(self, lease: Lease) -> Callable[[], bool]:
@@ -95,7 +95,7 @@ class ProcessParts:
 
 
 class _Over(Future[Any]):
-    """A future without locks: all is one thread, which asks whether it is over, and waits for nothing."""
+    """A future without locks, because all runs in one thread, which polls and never waits."""
 
     def __init__(self) -> None:
         self.over = False
@@ -105,7 +105,7 @@ class _Over(Future[Any]):
 
 
 class WaitingPool(Executor):
-    """Keeps what is submitted until `run`: a round that waits inside a call does not hold up the manager."""
+    """An executor that keeps tasks until `run`, so that a round waiting inside a call does not block the manager."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[_Over, Callable[[], Any]]] = []
@@ -124,7 +124,7 @@ class WaitingPool(Executor):
 
 
 class RestingManager(ControllerManager):
-    """Looks for no round to begin while another one leads, after it has looked once and found none."""
+    """A manager that stops looking for rounds after one look while another process leads."""
 
     _looks = True
 
@@ -135,10 +135,10 @@ class RestingManager(ControllerManager):
 
 
 class RestingRuntime(ServiceRuntime):
-    """Begins no round between two full minutes that would find what the last one found, and does nothing.
+    """A runtime that skips rounds between full minutes which would repeat the last one and do nothing.
 
-    That is so where nothing has changed since (`World.rests`), and the last round went well.
-    With `rests` off every round is run: what happens in the world is the same.
+    A round is skipped if nothing has changed since the last one (`World.rests`), and that one went well. With `rests`
+    off every round is run; the events in the world are the same.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class RestingRuntime(ServiceRuntime):
     ) -> None:
         super().__init__(truth.name, truth.resolved, start)
         self._truth, self._world, self._index, self._may_rest = truth, world, index, rests
-        self._stirred = True  # did something go wrong in the last round?
-        self._went_well = False  # the one before the round under way
+        self._stirred = True  # whether a call went wrong in the last round
+        self._went_well = False  # whether the round before the current one went well
         self._viewed: Fleet | None = None
         self.paid_usd = 0.0
 
@@ -175,13 +175,13 @@ class RestingRuntime(ServiceRuntime):
         super().reconcile(fence, now_unix_s)
 
     def _between(self, parts: RuntimePorts) -> None:
-        """At a full minute, too."""
+        """Do a full round's extra work, unless it too would repeat the last one."""
         rests = self._may_rest and self._went_well and not self._stirred
         if not rests or not self._world.rests(self._truth, parts.controller, self._index, minute=True):
             super()._between(parts)
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
-        """A view every five minutes, and in each full one that has another fleet or something new in its journal."""
+        """Make a view every five minutes, and at a full minute if the fleet or the journal has changed."""
         fleet = self._truth.cloud.fleet()
         if minute > self._minute and (minute % 5 == 0 or fleet is not self._viewed or self._noted):
             super()._observe(parts, minute, conditions)
@@ -200,19 +200,19 @@ class RestingRuntime(ServiceRuntime):
 
 
 class ControllerProcess:
-    """One controller, number `index`. Dead ones are replaced by the world, under the same number."""
+    """The controller process number `index`. The world replaces a dead one under the same number."""
 
     def __init__(self, world: TorturedWorld, index: int, parts: ProcessParts, *, rests: bool = True) -> None:
         self.index, self._world, self._parts = index, world, parts
         self.dead = False
-        self.paused = 0  # calls within which it stands still
+        self.paused = 0  # calls inside which the process is paused
         self.restart_s = 0.0
         self.clock = ProcessClock(world, self)
         self.clocks = {name: ServiceClock(world, self.clock) for name in world.services}
         self._own_lease = FencedLease(ProcessTerms(world, self), LEASE, monotonic_s=lambda: world.now_s)
         self.lease = parts.lease(self._own_lease)
         self._pool = WaitingPool()
-        self.controllers: dict[str, Controller] = {}  # of the last start
+        self.controllers: dict[str, Controller] = {}  # of the newest start
         self.runtimes = {
             name: RestingRuntime(truth, world, index, self._starter(truth, truth.release), rests=rests)
             for name, truth in world.services.items()
@@ -235,17 +235,17 @@ class ControllerProcess:
         self._pool.run()
 
     def die(self, for_s: float) -> None:
-        """Raises Killed."""
+        """End the process for `for_s` seconds. Raises Killed."""
         self.dies(for_s)
         raise Killed
 
     def dies(self, for_s: float) -> None:
-        """It is gone; where that is within a call of its own, the call ends with Killed."""
+        """End the process for `for_s` seconds. A call in which it waits then ends with Killed."""
         self.dead, self.restart_s = True, self._world.now_s + for_s
         self._world.tell(f"controller {self.index} dies, for {for_s:.0f} s")
 
     def _starter(self, truth: TorturedService, release: str) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
-        """`release`: what it was deployed with."""
+        """Return the function that starts a service's ports. The process was deployed with `release`."""
 
         def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
             world, parts, fence = self._world, self._parts, self._own_lease.fence or 0

@@ -1,4 +1,4 @@
-"""What the parts of a tortured world see of each other: the world, its services, its controllers' processes."""
+"""Protocols by which the parts of a tortured world know each other: world, services and processes."""
 
 from __future__ import annotations
 
@@ -19,168 +19,170 @@ from mark_torture.true_cloud import TrueCloud
 
 
 class Terms(MemoryTerms):
-    """The truth about the lease."""
+    """The true state of the lease."""
 
     def term(self, name: str) -> Term | None:
-        """As it was claimed last."""
+        """Return the term that was claimed last."""
         return self._terms.get(name)
 
 
 class TorturedService(Protocol):
-    """One service as it is."""
+    """The true state of one service."""
 
     name: str
-    resolved: ResolvedService  # at today's prices
-    repriced: Repriced | None  # its prices, where they have moved
+    resolved: ResolvedService  # with current prices
+    repriced: Repriced | None  # the newest prices, if they have changed
     cloud: TrueCloud
     store: MemoryStore
-    release: str  # what was deployed last; "": releases have no names
-    bad: dict[str, str]  # releases that are, with what is wrong with them
-    good: str  # the last one that is not
+    release: str  # the newest deployed release; "" if releases have no names
+    bad: dict[str, str]  # bad releases, with their flaws
+    good: str  # the newest good release
 
     def rps_in(self, minute: int) -> float:
-        """The load of a minute of the world's time."""
+        """Return the load of a minute of the world's time."""
 
     def rps(self) -> float:
-        """The load now."""
+        """Return the current load."""
 
     def answers(self) -> RecentAnswers:
-        """Since the beginning."""
+        """Return the answers since the beginning."""
 
     def recent(self) -> RecentAnswers:
-        """The last thousand or so."""
+        """Return the last thousand answers or so."""
 
     def release_counts(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
-        """Since the beginning, by release and offer."""
+        """Return the requests since the beginning, by release and offer."""
 
 
 class TorturedClock(Protocol):
-    """The clock of a service in a process."""
+    """The clock of one service in a process."""
 
     def now_s(self) -> float:
-        """Never goes back while the process leads."""
+        """Return the time; it never goes back while the process leads."""
 
 
 class TorturedRuntime(Protocol):
-    """What looks after one service in a process."""
+    """The runtime of one service in a process."""
 
-    paid_usd: float  # by the events, when the newest view was made
+    paid_usd: float  # paid by the events at the time of the newest view
 
     def view(self) -> ServiceView:
-        """What is shown of the service."""
+        """Return the view of the service."""
 
 
 class TorturedProcess(Protocol):
-    """One controller of several."""
+    """One of several controller processes."""
 
     index: int
     dead: bool
-    paused: int  # calls within which it stands still
-    controllers: dict[str, Controller]  # of the last start, by service
+    paused: int  # calls inside which the process is paused
+    controllers: dict[str, Controller]  # of the newest start, by service
 
     @property
     def clocks(self) -> Mapping[str, TorturedClock]:
-        """By service; they may differ from the world's time."""
+        """The clocks by service; they may differ from the world's time."""
 
     @property
     def runtimes(self) -> Mapping[str, TorturedRuntime]:
-        """By service."""
+        """The runtimes by service."""
 
     def wall_s(self) -> float:
-        """What its machine's clock shows."""
+        """Return the time that the machine's clock shows."""
 
     def in_term(self) -> bool:
-        """Does the term last that it was told of?"""
+        """Return whether the term that the process knows still lasts."""
 
     def die(self, for_s: float) -> None:
-        """Raises what ends whatever it is doing."""
+        """End the process. Raises an exception that ends the current call."""
 
 
 class Onlooker(Protocol):
-    """What is told of every command."""
+    """An observer that is told of every command."""
 
     def asks(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
-        """A launch of one of these offers is about to be sent."""
+        """Note that a launch of one of these offers is about to be sent."""
 
     def refused(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
-        """None of them was to be had."""
+        """Note that no offer had capacity."""
 
     def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
-        """Right before it is sent."""
+        """Note a command right before it is sent."""
 
     def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
-        """The cloud has done it."""
+        """Note a command right before the cloud carries it out."""
 
     def begins(self, truth: TorturedService) -> None:
-        """A controller begins to lead."""
+        """Note that a controller begins to lead."""
 
     def unanswered(self, truth: TorturedService, token: str) -> None:
-        """Whether it was made is not known."""
+        """Note a launch with an unknown result."""
 
     def done(
         self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any, started: set[int]
     ) -> None:
-        """The controller has its answer; `started` are the numbers of new instances."""
+        """Note that the controller has its answer; `started` are the numbers of new instances."""
 
     def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:
-        """A store without a fence took what the holder of an older term wrote."""
+        """Note that a store without fencing accepted a write from an older term."""
 
     def unforeseen(self, service: str, error: Exception) -> None:
-        """A round of this service ended in an error that was not foreseen."""
+        """Note that a round of this service ended in an unexpected error."""
 
 
 class TorturedWorld(Protocol):
-    """What goes on, and what goes wrong."""
+    """The world and the faults in it."""
 
     now_s: float
     schedule: Schedule
-    spent: set[int]  # faults that happen once, and have
+    spent: set[int]  # numbers of one-time faults that have happened
     terms: Terms
-    strikes: bool  # may a call be slow, or its process die or stand still in it?
-    hindered: bool  # one that keeps controllers from acting?
-    clocks: bool  # is the clock of one set?
-    spoiled: bool  # does one keep what was bought from serving?
+    strikes: bool  # whether a call may be slow, or its process die or pause in it
+    hindered: bool  # whether an active fault keeps controllers from acting
+    clocks: bool  # whether an active fault sets a clock
+    spoiled: bool  # whether an active fault keeps new instances from serving
 
     @property
     def kinds(self) -> Mapping[str, Any]:
-        """Of the faults that are active."""
+        """The active faults, by kind."""
 
     @property
     def services(self) -> Mapping[str, TorturedService]:
-        """By name."""
+        """The services, by name."""
 
     @property
     def processes(self) -> Sequence[TorturedProcess]:
-        """The dead ones, too."""
+        """The processes, including dead ones."""
 
     @property
     def watch(self) -> Onlooker:
-        """Looks on."""
+        """The observer of the commands."""
 
     def active(self, kind: str, index: int | None = None) -> Sequence[tuple[Fault, np.random.Generator]]:
-        """The faults of that kind now that hit this controller, each with its draws."""
+        """Return the active faults of a kind that hit this controller, each with its draws."""
 
     def rests(self, truth: Any, controller: Controller, index: int, *, minute: bool = False) -> bool:
-        """Would a round of this service by the process `index`, or the part of a full one that comes first, find what
-        the last one found?"""
+        """Return whether a round of this service by the process `index` would repeat the last one.
+
+        With `minute`, the answer is about the extra work at the beginning of a full minute's round.
+        """
 
     def meets(self, kind: str, truth: Any = None) -> None:
-        """A fault has met a service, or all of them."""
+        """Count that a fault acted on a service, or on all services."""
 
     def market_met(self, truth: Any) -> None:
-        """A launch has met what the market refuses."""
+        """Count that a launch met the market's refusals."""
 
     def tell(self, text: str) -> None:
-        """A line of the story."""
+        """Add a line to the story."""
 
     def leader(self) -> TorturedProcess | None:
-        """The controller whose term lasts, and which is able to act."""
+        """Return the controller whose term lasts and that can act."""
 
     def wait(self, process: Any, for_s: float) -> None:
-        """A call of the process takes so long: everything else goes on meanwhile."""
+        """Let a call of the process take `for_s` seconds, in which the world continues."""
 
     def held_up(self, process: TorturedProcess) -> bool:
-        """Would a call of the process be over, but for one that began within it?"""
+        """Return whether a call of the process is overdue only because another call began inside it."""
 
     def pause(self, process: Any, for_s: float) -> None:
-        """The process stands still for so long."""
+        """Pause the process for `for_s` seconds."""

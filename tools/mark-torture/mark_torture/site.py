@@ -1,6 +1,7 @@
-"""What is bought and served in the simulated world: services with four offers, and a policy that plans in microseconds.
+"""The services of the simulated world: four offers, and a policy that plans in microseconds.
 
-The policy stands in for `mark`, whose program takes milliseconds a plan: what is tortured is what carries plans out.
+The policy stands in for mark's, whose optimisation takes milliseconds for each plan. The test is about carrying plans
+out, not about making them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mark.traffic.forecast.supervised import Supervised
 from mark_torture.drawn_faults import STAND_IN
 
 _LEVELS = np.array([0.1, 0.5, 0.9])
-CAPACITY_RPS = 10.0  # of every offer
+CAPACITY_RPS = 10.0  # of an instance of any offer
 LIMITS = Limits(14, 1.0)
 _BOOT = Delay(90.0, 180.0)
 OFFERS = (
@@ -37,13 +38,13 @@ STANDBY = Offer(
     "t3.large", Market.BURSTABLE, 0.0832, boot=_BOOT, vcpu=2.0, resume=Delay(27.0, 60.0),
     credits=BurstCredits(baseline=0.3, credits_per_hour=36.0, max_credits=864.0, launch_credits=30.0),
 )  # fmt: skip
-_FOR_EACH_STANDBY = 5  # instances
+_FOR_EACH_STANDBY = 5  # instances for each standby
 
 
 def site_service(name: str, warm_pool: int = 0, *, standbys: bool = False) -> ResolvedService:
-    """A service that may hold `LIMITS`, is never without an instance, and keeps up to `warm_pool` of them stopped.
+    """Return a service within `LIMITS` with at least one instance and up to `warm_pool` stopped ones.
 
-    With `standbys` it may have burstables that stand by.
+    With `standbys`, burstable instances may stand by.
     """
     offers = (*OFFERS, STANDBY) if standbys else OFFERS
     markets = (Market.SPOT, Market.ON_DEMAND, Market.BURSTABLE)[: 3 if standbys else 2]
@@ -61,15 +62,15 @@ def site_service(name: str, warm_pool: int = 0, *, standbys: bool = False) -> Re
 
 
 def dollars_of(instances: int) -> float:
-    """Dollars an hour that this number of instances stays below, whichever they are, at first prices."""
+    """Return an upper bound in USD/h on the price of this many instances, at the initial prices."""
     return 0.1 * instances
 
 
 class SteadyPlanner:
-    """As many instances as hold the load with a quarter to spare, within the limits: what is there, then the cheapest
-    that is to be had. Where burstables are offered, some of them stand by.
+    """A planner that wants the load's capacity plus a quarter, within the limits.
 
-    Implements `mark.planning.planner.Planner`; its memory is the last number of instances.
+    It keeps the instances that run, then adds the cheapest offer with capacity. With burstable offers, some instances
+    stand by. Implements `mark.planning.planner.Planner`; its memory is the last number of instances.
     """
 
     name = STAND_IN
@@ -113,7 +114,7 @@ class SteadyPlanner:
 
 
 class LastRate(Supervised):
-    """The last rate that was seen, for all steps to come: how load is predicted is not what is tortured."""
+    """A predictor that repeats the last observed rate, because predictions are not under test."""
 
     def __init__(self) -> None:
         super().__init__(LastValue())

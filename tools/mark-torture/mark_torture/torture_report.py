@@ -1,4 +1,4 @@
-"""What was tortured, shown: which fault met which state how often, what broke, and how fast it went."""
+"""The report of a torture run: which faults acted in which states, the violations, and the speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def torture_json(found: Tortured, shortest: Trial | None) -> dict[str, Any]:
-    """The stable object that `--json` writes. `shortest`: the first seed that failed, shrunk."""
+    """Return the stable object that `--json` writes. `shortest` is the first failed seed, shrunk."""
     return {
         "schema": 1,
         "seeds": len(found.trials),

@@ -1,4 +1,4 @@
-"""A run of one seed, what came of it, and the shortest schedule that still fails."""
+"""The run of one seed, its outcome, and the shortest schedule that still fails."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from mark_torture.invariants import INVARIANTS, Broken
 from mark_torture.process import ProcessParts
 from mark_torture.world import World
 
-_TOLD = 60  # lines of a story before the first broken invariant
-MOST_TRIES = 200  # of the shrinker
+_TOLD = 60  # lines of the story that lead to the first violation
+MOST_TRIES = 200  # most runs of the shrinker
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a schedule. `fleet_days` as far as it was run: a service for a day is one."""
+    """The outcome of a schedule. `fleet_days`: simulated service days until the run ended."""
 
     schedule: Schedule
     broken: Broken | None
-    story: tuple[str, ...]  # the last lines, where an invariant is broken
-    met: Counter[tuple[str, str]]  # (fault, state) -> how often one met the other
+    story: tuple[str, ...]  # the last lines, if an invariant was violated
+    met: Counter[tuple[str, str]]  # (fault, state) -> how often the fault acted in the state
     fleet_days: float
 
 
 @dataclass(slots=True)
 class Tortured:
-    """What came of several."""
+    """The outcomes of several schedules."""
 
     trials: list[Trial] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Tortured:
         return math.fsum(trial.fleet_days for trial in self.trials)
 
     def coverage(self) -> dict[str, dict[str, int]]:
-        """Fault -> state -> how often one met the other. A cell without any was not tested."""
+        """Return fault -> state -> how often the fault acted in the state. Zero means that the pair was not tested."""
         met: Counter[tuple[str, str]] = Counter()
         for trial in self.trials:
             met.update(trial.met)
@@ -55,9 +55,9 @@ class Tortured:
 
 
 def tried(schedule: Schedule, parts: ProcessParts | None = None) -> Trial:
-    """Run it. Equal arguments, equal trials: nothing is drawn but from the schedule's seed."""
+    """Run a schedule. Equal arguments give equal trials, because every draw comes from the schedule's seed."""
     with _quiet(), _uncollected():
-        # What is right to leave out of a controller as it is may not be of one with a planted bug.
+        # Run every round of a controller with a planted bug, because skipping rounds is only proven safe without bugs.
         world = World(schedule, parts, rests=parts is None)
         world.run()
     broken = world.watch.broken
@@ -66,12 +66,12 @@ def tried(schedule: Schedule, parts: ProcessParts | None = None) -> Trial:
 
 
 def trial_of(schedule: Schedule, progress: Callable[[float], None] | None = None) -> Trial:
-    """`tried`, as a study's executor asks for it; its progress is not told."""
+    """Run a schedule, with the signature that a study's executor needs; progress is not reported."""
     return tried(schedule)
 
 
 def shrunk(trial: Trial, parts: ProcessParts | None = None, most: int = MOST_TRIES) -> Trial:
-    """A trial with fewer and shorter faults in which the same invariant is broken; the same one where none is found."""
+    """Return a trial with fewer and shorter faults and the same violation, or the trial itself."""
     assert trial.broken is not None
     left, found = most, trial
     again = True
@@ -89,7 +89,7 @@ def shrunk(trial: Trial, parts: ProcessParts | None = None, most: int = MOST_TRI
 
 
 def told(trial: Trial) -> str:
-    """The story of a trial that failed: what was to happen, what happened, and what did not hold."""
+    """Return the story of a failed trial: its faults, its last events and the violation."""
     schedule, broken = trial.schedule, trial.broken
     assert broken is not None
     lines = [
@@ -106,7 +106,7 @@ def told(trial: Trial) -> str:
 
 
 def _besides(schedule: Schedule) -> str:
-    """What else the services have."""
+    """Return the optional features of the services."""
     warm = f", a warm pool of {schedule.warm_pool}" if schedule.warm_pool else ""
     standbys = ", standbys" if schedule.standbys else ""
     policy = f", policy {schedule.policy}" if schedule.policy != STAND_IN else ""
@@ -115,7 +115,7 @@ def _besides(schedule: Schedule) -> str:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """A world is small, and goes as a whole when its trial is over: to look for garbage in between is wasted."""
+    """Disable the garbage collector: a world is small and freed as a whole after its trial."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -127,7 +127,7 @@ def _uncollected() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Controllers log every decision and trouble, of which there are many."""
+    """Disable logging, because controllers log every decision and every fault."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

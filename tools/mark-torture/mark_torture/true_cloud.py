@@ -1,7 +1,7 @@
-"""The truth: the instances of one service as the cloud has them, what became of each, and what is to be paid.
+"""The true state of one service's instances: their histories and their costs.
 
-Controllers see it through ports that fail (`mark_torture.ports`). What is drawn for an instance depends on the seed and
-its number alone. Only what is bought on demand can be stopped and started again, and standbys.
+Controllers see it through ports that fail (`mark_torture.ports`). The draws of an instance depend only on the seed and
+its number. Only on-demand instances and standbys can be stopped and started again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, Sch
 from mark.domain.offer import Market, Offer
 from mark_torture.drawn_faults import stream
 
-QUEUE_S, LONGEST_QUEUE_S = 5.0, 60.0  # in which a drained instance answers what it has
-SHOWN_S = 600.0  # what was ended at its launch is shown for so long
+QUEUE_S, LONGEST_QUEUE_S = 5.0, 60.0  # time in which a drained instance answers its queued requests
+SHOWN_S = 600.0  # an instance ended at its launch is listed this long
 LEAST_BILLED_S = 60.0
-STOPPING_S = 20.0  # before what was stopped can be started again
-RESUME = 0.3  # of a boot's time
-CREDITS_S = 900.0  # in which a burstable that serves spends its credits
+STOPPING_S = 20.0  # time until a stopping instance can be started again
+RESUME = 0.3  # share of a boot's time
+CREDITS_S = 900.0  # a serving burstable instance spends its credits in this time
 
 
 @dataclass(slots=True)
 class TrueInstance:
-    """An instance as it is. Times of what has not happened, and may never, are infinite."""
+    """The true state of an instance. The times of future events are infinite if they may never happen."""
 
     view: Instance
     token: str
@@ -41,19 +41,19 @@ class TrueInstance:
     noticed_s: float = math.inf
     idle_s: float = math.inf
     silent_to_s: float = -math.inf
-    told_s: float = math.inf  # when its scheduled end was told
-    given_up_s: float = -math.inf  # when it was last silent or late with its boot, so that another may take its place
-    began_s: float | None = None  # of this start: billed from
-    paid_to_s: float = 0.0  # up to the last change of its price
+    told_s: float = math.inf  # when its scheduled end was announced
+    given_up_s: float = -math.inf  # when it was last silent or late to boot, so that a replacement is allowed
+    began_s: float | None = None  # of this start; the billing begins here
+    paid_to_s: float = 0.0  # settled up to here, at the last price change
     drained_s: float = math.inf
-    spent_s: float = math.inf  # when its credits are
-    fault: str = ""  # the kind of fault that its boot is to meet
+    spent_s: float = math.inf  # when its credits are spent
+    fault: str = ""  # the fault that its boot will meet
     starts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An instance that is gone, with why."""
+    """An instance that is gone, and the reason."""
 
     machine: TrueInstance
     at_s: float
@@ -62,19 +62,21 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What launches meet now."""
+    """The current conditions of launches."""
 
-    refused: tuple[tuple[str, RefusalScope], ...] = ()  # offers that are not to be had, and how much else with them
+    refused: tuple[tuple[str, RefusalScope], ...] = ()  # unavailable offers, and the scope of each refusal
     most: int = 1000  # instances of one launch
-    ends: float = 0.0  # share of instances that are ended before they run,
-    never: float = 0.0  # that do not boot,
-    dies: float = 0.0  # and that end while they boot
-    slow: float = 1.0  # times as long as boots take
+    ends: float = 0.0  # share of instances that end before they run
+    never: float = 0.0  # share of instances that never boot
+    dies: float = 0.0  # share of instances that end while they boot
+    slow: float = 1.0  # factor on boot times
 
 
 class TrueCloud:
-    """One service's instances. `tell(text)` is called with whatever happens to them, `meets(kind)` with what of the
-    conditions does something, right before it does."""
+    """The instances of one service.
+
+    `tell(text)` is called with every event of an instance, `meets(kind)` right before a condition acts.
+    """
 
     def __init__(
         self,
@@ -86,14 +88,14 @@ class TrueCloud:
     ) -> None:
         self.service, self._seed, self._tell, self._meets = service, seed, tell, meets
         self.offers = {offer.name: offer for offer in offers}
-        self.least_usd_per_hour = {offer.name: offer.usd_per_hour for offer in offers}  # so far
+        self.least_usd_per_hour = {offer.name: offer.usd_per_hour for offer in offers}  # the lowest price so far
         self.conditions = Conditions()
-        self.no_boots: set[str] = set()  # releases of which nothing becomes ready
+        self.no_boots: set[str] = set()  # releases that never become ready
         self.machines: dict[int, TrueInstance] = {}
         self.ended: list[Ended] = []
-        self.launched: dict[str, tuple[int, ...]] = {}  # by token
+        self.launched: dict[str, tuple[int, ...]] = {}  # numbers by token
         self.told: list[Ran] = []
-        self.notices: list[tuple[float, Notice]] = []  # and when each may be known
+        self.notices: list[tuple[float, Notice]] = []  # with the time from which each is visible
         self.now_s = self.settled_usd = 0.0
         self.starts = 0
         self._refused: list[EndedAtLaunch] = []
@@ -102,10 +104,10 @@ class TrueCloud:
         self._ready: tuple[Instance, ...] = ()
         self._last = 0
 
-    # -- what controllers do -------------------------------------------------------------------------------------------
+    # -- called by controllers -----------------------------------------------------------------------------------------
 
     def fleet(self) -> Fleet:
-        """The same object until something changes."""
+        """Return the fleet, the same object until it changes."""
         if self._fleet is None:
             there = tuple(machine.view for machine in self.machines.values())
             self._ready = tuple(i for i in there if i.phase is Phase.READY)
@@ -113,7 +115,7 @@ class TrueCloud:
         return self._fleet
 
     def ready(self) -> tuple[Instance, ...]:
-        """What serves."""
+        """Return the serving instances."""
         self.fleet()
         return self._ready
 
@@ -128,7 +130,7 @@ class TrueCloud:
         *,
         standby: bool = False,
     ) -> Launched:
-        """For the controller `of`; else as the port."""
+        """Launch instances for the controller `of`, like the port Cloud."""
         now, names = self.conditions, (offer, *alternatives)
         if token in self.launched:
             numbers = self.launched[token]
@@ -191,7 +193,7 @@ class TrueCloud:
             idle=False,
             silent_s=None,
             stopped_s=self.now_s + STOPPING_S,
-            credits=0.0 if machine.view.standby else None,  # what is left is lost
+            credits=0.0 if machine.view.standby else None,  # the remaining credits are lost
         )
         self._tell(f"{self.service}: #{number} is stopped")
         self._look()
@@ -226,10 +228,10 @@ class TrueCloud:
         self._tell(f"{self.service}: #{number} is started again")
         self._look()
 
-    # -- what the world does -------------------------------------------------------------------------------------------
+    # -- called by the world -------------------------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> None:
-        """Up to that time; what has happened meanwhile happened when it was due."""
+        """Move to `now_s`; events in between happen at their due times."""
         if now_s >= self._next_s:
             for number, machine in tuple(self.machines.items()):
                 self._pass(number, machine, now_s)
@@ -240,7 +242,7 @@ class TrueCloud:
         self.now_s = now_s
 
     def reprice(self, offers: Sequence[Offer]) -> None:
-        """From now on these are the prices."""
+        """Use these prices from now on."""
         for machine in self.machines.values():
             if machine.began_s is not None:
                 self.settled_usd += self._cost(machine, self.now_s)
@@ -250,7 +252,7 @@ class TrueCloud:
         self.least_usd_per_hour = {name: min(least[name], one.usd_per_hour) for name, one in self.offers.items()}
 
     def mute(self, number: int, until_s: float) -> None:
-        """It does not answer up to then, though it runs."""
+        """Make a running instance silent until `until_s`."""
         machine = self.machines[number]
         if machine.view.silent_s is None:
             self._show(machine, silent_s=self.now_s)
@@ -259,7 +261,7 @@ class TrueCloud:
         self._look()
 
     def interrupt(self, number: int, known_after_s: float) -> None:
-        """It is taken back in two minutes; the notice comes so much later than it should, or never."""
+        """Interrupt an instance in two minutes; the notice comes `known_after_s` late, or never."""
         machine = self.machines[number]
         if machine.view.interruption_at_s is not None or machine.dies_s < math.inf:
             return
@@ -269,7 +271,7 @@ class TrueCloud:
         self._look()
 
     def schedule_end(self, number: int, at_s: float) -> None:
-        """It is ended then, unless it is stopped: this is told at once."""
+        """Announce that the instance will be ended at `at_s`, unless it is stopped first."""
         machine = self.machines[number]
         if machine.view.event is None and machine.dies_s == math.inf:
             machine.told_s = self.now_s
@@ -278,19 +280,19 @@ class TrueCloud:
             self._look()
 
     def kill(self, number: int, why: str) -> None:
-        """It is gone at once."""
+        """End the instance immediately."""
         if number in self.machines:
             self._end(number, why)
 
     def usd(self) -> float:
-        """To be paid up to now."""
+        """Return the costs up to now."""
         running = (m for m in self.machines.values() if m.began_s is not None)
         return self.settled_usd + sum(self._cost(m, self.now_s) for m in running)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _fate(self, number: int, release: str) -> tuple[str, float, float]:
-        """What becomes of a boot: the fault that it meets, and times of the mean until it is ready, and dies."""
+        """Return the outcome of a boot: its fault, and the times until ready and until death in mean boot times."""
         now = self.conditions
         ends = float(stream(self._seed, "fate", self.service, number).random())
         draw = stream(self._seed, "boot", self.service, number)
@@ -369,7 +371,7 @@ class TrueCloud:
             self._show(machine, **changes)
 
     def _look(self) -> None:
-        """When something is due next by itself; also when a boot is late, which is to be seen then."""
+        """Set the time of the next event without a command, including the time when a boot becomes late."""
         due = [math.inf]
         for m in self.machines.values():
             view = m.view
@@ -401,14 +403,14 @@ class TrueCloud:
         self._fleet = None
 
     def _settle(self, machine: TrueInstance, at_s: float) -> None:
-        """It runs no more: a minute is paid at least."""
+        """Settle the costs of an instance that has stopped; at least a minute is billed."""
         if machine.began_s is not None:
             self.settled_usd += self._cost(machine, max(at_s, machine.began_s + LEAST_BILLED_S))
             self.told.append(Ran(machine.view.number, machine.view.offer, False, at_s))
             machine.began_s = None
 
     def _cost(self, machine: TrueInstance, to_s: float) -> float:
-        """Up to then, of what is not paid."""
+        """Return the unsettled costs up to `to_s`."""
         return self.offers[machine.view.offer].usd_per_s * max(0.0, to_s - machine.paid_to_s)
 
     def _find(self, number: int) -> TrueInstance:

@@ -1,6 +1,7 @@
-"""The world of a run: one virtual time, one cloud and store for each service, some controllers, and what goes wrong.
+"""The world of a run: one virtual time, one cloud and store for each service, some controllers, and faults.
 
-A step is 5 s: the cloud goes on, then every controller that is able to has its turn, then the invariants are looked at.
+In each step of 5 s the cloud advances, then every controller that can act has its turn, then the invariants are
+checked.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ from mark_torture.roles import Terms, TorturedProcess
 from mark_torture.site import CAPACITY_RPS, LIMITS, OFFERS, STANDBY, dollars_of, site_service
 from mark_torture.true_cloud import Conditions, TrueCloud
 
-STORY_LINES = 4000  # the newest; more is of no use to a reader
-_DEEPEST = 5  # calls that wait inside of each other
-_BY_FUNCTIONS = 0.97  # of what no instance has room for, in time
+STORY_LINES = 4000  # only the newest lines are kept
+_DEEPEST = 5  # calls that may wait inside each other
+_BY_FUNCTIONS = 0.97  # share of the overflow requests that functions answer in time
 _NOTICE_LATE_S = 100.0
-_SAMPLED = 1000  # requests that the SLO monitor looks back at
-_SOONEST_END_S, _LATEST_END_S = 5 * MINUTE_S, 90 * MINUTE_S  # after a scheduled end is told
+_SAMPLED = 1000  # requests in the SLO monitor's window
+_SOONEST_END_S, _LATEST_END_S = 5 * MINUTE_S, 90 * MINUTE_S  # an announced end comes within this time
 _LAG_S = 1.0
 _SOON_S = 10.0  # two rounds
 _ERRORS = _LATE = 0.2  # share of a bad release's answers
-_DEAR = 2.0  # times the worker's time of a good one
+_DEAR = 2.0  # worker time as a multiple of a good release's
 _NO_BOOT = "no boot"
-_DEPLOYED_S = 60.0  # within which every controller is back, with the new release
-_FIRST = "r0"  # the release that everything begins with
+_DEPLOYED_S = 60.0  # every controller restarts with the new release within this time
+_FIRST = "r0"  # the initial release
 
 _Drawing = tuple[Fault, np.random.Generator]
 
 
 class ServiceTruth:
-    """One service as it is: its load, its instances, what was answered, and what is kept of it."""
+    """The true state of one service: its load, instances, answers and store."""
 
     def __init__(self, world: World, name: str, schedule: Schedule) -> None:
         self.name, self.resolved = name, site_service(name, schedule.warm_pool, standbys=schedule.standbys)
@@ -73,7 +74,7 @@ class ServiceTruth:
         self.store = MemoryStore()
         self.release = self.good = _FIRST if schedule.releases else ""
         self.bad: dict[str, str] = {}
-        self.limits = LIMITS  # as an operator wants them
+        self.limits = LIMITS  # that the operator wants
         self._world = world
         self._loads_rps: list[float] = _load(schedule, name).tolist()  # by minute
         self._rps: float = self._loads_rps[0]
@@ -82,7 +83,7 @@ class ServiceTruth:
         self._recent: deque[tuple[float, float, float]] = deque()
         self._looked_back: tuple[float, RecentAnswers] = -1.0, RecentAnswers(0, 0)
         self._counts: dict[tuple[str, str], float] = {}  # requests by release and offer
-        self._judged: tuple[Fleet | None, str] = None, ""  # the fleet of which `state` was asked last, and its word
+        self._judged: tuple[Fleet | None, str] = None, ""  # the fleet of the last `state` call, and its result
 
     def rps_in(self, minute: int) -> float:
         return self._loads_rps[min(max(minute, 0), len(self._loads_rps) - 1)]
@@ -130,7 +131,7 @@ class ServiceTruth:
         return self._looked_back[1]
 
     def misses_of_late(self) -> bool:
-        """Was anything too late within what `recent` looks back at?"""
+        """Return whether any answer in the window of `recent` was late."""
         return self._world.now_s - self._missed_s <= RECENT_S + WINDOW_S
 
     def release_counts(self) -> dict[str, dict[str, ReleaseCounts]]:
@@ -147,13 +148,13 @@ class ServiceTruth:
         return found
 
     def reprice(self, resolved: ResolvedService) -> None:
-        """From now on these are the prices."""
+        """Use these prices from now on."""
         self.resolved = resolved
         self.cloud.reprice(resolved.offers)
         self.repriced = Repriced(resolved, {offer.name: self._world.now_s for offer in resolved.offers})
 
     def state(self) -> str:
-        """What a fault meets: one word for the fleet as it is."""
+        """Return one word for the state of the fleet in which a fault acts."""
         if self._world.leader() is None:
             return NO_LEADER
         if not self.cloud.ready():
@@ -167,9 +168,9 @@ class ServiceTruth:
 
 
 class World:
-    """Runs a schedule. `watch` has what is broken; `story` what happened; `met` how often a fault met which state.
+    """Runs a schedule. `watch` has the violation, `story` the events, `met` how often a fault acted in each state.
 
-    With `rests`, rounds that would do nothing are left out (`mark_torture.process.RestingRuntime`).
+    With `rests`, rounds that would do nothing are skipped (`mark_torture.process.RestingRuntime`).
     """
 
     def __init__(self, schedule: Schedule, parts: ProcessParts | None = None, *, rests: bool = True) -> None:
@@ -179,13 +180,14 @@ class World:
         self._stirs: list[Fault] = []
         self.story: deque[str] = deque(maxlen=STORY_LINES)
         self.met: Counter[tuple[str, str]] = Counter()
-        self.spent: set[int] = set()  # faults that happen once, and have
+        self.spent: set[int] = set()  # numbers of one-time faults that have happened
         self.terms = Terms()
         self._draws = {fault.number: stream(schedule.seed, "fault", fault.number) for fault in schedule.faults}
         self.kinds: dict[str, list[_Drawing]] = {}
         self._next_change_s, self._changed_s = 0.0, -math.inf
         self._begun: set[int] = set()
-        self._calls: list[tuple[ControllerProcess, float]] = []  # that wait, each within the one before, and until when
+        # waiting calls, each inside the one before, with their ends
+        self._calls: list[tuple[ControllerProcess, float]] = []
         self.services = {name: ServiceTruth(self, name, schedule) for name in _names(schedule.services)}
         self.processes = [self._process(index) for index in range(schedule.controllers)]
         self._operated = any(fault.kind == "limits change" for fault in schedule.faults)
@@ -195,25 +197,27 @@ class World:
         return ControllerProcess(self, index, self._parts, rests=self._rests)
 
     def active(self, kind: str, index: int | None = None) -> Sequence[_Drawing]:
-        """The faults of that kind now that hit this controller, each with its draws."""
+        """Return the active faults of a kind that hit this controller, each with its draws."""
         found = self.kinds.get(kind)
         if not found:
             return ()
         return [one for one in found if one[0].target is None or one[0].target == index]
 
     def rests(self, truth: ServiceTruth, controller: Controller, index: int, *, minute: bool = False) -> bool:
-        """Would a round between two full minutes, or `minute`, the part of a full one that is like it, find what the
-        last one found? Not by the clock of a process where it is set, nor where a call may fail. `index` is the
-        process's."""
+        """Return whether a round between two full minutes by the process `index` would repeat the last one.
+
+        With `minute`, the answer is about the matching part of a full minute's round. False if the process's clock is
+        set by a fault, or if a call may fail.
+        """
         state, cloud = controller.state, truth.cloud
         fleet = cloud.fleet()
         if state.seen is not fleet or cloud.told or cloud.notices:
             return False
         if self._stirs and any(one.target in (None, index) and one.number not in self.spent for one in self._stirs):
             return False
-        if len(state.ended_at_launch) != len(fleet.refused):  # of what has been refused by now, the last round saw less
+        if len(state.ended_at_launch) != len(fleet.refused):  # the last round saw fewer refusals than there are now
             return False
-        if self.now_s - self._changed_s <= _SOON_S:  # what telemetry says may be true again
+        if self.now_s - self._changed_s <= _SOON_S:  # telemetry may have become correct again
             return False
         if state.leaving or state.notices or controller.repeats or any(i.event is not None for i in fleet.instances):
             return False
@@ -224,15 +228,15 @@ class World:
             served = rollout.stage is RolloutStage.DONE and state.switched == rollout.release
             if not served or controller.release not in (rollout.newest, *rollout.refused):
                 return False
-        monitor = state.monitor  # does nothing until its pause is over, then where requests were late, or are not now
+        monitor = state.monitor  # it acts only after its pause, if requests were late or no longer are
         if monitor.launched_s is None or self.now_s - monitor.launched_s >= monitor.pause_s:
             if monitor.extra:
                 return False
             if truth.misses_of_late() and broken(truth.recent(), truth.resolved.slo, DEFAULTS):
                 return False
-        if state.plan is None or truth.rps() > state.plan.capacity_rps:  # is it a surge?
+        if state.plan is None or truth.rps() > state.plan.capacity_rps:  # a surge
             return False
-        # How boots go is looked at once a minute.
+        # The progress of boots is checked once a minute.
         return not minute or not any(one.booting or one.given_up for one in state.boots.values())
 
     def meets(self, kind: str, truth: ServiceTruth | None = None) -> None:
@@ -248,7 +252,7 @@ class World:
         self.story.append(f"{clock_text(self.now_s)}  {text}")
 
     def leader(self) -> ControllerProcess | None:
-        """The controller whose term lasts, and which is able to act."""
+        """Return the controller whose term lasts and that can act."""
         term = self.terms.term("controller")
         if term is None:
             return None
@@ -258,7 +262,7 @@ class World:
         return None
 
     def run(self, until_s: float | None = None) -> None:
-        """To the end, or to that time; no further than to the first invariant that is broken."""
+        """Run to the end or to `until_s`, and stop at the first violation."""
         end_s = self.schedule.end_s if until_s is None else min(until_s, self.schedule.end_s)
         while self.now_s < end_s and self.watch.broken is None:
             self._advance(min(end_s, math.floor((self.now_s - _LAG_S) / WINDOW_S + 1.0) * WINDOW_S + _LAG_S))
@@ -274,19 +278,21 @@ class World:
             self.watch.end()
 
     def wait(self, process: ControllerProcess, for_s: float) -> None:
-        """A call of the process takes so long: everything else goes on meanwhile."""
+        """Let a call of the process take `for_s` seconds, in which the world continues."""
         if len(self._calls) < _DEEPEST:
             self._calls.append((process, self.now_s + for_s))
             self.run(self.now_s + for_s)
             self._calls.pop()
 
     def held_up(self, process: TorturedProcess) -> bool:
-        """Would a call of the process be over, but for one that began within it? It ends after that one, however long
-        another process stands still: the world goes on inside of calls."""
+        """Return whether a call of the process is overdue only because another call began inside it.
+
+        The world runs inside calls, so an outer call ends after the inner one, however long another process is paused.
+        """
         return any(whose is process and until_s < self.now_s - WINDOW_S for whose, until_s in self._calls)
 
     def pause(self, process: ControllerProcess, for_s: float) -> None:
-        """The process stands still for so long."""
+        """Pause the process for `for_s` seconds."""
         if len(self._calls) < _DEEPEST:
             self.tell(f"controller {process.index} stands still for {for_s:.0f} s")
             process.paused += 1
@@ -309,7 +315,7 @@ class World:
             self._operate()
 
     def _change(self) -> None:
-        """Faults begin and end."""
+        """Begin and end faults."""
         before = self.kinds.keys()
         self.kinds, self._next_change_s = {}, math.inf
         begun: list[Fault] = []
@@ -355,7 +361,7 @@ class World:
         )  # fmt: skip
 
     def _reprice(self) -> None:
-        """What spot costs now: by the fault that began last."""
+        """Set the spot prices of the fault that began last."""
         moved = self.active("prices move")
         times = moved[-1][0].share if moved else 1.0
         for truth in self.services.values():
@@ -369,7 +375,7 @@ class World:
                 self.tell(f"{truth.name}: spot costs {times:.2f} times as much as first")
 
     def _begin(self, fault: Fault) -> None:
-        """What happens at once where it begins."""
+        """Do the immediate effects of a fault's beginning."""
         draw = self._draws[fault.number]
         if fault.kind == "silent":
             for truth in self.services.values():
@@ -395,7 +401,7 @@ class World:
             self._deploy(fault, draw)
 
     def _deploy(self, fault: Fault, draw: np.random.Generator) -> None:
-        """A new release is to serve, and controllers are started anew with it."""
+        """Deploy a new release and restart the controllers with it."""
         release, flaws = f"r{fault.number + 1}", self.schedule.flaws
         boots = float(draw.random()) < 0.5
         flaw = flaws[fault.number % len(flaws)] if boots else _NO_BOOT
@@ -414,7 +420,7 @@ class World:
                 process.dies(1.0 + _DEPLOYED_S * float(draw.random()))
 
     def _operate(self) -> None:
-        """An operator asks for other limits, and again until they are kept."""
+        """Set the limits as an operator would, repeatedly until they are stored."""
         lowered = self.active("limits change")
         share = lowered[-1][0].share if lowered else 1.0
         most = max(1, round(share * LIMITS.max_instances))
@@ -429,10 +435,10 @@ class World:
                 try:
                     leader.manager.set_limits(name, wanted)
                 except BadInput:
-                    continue  # it leads no more: the next one is asked
+                    continue  # it no longer leads; the next leader is asked
 
     def _afflict(self) -> None:
-        """What happens to instances by itself."""
+        """Let instances die or be interrupted by active faults."""
         for kind in ("dies", "interrupted"):
             for fault, draw in self.active(kind):
                 for truth in self.services.values():
@@ -461,7 +467,7 @@ def _names(count: int) -> tuple[str, ...]:
 
 
 def _load(schedule: Schedule, name: str) -> np.ndarray:
-    """Requests/s by minute: a day with noise and a few surges; constant from the calm on."""
+    """Return requests/s by minute: a day with noise and a few surges, constant in the final time without faults."""
     draw = stream(schedule.seed, "load", name)
     minutes = np.arange(math.ceil(schedule.hours * 60.0) + 1)
     base = float(draw.uniform(5.0, 60.0))

@@ -1,4 +1,4 @@
-"""Queries given to a selection one after the other, each with its label right after the answer."""
+"""Ask a selection queries one after the other, and give it each label right after the answer."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class AskedLearner:
         latencies_s: Sequence[float] | None = None,
         told: Callable[[float], None] | None = None,
     ) -> SelectionDecision:
-        """The answer to a query; then its label is told, unless it is None.
+        """Return the answer to a query, and then give the label, unless it is None, as feedback.
 
-        With `latencies_s` each candidate replies so long after the query, and `told` is given the time of the answer.
-        Replies that come later count for feedback, as they do in a server.
+        With `latencies_s` each candidate replies that long after the query, and `told` is called with the time of the
+        answer. Later replies count for feedback, as in a server.
         """
         machine = self.selection.open(key, [0.0] * len(answers), math.inf, 0.0)
         waiting = {one: _reply_s(latencies_s, one) for one in machine.start(0.0)}

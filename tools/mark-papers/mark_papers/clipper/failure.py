@@ -23,7 +23,7 @@ _Errors = tuple[str, npt.NDArray[np.float64]]
 
 
 def broken_answers(data: Classified, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Answers of all models, of shape (queries, models), and labels: images drawn at random."""
+    """Return answers of all models, of shape (queries, models), and labels, for images drawn at random."""
     generator = np.random.default_rng(seed)
     best = int(data.errors.argmin())
     index = generator.integers(0, len(data.labels), QUERIES)
@@ -33,7 +33,7 @@ def broken_answers(data: Classified, seed: int) -> tuple[npt.NDArray[np.int64], 
 
 
 def queries(data: Classified, seed: int) -> list[LoggedQuery]:
-    """The scenario's queries, for a replay."""
+    """Return the scenario's queries, for a replay."""
     answers, labels = broken_answers(data, seed)
     usd = [0.0] * len(data.names)
     return [
@@ -45,7 +45,7 @@ def queries(data: Classified, seed: int) -> list[LoggedQuery]:
 def window_errors(
     policy: str, names: tuple[str, ...], asked: list[LoggedQuery], seed: int, window: int
 ) -> npt.NDArray[np.float64]:
-    """The error of a policy in each window of queries."""
+    """Return the error of a policy in each window of queries."""
     settings = SelectionSettings(policy)
     state = SelectionState(names, settings)
     generator = np.random.default_rng(seed + 1)
@@ -57,7 +57,7 @@ def window_errors(
 def run_clipper_fig3_8(
     *, data: tuple[str, ...] | None = None, seed: int = 0, progress: Callable[[float], None] | None = None
 ) -> PanelFigure:
-    """Cumulative errors of the five models and of four policies."""
+    """Compare cumulative errors of the five models and of four policies."""
     names = usable() if data is None else data
     panels, takeaways = [], []
     for place, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Fig. 3.9: ensembles of 1 to 16 forests whose replies are late now and then, with a deadline and without.
+"""Fig. 3.9: ensembles of 1 to 16 forests whose replies are sometimes late, with and without a deadline.
 
 No server runs here: latencies are drawn, and mark's query machine (`mark.selection.query`) decides at their times.
 """
@@ -30,7 +30,7 @@ def run_clipper_fig3_9(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> PanelFigure:
-    """Latency, missing replies and errors by the size of the ensemble."""
+    """Compare latency, missing replies and errors by the size of the ensemble."""
     name = (usable() if data is None else data)[0]
     answers, labels = forests(name, max(sizes))
     rows = []
@@ -71,7 +71,7 @@ def run_clipper_fig3_9(
 
 
 def forests(data: str, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Answers of forests with different seeds to the held-out images, of shape (images, forests), and the labels."""
+    """Return answers of forests with different seeds to the held-out images, (images, forests), and the labels."""
     from sklearn.ensemble import RandomForestClassifier
 
     images, labels = shuffled(data)
@@ -84,7 +84,7 @@ def forests(data: str, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def straggler_row(answers: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], queries: int, seed: int) -> Row:
-    """An ensemble of these forests, once with the deadline and once without."""
+    """Return the row of an ensemble of these forests, with and without the deadline."""
     generator = np.random.default_rng(seed)
     index = generator.integers(0, len(labels), queries)
     latencies_s = MEDIAN_MS / 1e3 * generator.lognormal(0.0, SIGMA, (queries, answers.shape[1]))

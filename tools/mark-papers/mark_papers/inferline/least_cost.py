@@ -1,4 +1,4 @@
-"""What no fleet could follow a load for less than: the bound of these pipelines, beside functions."""
+"""A lower bound on the bill of any fleet that follows a load: the bound of these pipelines, with functions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def following_bound(
     functions: Sequence[FunctionUse | None],
     activation_s: float,
 ) -> PipelineBound:
-    """The least that anything pays that serves the load with as many late queries as the promise allows.
+    """Return a lower bound on the bill of serving the load with as many late queries as the promise allows.
 
-    On any hardware of the pipeline's stages, in fractions, knowing all queries in advance. A replica is paid for its
-    activation, as in a tuned run, and the first fleet is there. Batches are the largest that fit.
+    It allows any hardware of the pipeline's stages, in fractions, and knows all queries in advance. A replica is paid
+    for during its activation, as in a tuned run, and the first fleet exists from the start. Batches are the largest
+    that fit.
     """
     served = load.served
     shifted = QuerySample(served.arrivals_s - load.begin_s, served.calls)
@@ -44,9 +45,9 @@ def following_bound(
 def service_of(
     options: Sequence[StageOption], use: FunctionUse | None, slo: Slo, activation_s: float
 ) -> ResolvedService:
-    """A stage as a service of its own, which pays a replica for `activation_s` before it serves.
+    """Return a stage as a separate service, which pays for a replica `activation_s` before it serves.
 
-    EC2 leaves the first seconds of a boot unbilled, and the bound with it: boots are longer by those.
+    EC2 does not bill the first seconds of a boot, and neither does the bound, so boots are longer by those seconds.
     """
     boot = Delay(activation_s + UNBILLED_PENDING_S, activation_s + UNBILLED_PENDING_S)
     sold: list[tuple[Offer, Candidate]] = []

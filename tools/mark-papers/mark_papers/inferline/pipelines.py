@@ -1,8 +1,8 @@
-"""Four pipelines in the style of InferLine's (SoCC '20, Fig. 2), with profiles and unit prices in the style of its own.
+"""Four pipelines similar to InferLine's (SoCC '20, Fig. 2), with profiles and unit prices similar to its own.
 
-The paper prints hardly any profile. These are made up: T(b) = fixed + b x each, in the proportions of its figures (a
-ResNet152 that does 0.6 queries/s on a vCPU, 50 on a K80 and 190 on a V100). Prices are of a vCPU, a K80 and a V100 by
-themselves, as in its cost model. So dollars compare with each other here, and not with the paper's.
+The paper prints hardly any profiles. These are made up: T(b) = fixed + b x each, in the proportions of its figures (a
+ResNet152 with 0.6 queries/s on a vCPU, 50 on a K80 and 190 on a V100). Prices are those of a single vCPU, K80 and V100,
+as in its cost model. So dollars can be compared with each other here, but not with the paper's.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mark.planning.graphs.estimate import QuerySample, StageOption
 
 USD_PER_HOUR = {"vCPU": 0.05, "K80": 0.70, "V100": 2.90}
 LARGEST = 64
-# Functions, which the paper has none of, at AWS's list price: those with most memory have six vCPUs. What these do to a
-# time is made up as well: they share what an item takes evenly, and not what a batch takes by itself.
+# The paper has no functions; these have AWS's list price, and with the largest memory six vCPUs. Their effect on times
+# is made up too: they divide the time of an item evenly, but not a batch's fixed time.
 FUNCTION, FUNCTION_CATALOG, FUNCTION_VCPUS, COLD_S = "lambda:10240", "aws-2026", 6, 3.0
 
-# ms: what a batch takes by itself, and each item, by hardware
+# ms: fixed time of a batch, and time of each item, by hardware
 MODELS = {
     "preprocess": {"vCPU": (1.0, 4.0)},
     "resnet152": {"vCPU": (30.0, 1640.0), "K80": (42.0, 18.5), "V100": (14.0, 4.8)},
@@ -39,12 +39,12 @@ MODELS = {
 
 
 def _pipeline(**after: tuple[str, ...]) -> Pipeline:
-    """Stages named as their models, each with those that it comes after."""
+    """Return a pipeline of stages named after their models, each with its predecessors."""
     return Pipeline(tuple(PipelineStage(name, name, before) for name, before in after.items()))
 
 
 def _lineage(pipeline: Pipeline, *patterns: tuple[int, ...]) -> Lineage:
-    """Rows of (queries, calls of each stage)."""
+    """Return the lineage of rows (queries, calls of each stage)."""
     rows = np.array(patterns)
     return Lineage(pipeline.names, rows[:, 1:], rows[:, 0])
 
@@ -76,7 +76,7 @@ PIPELINES: dict[str, tuple[Pipeline, Lineage]] = {
 
 
 def options_of(pipeline: Pipeline) -> list[list[StageOption]]:
-    """Of each stage the hardware that its model may run on."""
+    """Return for each stage the hardware that its model may run on."""
     return [
         [
             StageOption(
@@ -91,9 +91,9 @@ def options_of(pipeline: Pipeline) -> list[list[StageOption]]:
 
 
 def functions_of(pipeline: Pipeline, slo: Slo) -> list[FunctionUse | None]:
-    """Of each stage its function; None where a query through all stages would be late by it, however fast the others.
+    """Return each stage's function; None if it would make a query through all stages late, however fast the others are.
 
-    Cold starts take what MArk's appendix implies of Inception-v3, 2.86 s, rounded up.
+    A cold start takes 2.86 s, rounded up, as MArk's appendix implies for Inception-v3.
     """
     offer = load_catalog(FUNCTION_CATALOG).function(FUNCTION)
     least_s = [min(float(one.service_s[1]) for one in options) for options in options_of(pipeline)]
@@ -108,7 +108,7 @@ def functions_of(pipeline: Pipeline, slo: Slo) -> list[FunctionUse | None]:
 
 
 def gamma_queries(law: Lineage, rate: float, cv: float, duration_s: float, seed: int) -> QuerySample:
-    """Queries at one rate (queries/s); `cv` is sigma / mu of their gaps."""
+    """Return queries at a constant rate (queries/s); `cv` is sigma / mu of their gaps."""
     rng = np.random.default_rng(seed)
     shape = 1.0 / cv**2
     gaps_s = rng.gamma(shape, 1.0 / (rate * shape), size=int(rate * duration_s * 1.5) + 1000)

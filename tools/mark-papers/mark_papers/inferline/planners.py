@@ -1,6 +1,6 @@
 """InferLine's planner (SoCC '20, Figs. 5 and 9) beside coarse-grained planning and ours.
 
-Each plans on 120 s of gamma arrivals and is judged on another 300 s of the same kind, as in its section 6.
+Each plans on 120 s of gamma arrivals and is evaluated on another 300 s of the same kind, as in its section 6.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COARSE_OVER_INFERLINE = 7.6  # the paper: "up to a 7.6x reduction in cost"
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """One pipeline and load: of each planner dollars per hour, and the share of new queries that miss the SLO."""
+    """One pipeline and load: each planner's price in USD/h, and the share of new queries that miss the SLO."""
 
     pipeline: str
     rate: float  # queries/s
@@ -40,7 +40,7 @@ class PlannedLoad:
 
 @dataclass(frozen=True, slots=True)
 class PlannerComparison:
-    """Fig. 5 or Fig. 9."""
+    """The results of Fig. 5 or Fig. 9."""
 
     figure: str
     rows: tuple[PlannedLoad, ...]
@@ -53,7 +53,7 @@ def run_inferline_fig5(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> PlannerComparison:
-    """The two pipelines of Fig. 5 at several rates, CV 1 and 4, within 150 ms."""
+    """Compare planners on the two pipelines of Fig. 5 at several rates, CV 1 and 4, within 150 ms."""
     return _compared("inferline-fig5", pipelines, rates, FIG5_SLO_MS, seed, progress)
 
 
@@ -64,7 +64,7 @@ def run_inferline_fig9(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> PlannerComparison:
-    """The pipeline of Fig. 9 at several rates and SLOs, CV 1 and 4."""
+    """Compare planners on the pipeline of Fig. 9 at several rates and SLOs, CV 1 and 4."""
     return _compared("inferline-fig9", FIG9_PIPELINES, rates, slos_ms, seed, progress)
 
 

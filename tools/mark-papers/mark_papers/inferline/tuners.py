@@ -1,6 +1,7 @@
-"""InferLine's tuner (SoCC '20, Figs. 6, 7, 10 to 12) beside coarse-grained tuning and ours, and what activation does.
+"""InferLine's tuner (SoCC '20, Figs. 6, 7, 10 to 12) beside coarse-grained tuning and ours.
 
-Each plans on the first part of a load and follows the rest, a step a second, through the simulated pipeline.
+It also shows the effect of activation times. Each plans on the first part of a load and follows the rest, with a step
+each second, through the simulated pipeline.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
 BRIDGED_FROM_S = 90.0  # s of activation
 TRANSITIONS_S = (0.0, 60.0, 240.0)
 RISES_TO = (200.0, 250.0, 300.0)  # queries/s, from 150
-LEAN = 0.5  # of the margin of ours, as a cheaper one
-# Thesis, Fig. 4.6: dollars, and the share answered in time
+LEAN = 0.5  # of our margin, for a cheaper variant
+# Thesis, Fig. 4.6: dollars, and the share answered in time.
 PAPER = {
     "big spike": {"coarse": (36.30, 0.937), "inferline": (8.50, 0.998)},
     "rise and fall": {"coarse": (24.63, 0.758), "inferline": (15.27, 0.993)},
@@ -41,9 +42,9 @@ PAPER = {
 
 @dataclass(frozen=True, slots=True)
 class FollowedLoad:
-    """One load, and several ways to follow it, by name; of those that the paper prints: (dollars, share in time).
+    """One load, and several ways to follow it, by name; for those printed in the paper: (dollars, share in time).
 
-    `bound_usd` is what none of them could pay less than, with functions; None: it was not asked for, or there is none.
+    `bound_usd` is a lower bound on the bill of any of them, with functions; None if not requested or unknown.
     """
 
     title: str
@@ -56,7 +57,7 @@ class FollowedLoad:
 
 @dataclass(frozen=True, slots=True)
 class TunerComparison:
-    """One of the figures, or the table of activation times; `slo` is that of the figure."""
+    """The results of one figure, or of the table of activation times; `slo` is the figure's."""
 
     figure: str
     pipeline: str
@@ -72,7 +73,7 @@ class _Way:
 
 
 class Followers:
-    """Ways to follow one load; each plan is made once, when it is first asked for."""
+    """Several ways to follow one load; each plan is made once, on its first use."""
 
     def __init__(self, pipeline: str, load: ChangingLoad, slo: Slo = SLO, seed: int = 0) -> None:
         self._pipeline, _ = PIPELINES[pipeline]
@@ -80,13 +81,16 @@ class Followers:
         self._load, self._slo, self._seed = load, slo, seed
 
     def follow(self, names: Sequence[str], activation_s: float) -> dict[str, TunedRun]:
-        """One run for each name."""
+        """Return one run for each name."""
         return {name: self._run(self._way(name, activation_s), activation_s) for name in names}
 
     def followed(
         self, names: Sequence[str], activations_s: Sequence[float], *, bounded: bool = False
     ) -> list[FollowedLoad]:
-        """The load with its runs at each activation; `bounded`: beside what no fleet with functions could undercut."""
+        """Return the load with its runs at each activation.
+
+        `bounded` adds the lower bound for fleets with functions.
+        """
         return [
             FollowedLoad(
                 self._load.name,
@@ -167,7 +171,7 @@ _Job = Callable[[], list[FollowedLoad]]
 def run_inferline_fig6(
     *, loads: Sequence[str] = tuple(AUTOSCALE_LIKE), seed: int = 0, progress: Callable[[float], None] | None = None
 ) -> TunerComparison:
-    """Social Media on loads like AutoScale's."""
+    """Compare tuners for Social Media on loads similar to AutoScale's."""
     names = ("coarse", "inferline", "mark")
     jobs = [partial(_followed, "social", autoscale_like(n, _law("social"), seed), names, seed) for n in loads]
     return _compared("inferline-fig6", "social", jobs, progress)
@@ -176,7 +180,7 @@ def run_inferline_fig6(
 def run_inferline_fig7(
     *, rises_to: Sequence[float] = RISES_TO, seed: int = 0, progress: Callable[[float], None] | None = None
 ) -> TunerComparison:
-    """Social Media while its rate grows within a minute: InferLine's tuner against coarse-grained tuning."""
+    """Compare tuners for Social Media while its rate grows within a minute."""
     names = ("coarse", "coarse tuner", "inferline", "mark")
     jobs = [
         partial(
@@ -199,7 +203,7 @@ def run_inferline_fig10(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """Social Media from 150 to 250 queries/s, in different lengths of time."""
+    """Compare tuners for Social Media from 150 to 250 queries/s, in different lengths of time."""
     names = ("plan only", "plan of all", "coarse", "inferline", "mark")
     jobs = [
         partial(
@@ -226,14 +230,14 @@ def run_inferline_fig11(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """Social Media at 150 queries/s, whose CV goes from 1 to 4."""
+    """Compare tuners for Social Media at 150 queries/s, whose CV goes from 1 to 4."""
     names = ("plan only", "inferline", "mark")
     jobs = [partial(_followed, "social", _burstier(after_s, seed), names, seed) for after_s in transitions_s]
     return _compared("inferline-fig11", "social", jobs, progress)
 
 
 def run_inferline_fig12(*, seed: int = 0, progress: Callable[[float], None] | None = None) -> TunerComparison:
-    """Image Processing, whose rate grows: which part of the benefit is the planner's, and which the tuner's."""
+    """Compare runs for Image Processing while its rate grows, to separate the benefits of planner and tuner."""
     names = ("coarse plan", "plan only", "coarse tuner", "inferline", "mark")
     load = transition("150 to 250 queries/s in 60 s", _law("image"), rates=(150.0, 250.0), transition_s=60.0, seed=seed)
     return _compared("inferline-fig12", "image", [partial(_followed, "image", load, names, seed)], progress)
@@ -246,10 +250,10 @@ def run_inferline_activation(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """What neither shows: the loads of Fig. 6, and burstier ones, with replicas that take longer to become active.
+    """Follow the loads of Fig. 6, and burstier ones, with slower activation of replicas than in the figures.
 
-    From `BRIDGED_FROM_S` on also ours with functions, beside the bound; and once more with an SLO in which every stage
-    has one.
+    From `BRIDGED_FROM_S` on, also our tuner with functions, beside the bound; and again with an SLO that allows every
+    stage a function.
     """
     changing = [*(autoscale_like(name, _law("social"), seed) for name in loads), _burstier(60.0, seed)]
     names, bridged = ("inferline", "mark", "mark lean"), ("inferline", "mark", "mark lean", "mark functions")

@@ -1,6 +1,6 @@
-"""Loads that change, in the style of InferLine's experiments (SoCC '20, sections 6 and 7).
+"""Changing loads, similar to InferLine's experiments (SoCC '20, sections 6 and 7).
 
-CV is sigma / mu of the gaps. InferLine's text of 2018 has sigma^2 / mu^2, so that its CV of 4 may be 2 here.
+CV is sigma / mu of the gaps. InferLine's text of 2018 has sigma^2 / mu^2, so its CV of 4 may be 2 here.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from mark.domain.pipeline import Lineage
 from mark.planning.graphs.estimate import QuerySample
 from mark.traffic.traces.synthetic import read_synthetic
 
-# The paper's: 60 rates, each for 30 s, the highest 300 queries/s; the first quarter is planned on.
+# The paper's: 60 rates, each for 30 s, the highest 300 queries/s; planning uses the first quarter.
 POINTS, POINT_S, PEAK_RATE, PLANNED_SHARE = 60, 30.0, 300.0, 0.25
-# The rates of its two traces are not printed. These have the shapes that its text tells of, as knots of (point, share
-# of the peak): a calm load with one big spike; one that grows, has a sudden spike, and falls quickly after 1,000 s.
+# The rates of its two traces are not printed. These have the described shapes, as knots of (point, share of the peak):
+# a calm load with one big spike; one that grows, has a sudden spike, and falls quickly after 1,000 s.
 AUTOSCALE_LIKE = {
     "big spike": (
         (0, 0.38), (14, 0.42), (31, 0.40), (32, 0.70), (33, 1.0), (35, 0.95), (37, 0.45), (45, 0.42), (59, 0.35),
@@ -28,7 +28,7 @@ _WANDERING = 0.03  # of each rate, as a standard deviation
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChangingLoad:
-    """Queries in the order of their arrival: those before `begin_s` are planned on, those from then on are served."""
+    """Queries in the order of their arrival: those before `begin_s` for planning, the later ones to be served."""
 
     name: str
     queries: QuerySample
@@ -49,7 +49,7 @@ class ChangingLoad:
 
 
 def autoscale_like(name: str, law: Lineage, seed: int) -> ChangingLoad:
-    """One of `AUTOSCALE_LIKE`: half an hour, with gaps of CV 1 as in the paper."""
+    """Return one of `AUTOSCALE_LIKE`: half an hour, with gaps of CV 1 as in the paper."""
     points, shares = zip(*AUTOSCALE_LIKE[name], strict=True)
     rng = np.random.default_rng([seed, 6])
     rates = np.interp(np.arange(POINTS), points, shares) * rng.normal(1.0, _WANDERING, POINTS)
@@ -73,8 +73,10 @@ def transition(
     before_s: float = 120.0,
     served_s: float = 720.0,
 ) -> ChangingLoad:
-    """From one rate (queries/s) and CV to another, linearly within `transition_s`, which begins `before_s` after
-    serving does."""
+    """Return a load that goes from one rate (queries/s) and CV to another, linearly within `transition_s`.
+
+    The transition begins `before_s` after serving does.
+    """
     at_s, end_s = planned_s + before_s, planned_s + served_s
     spec = (
         f"synthetic:gamma?rate={rates[0]:g}&rate2={rates[1]:g}&cv={cvs[0]:g}&cv2={cvs[1]:g}"

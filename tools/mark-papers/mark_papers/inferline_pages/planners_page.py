@@ -1,4 +1,4 @@
-"""Figs. 5 and 9 of InferLine, ours: what planners pay, and what new traffic misses."""
+"""Figs. 5 and 9 of InferLine with our planners: their price, and the share of new traffic that they miss."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def planners_table(found: PlannerComparison) -> RenderableType:
 
 
 def render_planners(found: PlannerComparison) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     lead = "Dollars per hour by planner; the same order as in the table."
     return html_page(
         title=f"mark: {_name(found)} of the InferLine paper",
@@ -69,7 +69,7 @@ def render_planners(found: PlannerComparison) -> str:
 
 
 def planners_figure(found: PlannerComparison) -> Figure:
-    """A group of bars a load, a colour a planner."""
+    """Return a bar chart with a group for each load and a colour for each planner."""
     figure = new_figure()
     for place, planner in enumerate(found.rows[0].usd_per_hour):
         figure.add_bar(
@@ -83,7 +83,7 @@ def planners_figure(found: PlannerComparison) -> Figure:
 
 
 def planner_takeaways(found: PlannerComparison) -> list[str]:
-    """The paper's ratio beside ours, and which planners keep the promise on new traffic."""
+    """Compare the paper's ratio with ours, and tell which planners keep the promise on new traffic."""
     lines = [
         f"Coarse-grained for the peak costs up to {_most(found):.1f} times InferLine's plan; the paper: up to "
         f"{COARSE_OVER_INFERLINE}."

@@ -1,4 +1,4 @@
-"""Figs. 6 and 10 to 12 of InferLine, ours, and the table of activation times: what following a load costs and keeps."""
+"""Figs. 6 and 10 to 12 of InferLine with our tuners, and the table of activation times."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def tuners_table(found: TunerComparison) -> RenderableType:
 
 
 def render_tuners(found: TunerComparison) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     sections = [
         section(_title(found, load), drawn(load_figure(load)) + grid(_heads(load), _cells(load)), _LEAD)
         for load in found.loads
@@ -94,7 +94,7 @@ def render_tuners(found: TunerComparison) -> str:
 
 
 def load_figure(load: FollowedLoad) -> Figure:
-    """Rows: the load, the share in time, dollars per hour; a colour a run."""
+    """Return a figure with rows for load, share in time and USD/h, and a colour for each run."""
     figure = new_figure(3, 1, shared_xaxes=True, vertical_spacing=0.06)
     for place, (name, run) in enumerate(load.runs.items()):
         came, late = run.by_window(WINDOW_S, load.slo.rt_max_s)
@@ -128,7 +128,7 @@ def load_figure(load: FollowedLoad) -> Figure:
 
 
 def tuner_takeaways(found: TunerComparison) -> list[str]:
-    """Which runs kept the promise where, and what ours cost against InferLine's."""
+    """Tell which runs kept the promise on which loads, and our costs against InferLine's."""
     lines = []
     for name in dict.fromkeys(name for load in found.loads for name in load.runs):
         missed = [

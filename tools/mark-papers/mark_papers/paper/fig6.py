@@ -1,7 +1,7 @@
-"""Fig. 6 of the MArk paper again: forecasts of the stream, and of traffic that cannot be predicted, beside what came.
+"""Reproduce Fig. 6 of the MArk paper: forecasts of the stream and of unpredictable traffic, beside the actual load.
 
-The traffic is Inception-v3's of Fig. 8. The paper shows one snapshot of each; here every forecast of the judged part is
-scored, too, and the last value, repeated, says what an error is worth.
+The traffic is Inception-v3's of Fig. 8. The paper shows one snapshot of each; here every forecast of the evaluated part
+is scored too, and the repeated last value gives the errors a scale.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mark_papers.paper.replay import DURATION_S, MEAN_RPS, open_replay
 
 MODEL = "inception-v3"
 PREDICTORS = ("lstm", "auto")
-HORIZON_S = 3600.0  # of a forecast, and so from one that is drawn to the next
+HORIZON_S = 3600.0  # of a forecast, and so the distance between drawn ones
 
 
 @dataclass(frozen=True, slots=True)
 class Fig6:
-    """`stream` and `mmpp`: the scores of all forecasts, and in `fans` those of every `HORIZON_S`."""
+    """The scores of all forecasts on `stream` and `mmpp`; `fans` are the forecasts at every `HORIZON_S`."""
 
     trace: str
     stream: Backtest
@@ -49,7 +49,7 @@ def run_fig6(
 ) -> Fig6:
     """Forecast both kinds of traffic; `trace` as in `open_replay`.
 
-    A predictor whose library is not installed, as `lstm` without torch, is left out, and a note says so.
+    A predictor whose library is not installed, such as `lstm` without torch, is left out with a note.
     """
     replay = open_replay(trace, start_s=start_s, seed=seed)
     names, notes = _available(predictors)
@@ -73,7 +73,7 @@ def run_fig6(
 
 
 def _available(predictors: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The predictors that can be made here, and what is to be said of the others."""
+    """Return the predictors that can be made here, and notes about the others."""
     names, notes = [], []
     for name in predictors:
         try:
@@ -88,7 +88,7 @@ def _available(predictors: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str,
 
 
 def _mmpp(duration_s: float, seed: int) -> Trace:
-    """The requests that Fig. 8 serves, counted by the minute."""
+    """Return the requests of Fig. 8, counted by the minute."""
     end_s = MMPP_HISTORY_S + duration_s
     rates = open_trace(mmpp_spec(MODEL), duration_s=end_s, seed=seed)
     drawn = drawn_load(rates, 0.0, end_s, seed=seed)

@@ -1,6 +1,6 @@
-"""Fig. 7 of the MArk paper again: latencies of SageMaker, and of ours on demand and on spot, on the same traffic.
+"""Reproduce Fig. 7 of the MArk paper: latencies of SageMaker, and of ours on demand and on spot, on the same traffic.
 
-It is that of Table 5, minutes capped (see `replay`).
+The traffic is Table 5's, minutes capped (see `replay`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run_fig7(
     models: tuple[str, ...] = MODELS,
     progress: Callable[[float], None] | None = None,
 ) -> Fig7:
-    """Run every model; `trace` as in `open_replay`, `spot_trace` a preemption series for one more run of each."""
+    """Run every model; `trace` as in `open_replay`. A preemption series in `spot_trace` adds one run of each."""
     replay = open_replay(trace, start_s=start_s, seed=seed)
     series = None if spot_trace is None else load_spot_series(spot_trace)
     rows = []

@@ -1,8 +1,7 @@
-"""Fig. 8 of the MArk paper again: which policies keep the promise on traffic that can be predicted, and on traffic
-that cannot.
+"""Reproduce Fig. 8 of the MArk paper: the policies that keep the promise on predictable and unpredictable traffic.
 
-The first is Table 5's, minutes capped (see `replay`). The second is a Markov-modulated Poisson process of two rates,
-1 to 4, which change at random every 300 s on average: 24 hours to learn from, then 4 hours.
+The first is Table 5's, minutes capped (see `replay`). The second is a Markov-modulated Poisson process of two rates, 1
+to 4, which change at random every 300 s on average: 24 hours to learn from, then 4 hours.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ class Fig8:
 
 
 def mmpp_spec(model: str) -> str:
-    """The generator of the model's traffic: both states last equally long on average, so that its mean is right."""
+    """Return the generator of the model's traffic.
+
+    Both states have equal mean lengths, so that the mean rate is right.
+    """
     low_rps = 0.4 * MEAN_RPS[model]
     return f"synthetic:mmpp?rates={low_rps:g},{4.0 * low_rps:g}&dwell_s={MMPP_DWELL_S:g}"
 

@@ -1,7 +1,8 @@
-"""Fig. 9 of the MArk paper again: surges that no forecast foresaw (a, b, c) and spot instances taken away (d).
+"""Reproduce Fig. 9 of the MArk paper: unforeseen surges (a, b, c) and interrupted spot instances (d).
 
-What the paper leaves open is chosen here: arrivals are Poisson, at one rate but for the surge, and a day of them was
-seen; the surge grows evenly for two minutes and stays; what the spot market takes away it has again a minute later.
+Details that the paper leaves open are chosen here: arrivals are Poisson, at a constant rate except for the surge, with
+a day of history; the surge grows linearly for two minutes and stays; the spot market recovers a minute after the
+interruption.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ HISTORY_S = DAY_S
 DURATION_S = 25 * 60.0
 
 SURGE_MODEL, SURGE_RPS = "lstm-ptb", 83.0
-SURGES = (0.5, 0.75, 1.0)  # of the rate, on top of it
+SURGES = (0.5, 0.75, 1.0)  # increase as a share of the rate
 SURGE_AT_S, SURGE_RISE_S = 11 * 60.0, 120.0
 
 STORM_MODEL = "inception-v3"
@@ -60,18 +61,18 @@ class WindowSeries:
 
     @property
     def missed_s(self) -> float:
-        """Seconds of windows whose share in time was below the promise."""
+        """The seconds of windows whose share in time was below the promise."""
         return WINDOW_S * float((self.in_time < self.result.slo.attainment).sum())
 
     def share_in_time(self, first: int) -> float:
-        """Of the requests that arrived in window `first` or later."""
+        """Return the share in time of the requests that arrived in window `first` or later."""
         good = np.nan_to_num(self.in_time[first:]) * self.arrived[first:]
         return float(good.sum() / self.arrived[first:].sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What happens at `at_s`, and how several ways of serving bear it."""
+    """The event at `at_s`, and the runs of several ways of serving."""
 
     title: str
     at_s: float
@@ -85,7 +86,7 @@ class Fig9:
 
 
 class Altered:
-    """A planner but for one thing: without the reactive side, or with standbys for that share of the spot instances."""
+    """A planner with one change: without its reactive side, or with a share of standbys per spot instance."""
 
     def __init__(self, planner: Planner, *, reactive: bool = True, standby_share: float | None = None) -> None:
         self.name, self.needs_forecast, self.begin = planner.name, planner.needs_forecast, planner.begin
@@ -105,19 +106,19 @@ class Altered:
 
 
 def steady_trace(rate_rps: float, surge: float, seed: int, name: str) -> Trace:
-    """A day of history, then 25 minutes: `rate_rps`, from minute 11 to 13 growing by the share `surge` of it."""
+    """Return a day of history, then 25 minutes at `rate_rps`, surging by the share `surge` from minute 11 to 13."""
     bins = round((HISTORY_S + DURATION_S) / WINDOW_S)
     starts_s = WINDOW_S * np.arange(bins, dtype=np.float64)
     since_s = starts_s + WINDOW_S / 2.0 - HISTORY_S - SURGE_AT_S
     counts = WINDOW_S * rate_rps * (1.0 + surge * np.clip(since_s / SURGE_RISE_S, 0.0, 1.0))
-    # Predictors learn from expected counts; those of a load that only seems constant are drawn.
+    # Predictors learn from expected counts, so the history's are drawn: a steady load must still look random.
     past = starts_s < HISTORY_S
     counts[past] = np.random.default_rng([seed, 9]).poisson(counts[past])
     return trace_of_bins(name, starts_s, counts, WINDOW_S)
 
 
 def storm_series(share: float) -> SpotSeries:
-    """A spot market that takes `share` of the fleet at minute 7 and is whole again a minute later."""
+    """Return a spot market that interrupts `share` of the fleet at minute 7 and recovers a minute later."""
     times_s = (0.0, STORM_AT_S, STORM_AT_S + SHORT_S)
     return SpotSeries(
         f"a storm of {100.0 * share:g} %", "availability", times_s, (1.0, 1.0 - share, 1.0), 2.0 * DURATION_S
@@ -187,7 +188,7 @@ def _inputs(model: str, trace: Trace, seed: int) -> Inputs:
 
 
 def _cluster(resolved: ResolvedService) -> ResolvedService:
-    """Of the offers the types of the paper's cluster only."""
+    """Return the service with only the types of the paper's cluster."""
     kept = [i for i, offer in enumerate(resolved.offers) if offer.instance in (STORM_INSTANCE, STANDBY)]
     return replace(
         resolved,
@@ -197,14 +198,14 @@ def _cluster(resolved: ResolvedService) -> ResolvedService:
 
 
 def _not_over_provisioned(policy: Policy) -> Policy:
-    """The endpoint with a target of all, not half, that an instance can serve: as tight as we are."""
+    """Return the endpoint with a target of an instance's full capacity instead of half, as tight as our own."""
     tracker = cast(TargetTracker, policy.planner)
     planner = replace(tracker, target=OVER_PROVISION * tracker.target, target_rps=OVER_PROVISION * tracker.target_rps)
     return replace(policy, planner=planner)
 
 
 def _line(name: str, inputs: Inputs, policy: Policy) -> WindowSeries:
-    """Run and sort what was recorded request by request into windows."""
+    """Run the simulation and sort its requests into windows."""
     request = inputs.request
     chunks = inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed)
     arrived_s = np.concatenate([times_s for times_s, _ in chunks])

@@ -1,8 +1,8 @@
-"""What the MArk paper's greedy costs beside the program it states (section 4.3), over loads that are known.
+"""The cost of the MArk paper's greedy algorithm beside the program it states (section 4.3), over known loads.
 
-The load is Table 5's replay: 490 minutes, each with the highest 5 s rate that really came, raw and with minutes capped
-(see `replay`). The optimum is one program over all minutes, its first fleet free. Algorithm 1 goes minute by minute and
-sees as far ahead as `mark-paper` does; its fleets are priced by the same objective. Nothing is simulated.
+The load is Table 5's replay: 490 minutes, each with its actual highest 5 s rate, raw and with minutes capped (see
+`replay`). The optimum is one program over all minutes, with a free first fleet. Algorithm 1 goes minute by minute and
+looks as far ahead as `mark-paper` does; its fleets are priced by the same objective. Nothing is simulated.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mark.planning.resolve import buyable
 from mark_papers.paper.replay import ASSUMED, DURATION_S, MODELS, open_replay, replay_inputs
 from mark_papers.paper_program import PaperPlan, PaperProgram, paper_cost_usd, solve_paper
 
-TIME_BUDGET_S = 30.0  # of an integer program, where the fleets are too many to be counted through
+TIME_BUDGET_S = 30.0  # of an integer program, if there are too many fleets to enumerate
 _NO_COOL_DOWN = ControlSettings(cool_down_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class OptimalRow:
-    """One model on one trace; dollars of running and launching, without functions, all with the first fleet free.
+    """One model on one trace; dollars of running and launching, without functions, all with a free first fleet.
 
     All but `printed_usd` plan an instance for the rate at which its mean wait keeps to RT_max - T_b; that one plans it
     for its highest throughput, as Algorithm 1 is printed.
@@ -38,11 +38,11 @@ class OptimalRow:
     model: str
     capped: bool
     optimum: PaperPlan
-    tail: PaperPlan  # the optimum where a share SL_min of the requests, not their mean, waits RT_max - T_b at most
-    greedy_usd: float  # Algorithm 1, cool-down and all
+    tail: PaperPlan  # the optimum if a share SL_min of the requests, and not their mean, waits RT_max - T_b at most
+    greedy_usd: float  # Algorithm 1, including its cool-down
     prompt_usd: float  # the same without a cool-down
     printed_usd: float
-    seconds: float  # of this machine, for `optimum`
+    seconds: float  # on this machine, for `optimum`
     tail_seconds: float
 
     @property
@@ -111,7 +111,7 @@ def _row(model: str, capped: bool, resolved: ResolvedService, peak_rps: FloatArr
 def paper_program(
     resolved: ResolvedService, peak_rps: FloatArray, *, tail: bool = False, printed: bool = False
 ) -> PaperProgram:
-    """The paper's program of a service over known loads (T,), with the offers that can keep the wait.
+    """Return the paper's program of a service over known loads (T,), with the offers that can keep the wait.
 
     `tail` as in `paper_capacities`; `printed`: an instance serves its highest throughput, whatever the wait.
     """
@@ -137,9 +137,9 @@ def paper_program(
 
 
 def rolled(program: PaperProgram, control: ControlSettings) -> IntArray:
-    """The fleets of Algorithm 1, planned for each step in turn with what runs before it: (J, T).
+    """Return the fleets of Algorithm 1, planned for each step in turn from the fleet running before it: (J, T).
 
-    A plan is made tau ahead, so that of its horizon only what lies behind tau is seen; what is launched then is there.
+    A plan is made tau ahead, so it uses only the part of its horizon after tau, when its launches are ready.
     """
     ahead = max(1, control.horizon_steps - round(control.tau_s / STEP_S))
     plans = max(1, math.ceil(control.cool_down_s / STEP_S))

@@ -1,7 +1,7 @@
-"""The traffic of the MArk paper's section 5.2 again: 490 minutes at the paper's mean rates, for its four models.
+"""The traffic of the MArk paper's section 5.2: 490 minutes at the paper's mean rates, for its four models.
 
 MArk replayed posts; the public stream also holds bulk deletions, so minutes are capped at 1.15 x their 61-minute
-running median. The stream as it is stays at hand beside it.
+running median. The raw stream is kept beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ASSUMED = (
 
 
 def capped(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each minute capped at 1.15 x its 61-minute running median (shorter at the ends)."""
+    """Cap each minute at 1.15 x its 61-minute running median (shorter at the ends)."""
     half = CAP_MINUTES // 2
     padded = np.pad(counts, half, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, CAP_MINUTES)
@@ -46,7 +46,7 @@ def capped(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class PaperTraffic:
-    """The traffic of the paper's section 5.2, or what stands in for it: the part starts at `start_s` of both traces."""
+    """The traffic of the paper's section 5.2, or its substitute: the part starts at `start_s` of both traces."""
 
     name: str
     start_s: float
@@ -55,9 +55,10 @@ class PaperTraffic:
 
 
 def open_replay(trace: str | None = None, *, start_s: float | None = None, seed: int = 0) -> PaperTraffic:
-    """`trace` is a file of counts, or None for a generated stand-in. Starts on day 7 where the trace is long enough.
+    """Open `trace`, a file of counts, or a generated substitute for None.
 
-    Raises BadInput for what cannot be read, has bins of more than a minute, or is too short.
+    It starts on day 7 if the trace is long enough. Raises BadInput for a trace that cannot be read, has bins of more
+    than a minute, or is too short.
     """
     spec = GENERATED if trace is None else trace
     source = open_trace(spec, duration_s=GENERATED_S if spec.startswith("synthetic:") else None, seed=seed)
@@ -88,7 +89,7 @@ def replay_inputs(
     with_spot: bool = False,
     with_bound: bool = True,
 ) -> Inputs:
-    """A part of `trace` at the paper's mean rate of the model, with all that comes before as history."""
+    """Return a part of `trace` at the paper's mean rate of the model, with the complete earlier trace as history."""
     end_s = start_s + duration_s
     scale = MEAN_RPS[model] * duration_s / trace.total_counts(start_s, end_s)
     request = RunRequest(

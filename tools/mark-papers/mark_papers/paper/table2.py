@@ -1,7 +1,8 @@
 """The paper's Table 2: dollars per million requests on an instance, in a container and on a function.
 
-Instance and function come from catalogue and profile. Containers are not bought here: their times are the paper's
-figures, their price is Fargate's of 2018 (0.0506 $ per vCPU-hour, 0.0127 $ per GB-hour), which the paper's dollars fit.
+Instance and function come from catalogue and profile. mark does not buy containers: their times are the paper's
+figures, their price is Fargate's of 2018 (0.0506 $ per vCPU-hour, 0.0127 $ per GB-hour), which fits the paper's
+dollars.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ class Table2Row(NamedTuple):
 
 
 def table2_rows(catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> list[Table2Row]:
-    """Per model: c5.large on demand and a container, each kept busy with single requests; the function, as billed, and
-    as printed.
+    """Return for each model c5.large on demand and a container, each busy with single requests, and the function twice.
 
     The bill of a function call is its time rounded up to the billing step, at 3,008 of 1,024 MB, plus the charge per
-    call. The paper's figures are mean time x 3 GB x price, without rounding and charge; the third row counts so.
-    Raises BadInput when catalogue or profile lack c5.large on demand or lambda:3008.
+    call. The paper's figures are mean time x 3 GB x price, without rounding and charge; the second row of the function
+    follows them. Raises BadInput when catalogue or profile lack c5.large on demand or lambda:3008.
     """
     offer = next((o for o in catalog.offers if o.instance == INSTANCE and o.market is Market.ON_DEMAND), None)
     if offer is None:

@@ -1,7 +1,7 @@
-"""The paper's Table 3: dollars per million requests on burstable instances while they burst, and what comes after.
+"""The paper's Table 3: dollars per million requests on burstable instances while they burst, and afterwards.
 
-The paper measures t2 types with credits and says that this does not last. How long it does, and what a million requests
-cost then, follow from the catalogue's credits.
+The paper measures t2 types with credits and notes that these do not last. Their duration, and the price of a million
+requests afterwards, follow from the catalogue's credits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Table3Row(NamedTuple):
 
 
 def table3_rows(catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> list[Table3Row]:
-    """Every model of the table on every type. Raises BadInput where catalogue or profiles lack one."""
+    """Return every model of the table on every type. Raises BadInput if catalogue or profiles lack one."""
     offers = {offer.instance: offer for offer in catalog.offers if offer.market is Market.BURSTABLE}
     rows = []
     for model in MODELS:
@@ -41,7 +41,7 @@ def table3_rows(catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]])
                 raise BadInput("the profile has no row for Table 3", model, instance)
             request_s, baseline = profile.latency_s(1), offer.credits.baseline
             usd = offer.usd_per_s * request_s * 1e6
-            # Full speed takes a credit per vCPU and minute, of which the baseline is earned meanwhile.
+            # Full speed uses one credit per vCPU and minute, less the baseline, which is earned at the same time.
             burst_min = offer.credits.launch_credits / (offer.vcpu * (1.0 - baseline))
             rows.append(Table3Row(model, instance, request_s * 1e3, usd, burst_min, usd / baseline))
     return rows

@@ -1,6 +1,7 @@
-"""Table 5 of the MArk paper again: what SageMaker's target tracking costs against us, for the paper's four models.
+"""Reproduce Table 5 of the MArk paper: SageMaker's target tracking against ours, for the paper's four models.
 
-490 minutes at the paper's mean rates: the raw stream first, then with its minutes capped (see `replay`).
+It compares bills over 490 minutes at the paper's mean rates: the raw stream first, then with its minutes capped (see
+`replay`).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class Decomposition:
     """SageMaker's bill, from the clairvoyant bound upwards, in dollars; the parts add up to the bill."""
 
     bound_usd: float
-    instance_type_usd: float  # its type, unbatched and just enough of it at EC2's price, instead of the bound
+    instance_type_usd: float  # its type instead of the bound: unbatched and just enough of it at EC2's price
     price_factor_usd: float  # SageMaker's price over EC2's
     over_provision_usd: float  # twice as much as needed
-    lag_usd: float  # what tracking holds beside that: late reactions, whole instances
+    lag_usd: float  # the remaining capacity of tracking: late reactions, whole instances
     total_usd: float
     our_regret_usd: float  # our bill above the bound
 
@@ -77,7 +78,7 @@ def run_table5(
     models: tuple[str, ...] = MODELS,
     progress: Callable[[float], None] | None = None,
 ) -> Table5:
-    """Run all four models; `trace` is a file of counts, or None for a generated stand-in."""
+    """Run all four models; `trace` is a file of counts, or None for a generated substitute."""
     replay = open_replay(trace, start_s=start_s, seed=seed)
     rows: list[Table5Row] = []
     jobs = [(model, replay.raw, False) for model in models] + [(model, replay.calm, True) for model in models]
@@ -113,7 +114,7 @@ def _row(model: str, trace: Trace, is_capped: bool, start_s: float, seed: int, s
 
 
 def _every_type(inputs: Inputs) -> tuple[tuple[str, float, float | None], ...]:
-    """What target tracking costs on every SageMaker type that the model has a profile for."""
+    """Return the bill of target tracking on every SageMaker type that the model has a profile for."""
     rows = []
     for offer in inputs.resolved.catalog.offers:
         plain = offer.instance.removeprefix("ml.")

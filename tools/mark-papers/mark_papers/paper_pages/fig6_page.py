@@ -1,4 +1,4 @@
-"""Fig. 6 of the MArk paper, ours: forecasts of both kinds of traffic over what came, and their error by horizon."""
+"""Fig. 6 of the MArk paper, reproduced: forecasts of both kinds of traffic, and their error by horizon."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def fig6_table(found: Fig6) -> RenderableType:
 
 
 def render_fig6(found: Fig6) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     plot = section("Forecasts over the actual load", drawn(fans_figure(found)), _LEAD)
     notes = [*found.notes, *_NOTES]
     return figure_page("Fig. 6", takeaways(found), _headline(found), plot, _HEADS, _tables(found), notes)
 
 
 def fans_figure(found: Fig6) -> Figure:
-    """A row a predictor, a column a kind of traffic."""
+    """Return a figure with a row for each predictor and a column for each kind of traffic."""
     kinds, names = _kinds(found), _drawn(found.stream)
     figure = new_figure(
         len(names),
@@ -98,7 +98,7 @@ def fans_figure(found: Fig6) -> Figure:
 
 
 def takeaways(found: Fig6) -> list[str]:
-    """How far off every predictor is on both kinds of traffic: its median at the greatest horizon, and all of it."""
+    """State every predictor's errors on both kinds of traffic: of its median at the longest horizon, and overall."""
 
     def told(value: Callable[[Backtest, str], float]) -> str:
         each = (
@@ -123,7 +123,7 @@ def _drawn(of_kind: Backtest) -> list[str]:
 
 
 def _came(of_kind: Backtest) -> Any:
-    """Rates from the first origin until the end of the last forecast that is drawn."""
+    """Return the rates from the first origin until the end of the last drawn forecast."""
     split = of_kind.split
     last = of_kind.fans[next(iter(of_kind.fans))][-1]
     steps = round((last.origin_s - split.start_s) / split.load.step_s) + last.steps
@@ -131,7 +131,7 @@ def _came(of_kind: Backtest) -> Any:
 
 
 def _hours(of_kind: Backtest, from_s: float, steps: int) -> Any:
-    """The middles of steps, from the first origin on."""
+    """Return the middles of steps in hours from the first origin on."""
     split = of_kind.split
     return (from_s - split.start_s + (np.arange(steps) + 0.5) * split.load.step_s) / HOUR_S
 
@@ -141,13 +141,13 @@ def _mean_rps(of_kind: Backtest) -> float:
 
 
 def _errors(of_kind: Backtest, name: str) -> list[float]:
-    """Of the median, at the horizons shown, as a share of the mean rate."""
+    """Return the errors of the median at the shown horizons, as shares of the mean rate."""
     rows = {row["horizon_s"]: row["median_error"] for row in of_kind.scores[name].by_horizon}
     return [rows[horizon_s] / _mean_rps(of_kind) for horizon_s in _SHOWN_S]
 
 
 def _crps(of_kind: Backtest, name: str) -> float:
-    """Over all horizons, as a share of the mean rate."""
+    """Return the CRPS over all horizons, as a share of the mean rate."""
     return of_kind.scores[name].crps / _mean_rps(of_kind)
 
 

@@ -1,4 +1,4 @@
-"""Fig. 7 of the MArk paper, ours: boxes of latency by model and way of serving."""
+"""Fig. 7 of the MArk paper, reproduced: boxes of latency by model and way of serving."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mark_papers.paper.fig7 import Fig7, Fig7Row
 
 SHARES = {"p1": 0.01, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p99": 0.99}
-# MArk paper, section 5.2: the largest reduction of latency against SageMaker; it does not say of which latency.
+# MArk paper, section 5.2: the largest reduction of latency against SageMaker; the kind of latency is not stated.
 PAPER_REDUCTION = {"mark": 0.57, "mark-spot": 0.60}
 _HEADS = ("run", "bill", "in time", "mean ms", "p25", "p50", "p75", "p99", "by funct.")
 _LEAD = (
@@ -32,7 +32,7 @@ _LEAD = (
 
 
 def latency_at_ms(result: SimulationResult, share: float) -> float:
-    """The latency that `share` of the answers do not exceed (to 0.1 %); NaN without answers."""
+    """Return the latency that `share` of the answers do not exceed (to 0.1 %); NaN without answers."""
     within = np.flatnonzero(result.ccdf_share <= 1.0 - share + 1e-12)
     return float(result.ccdf_ms[within[0]]) if len(within) else np.nan
 
@@ -63,7 +63,7 @@ def fig7_table(found: Fig7) -> RenderableType:
 
 
 def render_fig7(found: Fig7) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     return figure_page(
         "Fig. 7",
         takeaways(found),
@@ -76,7 +76,7 @@ def render_fig7(found: Fig7) -> str:
 
 
 def box_figure(found: Fig7) -> Figure:
-    """A panel a model, a box a run."""
+    """Return a figure with a panel for each model and a box for each run."""
     models = [html.escape(row.model) for row in found.rows]
     figure = new_figure(1, len(models), subplot_titles=models, horizontal_spacing=0.05)
     for column, row in enumerate(found.rows, 1):
@@ -108,7 +108,7 @@ def box_figure(found: Fig7) -> Figure:
 
 
 def takeaways(found: Fig7) -> list[str]:
-    """Which policies kept the promise, and how our latencies compare with SageMaker's."""
+    """Tell which policies kept the promise, and how our latencies compare with SageMaker's."""
     names = dict.fromkeys(name for row in found.rows for name in row.runs)
     lines = promises({name: {row.model: row.runs[name] for row in found.rows} for name in names})
     for name, paper in PAPER_REDUCTION.items():
@@ -124,7 +124,7 @@ def takeaways(found: Fig7) -> list[str]:
 
 
 def reduction(row: Fig7Row, name: str) -> float | None:
-    """1 - median / SageMaker's median; None where one of them answered nothing."""
+    """Return 1 - median / SageMaker's median; None if one of them answered no request."""
     ours, theirs = row.runs[name].latency_ms.p50, row.runs["sagemaker"].latency_ms.p50
     return None if ours is None or theirs is None else 1.0 - ours / theirs
 

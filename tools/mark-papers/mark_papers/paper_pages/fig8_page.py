@@ -1,4 +1,4 @@
-"""Fig. 8 of the MArk paper, ours: the share of answers slower than a time, on traffic of two kinds."""
+"""Fig. 8 of the MArk paper, reproduced: the share of answers slower than a time, on two kinds of traffic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mark_papers.paper.fig8 import Fig8, Fig8Row
 
 MOST_POINTS = 400  # of a curve
-SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are in view
+SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are shown
 _HEADS = ("run", "on", "requests/s", "bill", "in time", "p50 ms", "p98", "p99", "by funct.")
 _LEAD = (
     "Share of the answers slower than a time; solid on the stream, dashed on MMPP. A curve that crosses the vertical "
@@ -58,7 +58,7 @@ def fig8_table(found: Fig8) -> RenderableType:
 
 
 def render_fig8(found: Fig8) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     return figure_page(
         "Fig. 8",
         takeaways(found),
@@ -71,7 +71,7 @@ def render_fig8(found: Fig8) -> str:
 
 
 def ccdf_figure(found: Fig8) -> Figure:
-    """A panel a model; a colour a policy, solid on the stream and dashed on MMPP."""
+    """Return a figure with a panel for each model; a colour for each policy, solid on the stream and dashed on MMPP."""
     titles = [html.escape(row.model) for row in found.rows]
     lines = (len(titles) + 1) // 2
     figure = new_figure(lines, 2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.24 / lines)
@@ -104,9 +104,12 @@ def ccdf_figure(found: Fig8) -> Figure:
 
 
 def ccdf(run: SimulationResult) -> tuple[list[float], list[float]]:
-    """At most `MOST_POINTS` of the curve: milliseconds, and the share slower; zero shares have no logarithm."""
+    """Return at most `MOST_POINTS` of the curve: milliseconds, and the share slower.
+
+    Zero shares are left out, because the axis is logarithmic.
+    """
     seen = np.flatnonzero(run.ccdf_share > 0.0)
-    # Evenly by the logarithm of the share, for that is how it is drawn.
+    # Evenly by the logarithm of the share, like the axis.
     marks = np.geomspace(1.0, 1e-7, MOST_POINTS)
     picked = np.unique(np.searchsorted(-run.ccdf_share[seen], -marks).clip(0, max(0, len(seen) - 1)))
     places = seen[picked] if len(seen) else seen
@@ -114,7 +117,7 @@ def ccdf(run: SimulationResult) -> tuple[list[float], list[float]]:
 
 
 def takeaways(found: Fig8) -> list[str]:
-    """Which policy kept the promise on which traffic."""
+    """Tell which policy kept the promise on which traffic."""
     return promises(
         {
             name: {f"{r.model} on {_on(on)}": runs[name] for r in found.rows for on, runs in _kinds(r).items()}

@@ -1,4 +1,4 @@
-"""Fig. 9 of the MArk paper, ours: latency and share in time through surges and interruptions."""
+"""Fig. 9 of the MArk paper, reproduced: latency and share in time through surges and interruptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mark_papers.paper.fig9 import Fig9, Panel, WindowSeries
 
-SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are in view
+SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are shown
 _HEADS = ("run", "bill", "in time", "after", "missed s", "mean ms", "worst", "by funct.")
 _STORM_HEADS = ("run", "bill", "in time", "after", "missed s", "mean ms", "worst", "lost", "resumed")
 _SURGES = f"{SURGE_MODEL} at {SURGE_RPS:g} requests/s, which grow within two minutes from minute 11 and stay"
@@ -77,7 +77,7 @@ def fig9_table(found: Fig9) -> RenderableType:
 
 
 def render_fig9(found: Fig9) -> str:
-    """The whole page; it needs nothing else."""
+    """Return the whole page, which is self-contained."""
     sections = []
     for title, heads, panels in _groups(found):
         sections.append(section(title, drawn(panels_figure(panels)), _LEAD))
@@ -92,7 +92,7 @@ def render_fig9(found: Fig9) -> str:
 
 
 def panels_figure(panels: Sequence[Panel]) -> Figure:
-    """A column a panel: mean latency, share in time, capacity; a colour a run."""
+    """Return a figure with a column for each panel: mean latency, share in time, capacity; a colour for each run."""
     figure = new_figure(
         3,
         len(panels),
@@ -145,7 +145,7 @@ def panels_figure(panels: Sequence[Panel]) -> Figure:
 
 
 def takeaways(found: Fig9) -> list[str]:
-    """Which policies kept the promise over the run, and whether every request got an answer."""
+    """Tell which policies kept the promise over the run, and whether every request was answered."""
     lines = []
     for what, panels in (("Surges", found.surges), ("Interruptions", found.storms)):
         names = [run.name for run in panels[0].lines] if panels else []
@@ -157,7 +157,7 @@ def takeaways(found: Fig9) -> list[str]:
 
 
 def _groups(found: Fig9) -> list[tuple[str, tuple[str, ...], tuple[Panel, ...]]]:
-    """Title, heads and panels of what was run."""
+    """Return title, heads and panels of the experiments that were run."""
     groups = [
         (f"Fig. 9a-c of the paper, surges: {_SURGES}", _HEADS, found.surges),
         (f"Fig. 9d of the paper, interruptions: {_STORMS}", _STORM_HEADS, found.storms),
@@ -186,7 +186,7 @@ def _shown(panel: Panel, run: WindowSeries) -> dict[str, str]:
 
 
 def _figures(panel: Panel, run: WindowSeries) -> dict[str, float]:
-    """What happened in numbers: before and from `panel.at_s` on."""
+    """Return the figures of a run before and after `panel.at_s`."""
     at = round(panel.at_s / WINDOW_S)
     return {
         "in_time_after": run.share_in_time(at),

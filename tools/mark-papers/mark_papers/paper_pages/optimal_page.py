@@ -1,4 +1,4 @@
-"""The price of the MArk paper's greedy, and of its averages, as a table."""
+"""The price of the MArk paper's greedy algorithm, and of its averages, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages of the paper's figures have in common."""
+"""The common parts of the pages of the paper's figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Table = tuple[str, Sequence[Sequence[str]]]
 
 
 def titled(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[RenderableType]:
-    """A table for the terminal below its title."""
+    """Return a title and its table for the terminal."""
     table = columns(*heads)
     for cells in rows:
         table.add_row(*cells)
@@ -31,7 +31,7 @@ def titled(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 def figure_table(
     headline: str, heads: Sequence[str], tables: Sequence[Table], takeaways: Sequence[str], notes: Sequence[str]
 ) -> RenderableType:
-    """A figure for the terminal."""
+    """Return a figure for the terminal."""
     parts = [part for title, cells in tables for part in titled(title, heads, cells)]
     return page(text(headline, "bold"), *parts, *sentences(takeaways), *small_print(notes))
 
@@ -45,7 +45,7 @@ def figure_page(
     tables: Sequence[Table],
     notes: Sequence[str],
 ) -> str:
-    """The whole page of a figure, as "Fig. 7". `plot` is HTML, `heads` are the heads of every table."""
+    """Return the whole page of a figure, such as "Fig. 7". `plot` is HTML, `heads` are the heads of every table."""
     return html_page(
         title=f"mark: {figure} of the MArk paper",
         kicker=f"mark · {figure} of the MArk paper",
@@ -60,5 +60,5 @@ def figure_page(
 
 
 def asked(model: str, slo: Slo) -> str:
-    """The SLO of a model, as the title of its table."""
+    """Return the SLO of a model, as the title of its table."""
     return f"{model}: {percent(slo.attainment, 0)} within {milliseconds(slo.rt_max_s * 1e3)} ms asked"

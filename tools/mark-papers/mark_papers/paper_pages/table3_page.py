@@ -1,4 +1,4 @@
-"""Table 3 of the MArk paper beside ours: dollars per million requests on t2 instances that burst."""
+"""Table 3 of the MArk paper beside ours: dollars per million requests on bursting t2 instances."""
 
 from __future__ import annotations
 

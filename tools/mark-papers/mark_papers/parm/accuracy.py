@@ -1,5 +1,8 @@
-"""Section 5 of ParM: the accuracy of reconstructions (Fig. 5), of all answers (Fig. 6), and by k and code (Fig. 8,
-section 5.2.3), on images of digits. The paper's image, speech and localisation data cannot be had here."""
+"""Section 5 of ParM: the accuracy of reconstructions (Fig. 5), of all answers (Fig. 6), and by k and code (Fig. 8).
+
+It also has section 5.2.3. The images are digits, because the paper's image, speech and localisation data are not
+available here.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def run_parm_accuracy(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> PanelFigure:
-    """Accuracy with and without the model's own answer, by data, code and k."""
+    """Measure accuracy with and without the model's own answer, by data, code and k."""
     names = usable() if data is None else data
     panels, said = [], []
     for place, name in enumerate(names):

@@ -1,9 +1,9 @@
-"""ParM's clusters, simulated by mark's kernel: one queue, instances whose answers come late now and then, and parity.
+"""ParM's clusters, simulated by mark's kernel: one queue, instances with occasional late answers, and parity.
 
-The paper's background traffic is some shuffles at a time, each between two instances. How often such a transfer delays
-an answer, and by how much, it does not say. Here each shuffle delays the answers of a batch that begins on a given
-instance with the probability `SHARE_OF_A_SHUFFLE`. The delay is calibrated: with it the p99.9 latency of
-Equal-Resources is as many medians as in the paper.
+The paper's background traffic is some shuffles at a time, each between two instances. It does not say how often such a
+transfer delays an answer, and by how much. Here each shuffle delays the answers of a batch that begins on a given
+instance with the probability `SHARE_OF_A_SHUFFLE`. The delay is calibrated so that the p99.9 latency of Equal-Resources
+is the paper's multiple of the median.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUERIES = 100_000
 SEEDS = (0, 1, 2)  # the paper reports the median of three runs
 SHUFFLES = 4
 SHARE_OF_A_SHUFFLE = 0.0025
-BUSY_S = 0.2  # for so long a shuffle delays answers at a time
+BUSY_S = 0.2  # length of a shuffle's delay of an instance's answers
 CALIBRATED_RPS = 270.0
 _SIGMA = 0.03  # of service times: GPUs vary little
 _NO_LIMIT_S = 1e6  # neither the paper's clients nor its instances refuse
@@ -52,15 +52,15 @@ class Cluster:
         return self.instances // k
 
 
-# Gaps follow from section 6.2.1: p99.9 is 38 to 43 % lower and 2.6 to 3.2 times nearer to the median on GPUs, 44 to
-# 48 % and 3 to 3.5 times on CPUs. With equal medians both hold for these ratios.
+# Gaps follow from section 6.2.1: p99.9 is 38 to 43 % lower and 2.6 to 3.2 times nearer to the median on GPUs, 44 to 48
+# % and 3 to 3.5 times on CPUs. With equal medians both hold for these ratios.
 GPU = Cluster("12 GPU instances", 12, (0.025,), 2.6)
 CPU = Cluster("24 CPU instances", 24, (0.050,), 3.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of all queries of a run, in milliseconds; `late_share` of them waited for a delayed answer without parity."""
+    """The latencies of all queries of a run, in milliseconds, and the shares of reconstructions and copies."""
 
     median_ms: float
     mean_ms: float
@@ -68,7 +68,7 @@ class Latencies:
     p995_ms: float
     p999_ms: float
     reconstructed: float = 0.0
-    copies: float = 0.0  # second calls a query
+    copies: float = 0.0  # second calls per query
 
     @property
     def gap_ms(self) -> float:
@@ -76,13 +76,13 @@ class Latencies:
 
 
 def shuffled(shuffles: int, delay_s: float, share: float = SHARE_OF_A_SHUFFLE) -> Faults:
-    """Faults of an instance while so many shuffles run in its cluster."""
+    """Return the faults of an instance while this many shuffles run in its cluster."""
     return Faults(slow_share=shuffles * share, slow_s=BUSY_S, slow_answer_s=delay_s)
 
 
 @lru_cache
 def delay_s(cluster: Cluster, share: float = SHARE_OF_A_SHUFFLE) -> float:
-    """The delay with which Equal-Resources has the paper's gap at 270 queries/s, k = 2 and four shuffles."""
+    """Return the delay that gives Equal-Resources the paper's gap at 270 queries/s, k = 2 and four shuffles."""
     low_s, high_s = 0.0, 10.0 * cluster.batch_s[0]
     for _ in range(_HALVINGS):
         middle_s = 0.5 * (low_s + high_s)
@@ -95,29 +95,29 @@ def delay_s(cluster: Cluster, share: float = SHARE_OF_A_SHUFFLE) -> float:
 
 
 def equal_resources(cluster: Cluster, k: int, rps: float, faults: Faults, queries: int = QUERIES) -> Latencies:
-    """Deployed models on all m + m/k instances."""
+    """Run deployed models on all m + m/k instances."""
     return _median(partial(_equal, cluster, cluster.instances + cluster.extra(k), rps, faults, queries))
 
 
 def parity(cluster: Cluster, k: int, rps: float, faults: Faults, queries: int = QUERIES) -> Latencies:
-    """Parity models on the m/k further instances; a reconstruction is given as soon as there is one."""
+    """Run parity models on the m/k further instances; a reconstruction is used as soon as it is possible."""
     return _median(partial(_coded, cluster, k, cluster.extra(k), 1.0, rps, faults, queries))
 
 
 def approximate(
     cluster: Cluster, k: int, speedup: float, rps: float, faults: Faults, queries: int = QUERIES
 ) -> Latencies:
-    """Every query goes to a model on the m/k further instances, too, which is faster by that factor."""
+    """Send every query also to a model on the m/k further instances, faster by `speedup`."""
     return _median(partial(_coded, cluster, 1, cluster.extra(k), speedup, rps, faults, queries))
 
 
 def hedged(cluster: Cluster, k: int, after_s: float, rps: float, faults: Faults, queries: int = QUERIES) -> Latencies:
-    """Equal-Resources, where a query without an answer after that time goes to a second instance."""
+    """Run Equal-Resources, with a second copy of each query that has no answer after `after_s`."""
     return _median(partial(_hedged, cluster, cluster.instances + cluster.extra(k), after_s, rps, faults, queries))
 
 
 def _median(run: Callable[[int], Latencies]) -> Latencies:
-    """The run with the median p99.9."""
+    """Return the run with the median p99.9."""
     found = sorted((run(seed) for seed in SEEDS), key=lambda one: one.p999_ms)
     return found[len(found) // 2]
 
@@ -156,7 +156,7 @@ def _coded(
 
 
 def served(times_s: FloatArray, instances: int, batch_s: tuple[float, ...], faults: Faults, seed: int) -> FloatArray:
-    """When calls at these times are answered by instances that share a queue."""
+    """Return the answer times of calls at these times, by instances that share a queue."""
     return _run(_stage(times_s, batch_s, faults, seed), times_s, instances)
 
 

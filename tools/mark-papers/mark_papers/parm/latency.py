@@ -1,5 +1,7 @@
-"""Section 6 of ParM: latencies by rate (Fig. 10), k (Fig. 11), batch, imbalance (Figs. 12, 13) and against smaller
-models that back up the deployed one (Fig. 14)."""
+"""Section 6 of ParM: latencies by rate (Fig. 10), k (Fig. 11), batch, imbalance (Figs. 12, 13).
+
+Fig. 14 compares with smaller models that back up the deployed one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ PAPER = "ParM (Kosaian et al., SOSP 2019)"
 RATES_RPS = (210.0, 240.0, 270.0, 300.0)
 _SHARES = (0.00125, 0.0025, 0.005, 0.01)
 _BATCHES = ((1, 300.0), (2, 460.0), (4, 584.0))  # section 6.2.3: sizes of batches, and rates
-# What 300, 460 and 584 queries/s say of the time of a batch: it serves so many more at the same load.
+# Times of batches that follow from 300, 460 and 584 queries/s, because the load is the same at each.
 _BATCH_S = {size: GPU.batch_s[0] * size * 300.0 / rps for size, rps in _BATCHES}
 _SHUFFLES = (2, 3, 4, 5)
 _BATCHES_SAID = (
@@ -24,14 +26,14 @@ _BATCHES_SAID = (
 _SHUFFLES_SAID = "In the paper p99.9 falls by 35 % with two shuffles and by 39 % with three."
 _HEDGE_MEDIANS = 1.5
 _FASTER = 1.15  # MobileNet-V2 against ResNet-18 on a GPU (section 6.2.6)
-# Section 6.2.4: inference tasks on a ninth of the instances, at less than 5 % of what these can do.
+# Section 6.2.4: inference tasks on a ninth of the instances, at less than 5 % of their capacity.
 _SHARED_INSTANCES, _SHARED_TIME, _SHARED_FACTOR = 1.0 / 9.0, 0.05, 2.0
 
 Progress = Callable[[float], None] | None
 
 
 def run_parm_fig10(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Median and p99.9 by the rate on both clusters, k = 2."""
+    """Compare median and p99.9 by the rate on both clusters, k = 2."""
     panels, done = list[FigurePanel](), 0
     for cluster in (GPU, CPU):
         rows: list[Row] = []
@@ -49,7 +51,7 @@ def run_parm_fig10(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 
 def run_parm_fig11(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Parity with k of 2, 3 and 4, beside Equal-Resources with 33 % and beside hedging."""
+    """Compare parity with k of 2, 3 and 4 with Equal-Resources with 33 % and with hedging."""
     faults, rows = _usual(GPU), list[Row]()
     equal = fleets.equal_resources(GPU, 2, CALIBRATED_RPS, faults, queries)
     rows.append(_all_of(f"{GPU.instances + GPU.extra(2)} equal", equal))
@@ -71,7 +73,7 @@ def run_parm_fig11(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 
 def run_parm_delays(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """The number that the paper does not say: the share of the time in which answers of an instance are delayed."""
+    """Vary the share of time in which an instance's answers are delayed, which the paper does not state."""
     rows: list[Row] = []
     for place, share in enumerate(_SHARES):
         faults = fleets.shuffled(SHUFFLES, fleets.delay_s(GPU, share), share)
@@ -84,7 +86,7 @@ def run_parm_delays(*, queries: int = fleets.QUERIES, progress: Progress = None)
 
 
 def run_parm_batches(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Section 6.2.3: batches of 1, 2 and 4."""
+    """Compare batches of 1, 2 and 4, as in section 6.2.3."""
     rows: list[Row] = []
     for place, (size, rps) in enumerate(_BATCHES):
         batch_s = tuple(_BATCH_S.get(n, 0.5 * (_BATCH_S[2] + _BATCH_S[4])) for n in range(1, size + 1))
@@ -103,7 +105,7 @@ def run_parm_batches(*, queries: int = fleets.QUERIES, progress: Progress = None
 
 
 def run_parm_fig12(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Two to five shuffles at a time; the delay is that of four."""
+    """Compare two to five shuffles at a time, with the delay calibrated for four."""
     rows: list[Row] = []
     for place, shuffles in enumerate(_SHUFFLES):
         faults = fleets.shuffled(shuffles, fleets.delay_s(GPU))
@@ -117,7 +119,7 @@ def run_parm_fig12(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 
 def run_parm_fig13(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """Other inference tasks on a ninth of the instances, and no shuffles."""
+    """Add other inference tasks on a ninth of the instances, and no shuffles."""
     share = _SHARED_INSTANCES * _SHARED_TIME
     faults, rows = Faults(slow_share=share, slow_s=GPU.batch_s[0], slow_factor=_SHARED_FACTOR), list[Row]()
     for place, rps in enumerate(RATES_RPS):
@@ -133,7 +135,7 @@ def run_parm_fig13(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 
 def run_parm_fig14(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
-    """All queries also to smaller models on the instances that would have parity models."""
+    """Send all queries also to smaller models on the instances that would have parity models."""
     faults, rows = _usual(GPU), list[Row]()
     for place, rps in enumerate(RATES_RPS):
         coded = fleets.parity(GPU, 2, rps, faults, queries)
@@ -161,7 +163,7 @@ def _usual(cluster: Cluster) -> Faults:
 
 
 def _beside(cluster: Cluster, k: int, rps: float, faults: Faults, queries: int) -> dict[str, str | float]:
-    """Equal-Resources and parity: how p99.9 differs, and its distance from the median as a share of the other one."""
+    """Compare Equal-Resources and parity: the change of p99.9, and of its distance from the median, as shares."""
     equal = fleets.equal_resources(cluster, k, rps, faults, queries)
     coded = fleets.parity(cluster, k, rps, faults, queries)
     return {

@@ -1,6 +1,6 @@
-"""Figs. 2.3 and 2.4: what an online update and the best items of a set take, by the number of factors.
+"""Figs. 2.3 and 2.4: the times of an online update and of finding a set's best items, by the number of factors.
 
-Seconds of the processor are measured, so that a busy machine changes little. Vectors are drawn.
+Processor seconds are measured, so that a busy machine changes little. Vectors are drawn.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SET_SIZES = (10, 100, 1_000, 10_000)
 SET_FACTORS = (10, 100, 1000)
 UPDATES, ASKED = 5_000, 200
 _KEYS, _ITEMS, _BEST = 20, 1_000, 10
-_BLOCKS = 20  # of which the interval of the mean is made
+_BLOCKS = 20  # that give the interval of the mean
 
 
 def run_velox_fig2_3(
     *, factors: Sequence[int] = FACTORS, updates: int = UPDATES, progress: Callable[[float], None] | None = None
 ) -> PanelFigure:
-    """The time of an observation: the update of a user's model in place, with all that is kept of it."""
+    """Measure the time of an observation: the update of a user's model in place, with its statistics."""
     rows: list[Row] = []
     for place, count in enumerate(factors):
         mean_us, half_us = _per_call(_observing(count), max(_BLOCKS, min(updates, 5_000_000 // count**2 * 10)))
@@ -54,7 +54,7 @@ def run_velox_fig2_4(
     asked: int = ASKED,
     progress: Callable[[float], None] | None = None,
 ) -> PanelFigure:
-    """The time of the ten best of so many items for a user."""
+    """Measure the time of finding the ten best items in a set for a user."""
     rows: list[Row] = []
     for place, size in enumerate(sizes):
         row: dict[str, str | float] = {"items": f"{size:,}"}
@@ -82,7 +82,7 @@ _NOTE = "measured on this machine, with one thread; vectors are drawn, because t
 
 
 def _per_call(call: Callable[[int], object], calls: int) -> tuple[float, float]:
-    """Microseconds of a call in the mean, and half of its 95 % interval."""
+    """Return the mean microseconds of a call, and half of its 95 % interval."""
     call(0)
     means, each = [], max(1, calls // _BLOCKS)
     for block in range(_BLOCKS):
