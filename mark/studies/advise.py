@@ -191,13 +191,17 @@ def advise(
     slo = options.slo if service is None else service.slo
     if slo is None:
         raise BadInput("says within how many milliseconds an answer is in time", "--slo-ms", "nothing")
+    notes = [*history.notes]
+    if history.latency is not None and not history.latency.reaches(slo.rt_max_s):
+        last_s = float(history.latency.bounds_s[-2])
+        notes.append(f"the histogram ends at {last_s:g} s, below RT_max: how often requests were late is not known")
+        history = replace(history, latency=None)
     catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
     instance = options.instance
     if instance is None and service is not None:
         named = service.instances if service.as_is is None else (service.as_is.instance,)
         instance = named[0] if len(named) == 1 and "*" not in named[0] else None
     replica = priced_replica(catalog, instance, options.replicas_per_instance, types)
-    notes = [*history.notes]
     request = RunRequest(
         trace=str(_write_trace(history, folder)),
         service=str(folder / "service.toml"),
@@ -389,7 +393,7 @@ def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tup
     if options.rps_per_replica is not None:
         return options.rps_per_replica, "as --rps-per-replica says", None
     if history.latency is None:
-        what = "there is no histogram of latencies to fit it to: say requests/s within the promise"
+        what = "there is no histogram of latencies up to RT_max to fit it to: say requests/s within the promise"
         raise BadInput(what, "--rps-per-replica", "nothing")
     late, _, _ = history.latency.late(slo.rt_max_s)
     fitted = fit_replica(_load_per_replica(history), late, history.latency.within[:, -1], 1.0 - slo.attainment)

@@ -67,6 +67,15 @@ def test_lateness_is_unknown_without_a_histogram() -> None:
     assert found.as_json(SLO)["keeps"] is None
 
 
+def test_lateness_is_unknown_where_the_histogram_ends_below_the_promise(tmp_path: Path) -> None:
+    """All answers beyond its last bound would count as late, though most may be in time."""
+    slow = replace(SAID, slo=Slo(0.7, 0.98))
+    found = advise(_history(late=0.3), NONE, slow, tmp_path)
+    assert (found.now.late_share, found.part.late_share) == (None, None)
+    assert [one.about for one in found.advice if one.about == "late"] == []
+    assert "the histogram ends at 0.6 s, below RT_max: how often requests were late is not known" in found.notes
+
+
 def test_replica_is_priced_by_the_types_of_its_nodes() -> None:
     found = priced_replica(CATALOG, None, None, ({"c7i.large": 6}, {"c7i.large": 2}))
     assert (found.offer.instance, found.per_instance) == ("c7i.large", 3)
