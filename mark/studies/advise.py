@@ -366,6 +366,11 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
         saved = own_usd - month_usd
         if not mark.kept:
             text = "The policy mark would have missed the promise in this time: do not follow it here."
+        elif advice.part.late_share is not None and advice.part.late_share > 1.0 - advice.slo.attainment:
+            text = (
+                f"Your scaler missed the promise for ${own_usd:,.0f} a month in the simulated time, and the policy mark "
+                f"would have kept it for ${month_usd:,.0f}."
+            )
         elif saved > 0.0:
             text = (
                 f"The policy mark would have kept the promise for ${month_usd:,.0f} a month, "
@@ -526,6 +531,8 @@ def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
             value: float | str = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
         except ValueError:
             value = text
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadInput("must be a finite number", f"--scaler {key}", text)
         if key in ("min", "max") and isinstance(value, int):
             value = math.ceil(value / per_instance)
         elif key == "target" and found[1] in _AMOUNTS and isinstance(value, int | float):

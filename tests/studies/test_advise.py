@@ -16,7 +16,7 @@ from rich.console import Console
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
-from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, observed, priced_replica
+from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, changes, observed, priced_replica
 from mark.studies.report.advise_report import advise_table, render_advice
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory
 from mark.traffic.prometheus.workload import Workload
@@ -98,6 +98,16 @@ def test_advice_names_the_dollars_of_a_static_minimum(advised: ScalerAdvice) -> 
     assert first.about == "minimum"
     assert first.usd_per_month == pytest.approx(4.0 * 730.0 * USD)
     assert "minimum of 6 replicas for 100% of the time, when 2.0 on average would have carried the load" in first.text
+
+
+def test_own_scaler_that_missed_the_promise_is_not_said_to_be_cheaper(advised: ScalerAdvice) -> None:
+    kept = replace(advised.results["best-fixed"], policy="mark")
+    late = replace(advised.part, usd=0.01, late_share=0.2)
+    found = changes(replace(advised, part=late, results={"mark": kept}))
+    (of_mark,) = [one for one in found if one.about == "mark"]
+    assert of_mark.text.startswith(
+        "Your scaler missed the promise for $7 a month in the simulated time, and the policy"
+    )
 
 
 def test_advice_without_spare_minimum_says_how_busy_the_replicas_are(tmp_path: Path) -> None:

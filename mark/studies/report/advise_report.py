@@ -120,9 +120,8 @@ def _notes(advice: ScalerAdvice) -> list[str]:
     )
     refusing = [name for name in advice.results if name.partition(":")[0] in ("mark", "oracle")]
     if refusing:
-        notes.append(
-            f"{' and '.join(refusing)} {'refuse' if len(refusing) > 1 else 'refuses'} requests that cannot be in time, and these count as late"
-        )
+        verb = "refuse" if len(refusing) > 1 else "refuses"
+        notes.append(f"{' and '.join(refusing)} {verb} requests that cannot be in time, and these count as late")
     simulated = advice.results.get("as-is")
     if simulated is not None and simulated.month_usd is not None:
         off = simulated.month_usd / part.month_usd - 1.0
