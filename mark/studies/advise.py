@@ -368,8 +368,8 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
             text = "The policy mark would have missed the promise in this time: do not follow it here."
         elif advice.part.late_share is not None and advice.part.late_share > 1.0 - advice.slo.attainment:
             text = (
-                f"Your scaler missed the promise for ${own_usd:,.0f} a month in the simulated time, and the policy mark "
-                f"would have kept it for ${month_usd:,.0f}."
+                f"Your scaler missed the promise for ${own_usd:,.0f} a month in the simulated time, "
+                f"and the policy mark would have kept it for ${month_usd:,.0f}."
             )
         elif saved > 0.0:
             text = (

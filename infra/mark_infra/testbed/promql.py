@@ -1,8 +1,8 @@
 """The part of PromQL that `mark advise` asks for, over arrays in memory.
 
-Selectors with matchers; `rate`, `increase`, `max_over_time` and `count_over_time` of a window; `sum`, `max`, `min`, `avg` and `count` with
-`by` or `without`. Rates are extrapolated to their window and counters may restart, as in Prometheus' own
-`extrapolatedRate` (promql/functions.go).
+Selectors with matchers; `rate`, `increase`, `max_over_time` and `count_over_time` of a window; `sum`, `max`, `min`,
+`avg` and `count` with `by` or `without`. Rates are extrapolated to their window and counters may restart, as in
+Prometheus' own `extrapolatedRate` (promql/functions.go).
 """
 
 from __future__ import annotations
