@@ -146,6 +146,12 @@ def test_table_and_page_say_first_what_was_read(advised: ScalerAdvice) -> None:
     assert out.getvalue().startswith("read 172,800 requests in 3 hours, 16/s, every 60 s")
 
 
+def test_table_says_why_a_policy_has_no_regret(advised: ScalerAdvice) -> None:
+    refusing = replace(advised.results["best-fixed"], regret=None, regret_reason="it refused requests")
+    page = render_advice(replace(advised, results={"best-fixed": refusing}))
+    assert "no regret for best-fixed: it refused requests" in page
+
+
 def test_settings_of_the_own_scaler_are_simulated_in_whole_instances(tmp_path: Path) -> None:
     options = replace(SAID, scaler="fixed:min=7", replicas_per_instance=2, policies=())
     found = advise(_history(late=None), NONE, options, tmp_path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mark.studies.advise import Observed, ScalerAdvice
 from mark.studies.report.comparison_page import render_report
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
-from mark.studies.report.takeaway import verdict
+from mark.studies.report.takeaway import footnotes, verdict
 from mark.studies.report.words import HOURS_PER_MONTH, dollars, duration, latency, number, per_month, percent, rate
 
 if TYPE_CHECKING:
@@ -129,4 +129,9 @@ def _notes(advice: ScalerAdvice) -> list[str]:
             f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "
             "measured on the same days: the other rows may be off by as much"
         )
-    return [*notes, *advice.notes, *dict.fromkeys(note for one in advice.results.values() for note in one.notes)]
+    return [
+        *notes,
+        *footnotes(advice.results),
+        *advice.notes,
+        *dict.fromkeys(note for one in advice.results.values() for note in one.notes),
+    ]
