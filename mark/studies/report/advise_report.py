@@ -27,7 +27,7 @@ def advise_table(advice: ScalerAdvice) -> RenderableType:
         text(_headline(advice), "bold"),
         table,
         *sentences([one.text for one in advice.advice]),
-        *small_print(_notes(advice)),
+        *small_print([*footnotes(advice.results), *_notes(advice)]),
     )
 
 
@@ -129,9 +129,4 @@ def _notes(advice: ScalerAdvice) -> list[str]:
             f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "
             "measured on the same days: the other rows may be off by as much"
         )
-    return [
-        *notes,
-        *footnotes(advice.results),
-        *advice.notes,
-        *dict.fromkeys(note for one in advice.results.values() for note in one.notes),
-    ]
+    return [*notes, *advice.notes, *dict.fromkeys(note for one in advice.results.values() for note in one.notes)]
