@@ -194,25 +194,30 @@ def run(args: argparse.Namespace) -> int:
 def _serve(args: argparse.Namespace, options: AdviseOptions) -> int:
     host, number = args.listen
     run_floor: Callable[..., int] = adapter("floor", "--serve")
-    return run_floor(
-        url=args.prometheus,
-        credentials=access_from(args),
-        asked=asked_from(args),
-        services=() if args.service is None else tuple(part.strip() for part in args.service.split(",")),
-        slo=options.slo,
-        catalog=args.catalog,
-        instance=args.instance,
-        per_instance=args.replicas_per_instance,
-        rps_per_replica=args.rps_per_replica,
-        boot_s=args.boot,
-        days=args.days,
-        state=args.state,
-        act=args.act,
-        profile=args.profile,
-        host=host,
-        port=number,
-        **{name: getattr(args, name) for name in _ACCESS},
-    )
+    try:
+        return run_floor(
+            url=args.prometheus,
+            credentials=access_from(args),
+            asked=asked_from(args),
+            services=() if args.service is None else tuple(part.strip() for part in args.service.split(",")),
+            slo=options.slo,
+            catalog=args.catalog,
+            instance=args.instance,
+            per_instance=args.replicas_per_instance,
+            rps_per_replica=args.rps_per_replica,
+            boot_s=args.boot,
+            days=args.days,
+            state=args.state,
+            act=args.act,
+            profile=args.profile,
+            host=host,
+            port=number,
+            **{name: getattr(args, name) for name in _ACCESS},
+        )
+    except BadInput as error:
+        if error.where not in ("host", "host and port"):
+            raise
+        raise BadInput(error.what, "--listen", error.value) from error.__cause__
 
 
 _ACCESS = ("keys", "keys_parameter", "token_secrets", "tls_cert", "tls_key", "tls_client_ca",

@@ -122,6 +122,8 @@ def _schedule(window: Section, key: str) -> CronSchedule:
 def _begins(policy: Section) -> datetime:
     begins = policy.table.get("begins")
     if not isinstance(begins, datetime) or begins.tzinfo is None:
-        what = "a schedule needs the time at which the evaluated part begins, such as begins = 2026-01-05T00:00:00Z"
-        raise BadInput(what, policy.where("begins"), begins)
+        what = (
+            "a schedule needs the time at which the evaluated part begins, with its zone, such as 2026-01-05T00:00:00Z"
+        )
+        raise BadInput(what, policy.where("begins"), None if begins is None else str(begins))
     return begins

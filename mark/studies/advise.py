@@ -191,13 +191,17 @@ def advise(
     slo = options.slo if service is None else service.slo
     if slo is None:
         raise BadInput("says within how many milliseconds an answer is in time", "--slo-ms", "nothing")
+    notes = [*history.notes]
+    if history.latency is not None and not history.latency.reaches(slo.rt_max_s):
+        last_s = float(history.latency.bounds_s[-2])
+        notes.append(f"the histogram ends at {last_s:g} s, below RT_max: how often requests were late is not known")
+        history = replace(history, latency=None)
     catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
     instance = options.instance
     if instance is None and service is not None:
         named = service.instances if service.as_is is None else (service.as_is.instance,)
         instance = named[0] if len(named) == 1 and "*" not in named[0] else None
     replica = priced_replica(catalog, instance, options.replicas_per_instance, types)
-    notes = [*history.notes]
     request = RunRequest(
         trace=str(_write_trace(history, folder)),
         service=str(folder / "service.toml"),
@@ -365,6 +369,11 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
         saved = own_usd - month_usd
         if not mark.kept:
             text = "The policy mark would have missed the promise in this time: do not follow it here."
+        elif advice.part.late_share is not None and advice.part.late_share > 1.0 - advice.slo.attainment:
+            text = (
+                f"Your scaler missed the promise for ${own_usd:,.0f} a month in the simulated time, "
+                f"and the policy mark would have kept it for ${month_usd:,.0f}."
+            )
         elif saved > 0.0:
             text = (
                 f"The policy mark would have kept the promise for ${month_usd:,.0f} a month, "
@@ -395,7 +404,7 @@ def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tup
     if options.rps_per_replica is not None:
         return options.rps_per_replica, "as --rps-per-replica says", None
     if history.latency is None:
-        what = "there is no histogram of latencies to fit it to: say requests/s within the promise"
+        what = "there is no histogram of latencies up to RT_max to fit it to: say requests/s within the promise"
         raise BadInput(what, "--rps-per-replica", "nothing")
     late, _, _ = history.latency.late(slo.rt_max_s)
     fitted = fit_replica(_load_per_replica(history), late, history.latency.within[:, -1], 1.0 - slo.attainment)
@@ -529,6 +538,8 @@ def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
             value: float | str = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
         except ValueError:
             value = text
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadInput("must be a finite number", f"--scaler {key}", text)
         if key in ("min", "max") and isinstance(value, int):
             value = math.ceil(value / per_instance)
         elif key == "target" and found[1] in _AMOUNTS and isinstance(value, int | float):

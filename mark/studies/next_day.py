@@ -32,7 +32,7 @@ _IN_HAND = 1.2  # capacity over the mean of a half hour
 
 
 def next_days(request: RunRequest, results: Mapping[str, SimulationResult]) -> dict[str, NextDay | None]:
-    """Return the day after the part of each run; None if less than a day before it is known."""
+    """Return the day after the part of each run; None if the run is shorter than a day, or less is known."""
     found = {}
     for named, result in results.items():
         policy, predictor = split_policy(named, request.predictor)
@@ -41,9 +41,14 @@ def next_days(request: RunRequest, results: Mapping[str, SimulationResult]) -> d
 
 
 def next_day_of_run(inputs: Inputs, result: SimulationResult) -> NextDay | None:
-    """Return the day after the part, by the run's own bills and late requests."""
+    """Return the day after the part, by the run's own bills and late requests; None if the run is shorter than a day.
+
+    The bill of a few hours, and of a fleet's first hours above all, does not tell how bills of days relate to plans.
+    """
     rates_rps, edges_s = _past(inputs, inputs.end_s)
     in_run = (edges_s[:-1] >= inputs.start_s - 1e-6) & (edges_s[1:] <= inputs.end_s + 1e-6)
+    if in_run.sum() < DAY:
+        return None
     line, at_s = result.timeline, edges_s - inputs.start_s
     usd = np.where(in_run, np.diff(spent_at(result, at_s)), math.nan)
     ends_s = np.append(line.t_s, result.trace.duration_s)

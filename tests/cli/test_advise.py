@@ -115,6 +115,7 @@ def test_several_workloads_are_named_with_the_option(
     [
         (("--scaler", "hpa:aim=2"), "--scaler aim: unknown key"),
         (("--scaler", "nothing:min=2"), "--scaler kind: must be one of"),
+        (("--scaler", "hpa:target=nan"), "--scaler target: must be a finite number: nan"),
         (("--days", "400"), "--days: must be at most 366"),
         (("--service", "inception-v3-2026"), "--slo-ms: stands in the service file"),
         (("--instance", "c99.large"), "--instance: aws-2026 does not sell it on demand"),
@@ -127,6 +128,20 @@ def test_wrong_option_is_one_line_and_exit_two(
     more: tuple[str, ...], said: str, asked: tuple[str, ...], capsys: Captured
 ) -> None:
     assert said in _refused(capsys, *asked, *more)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--listen", "0.0.0.0:0"), "--listen: other machines can reach this address"),
+        (("--act", "ranker"), "--act: must be sagemaker:ENDPOINT/VARIANT: ranker"),
+    ],
+)
+def test_option_of_the_floor_is_named_as_it_was_given(
+    more: tuple[str, ...], said: str, prometheus: EmulatedPrometheus, tmp_path: Path, capsys: Captured
+) -> None:
+    served = ("--serve", "--slo-ms", "500", "--rps-per-replica", "4", "--state", str(tmp_path / "mark.db"))
+    assert said in _refused(capsys, "advise", "--prometheus", prometheus.url, *served, *more)
 
 
 def test_promise_must_be_said(prometheus: EmulatedPrometheus, capsys: Captured) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
-from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, observed, priced_replica
+from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, changes, observed, priced_replica
 from mark.studies.report.advise_report import advise_table, render_advice
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory
 from mark.traffic.prometheus.workload import Workload
@@ -67,6 +67,15 @@ def test_lateness_is_unknown_without_a_histogram() -> None:
     assert found.as_json(SLO)["keeps"] is None
 
 
+def test_lateness_is_unknown_where_the_histogram_ends_below_the_promise(tmp_path: Path) -> None:
+    """All answers beyond its last bound would count as late, though most may be in time."""
+    slow = replace(SAID, slo=Slo(0.7, 0.98))
+    found = advise(_history(late=0.3), NONE, slow, tmp_path)
+    assert (found.now.late_share, found.part.late_share) == (None, None)
+    assert [one.about for one in found.advice if one.about == "late"] == []
+    assert "the histogram ends at 0.6 s, below RT_max: how often requests were late is not known" in found.notes
+
+
 def test_replica_is_priced_by_the_types_of_its_nodes() -> None:
     found = priced_replica(CATALOG, None, None, ({"c7i.large": 6}, {"c7i.large": 2}))
     assert (found.offer.instance, found.per_instance) == ("c7i.large", 3)
@@ -89,6 +98,16 @@ def test_advice_names_the_dollars_of_a_static_minimum(advised: ScalerAdvice) -> 
     assert first.about == "minimum"
     assert first.usd_per_month == pytest.approx(4.0 * 730.0 * USD)
     assert "minimum of 6 replicas for 100% of the time, when 2.0 on average would have carried the load" in first.text
+
+
+def test_own_scaler_that_missed_the_promise_is_not_said_to_be_cheaper(advised: ScalerAdvice) -> None:
+    kept = replace(advised.results["best-fixed"], policy="mark")
+    late = replace(advised.part, usd=0.01, late_share=0.2)
+    found = changes(replace(advised, part=late, results={"mark": kept}))
+    (of_mark,) = [one for one in found if one.about == "mark"]
+    assert of_mark.text.startswith(
+        "Your scaler missed the promise for $7 a month in the simulated time, and the policy"
+    )
 
 
 def test_advice_without_spare_minimum_says_how_busy_the_replicas_are(tmp_path: Path) -> None:
@@ -125,6 +144,14 @@ def test_table_and_page_say_first_what_was_read(advised: ScalerAdvice) -> None:
     out = io.StringIO()
     Console(width=200, file=out, markup=False, highlight=False).print(advise_table(advised))
     assert out.getvalue().startswith("read 172,800 requests in 3 hours, 16/s, every 60 s")
+
+
+def test_table_says_why_a_policy_has_no_regret(advised: ScalerAdvice) -> None:
+    refusing = replace(advised.results["best-fixed"], regret=None, regret_reason="it refused requests")
+    out = io.StringIO()
+    table = advise_table(replace(advised, results={"best-fixed": refusing}))
+    Console(width=200, file=out, markup=False, highlight=False).print(table)
+    assert "note: no regret for best-fixed: it refused requests" in out.getvalue()
 
 
 def test_settings_of_the_own_scaler_are_simulated_in_whole_instances(tmp_path: Path) -> None:

@@ -71,8 +71,9 @@ def test_each_policy_has_its_own_next_day(run: tuple[Inputs, SimulationResult]) 
     assert other.usd.expected == pytest.approx(2.0 * one.usd.expected, rel=1e-6)
 
 
-def test_less_than_a_day_foretells_nothing() -> None:
-    request = replace(RUN, start_s=0.0, duration_s=3600.0)
+@pytest.mark.parametrize("start_s", [0.0, 2.5 * DAY_S], ids=["traffic of an hour", "bills of an hour"])
+def test_less_than_a_day_foretells_nothing(start_s: float) -> None:
+    request = replace(RUN, start_s=start_s, duration_s=3600.0)
     assert next_day_of_run(open_named(request), run_one(request)) is None
 
 

@@ -62,5 +62,5 @@ def endpoint_and_variant(text: str) -> tuple[str, str]:
     """Of `sagemaker:ENDPOINT/VARIANT`. Raises BadInput."""
     found = _TARGET.fullmatch(text)
     if found is None:
-        raise BadInput("must be sagemaker:ENDPOINT/VARIANT", "act", text)
+        raise BadInput("must be sagemaker:ENDPOINT/VARIANT", "--act", text)
     return found[1], found[2]

@@ -10,13 +10,11 @@ import numpy as np
 
 from mark.control.ports import RECENT_S
 from mark.domain.arrays import FloatArray
-from mark.domain.time import HOUR_S, STEP_S
+from mark.domain.time import STEP_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
 from mark.traffic.prometheus.history import latency_buckets
-from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload
+from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload, rate_step
 from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadMinutes, WorkloadNow
-
-_ENOUGH = 0.5  # of an hour's minutes must have a rate, or the window is shorter than two scrapes
 
 
 class TimedReader(MetricsReader, Protocol):
@@ -41,7 +39,7 @@ class PrometheusWorkload:
         if self._found is None:
             now_s = self._reader.now_s()
             workload = self._find(now_s)
-            self._found = workload, self._window(workload, now_s)
+            self._found = workload, rate_step(self._reader, workload, now_s) or STEPS_S[-1]
         return self._found
 
     def now(self) -> WorkloadNow:
@@ -70,23 +68,15 @@ class PrometheusWorkload:
         return WorkloadMinutes(rps, self._in_time(self._reader.query_range(query, *asked), query, ends_s))
 
     def _in_time(self, answer: PromAnswer, query: str, times_s: FloatArray) -> FloatArray:
-        """The share of answers within RT_max at these times; NaN where there was none."""
+        """The share of answers within RT_max at these times; NaN where there was none, or where no bucket tells."""
         workload, _ = self.found()
         found = np.full(len(times_s), math.nan)
         buckets = latency_buckets(answer, workload, query, STEP_S)
-        if buckets is not None:
+        if buckets is not None and buckets.reaches(self._rt_max_s):
             total, (late, _, _) = buckets.within[:, -1], buckets.late(self._rt_max_s)
             some = total > 0.0
             _put(found, times_s, buckets.ends_s[some], 1.0 - late[some] / total[some])
         return found
-
-    def _window(self, workload: Workload, now_s: float) -> float:
-        for window_s in STEPS_S:
-            ends = _ends(now_s - HOUR_S, round(HOUR_S / STEP_S))
-            found = self._reader.query_range(workload.rate_query(window_s), float(ends[0]), float(ends[-1]), STEP_S)
-            if np.isfinite(_at(ends, found)).mean() >= _ENOUGH:
-                return window_s
-        return STEPS_S[-1]
 
 
 def _ends(begin_s: float, count: int) -> FloatArray:

@@ -1,8 +1,8 @@
 """The part of PromQL that `mark advise` uses, over arrays in memory.
 
-Selectors with matchers; `rate`, `increase` and `max_over_time` of a window; `sum`, `max`, `min`, `avg` and `count` with
-`by` or `without`. Rates are extrapolated to their window and counters may restart, as in Prometheus' own
-`extrapolatedRate` (promql/functions.go).
+Selectors with matchers; `rate`, `increase`, `max_over_time` and `count_over_time` of a window; `sum`, `max`, `min`,
+`avg` and `count` with `by` or `without`. Rates are extrapolated to their window and counters may restart, as in
+Prometheus' own `extrapolatedRate` (promql/functions.go).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Parser:
         name = self._next()
         if name in _AGGREGATIONS and self._peek() in ("(", "by", "without"):
             return self._aggregation(name)
-        if name in ("rate", "increase", "max_over_time") and self._peek() == "(":
+        if name in ("rate", "increase", "max_over_time", "count_over_time") and self._peek() == "(":
             self._expect("(")
             found = self._windowed(name)
             self._expect(")")
@@ -121,9 +121,8 @@ class _Parser:
         window_s = float(window[1:-2]) * _UNITS_S[window[-2]]
         found = {}
         for one in chosen:
-            values = (
-                _highest(one, self.at_s, window_s) if name == "max_over_time" else _increase(one, self.at_s, window_s)
-            )
+            how = {"max_over_time": _highest, "count_over_time": _counted}.get(name, _increase)
+            values = how(one, self.at_s, window_s)
             key = tuple(sorted((k, v) for k, v in one.labels.items() if k != NAME))
             if key in found:
                 raise PromqlError("vector cannot contain metrics with the same labelset")
@@ -217,6 +216,11 @@ def _highest(one: Stored, at_s: FloatArray, window_s: float) -> FloatArray:
     return np.array(
         [values[i : j + 1].max() if j >= i else np.nan for i, j in zip(first.tolist(), last.tolist(), strict=True)]
     )
+
+
+def _counted(one: Stored, at_s: FloatArray, window_s: float) -> FloatArray:
+    _, _, first, last = _samples(one, at_s, window_s)
+    return np.where(last >= first, last - first + 1.0, np.nan)
 
 
 _Places = NDArray[np.intp]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mark.studies.advise import Observed, ScalerAdvice
 from mark.studies.report.comparison_page import render_report
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
-from mark.studies.report.takeaway import verdict
+from mark.studies.report.takeaway import footnotes, verdict
 from mark.studies.report.words import HOURS_PER_MONTH, dollars, duration, latency, number, per_month, percent, rate
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def advise_table(advice: ScalerAdvice) -> RenderableType:
         text(_headline(advice), "bold"),
         table,
         *sentences([one.text for one in advice.advice]),
-        *small_print(_notes(advice)),
+        *small_print([*footnotes(advice.results), *_notes(advice)]),
     )
 
 

@@ -12,7 +12,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
-from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload
+from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload, rate_step
 from mark.traffic.traces.counts import trace_of_bins
 from mark.traffic.traces.trace import Trace
 
@@ -32,11 +32,14 @@ class LatencyBuckets:
     ends_s: FloatArray
     within: FloatArray
 
+    def reaches(self, rt_max_s: float) -> bool:
+        """Whether a finite bound is at `rt_max_s` or above; otherwise nobody knows which answers were late."""
+        return rt_max_s <= float(self.bounds_s[-2]) * (1.0 + 1e-6)
+
     def late(self, rt_max_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return answers later than `rt_max_s` by step: interpolated, at least and at most.
 
-        Within a bucket latencies are taken as spread evenly. Beyond the last finite bound latencies are unknown, so all
-        answers there count as late.
+        Within a bucket latencies are taken as spread evenly. The histogram must reach `rt_max_s` (see `reaches`).
         """
         total = self.within[:, -1]
         exact = np.flatnonzero(np.isclose(self.bounds_s, rt_max_s, rtol=1e-6))
@@ -47,7 +50,7 @@ class LatencyBuckets:
         below = self.within[:, place - 1] if place else np.zeros(len(total))
         upper_s, lower_s = float(self.bounds_s[place]), float(self.bounds_s[place - 1]) if place else 0.0
         inside = self.within[:, place] - below
-        share = 0.0 if math.isinf(upper_s) else (rt_max_s - lower_s) / (upper_s - lower_s)
+        share = (rt_max_s - lower_s) / (upper_s - lower_s)
         return total - below - share * inside, total - self.within[:, place], total - below
 
 
@@ -83,7 +86,11 @@ def read_history(
     progress: Callable[[float], None] = lambda _: None,
 ) -> WorkloadHistory:
     """Read the `days` before `end_s`. Raises BadInput for unusable data, and the errors of the reader."""
-    step_s = _step(reader, workload, end_s)
+    step_s = rate_step(reader, workload, end_s)
+    if step_s is None:
+        longest_s = STEPS_S[-1]
+        what = f"has no rate over {longest_s:.0f} s: is it scraped at least every {longest_s / 2:.0f} s?"
+        raise BadInput(what, workload.counted_by)
     end_s = math.floor(end_s / LATENCY_STEP_S) * LATENCY_STEP_S
     start_s = end_s - math.floor(days * DAY_S / LATENCY_STEP_S) * LATENCY_STEP_S
     read = reader.query_range(workload.rate_query(step_s), start_s + step_s, end_s, step_s)
@@ -118,17 +125,6 @@ def read_history(
         latency=latency,
         notes=(*notes, *more),
     )
-
-
-def _step(reader: MetricsReader, workload: Workload, end_s: float) -> float:
-    """Return the finest step that has rates: a rate needs two scrapes within it."""
-    if "{window}" not in workload.rate:
-        return STEPS_S[0]
-    for step_s in STEPS_S:
-        if reader.query(workload.rate_query(step_s), end_s).series:
-            return step_s
-    what = f"has no rate over {STEPS_S[-1]:.0f} s: is it scraped at least every {STEPS_S[-1] / 2:.0f} s, and now?"
-    raise BadInput(what, workload.counted_by)
 
 
 def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray]:

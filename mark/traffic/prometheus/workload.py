@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import REPLICA_LABELS, PromAnswer
 from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, REQUESTS, RequestMetric
 
 STEPS_S = (60.0, 120.0, 300.0)  # a rate needs two scrapes within the step
+_SCRAPES = 0.95  # of two scrapes within each step: one in twenty may come late
 _SEARCH_S = DAY_S  # a candidate has had requests within a day
 _POD_NAMES = ("pod", "pod_name", "k8s_pod_name")
 _POD = (*_POD_NAMES, "replica", "instance")  # labels of a replica, best first
@@ -77,8 +80,9 @@ class Workload:
 
     `rate` gives requests/s, `buckets` cumulative requests/s by `le` (None without a histogram), whose bounds are in
     `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step. `pods`
-    gives a series for each pod by `pod_label`, if the replicas themselves export the metric. `counted_by` says in words
-    which metric counts the requests, `ready_by` which one counts the replicas.
+    gives a series for each pod by `pod_label`, if the replicas themselves export the metric. `scrapes` counts the
+    scrapes of STEPS_S[-1], and is empty for queries of the user's own. `counted_by` says in words which metric counts
+    the requests, `ready_by` which one counts the replicas.
     """
 
     name: str
@@ -92,6 +96,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     pods: str | None = None
     pod_label: str = ""
+    scrapes: str = ""
 
     def rate_query(self, step_s: float) -> str:
         return self.rate.replace("{window}", f"{step_s:.0f}s")
@@ -155,7 +160,20 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
         notes=(*note, *latency_notes),
         pods=f"count by ({pod}) ({counter})" if chosen.metric.by_replica and pod in _POD_NAMES else None,
         pod_label=pod or "",
+        scrapes=f"max(count_over_time({counter}[{STEPS_S[-1]:.0f}s]))",
     )
+
+
+def rate_step(reader: MetricsReader, workload: Workload, end_s: float) -> float | None:
+    """The finest step that has two scrapes of each replica; None where even the longest has fewer.
+
+    In a shorter step only some replicas have two scrapes, so that the sum of their rates is too low.
+    """
+    if not workload.scrapes:
+        return STEPS_S[0]
+    answer = reader.query_range(workload.scrapes, end_s - _SEARCH_S, end_s, STEPS_S[-1])
+    scrapes = float(np.median(answer.series[0].values)) if answer.series else 0.0
+    return next((step_s for step_s in STEPS_S if scrapes * step_s >= 2.0 * _SCRAPES * STEPS_S[-1]), None)
 
 
 def instance_types(

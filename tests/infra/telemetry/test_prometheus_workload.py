@@ -73,6 +73,16 @@ def test_seldom_scrapes_widen_the_window(prometheus: EmulatedPrometheus) -> None
     assert workload.now().rps == pytest.approx(10.0)
 
 
+def test_lateness_beyond_the_last_bucket_is_unknown(prometheus: EmulatedPrometheus) -> None:
+    """Otherwise every answer would count as late, and the floor would rise without end."""
+    fill(prometheus)
+    workload = asking(prometheus, rt_max_s=0.5)
+    now = workload.now()
+    assert now.rps == pytest.approx(10.0)
+    assert (now.answered, now.in_time) == (None, None)
+    assert np.isnan(workload.minutes(NOW_S - 300.0, 5).in_time_share).all()
+
+
 def test_metric_that_ended_has_no_rate(prometheus: EmulatedPrometheus) -> None:
     """Its pods are gone, or no Prometheus scrapes them any more."""
     fill(prometheus, until_s=NOW_S - 600.0)

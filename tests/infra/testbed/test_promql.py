@@ -78,6 +78,12 @@ def test_highest_value_of_a_window() -> None:
     assert _only(evaluate("max_over_time(pods[1m])", one, AT)) == 2.0
 
 
+def test_samples_of_a_window_are_counted() -> None:
+    one = [Stored({"__name__": "pods"}, T, np.where(T > 450.0, np.nan, 2.0))]
+    assert evaluate("count_over_time(pods[1m])", one, AT) == {}
+    assert _only(evaluate("count_over_time(pods[5m])", one, AT)) == 10.0
+
+
 def test_target_that_is_gone_has_no_value() -> None:
     one = [Stored({"__name__": "pods"}, T, np.where(T > 300.0, np.nan, 2.0))]
     assert evaluate("pods", one, np.array([400.0])) == {}

@@ -57,6 +57,18 @@ def test_step_is_as_long_as_two_scrapes_need() -> None:
     assert _read(_filled(scrape=4)).trace.bin_s == 300.0
 
 
+def test_step_has_two_scrapes_of_each_replica() -> None:
+    """Every 40 s and one after the other: in a minute only half of the replicas have two scrapes."""
+    reader = MemoryReader()
+    for pod in range(4):
+        times = END + np.arange(-6 * 3600.0, 1.0, 40.0) + 10.0 * pod - 30.0
+        reader.add("http_requests_total", times, 5.0 * (times - times[0]), app="ranker", pod=f"ranker-{pod}")
+    reader.add("kube_deployment_status_replicas_available", T, np.full(len(T), 4.0), deployment="ranker")
+    found = _read(reader, days=4.0 / 24.0)
+    assert found.trace.bin_s == 120.0
+    assert found.trace.total_counts(0.0, found.trace.duration_s) == pytest.approx(20.0 * 4.0 * 3600.0, rel=0.01)
+
+
 def test_workload_that_is_scraped_too_seldom_is_refused() -> None:
     with pytest.raises(BadInput, match="has no rate over 300 s"):
         _read(_filled(scrape=20))
@@ -147,7 +159,6 @@ def test_query_of_latencies_without_bounds_is_refused() -> None:
         (0.1, 50.0, 50.0, 50.0),
         (0.2, 30.0, 10.0, 50.0),
         (0.3, 10.0, 10.0, 10.0),
-        (5.0, 10.0, 0.0, 10.0),
         (0.05, 75.0, 50.0, 100.0),
     ],
 )
@@ -157,3 +168,8 @@ def test_late_answers_are_interpolated_within_the_bucket(
     buckets = LatencyBuckets(np.array([0.1, 0.3, math.inf]), np.array([300.0]), np.array([[50.0, 90.0, 100.0]]))
     found = [float(counts[0]) for counts in buckets.late(rt_max_s)]
     assert found == pytest.approx([late, least, most])
+
+
+def test_histogram_reaches_its_last_finite_bound() -> None:
+    buckets = LatencyBuckets(np.array([0.1, 0.3, math.inf]), np.array([300.0]), np.array([[50.0, 90.0, 100.0]]))
+    assert [buckets.reaches(rt_max_s) for rt_max_s in (0.05, 0.3, 0.31)] == [True, True, False]
