@@ -99,7 +99,7 @@ def pipelines(request: Request, manager: TheRoom, pipelines: ThePipelines) -> Re
     responses={404: {"model": schema.Error, "description": "no such pipeline"}},
 )
 def pipeline(request: Request, manager: TheRoom, pipeline: KnownPipeline) -> Response:
-    """A pipeline now: whole queries, its graph, the bottleneck, what another promise would cost, and each stage."""
+    """The present state of a pipeline: whole queries, graph, bottleneck, costs of other promises, and each stage."""
     return _answer(request, schema.pipeline(pipeline.view(manager), pipeline.drawing))
 
 
@@ -110,7 +110,7 @@ def pipeline(request: Request, manager: TheRoom, pipeline: KnownPipeline) -> Res
     responses={404: {"model": schema.Error, "description": "no such pipeline"}},
 )
 def pipeline_history(request: Request, pipeline: KnownPipeline, hours: Hours = 6.0, points: Points = 480) -> Response:
-    """Whole queries of the past; null where the controller knows no conductors of the pipeline."""
+    """Whole queries of the past; null if the controller knows no conductors of the pipeline."""
     if pipeline.conducted is None:
         return _answer(request, None)
     return _answer(request, schema.QueriesHistorySchema.model_validate(pipeline.conducted.history(hours, points)))
@@ -118,7 +118,7 @@ def pipeline_history(request: Request, pipeline: KnownPipeline, hours: Hours = 6
 
 @one.get("", response_model=schema.ServiceSchema, tags=["read"])
 def service(request: Request, manager: TheRoom, service: Known) -> Response:
-    """A service now: load, capacity, fleet by offer, plan, forecast, prices, SLO, bill, limits, troubles."""
+    """The present state of a service: load, capacity, fleet, plan, forecast, prices, SLO, bill, limits, troubles."""
     return _answer(request, schema.service(manager.view(service)))
 
 
@@ -136,13 +136,13 @@ def fleet(
 
 @one.get("/plan", response_model=schema.PlanSchema | None, tags=["read"])
 def plan(request: Request, manager: TheRoom, service: Known) -> Response:
-    """What is wanted, and why; null before the first plan."""
+    """The planned numbers of instances and their reasons; null before the first plan."""
     return _answer(request, schema.plan(manager.view(service)))
 
 
 @one.get("/bill", response_model=schema.BillSchema, tags=["read"])
 def bill(request: Request, manager: TheRoom, service: Known) -> Response:
-    """Dollars so far, by market, and what runs now per hour and per million requests."""
+    """Dollars so far, by market, and the present fleet's dollars per hour and per million requests."""
     return _answer(request, schema.bill(manager.view(service)))
 
 
@@ -154,19 +154,19 @@ def slo(request: Request, manager: TheRoom, service: Known) -> Response:
 
 @one.get("/prices", response_model=schema.PricesSchema, tags=["read"])
 def prices(request: Request, manager: TheRoom, service: Known) -> Response:
-    """What one more request and one more miss cost now."""
+    """The present cost of one more request and of one more miss."""
     return _answer(request, schema.prices(manager.view(service)))
 
 
 @one.get("/forecast", response_model=schema.ForecastSchema | None, tags=["read"])
 def forecast(request: Request, manager: TheRoom, service: Known) -> Response:
-    """What load is believed to come; null before the first forecast, and for policies that need none."""
+    """The forecast load; null before the first forecast, and for policies without forecasts."""
     return _answer(request, schema.forecast(manager.view(service)))
 
 
 @one.get("/history", response_model=schema.HistorySchema, tags=["read"])
 def history(request: Request, manager: TheRoom, service: Known, hours: Hours = 6.0, points: Points = 480) -> Response:
-    """The past."""
+    """Load, capacity and lateness of the past."""
     return _answer(request, schema.HistorySchema.model_validate(manager.history(service, hours, points)))
 
 
@@ -178,19 +178,19 @@ def decisions(
     before: Annotated[int | None, Query(ge=0, le=2**53, description="Only those with a lower id.")] = None,
     count: Annotated[int, Query(ge=1, le=500, description="The most decisions.")] = 50,
 ) -> Response:
-    """What was decided, why, and what came of it; newest first."""
+    """The decisions with reasons and results, newest first."""
     return _answer(request, schema.decisions(manager.decisions(service, before, count), count))
 
 
 @one.get("/limits", response_model=schema.LimitsSchema, tags=["read"])
 def limits(request: Request, manager: TheRoom, service: Known) -> Response:
-    """What the service may have at most."""
+    """The service's limits."""
     return _answer(request, schema.limits(manager.view(service).limits))
 
 
 @one.put("/limits", response_model=schema.LimitsSchema, **_CHANGE)
 def set_limits(request: Request, manager: TheRoom, service: Known, limits: schema.LimitsSchema) -> schema.LimitsSchema:
-    """Change what the service may have at most. Repeatable."""
+    """Change the service's limits. Repeatable."""
     manager.set_limits(service, views.Limits(limits.max_instances, limits.max_usd_per_hour))
     _note(request, service, "limits set", **limits.model_dump())
     return limits
@@ -198,28 +198,28 @@ def set_limits(request: Request, manager: TheRoom, service: Known, limits: schem
 
 @one.post("/pause", status_code=204, **_CHANGE)
 def pause(request: Request, manager: TheRoom, service: Known) -> None:
-    """Buy and end nothing until resumed; what runs goes on serving. Repeatable."""
+    """Launch and terminate nothing until resumed; running instances serve on. Repeatable."""
     manager.pause(service, True)
     _note(request, service, "paused")
 
 
 @one.post("/resume", status_code=204, **_CHANGE)
 def resume(request: Request, manager: TheRoom, service: Known) -> None:
-    """Act again. Repeatable."""
+    """Launch and terminate instances again. Repeatable."""
     manager.pause(service, False)
     _note(request, service, "resumed")
 
 
 @one.post("/rollback", status_code=204, **_CHANGE)
 def rollback(request: Request, manager: TheRoom, service: Known) -> None:
-    """Serve the release before again, until another one is deployed."""
+    """Return to the previous release until another one is deployed."""
     manager.roll_back(service)
     _note(request, service, "rolled back")
 
 
 @one.post("/rollout", status_code=204, **_CHANGE)
 def rollout(request: Request, manager: TheRoom, service: Known) -> None:
-    """Try again what was deployed last, though it was stopped or taken back. Repeatable."""
+    """Roll out the last deployed release again, after it was stopped or taken back. Repeatable."""
     manager.roll_out_again(service)
     _note(request, service, "rolled out again")
 

@@ -50,7 +50,7 @@ class Error(_Model):
 
 
 class LimitsSchema(_Model):
-    """What a service may have at most; the planner and the launches keep to it from the next step on."""
+    """The limits of a service; planner and launches obey them from the next step on."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     max_instances: int = Field(ge=1, le=100_000, description="Instances that run at once.", examples=[20])
@@ -114,7 +114,7 @@ class Wanted(_Model):
 
 
 class PlanSchema(_Model):
-    """What is wanted from now on; offers that are not named are wanted zero times."""
+    """The planned numbers of instances; an offer that is not named is planned zero times."""
 
     age_s: Number
     targets: list[Wanted]
@@ -127,7 +127,7 @@ class PlanSchema(_Model):
 
 
 class OtherSloSchema(_Model):
-    """What another RT_max would cost; null where nothing keeps it."""
+    """The cost of another RT_max; null if no fleet keeps it."""
 
     rt_max_ms: Number
     usd_per_hour: Maybe
@@ -135,10 +135,10 @@ class OtherSloSchema(_Model):
 
 
 class PromiseSchema(_Model):
-    """What the promise costs at the load of now, and what a shorter and a longer RT_max would.
+    """The cost of the promise at the present load, and of a shorter and a longer RT_max.
 
     An estimate from profiles and prices, not a plan: whole instances of one type, or functions alone, without reserves
-    and without what boots or drains. Of a pipeline each stage by itself, with RT_max split anew as is cheapest.
+    and without booting or draining instances. For a pipeline, each stage by itself with the cheapest split of RT_max.
     """
 
     rps: Maybe = Field(description="Requests/s (of a pipeline queries/s) that it is made for.")
@@ -159,7 +159,7 @@ class NextDaySchema(_Model):
 
 
 class PricesSchema(_Model):
-    """What one more of something costs now, in dollars, as the planner prices it."""
+    """The planner's present prices, in dollars, of one more request and one more miss."""
 
     usd_per_request: Maybe = Field(
         description="One more request: 0 while ready capacity has room; null while no plan states the load it believes."
@@ -419,7 +419,7 @@ class HistorySchema(_Model):
 
 
 class GrantSchema(_Model):
-    """The owner of the key or token, and what it is good for."""
+    """The owner of the key or token, and its scopes."""
 
     name: str
     scopes: list[str]

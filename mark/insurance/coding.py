@@ -100,7 +100,7 @@ Action = CallParities | Reconstructed | PassOn
 
 @dataclass(slots=True)
 class Claims:
-    """What insurance did since the start."""
+    """The claims of insurance since the start."""
 
     groups: int = 0  # that closed
     given_up: int = 0  # of them those without a parity call

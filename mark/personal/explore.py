@@ -29,7 +29,7 @@ class RankedPlaces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateScores:
-    """What a policy ranks by: scores, and their variances because of the key's head and of the items' means."""
+    """Scores to rank by, and their variances because of the key's head and of the items' means."""
 
     values: FloatArray
     by_key: FloatArray

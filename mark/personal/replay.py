@@ -41,7 +41,7 @@ class LoggedRewards:
 
 @dataclass(frozen=True, slots=True)
 class ShownItems:
-    """What a policy showed: the mean reward, and the part of all items that could be shown that it ever showed."""
+    """The result of a policy: the mean reward, and the part of all items that could be shown that it ever showed."""
 
     reward: float
     reach: float

@@ -1,4 +1,4 @@
-"""Rows of a log of answers: the right label of a query, and what each candidate answered. Pure: no file is read here.
+"""Rows of a log of answers: the right label of a query, and each candidate's answer. Pure: no file is read here.
 
 A flat row has `label`, for each candidate `NAME.answer`, optionally `NAME.score` and `NAME.usd`, and optionally `key`;
 in JSON the fields of a candidate may also stand in an object of its name. An observation of the feedback log has the
@@ -129,7 +129,7 @@ def is_observation(record: Mapping[str, Any]) -> bool:
 
 
 def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter[str]) -> Iterator[AnswerRow]:
-    """The queries of an observation, one for each item of its request; what cannot be used is counted in `left_out`.
+    """Yield the queries of an observation, one for each item of its request; unusable ones are counted in `left_out`.
 
     Candidates are named by their keys (`mark.selection.outcome.candidate_key`). Raises BadInput for another note.
     """

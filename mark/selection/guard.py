@@ -20,7 +20,7 @@ _ERROR = 0.5
 
 
 class Duel:
-    """What one writer has seen of a champion and a challenger. An error is a loss of one half or more.
+    """The counts of one writer for a champion and a challenger. An error is a loss of one half or more.
 
     Both methods return by how much the logarithm of the evidence grows that the challenger is worse.
     """

@@ -17,7 +17,7 @@ from mark.selection.labels import Label
 from mark.selection.settings import MOST_CANDIDATES
 
 CONTEXT_DIGITS = 16  # a context is "" or a digest of so many hexadecimal digits
-# Limits of what a peer may send.
+# Limits on the messages of a peer.
 _MOST_BYTES = 16 * 1024 * 1024  # of the facts or notes of one request
 _LONGEST_KEY = 300
 _MOST_STAMP = 2**53  # whole numbers beyond it have gaps as floats
@@ -77,7 +77,7 @@ def notes_from_json(data: bytes) -> list[QueryNote]:
 
 
 class Loss(NamedTuple):
-    """What feedback says of one candidate that was asked.
+    """The feedback about one candidate that was asked.
 
     One that gave no answer (`answered`) has the loss 1. Such losses are for policies that ask one candidate, which
     would otherwise go on asking a candidate that is down.

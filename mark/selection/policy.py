@@ -17,7 +17,7 @@ from mark.selection.tally import Sums
 
 
 class CandidateReply(NamedTuple):
-    """What one candidate answered. `result` is the model's own, `label` and `score` are read from it."""
+    """The answer of one candidate. `result` is the model's own, `label` and `score` are read from it."""
 
     result: Any
     label: Label
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 
 class CandidateTables(Protocol):
-    """What is known of candidates' scores."""
+    """The known scores of candidates."""
 
     def correct(self, asked: int, score: float, candidate: int) -> float | None:
         """The probability that `candidate` is correct where `asked` had this score; None: too few labels."""

@@ -31,7 +31,7 @@ class SelectionDecision(NamedTuple):
 
 
 class Selection:
-    """A policy with what it has learned. It opens queries."""
+    """A policy with its learned state. It opens queries."""
 
     def __init__(
         self, policy: SelectionPolicy, state: SelectionState, settings: SelectionSettings, draw: Callable[[], float]

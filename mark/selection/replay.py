@@ -22,7 +22,7 @@ Z_95 = 1.96
 class LoggedQuery:
     """A query with its right `label`; `replies` and `usd` (the price of a call) are by candidate.
 
-    A reply is None where the log has no answer of the candidate: then nobody knows what it would have said.
+    A reply is None if the log has no answer of the candidate, because then its answer is unknown.
     """
 
     label: Label
@@ -43,7 +43,7 @@ class ReplayWindow:
 
 @dataclass(slots=True)
 class PolicyReplay:
-    """What a policy did with logged queries. `losses` are of its answers, 1 where it had none."""
+    """The choices of a policy for logged queries. `losses` are of its answers, 1 where it had none."""
 
     windows: list[ReplayWindow] = field(default_factory=list)
     queries: int = 0
