@@ -1,10 +1,12 @@
-"""A model of how controllers share a lease and launch what is needed once, whatever fails: lease.py, launcher.py and
-the ledger of mark/control in plain steps between immutable states, which are searched to the end.
+"""A model of how controllers share a lease and launch the needed instances once, whatever fails.
 
-A step is one effect on what lies outside of a controller (a claim of the lease, a put, a call of the cloud), and all
-that it does with the answer up to the next effect. Between two steps a controller may crash, or stand still while
-others go on and time passes. It passes a minute at a time: longer than a term of the lease, than a launch takes to show
-to others, and than a controller waits before it repeats a call.
+It restates lease.py, launcher.py and the ledger of mark/control as plain steps between immutable states, and searches
+all of them.
+
+A step is one effect outside of a controller (a claim of the lease, a put, a call of the cloud), and all that the
+controller does with the answer up to the next effect. Between two steps a controller may crash, or stand still while
+others go on and time passes. Time passes by the minute, which is longer than a term of the lease, than a launch takes
+to show to others, and than a controller waits before it repeats a call.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Where a controller is: before this effect.
+# The effect before which a controller stands.
 ROUND = "round"  # which may claim the lease first
 WRITE = "write"  # an intent
 CALL = "call"  # of the cloud, to launch
@@ -21,7 +23,7 @@ CROSS = "cross"  # an intent out: its outcome is known
 KEEP = "keep"  # the ledger
 DEAD = "dead"
 
-# What may become of an effect.
+# The possible outcomes of an effect.
 DONE, FAILS, LOST, REFUSED = "done", "fails", "answer lost", "refused"
 
 FREE, GONE = -2, -1  # holders of the lease: none yet; a controller that crashed
@@ -37,16 +39,16 @@ PROPERTIES = {
 
 
 class Rules(NamedTuple):
-    """What the protocol rests on. Tests take one away at a time."""
+    """The rules that the protocol rests on. Tests disable one at a time."""
 
     waits: bool = True  # a claimant waits until it has seen the term stand
-    fenced: bool = True  # the store refuses what is written under an older term
+    fenced: bool = True  # the store refuses writes under an older term
     written_first: bool = True  # an intent is written before its call
     looks_again: bool = True  # a call whose answer is missing is repeated
     same_token: bool = True  # and that under its token
-    counts_unsure: bool = True  # what may have been launched is not launched again
+    counts_unsure: bool = True  # a launch that may have happened is not repeated as a new one
     keeps_unsure: bool = True  # an intent stays written while its outcome is unknown
-    keeps_made: bool = True  # what was launched stays written until it shows to all
+    keeps_made: bool = True  # a launch stays written until it shows to all
     dated_by_call: bool = True  # and that from its call on, however late that came
 
 
@@ -86,7 +88,7 @@ class ModelController(NamedTuple):
     over: bool = False  # has it seen it for a minute?
     lasts: bool = False
     fence: int = 0
-    # Its launcher and ledger, while they are those of the term `parts`.
+    # Its launcher and ledger, while they belong to the term `parts`.
     parts: int = 0
     pending: tuple[ModelIntent, ...] = ()
     made: tuple[ModelIntent, ...] = ()
@@ -140,7 +142,7 @@ def begun(bounds: Bounds) -> ModelWorld:
 
 
 def actions(world: ModelWorld, bounds: Bounds) -> Iterator[Action]:
-    """Whatever may happen next."""
+    """Yield every action that may happen next."""
     for i, c in enumerate(world.controllers):
         if c.at == DEAD:
             yield Action("restart", i)
@@ -366,7 +368,7 @@ def _launched(world: ModelWorld, token: int, seen_by: frozenset[int]) -> tuple[M
 
 
 def _hidden(world: ModelWorld, c: ModelController) -> tuple[ModelIntent, ...]:
-    """Of what it launched, what may not show to others yet."""
+    """Return the launches of this controller that others may not see yet."""
     return tuple(one for one in c.made if one.at >= world.now)
 
 
@@ -382,7 +384,7 @@ def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
         at = c.got if rules.dated_by_call and not intent.made else intent.at
         made = (*made, ModelIntent(token, at, made=True))
     pending = tuple(one for one in c.pending if one.token != token)
-    # It knows the outcome, whatever the store does: what is known is not asked for again.
+    # The controller knows the outcome even if writing it fails, so it does not call again.
     c = c._replace(put_off=c.put_off - {token}, stays=(), pending=pending, made=made)
     world, known = _put(_with(world, i, c), i, outcome, rules, (*pending, *made))
     if not known:
@@ -408,7 +410,7 @@ _STEPS = {ROUND: _round, WRITE: _write, CALL: _call, CROSS: _cross, KEEP: _keep}
 
 
 class Search(NamedTuple):
-    """What was reached. `broken` is the first property that does not hold, and `path` a shortest way there."""
+    """The result of a search. `broken` is the first property that does not hold, and `path` a shortest way there."""
 
     states: int
     broken: str
@@ -449,9 +451,10 @@ def violated(before: ModelWorld, world: ModelWorld) -> str:
 
 
 def _settles(world: ModelWorld, rules: Rules, known: set[ModelWorld]) -> bool:
-    """Is there a way from here on which nothing fails, to where the need is met once and nothing is left open?
+    """Return whether some fault-free way leads from here to a state where the need is met once and nothing is left
+    open.
 
-    Controllers have their turns, in each minute all of them; one that stands before a late call is restarted.
+    All controllers have a turn in each minute; a controller that stands before a late call is restarted.
     """
     way: list[ModelWorld] = []
     world = world._replace(crashes=0, faults=0)

@@ -45,7 +45,7 @@ class Bench:
     ],
 )
 def test_a_command_that_does_not_fit_the_fleet_is_dropped(command: Command, phase: Phase) -> None:
-    """What booted meanwhile may serve a request, and is not terminated."""
+    """An instance that finished booting in between may serve a request, so it is not terminated."""
     bench = Bench()
     bench.act(Launch("needed", 0.0, OD, 1))
     bench.cloud.boot()
@@ -91,7 +91,7 @@ def test_a_refused_launch_is_an_outcome() -> None:
 
 
 def test_one_releases_refusal_does_not_keep_others_from_launching() -> None:
-    """Of the refused one nothing more is asked for in the same round."""
+    """Only the refused release is not asked for again in the same round."""
     bench = Bench()
     gone = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERYTHING)
     bench.cloud.fail = {OD: gone}

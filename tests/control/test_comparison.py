@@ -66,7 +66,7 @@ def test_equal_shares_are_never_worse(requests: int, share: float, times: int) -
 
 
 def test_no_mix_of_types_makes_a_release_worse() -> None:
-    """Of the type that costs and misses more the new one has most."""
+    """The new release has most instances of the type that costs more and misses more."""
     dear, cheap = ReleaseCounts(100, 10, 10, 500.0), ReleaseCounts(100, 0, 0, 10.0)
     many, few = 20, 1
 
@@ -98,7 +98,10 @@ def test_a_new_types_errors_and_misses_are_compared_with_others() -> None:
 
 
 def test_counters_that_fell_begin_anew() -> None:
-    """With another controller's telemetry; nothing of before counts twice, nor what was lost."""
+    """Counters fall when another controller's telemetry takes over.
+
+    Earlier requests do not count twice, nor do lost ones.
+    """
     comparison = compared((counts(1000), counts(1000)))
     for new, old in ((counts(50, errors=50), counts(60)), (counts(150, errors=50), counts(160))):
         comparison = comparison.looked(new, old, ["large"], 10.0)
@@ -107,7 +110,7 @@ def test_counters_that_fell_begin_anew() -> None:
 
 
 def test_where_nothing_new_is_seen_nothing_changes() -> None:
-    """So that nothing is stored."""
+    """Otherwise an unchanged comparison would be stored."""
     comparison = compared((counts(1000), counts(1000)))
     assert comparison.looked(counts(1000), counts(1000), ["large"], 99.0) is comparison
 
@@ -130,7 +133,7 @@ def _binomial(draw: random.Random, n: int, share: float) -> int:
 
 
 def test_what_gets_no_requests_is_unreached() -> None:
-    """Where the others get some, and by its share it would have had enough."""
+    """The others get requests, and by its share the release would have had enough of them."""
     comparison = Comparison().looked({}, counts(1000), ["large"], 0.0)
     assert comparison.is_unreached(counts(1400), {"large": 0.1})
     assert not comparison.is_unreached(counts(1100), {"large": 0.1})

@@ -1,4 +1,4 @@
-"""The control loop among fakes: what it does in every situation, and that all of it is recorded."""
+"""The control loop among fakes: its decisions in every situation, and that each is recorded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_shrinking_ends_pending_first_and_then_drains_the_youngest() -> None:
 
 
 def test_the_running_price_is_the_sum_of_the_journal() -> None:
-    """Price changes of all commands add up to what still runs."""
+    """The price changes of all commands add up to the price of the instances that still run."""
     bench = Bench()
     bench.tick({OD: 3, A: 2})
     bench.cloud.boot()
@@ -95,7 +95,7 @@ def test_the_running_price_is_the_sum_of_the_journal() -> None:
 
 
 def test_a_gap_keeps_the_last_plan_and_keeps_following_it() -> None:
-    """Without any observation the planner is not asked, but what is lost is still replaced."""
+    """Without observations the planner is not asked, but lost instances are still replaced."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.telemetry.rps = None
@@ -168,7 +168,7 @@ def with_standby(**limits: int) -> Bench:
 
 
 def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
-    """While the doomed instance still runs it counts, whatever the emergency."""
+    """The doomed instance counts toward the limit while it still runs, even in an emergency."""
     bench = with_standby(max_instances=1)
     bench.cloud.interrupt(2)
     bench.controller.fast()
@@ -178,7 +178,7 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
 
 @pytest.mark.parametrize(("most", "resumed"), [(3, True), (2, False)])
 def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: bool) -> None:
-    """In the next round in which EC2 would start it, within the limits; no round before asks for it in vain."""
+    """It is resumed in the first round in which EC2 would start it, within the limits, and no earlier round tries."""
     bench = with_standby(max_instances=most)
     bench.cloud.instances[1] = replace(bench.cloud.instances[1], stopped_s=bench.clock.t_s + 10.0)
     bench.cloud.interrupt(2)
@@ -190,7 +190,7 @@ def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: b
 
 
 def test_standbys_make_room_for_lower_limits() -> None:
-    """More arrives than is ready, so that they are needed; but not beyond what the service may have by now."""
+    """More requests arrive than ready instances can serve, so standbys are needed, but the new limits hold."""
     bench = Bench(where=resolved(SPOT_A, BURSTABLE))
     bench.planner.standbys = {T2: 2}
     bench.telemetry.rps = 95.0
@@ -327,7 +327,7 @@ def test_a_throttled_rescue_is_still_wanted() -> None:
 
 
 def test_plan_and_stand_ins_survive_a_restart_of_the_controller() -> None:
-    """What it must remember survives it."""
+    """The controller keeps both in the store."""
     bench = Bench()
     bench.cloud.left = {A: 0, B: 0}
     bench.tick({A: 1})
@@ -358,9 +358,9 @@ def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
 
 @pytest.mark.parametrize("late_s", [0.0, -0.9, 3.2])
 def test_the_slo_monitors_instances_survive_until_its_pause_ends(late_s: float) -> None:
-    """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may.
+    """The failed plan may not undo the rescue before the monitor's pause is over.
 
-    A cloud has a clock of its own, of whole seconds, and takes its time to launch.
+    The cloud has its own clock, which counts whole seconds, and takes time to launch.
     """
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.telemetry.latest = RecentAnswers(1000, 979)
@@ -377,7 +377,10 @@ def test_the_slo_monitors_instances_survive_until_its_pause_ends(late_s: float) 
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_the_next_rescue_keeps_what_the_last_one_left(refused: bool) -> None:
-    """Whether its drain was refused, or is not due yet: what would be launched beside it, the next plan would end."""
+    """The drain was refused or is not due yet.
+
+    The next plan would terminate instances launched beside the last rescue.
+    """
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.tick({OD: 1})
     bench.telemetry.latest = RecentAnswers(1000, 900)
@@ -398,7 +401,7 @@ def test_the_next_rescue_keeps_what_the_last_one_left(refused: bool) -> None:
 
 @pytest.mark.parametrize("lower", [Limits(2, 100.0), Limits(100, 0.2)])
 def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
-    """It is kept beside the plan for minutes, but not beyond what the service may have by now."""
+    """A rescue stays beside the plan for minutes, but not beyond the service's new limits."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.tick({OD: 2})
     bench.telemetry.latest = RecentAnswers(1000, 900)
@@ -411,7 +414,7 @@ def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
 
 
 def test_a_rescue_stays_though_another_offer_became_cheaper() -> None:
-    """What the monitor would launch next is no reason to end what it has launched."""
+    """The monitor would launch another offer now, but that is no reason to terminate its earlier launches."""
     bench = Bench(ScriptedPlanner(monitors_slo=True), resolved(SPOT_A, SPOT_B))
     bench.tick({B: 3})
     bench.cloud.boot()
@@ -426,7 +429,7 @@ def test_a_rescue_stays_though_another_offer_became_cheaper() -> None:
 
 
 def test_a_rescue_is_no_swap_of_equals() -> None:
-    """What the plan wants and what the monitor added run side by side: neither is ended for the other."""
+    """Planned instances and the monitor's run side by side: neither is terminated for the other."""
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.tick({OD: 1})
     bench.telemetry.latest = RecentAnswers(1000, 979)
@@ -494,7 +497,7 @@ def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
     assert bench.phases() == {2: f"{T2} ready"}
     bench.tick({})
     bench.fast()
-    assert bench.phases() == {2: f"{T2} ready"}  # an instance must serve what arrives
+    assert bench.phases() == {2: f"{T2} ready"}  # an instance must serve the arriving requests
     bench.telemetry.rps = 0.0
     bench.fast()
     bench.fast()
@@ -547,7 +550,10 @@ def test_the_predictor_updates_first_and_its_forecast_begins_now() -> None:
 
 
 def test_prices_are_by_the_last_belief_and_what_is_ready() -> None:
-    """While they are not older than five minutes; then only what a miss costs is known, where functions are in time."""
+    """Prices use the last forecast while it is at most five minutes old.
+
+    After that only the price of a miss is known, if functions answer in time.
+    """
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
     assert bench.resolved.function is not None
     call_usd = bench.resolved.function.usd_per_request
@@ -662,7 +668,7 @@ def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
             st.integers(0, 2),  # standbys
             st.booleans(),  # boot
             st.integers(0, 8),  # which instance to interrupt
-            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # the market's capacity
         ),
         max_size=8,
     )
@@ -690,7 +696,9 @@ def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: 
 
 
 def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool = True) -> Bench:
-    """One A runs by plan; then `windows_rps` are seen, and the planner would want three A and none of OD."""
+    """Return a bench on which one A runs by plan, then `windows_rps` arrive, for which the planner wants three A and
+    no OD.
+    """
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=replans), predictor=RampPredictor())
     bench.tick({A: 1, OD: 1}, at_s=0.0)
     bench.planner.wanted = {A: 3}
@@ -701,7 +709,7 @@ def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool 
 
 
 def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
-    """10 s after the tick; what the new plan needs less of waits for the next tick. Then it is no surprise any more."""
+    """The new plan is made 10 s after the tick. Its surplus waits for the next tick, when the surge is expected."""
     bench = surprised([50.0, 50.0])
     assert bench.cloud.fleet().live() == {A: 3, OD: 1}
     assert bench.controller.last_plan is not None
@@ -796,7 +804,7 @@ def test_during_a_surge_the_tick_plans_for_the_current_rate() -> None:
 
 
 def test_without_a_surge_the_tick_believes_its_forecast() -> None:
-    """What arrives within a minute is noise to a forecast of minutes."""
+    """For a forecast of minutes, arrivals within one minute are noise."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 1}, at_s=0.0)
     bench.telemetry.windows = [50.0] * 4
@@ -820,7 +828,7 @@ class MarketReader(ScriptedPlanner):
 
 
 def reading(*offers: str, count: int = 2) -> Bench:
-    """Of offers none of which does as well as another one."""
+    """Return a bench with offers that differ in value, so that no offer replaces another."""
     dear = replace(SPOT_B, usd_per_hour=0.04)
     return Bench(MarketReader(*offers, count=count), resolved(ON_DEMAND, SPOT_A, dear), predictor=RampPredictor())
 
@@ -865,7 +873,7 @@ def test_what_was_refused_is_tried_alone() -> None:
     state = bench.store.get("state")
     assert (state.beliefs[A].refusals, state.beliefs[B].refusals) == (2, 0)
     there = set(bench.cloud.instances)
-    bench.tick(at_s=240.0)  # A is wanted again, and B, which sells, is no alternative to it
+    bench.tick(at_s=240.0)  # A is wanted again, and B, which has capacity, is no alternative to A
     assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD, A, B, A]
     assert set(bench.cloud.instances) == there
 
@@ -890,7 +898,7 @@ def test_limits_hold_whichever_alternative_is_started() -> None:
 
 
 def test_a_refused_launch_is_replanned_without_that_offer() -> None:
-    """Refused in one zone: planned again at once without it, and nothing is ended for the plan that was refused."""
+    """One zone refuses, so the plan is made again without its offer. Nothing is terminated for the refused plan."""
     bench = reading(A, B, OD)
     bench.cloud.left = {A: 0, B: 1}
     bench.tick()
@@ -904,7 +912,7 @@ def test_a_refused_launch_is_replanned_without_that_offer() -> None:
 
 
 def test_partly_filled_launches_teach_as_much_as_refused_ones() -> None:
-    """With its reason in the journal; of a quota that is used up nothing else is asked for once two have met it."""
+    """The journal gives the reason. After two offers met a used-up quota, no other offer under it is asked for."""
     bench = reading(A, B, OD)
     bench.cloud.left = {A: 1, B: 1}
     bench.cloud.why = CapacityError("MaxSpotInstanceCountExceeded: no more", RefusalScope.MARKET)
@@ -917,7 +925,7 @@ def test_partly_filled_launches_teach_as_much_as_refused_ones() -> None:
 
 
 def test_what_a_repeated_launch_is_refused_is_believed() -> None:
-    """The answer was lost at first, and its repetition says that there is none."""
+    """The first answer was lost, and the repeated call says that there is no capacity."""
     bench = reading(A, OD)
     bench.cloud.fail = {A: CloudError("no answer in time")}
     bench.tick()
@@ -941,7 +949,7 @@ def test_a_refused_offer_is_retried_after_its_back_off() -> None:
 
 
 def test_an_interruption_notice_replans_with_the_loss_recorded() -> None:
-    """Three of four taken: the belief has the share and the time, and the next best is bought at once."""
+    """Three of four instances are taken: the belief records the share and time, and the next best offer is bought."""
     bench = reading(A, OD, count=4)
     bench.tick()
     bench.cloud.boot()
@@ -983,7 +991,7 @@ def test_spares_end_as_soon_as_the_target_is_ready() -> None:
 
 
 def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
-    """One on-demand instance stands in for spot; a plan that wants it as what it is launches nothing more."""
+    """An on-demand instance stands in for spot. A plan that wants on-demand counts it and launches nothing more."""
     bench = Bench()
     bench.cloud.left = {A: 0, B: 0}
     bench.tick({A: 1})
@@ -1001,7 +1009,7 @@ def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
     st.lists(
         st.tuples(
             st.integers(0, 5),  # wanted
-            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # the market's capacity
             st.booleans(),  # boot
             st.integers(0, 8),  # which instance to interrupt
         ),
@@ -1009,7 +1017,7 @@ def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
     )
 )
 def test_replanning_asks_each_offer_at_most_once_a_tick(script: list) -> None:
-    """A tick asks each offer once at most, and then exactly what is planned is there: nothing is kept twice."""
+    """Each tick ends with exactly the planned instances, so no instance is kept twice."""
     bench = reading(A, B, OD)
     for wanted, left, boot, victim in script:
         bench.planner.count, bench.cloud.left = wanted, left
@@ -1041,7 +1049,7 @@ def test_slo_counts_for_the_planner_survive_a_restart() -> None:
 
 
 def test_an_instance_that_could_not_be_ended_is_ended_later() -> None:
-    """Though nothing changes in what the cloud shows: it is paid for."""
+    """The instance is still paid for, so the call is repeated although the cloud shows no change."""
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.boot()
@@ -1117,7 +1125,7 @@ def test_the_state_of_another_version_is_left_alone(key: str, kept: object, capl
 
 
 def test_burstables_without_credits_leave_before_they_are_replaced() -> None:
-    """What the plan names as leaving does not count, and what takes its place is launched in the same round."""
+    """Instances that the plan names as leaving do not count; their replacements are launched in the same round."""
     bench = Bench()
     bench.tick({T2: 1})
     bench.cloud.boot()
@@ -1165,7 +1173,10 @@ def test_what_a_clock_ahead_gave_up_delays_nothing() -> None:
 
 
 def test_times_to_come_are_over_by_now() -> None:
-    """By a clock that was ahead: each time of the state, as a longest wait from now on, or as over."""
+    """A controller whose clock was ahead wrote the state.
+
+    Each of its times is capped at the longest wait, or is over.
+    """
     late = 1e6
     stratum = Stratum(ReleaseCounts(), ReleaseCounts(), True, 5.0)
     seen = Comparison({"c5.large": replace(stratum, since_s=late), "m5.large": stratum})

@@ -112,6 +112,6 @@ def test_a_controller_plans_on_what_it_would_have_bought() -> None:
 
 
 def test_functions_would_be_warmed_once() -> None:
-    """What is warm already is nothing to tell."""
+    """Functions that are already warm are not reported."""
     functions = DryRunFunctions()
     assert [functions.warm(n) for n in (3, 3, 5, 1)] == [3, 0, 2, 0]

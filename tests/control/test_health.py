@@ -51,7 +51,7 @@ def test_at_most_a_tenth_are_unhealthy_longest_silent_first() -> None:
 
 @pytest.mark.parametrize(("ready", "most"), [(1, 1), (9, 1), (10, 1), (11, 1), (19, 1), (20, 2), (29, 2), (30, 3)])
 def test_a_tenth_is_rounded_down(ready: int, most: int) -> None:
-    """At one moment and within a pause; one at least."""
+    """The share holds at one moment and within a pause, and is at least one instance."""
     seen = fleet(*[10.0] * (ready - 1), 10.0)
     assert len(unhealthy(seen, 100.0)) == most
     assert len(to_give_up(seen, 100.0, (), ALWAYS)) == most
@@ -81,7 +81,10 @@ def test_a_booting_or_leaving_instance_is_not_unhealthy() -> None:
 
 
 def test_an_instance_that_boots_far_too_long_is_overdue() -> None:
-    """Ten minutes, or four times the usual boot; never one that is ready or stopped, or has no usual boot."""
+    """The limit is ten minutes or four times the usual boot.
+
+    Ready, stopped and unmeasured instances are never overdue.
+    """
     boots = Instance(1, OD, Phase.PENDING, 100.0, ready_s=200.0)
     slow = Instance(2, OD, Phase.PENDING, 100.0, ready_s=500.0)
     others = [replace(boots, number=3, phase=phase) for phase in (Phase.READY, Phase.DRAINING, Phase.STOPPED)]
@@ -123,7 +126,7 @@ def test_few_are_given_up_in_five_minutes() -> None:
 
 
 def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:
-    """With a sentence that says why; the one that stays is not touched."""
+    """The journal says why, and the other instance is not touched."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.cloud.boot()

@@ -1,4 +1,4 @@
-"""What every launch of a release shares was refused: none of it is asked for until a pause is over, others go on."""
+"""A release whose launches were all refused is held: no launch until a pause is over, while other releases go on."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_people_are_told() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.0, 90.0))))
 def test_two_releases_are_asked_for_twice_a_minute_together(asks: list[tuple[str, float]]) -> None:
-    """Whenever what is wanted: those asked for within less than a minute are at most one of each."""
+    """Within less than a minute, each release is asked for at most once."""
     held: dict[str, HeldRelease] = {}
     asked: list[float] = []
     now_s = 0.0
@@ -80,7 +80,7 @@ def test_two_releases_are_asked_for_twice_a_minute_together(asks: list[tuple[str
 
 
 def test_no_offer_is_put_off_and_the_plan_stays() -> None:
-    """Nothing else is tried, nothing is ended for what could not be launched; once mended, it goes on."""
+    """No other offer is tried and nothing is terminated for the refused launches. After the repair, launches go on."""
     bench = reading(OD, A)
     bench.tick()
     bench.cloud.boot()
@@ -151,7 +151,7 @@ def test_a_refusal_of_a_repeated_launch_holds_the_release() -> None:
 
 
 def test_a_candidate_that_cannot_be_launched_hinders_nothing_that_serves() -> None:
-    """It is asked for less and less; what serves is launched as ever, and no release is condemned."""
+    """The candidate is tried less and less often. Serving releases launch as usual, and no release is condemned."""
     world = Rolling(wanted=4)
     asked = refuse_all(world, "b")
     world.deploy("b")
@@ -168,7 +168,7 @@ def test_a_candidate_that_cannot_be_launched_hinders_nothing_that_serves() -> No
 
 
 def test_a_release_that_serves_is_held_alone() -> None:
-    """And a candidate may be what mends it."""
+    """A candidate is not held, because it may be the repair."""
     world = Rolling(wanted=4)
     refuse_all(world, "a")
     world.planner.wanted = {LARGE: 5}

@@ -1,4 +1,4 @@
-"""What the handler decides on a notice and after it; the controller's tests show it carried out."""
+"""The handler's decisions on a notice and after it; the controller's tests carry them out."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_on_its_way_out_leaves_no_gap() -> None:
 
 
 def test_an_instance_that_still_boots_leaves_no_load_to_functions() -> None:
-    """It is ended and replaced, but nothing has to be warmed or bridged for it."""
+    """It is terminated and replaced, but it served no load that functions would have to take."""
     fleet = Fleet((doomed(1, Phase.PENDING), standby(2, SMALL.name)))
     assert [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {SPOT_A.name: 1}, {}, 0.0)] == ["drain", "launch"]
 
@@ -124,14 +124,14 @@ def test_standbys_bridge_until_ready_capacity_covers_plan_and_arrivals(
         (0, 2, (replace(resumed(9), launched_s=-1.0),), 1),  # it makes up for another one, which is gone
         (0, 3, (resumed(9),), 0),  # the rest of the plan is launched
         (1, 2, (replace(resumed(9), resumed=False),), 1),  # it boots for the first time, and will be stopped
-        (2, 2, (), 0),  # what is planned is ready without the doomed
+        (2, 2, (), 0),  # the planned instances are ready without the doomed one
         (0, 4, (), 1),  # no more than is lost: the rest of the plan is launched
     ],
 )
 def test_a_standby_that_was_still_stopping_is_resumed_later(
     serving: int, planned: int, standing: tuple[Instance, ...], resumed: int
 ) -> None:
-    """At the notice it could not be started: it was being stopped after the last loss."""
+    """At the notice the standby could not be started, because it was still stopping after the last loss."""
     stopping = [replace(standby(n, SMALL.name), stopped_s=15.0) for n in (7, 8)]
     fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *stopping, *standing))
     assert "resume" not in [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)]
@@ -143,7 +143,7 @@ def test_a_standby_that_was_still_stopping_is_resumed_later(
 
 
 def test_nothing_is_bridged_that_is_not_taken_back() -> None:
-    """What does not answer, or boots, is replaced by a launch."""
+    """An instance that is silent or boots served nothing, so a launch replaces it."""
     silent = ready(1, interruption_at_s=math.inf)
     booting = doomed(2, Phase.PENDING)
     assert HANDLER.bridge(Fleet((silent, booting, standby(7, SMALL.name))), 0.0, {SPOT_A.name: 2}, 0.0) == []

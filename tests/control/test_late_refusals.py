@@ -1,4 +1,4 @@
-"""Refusals that come late: what the cloud ends before it ever ran was refused, and is no boot that failed."""
+"""Late refusals: an instance that the cloud ends before it ever ran was refused, and is no failed boot."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_is_told_once_and_kept_while_the_cloud_shows(looks: list[set[int]])
 
 @given(st.integers(0, 8), st.integers(0, 8))
 def test_only_what_was_not_refused_counts_as_a_failed_boot(gone: int, refused: int) -> None:
-    """Of an offer, and of a release: however many are refused, they condemn none."""
+    """Refusals, however many, condemn neither an offer nor a release."""
     numbers = range(1, gone + refused + 1)
     pending = tuple(Instance(n, OD, Phase.PENDING, 0.0, release="b") for n in numbers)
     after = fleet(*(ended(n, OD) for n in numbers[gone:]))
@@ -84,7 +84,7 @@ def test_only_what_was_not_refused_counts_as_a_failed_boot(gone: int, refused: i
 
 @pytest.mark.parametrize("seen_pending", [False, True])
 def test_between_ticks_something_else_is_launched_at_once(seen_pending: bool) -> None:
-    """With the reason in the journal, once, and the offer put off; whether or not it was seen to boot."""
+    """The journal has the reason once, and the offer is put off, whether or not the instance was seen to boot."""
     bench = reading(A, OD)
     bench.cloud.ends = {} if seen_pending else {A: FULL}
     bench.tick()

@@ -61,7 +61,7 @@ def failing(*args: object) -> None:
 
 
 def again(shop: Shop, at_s: float) -> None:
-    """Another process repeats what it finds."""
+    """Let another process repeat the intents that it finds."""
     shop.again()
     shop.repeat(at_s)
 
@@ -131,7 +131,7 @@ def test_a_launch_is_kept_from_its_call_on() -> None:
 
 
 def test_launches_of_long_ago_are_not_kept() -> None:
-    """What is written at each launch stays small."""
+    """This keeps the value small that is written at each launch."""
     shop = Shop()
     for at_s in (0.0, 1.0, SHOWN_S, SHOWN_S + 1.0):
         shop.buy(OD, 1, at_s)
@@ -194,7 +194,7 @@ def test_nothing_is_launched_that_could_not_be_written_down() -> None:
 
 
 def test_a_write_with_a_lost_answer_leaves_no_intent() -> None:
-    """Nothing was launched for it, so the next process must not find it."""
+    """Nothing was launched for the intent, so the next process must not find it."""
     shop = Shop()
     put = shop.store.put
 
@@ -214,7 +214,7 @@ def test_a_write_with_a_lost_answer_leaves_no_intent() -> None:
 
 @pytest.mark.parametrize("error", [CapacityError("out"), LimitError("quota"), DeniedError("no")])
 def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
-    """Nothing was launched: the next plan decides."""
+    """Nothing was launched, so the next plan decides."""
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 2)
@@ -224,7 +224,10 @@ def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
 
 @pytest.mark.parametrize("error", [CloudError("timed out"), ThrottledError("twice"), StoreError("no number")])
 def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudError) -> None:
-    """With the same token, also by the next process; meanwhile it counts as there, against the limits too."""
+    """The token stays the same, also in the next process.
+
+    Until then the launch counts as made, against the limits too.
+    """
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 4)
@@ -242,7 +245,7 @@ def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudErr
 
 @pytest.mark.parametrize("lacking", [0.0, 3.0])
 def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
-    """It counts as there, as it may be, until the fleet would show what it started; the rest is planned anew."""
+    """It counts as launched until the fleet would show its instances; then the remaining need is planned again."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
@@ -302,7 +305,7 @@ def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
 
 
 def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
-    """Its outcome belongs into the journal, also that of another process."""
+    """The outcome belongs in the journal, even if another process made the launch."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 2)
@@ -366,7 +369,7 @@ def test_the_last_dollars_buy_what_is_planned() -> None:
 
 
 def test_a_part_of_nothing_has_room_for_one() -> None:
-    """Of limits in dollars that are shared in proportion to what each holds."""
+    """Limits in dollars are shared in proportion to each stage's holding, which may be zero."""
     shop = Shop()
     assert shop.buyer.holding(0.0) == Holding(0, 0.0, Limits(10, 100.0))  # functions alone may serve
     shop.buyer = Launcher(resolved(min_instances=1), shop.cloud, shop.clock, shop.store, Limits(10, 100.0), 7)
@@ -380,7 +383,7 @@ def test_a_part_of_nothing_has_room_for_one() -> None:
     [(CloudError("timed out"), LAUNCH.first_s, 6), (ThrottledError("later"), THROTTLED.first_s, 3)],
 )
 def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_s: float, asked: int) -> None:
-    """Every five seconds it was, by everybody at once, while the cloud had asked for less."""
+    """Otherwise every process would repeat the call each five seconds, although the cloud asked for fewer calls."""
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 1)
@@ -406,7 +409,10 @@ def test_a_launch_from_a_clock_ahead_stays_no_longer() -> None:
 
 
 def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
-    """Another process may have other offers: the call cannot be the same, and the fleet shows what was started."""
+    """Another process may have other offers, so it cannot repeat the same call.
+
+    The fleet shows the launched instances.
+    """
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("no answer in time")}
     gone = Launch("needed", 0.0, OD, 1, alternatives=("m1.large/on-demand",))
@@ -420,7 +426,7 @@ def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
 
 @pytest.mark.parametrize("had", [0, 1])
 def test_what_a_repeated_launch_is_refused_is_known_as_well(had: int) -> None:
-    """Why, and what is refused with it: as if the first answer had not been lost. What was known before is not."""
+    """The refusal counts with its reason and scope, as if the first answer had arrived. Older knowledge does not."""
     shop = Shop()
     shop.cloud.fail = {A: CloudError("no answer in time")}
     shop.buy(A, 2)
@@ -445,7 +451,7 @@ def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
 
 
 def test_what_stays_unclear_is_given_up() -> None:
-    """By then the fleet shows what was launched."""
+    """The fleet shows any launched instances before that."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 1)
@@ -491,7 +497,7 @@ def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
 
 
 def test_min_instances_are_kept_of_the_cheapest_there_is() -> None:
-    """And of what the SLO monitor would buy, where nothing is."""
+    """If there is no offer to keep, the instances are those that the SLO monitor would buy."""
     bench = Bench(ScriptedPlanner(), resolved(min_instances=1))
     bench.tick({})
     assert [i.offer for i in bench.cloud.instances.values()] == [OD]

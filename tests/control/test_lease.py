@@ -13,7 +13,7 @@ from mark.domain.errors import LostLease
 
 
 class CountingTerms(MemoryTerms):
-    """Counts what is asked, and takes so long to answer."""
+    """Counts reads and writes, and takes `takes_s` to answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def test_one_leads_until_it_is_gone_for_a_term(terms: CountingTerms) -> None:
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 131):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
-    # The last renewal was at 130, and seen at once.
+    # The last renewal was at 130, and seen immediately.
     assert [other.hold(at_s) for at_s in (131.0, 144.0, 144.9)] == [None, None, None]
     assert other.hold(145.0) == 2
     assert one.hold(145.0) is None
@@ -111,7 +111,7 @@ def test_terms_that_moved_end_the_lead_at_once() -> None:
 
 
 def test_a_failing_store_raises_neither_in_hold_nor_in_release(terms: CountingTerms) -> None:
-    """There is no leader, and releasing raises nothing."""
+    """Nobody leads then."""
     one = Holder(terms)
     terms.failing = True
     assert one.hold(0.0) is None
@@ -132,7 +132,7 @@ def test_time_spent_asking_counts(terms: CountingTerms) -> None:
 
 
 class LateAnswers(CountingTerms):
-    """What happens `meanwhile`, between the next question and its answer, shows in the answer."""
+    """Terms that change while they answer: `meanwhile` is called before the answer is read."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -163,7 +163,7 @@ def test_a_term_counts_from_the_answer_that_shows_it() -> None:
 
 
 def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> None:
-    """By a clock of its own, and from when it was asked for."""
+    """`lasts` uses a separate clock, and counts from the time of the request."""
     one = Holder(terms)
     assert not one.lease.lasts()
     terms.takes_s = 3.0
@@ -181,7 +181,9 @@ def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> N
 
 @pytest.mark.parametrize("ahead_s", [-1e6, -20.0, 20.0, 900.0, 1e6])
 def test_a_standby_by_another_clock_waits_a_term_itself(terms: CountingTerms, ahead_s: float) -> None:
-    """However far its wall clock is ahead, or jumps: what the term's holder wrote by another one says nothing."""
+    """The wall clock of a standby may be ahead or jump, so times that the holder wrote by another clock prove
+    nothing.
+    """
     one, other = Holder(terms), Holder(terms, ahead_s=ahead_s)
     for at_s in range(100, 131):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -198,7 +200,10 @@ def test_a_new_holder_waits_for_a_term_long_over(terms: CountingTerms) -> None:
 
 @pytest.mark.parametrize("ahead_s", [-900.0, -20.0, 20.0, 900.0])
 def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s: float) -> None:
-    """At once, and for two terms, in which another one takes over; without another one it leads with a new number."""
+    """It lets go immediately and for two terms, in which another may take over.
+
+    Without one, it leads with a new number.
+    """
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 121):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -231,7 +236,7 @@ def test_a_slow_wall_clock_is_no_reason_to_let_go(terms: CountingTerms) -> None:
 
 
 def test_a_machine_that_slept_does_not_lead_on(terms: CountingTerms) -> None:
-    """Its monotonic clock stood meanwhile, its wall clock did not."""
+    """Its monotonic clock stood still during the sleep, its wall clock did not."""
     one = Holder(terms)
     assert one.hold(100.0) == 1
     one.ahead_s = 3600.0
@@ -251,7 +256,7 @@ def test_every_holder_has_its_own_name(terms: CountingTerms) -> None:
 
 @given(st.lists(st.floats(-1e10, 1e10), max_size=9))
 def test_two_terms_that_are_equal_were_not_renewed(until_s: list[float]) -> None:
-    """Whatever the holder's clock shows: a claimant compares what it saw with what it sees."""
+    """A claimant compares the terms that it saw, so this must hold whatever the holder's clock shows."""
     term, seen = claimed(None, "a", 0.0, None), list[Term]()
     for one in until_s:
         seen.append(term)

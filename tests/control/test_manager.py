@@ -1,4 +1,4 @@
-"""The controller's manager: which service has its turn when, which manager acts, and what is shown."""
+"""The controller's manager: the turns of services, the choice of the acting manager, and the views."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rolling_out(world: World, release: str) -> Process:
 
 
 def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
-    """Nothing runs and nothing is remembered: the first plan is made at once, and followed."""
+    """Nothing runs and nothing is stored, so the first plan is made in the first round and followed."""
     world = World()
     world.planner.wanted = {OD: 3}
     process = Process(world)
@@ -84,7 +84,7 @@ def test_fast_runs_every_window_and_a_tick_every_minute() -> None:
 
 
 def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
-    """The minute was written and planned for; what fails after that is done in the next round, and alone."""
+    """The minute was written and planned for; only the part that failed is repeated in the next round."""
     world = World()
     process = Process(world)
     process.run(62)
@@ -109,7 +109,9 @@ def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
 
 
 def test_a_written_wish_takes_a_release_back() -> None:
-    """Of the release that serves; one for another release waits for the controller that is started with it."""
+    """The wish concerns the serving release; a wish for another release waits for the controller that starts with
+    it.
+    """
     world = World()
     second = rolling_out(world, "b")
     rollout = second.manager.view("inception").rollout
@@ -178,7 +180,7 @@ def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
 
 @pytest.mark.parametrize("lost", [CloudError("no answer in time"), None])
 def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | None) -> None:
-    """Killed (or left without an answer) between launch and what follows it: the same token, the same instances."""
+    """The process dies, or gets no answer, after the launch. The token stays the same, and so do the instances."""
     world = World()
     world.planner.wanted = {OD: 2}
     launch, hidden = world.cloud.launch, dict[int, Instance]()
@@ -219,7 +221,7 @@ def test_an_unknown_outcome_blocks_a_second_launch() -> None:
     process = Process(world)
     process.run(200)
     assert len({call[3] for call in world.cloud.calls}) == 1
-    process.run(200)  # given up after five minutes: what was launched would show by now
+    process.run(200)  # given up after five minutes: its instances would show by now
     assert len({call[3] for call in world.cloud.calls}) == 2
     world.cloud.fail = {}
     process.run(60)
@@ -249,7 +251,7 @@ def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
 
 
 def test_a_leader_without_descriptors_gives_the_lease_back() -> None:
-    """It could renew it for ever. It leads again once it can, if no other one does."""
+    """Without this it would renew the lease and never act. It leads again once it can, if no other one leads."""
     world = World()
     one, other = Process(world), Process(world)
     one.run(5)
@@ -283,7 +285,7 @@ def test_a_released_lease_is_taken_at_once() -> None:
 
 
 def test_a_failed_start_is_tried_again_whatever_the_clock_shows() -> None:
-    """A clock that is set back by an hour is no reason to wait for an hour."""
+    """If the clock is set back by an hour, the manager does not wait for an hour."""
     world = World()
     world.fail_start = CloudError("no answer")
     runtime = world.member()
@@ -350,7 +352,7 @@ def test_services_learn_in_turns_one_a_window() -> None:
 
 
 def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
-    """Nothing is launched or drained until it is resumed; the view goes on."""
+    """Nothing is launched or drained until it is resumed; the view is still updated."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -370,7 +372,7 @@ def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
 
 
 def test_a_pause_that_failed_to_store_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile it holds; a manager that lost the lease before it was stored does not bring it back."""
+    """The pause holds until then. A manager that lost the lease before it was stored does not bring it back."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -476,7 +478,7 @@ def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
 
 
 def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
-    """The next leader may be asked for others; this one, when it leads again, begins with those that hold."""
+    """The next leader may be asked for other limits; this manager starts from the stored ones when it leads again."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -578,7 +580,7 @@ def test_a_dry_run_says_that_nothing_was_done() -> None:
 
 
 def test_an_unknown_service_is_a_key_error() -> None:
-    """As the API expects."""
+    """The API expects it."""
     process = Process(World())
     for ask in (process.manager.view, lambda s: process.manager.pause(s, True)):
         with pytest.raises(KeyError):
@@ -627,7 +629,7 @@ def test_new_prices_are_planned_with_shown_and_billed() -> None:
 
 
 def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
-    """From then on; what ran until then stays billed by what it cost."""
+    """The deployment's prices count from then on; earlier time stays billed at its price."""
     world = World()
     world.planner.wanted = {OD: 1}
     world.prices = FakePrices()
@@ -649,7 +651,7 @@ def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
 
 
 def test_new_prices_that_fail_to_plan_are_reported_and_retried() -> None:
-    """The look goes on with the old policy; the bill has the new prices at once."""
+    """The controller keeps the old policy; the bill uses the new prices immediately."""
     world, process = one_that_runs(prices := FakePrices())
     assert world.controller is not None
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
@@ -748,7 +750,7 @@ def run_and_boot(process: Process, seconds: int, *worlds: World) -> None:
 
 
 def test_a_stage_that_loses_its_last_instance_gets_one_back() -> None:
-    """The dollars are used up: its part of what it holds would be nothing."""
+    """The dollars are used up, so its share in proportion to its holding would be zero."""
     first, second = capped_stages()
     process = Process(first, second, together=Limits(8, 0.6))
     run_and_boot(process, 400, first, second)

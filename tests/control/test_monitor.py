@@ -1,4 +1,4 @@
-"""The SLO monitor: when it buys, what it buys, and when it waits."""
+"""The SLO monitor: when and what it buys, and when it waits."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_the_paper_s_launches_every_five_minutes() -> None:
 def test_what_helps_is_done_again_until_it_is_enough() -> None:
     """Each instance takes a third of the misses away."""
     launches = _run(MONITOR, lambda now_s, extra: max(0.0, 0.3 - 0.1 * extra) if now_s < 1200 else 0.0)
-    assert launches == {0: 1, 300: 2, 600: 3, 905: 3}  # what was enough before is there at once
+    assert launches == {0: 1, 300: 2, 600: 3, 905: 3}  # the number that was enough before is launched in one step
 
 
 def test_a_rescue_that_does_not_help_backs_off() -> None:
-    """A model that became slow is no matter of instances: at most one an hour in the end."""
+    """More instances do not help a model that became slow: in the end there is at most one launch an hour."""
     launches = _run(MONITOR, lambda now_s, extra: 0.5)
     assert set(launches.values()) == {1}
     gaps = np.diff(list(launches))

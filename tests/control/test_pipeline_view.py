@@ -30,7 +30,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
 
 
 def views(config: PipelineConfig, rates: Mapping[str, float | None] = RATES) -> dict[str, ServiceView]:
-    """Of each stage by its name: 200 calls/s of capacity, all in time, a dollar an hour."""
+    """Return the view of each stage by name: 200 calls/s of capacity, all in time, a dollar an hour."""
     return {
         service.stage: ServiceView(
             service.name, "acting", 0.0, 0.0, rates[service.stage], 200.0, 1.0, (), {}, None, None,

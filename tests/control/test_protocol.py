@@ -31,7 +31,7 @@ STEPS = 60  # of a history
     ],
 )
 def test_whatever_fails_the_need_is_met_once(bounds: Bounds, states: int) -> None:
-    """Every property, in every state that can be reached; their number, so that none is lost sight of."""
+    """Every property holds in every reachable state. Their number is fixed so that none is lost unnoticed."""
     assert searched(bounds) == (states, "", ())
 
 
@@ -58,9 +58,10 @@ def test_no_rule_can_be_left_out(rules: Rules, broken: str) -> None:
 
 
 def test_a_call_after_its_intent_has_ended_may_launch_twice() -> None:
-    """What no lease closes (docs/reliability.md): sent by a controller that stood still for as long.
+    """No lease prevents this (docs/reliability.md): a controller stands still for longer than the intent and then
+    calls.
 
-    Another one asked for the same and was refused, so it launched anew; then the first call arrived, and was not.
+    Another controller asked for the same, was refused, and made a new launch. Then the late call arrived and succeeded.
     """
     bounds = Bounds(minutes=1, crashes=0, faults=1, refusals=True, late_calls=True)
     found = searched(bounds, settles=False)

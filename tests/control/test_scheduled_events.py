@@ -1,4 +1,4 @@
-"""What the cloud will stop, end or restart is replaced an hour before, and nothing is done until then."""
+"""Instances that the cloud will stop, end or restart are replaced an hour before, and not touched earlier."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_nothing_is_done_until_an_event_is_near() -> None:
 
 
 def test_what_is_near_leaves_and_is_reclaimed_in_last_minutes() -> None:
-    """It counts no more. What was interrupted already keeps its own end; what is stopped is not concerned."""
+    """It no longer counts. An interrupted instance keeps its own end, and a stopped one is not affected."""
     there = Fleet((instance(1), instance(2, event=None), instance(3, Phase.STOPPED)), (instance(4),))
     seen = leaving_in_time(there, NEAR_S + 1.0)
     assert [i.number for i in seen.instances] == [2, 3]

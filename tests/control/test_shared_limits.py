@@ -33,7 +33,7 @@ def settled(whole: Limits, held: Sequence[int], limits: Sequence[Limits]) -> lis
 
 
 def equal_parts(whole: Limits, count: int) -> list[Limits]:
-    """What stages begin with."""
+    """Return the limits that stages begin with."""
     return [Limits(max(1, whole.max_instances // count), whole.max_usd_per_hour / count)] * count
 
 
@@ -65,7 +65,7 @@ def test_a_lower_whole_takes_from_all() -> None:
     [(Limits(8, 0.8), True), (Limits(7, 0.8), False), (Limits(8, 0.7), False), (Limits(2, 0.8), False)],
 )
 def test_what_is_held_fits_the_whole_or_not(whole: Limits, keeps: bool) -> None:
-    """With one instance each, more stages than instances fit nowhere else."""
+    """With one instance each, more stages than the limit allows fit nowhere else, so they count as fitting."""
     assert fits(whole, holdings([5, 3], equal_parts(whole, 2))) is keeps
     assert fits(Limits(1, 0.8), holdings([1, 1], equal_parts(whole, 2)))
 

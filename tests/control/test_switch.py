@@ -1,4 +1,4 @@
-"""What answers while no instance is ready has the release that serves, whatever was deployed."""
+"""Functions answer while no instance is ready, by the serving release, whatever release was deployed."""
 
 from __future__ import annotations
 

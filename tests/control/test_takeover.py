@@ -217,7 +217,7 @@ def test_a_takeover_is_over_within_a_term_and_a_window() -> None:
 
 
 def test_the_bill_goes_on_across_a_takeover() -> None:
-    """The ledger of the second process holds what the first one's instances cost."""
+    """The second process's ledger has the cost of the first one's instances."""
     world = World(3, before=False)
     world.planner.wanted = {OD: 2}
     world.run(900.0)
@@ -225,5 +225,5 @@ def test_the_bill_goes_on_across_a_takeover() -> None:
     world.run(2000.0)
     assert world.dead == {"a"}
     bill, paid = world.runtimes["b"].view().bill, world.cloud.bill(world.cloud.now_s())
-    # The cloud tells nothing here: what the fleet shows is billed, from the launch instead of from ready on.
+    # The cloud reports nothing here, so the observed fleet is billed, from the launch instead of from ready on.
     assert paid.on_demand <= bill.on_demand <= paid.on_demand + 2 * 300.0 * ON_DEMAND.usd_per_s

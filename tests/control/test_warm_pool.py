@@ -1,4 +1,4 @@
-"""The warm pool: what is drained is stopped, what is launched is resumed, and both only as far as the pool goes."""
+"""The warm pool: drained instances are stopped and launches resume them, within the pool's limits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_launch_resumes_first_and_launches_the_rest() -> None:
 
 
 def test_what_counts_for_another_offer_is_launched() -> None:
-    """What was resumed counts as what it is: nothing would be planned of it, and it would be ended."""
+    """A resumed instance counts as its own offer, which is not planned, so it would be terminated."""
     fleet = Fleet((stopped(1, since_s=5.0),))
     instead = replace(launch(), planned=OTHER.name)
     assert WarmPool(pooling(5)).resumed_first((instead,), fleet, {}, 60.0) == (instead,)
@@ -69,7 +69,7 @@ def test_standbys_bridge_and_are_no_pool() -> None:
 
 
 def test_what_was_refused_is_put_off() -> None:
-    """All of its offer: what is launched may be in another zone."""
+    """The whole offer is put off, because a launch may be in another zone."""
     pool, fleet = WarmPool(pooling(5)), Fleet((stopped(1), stopped(2)))
     assert pool.resumed_first((launch(),), fleet, {LARGE: 100.0}, 99.0) == (launch(),)
     assert isinstance(pool.resumed_first((launch(),), fleet, {LARGE: 100.0}, 100.0)[0], Resume)
@@ -208,7 +208,7 @@ class TestController:
         assert bench.cloud.fleet().ready()[LARGE] == 3
 
     def test_one_that_boots_again_goes_back(self) -> None:
-        """Its first boot is over; what boots for the first time is ended."""
+        """Its first boot is over; an instance that boots for the first time is terminated instead."""
         bench = self.began()
         bench.tick({LARGE: 3})
         bench.tick({LARGE: 1})
@@ -217,7 +217,7 @@ class TestController:
 
     @pytest.mark.parametrize("error", [CapacityError("no capacity for it"), LimitError("VcpuLimitExceeded")])
     def test_a_refused_resume_is_a_launch_the_next_time(self, error: CloudError) -> None:
-        """However many are stopped: none of the offer is asked for."""
+        """None of the offer's stopped instances, however many, is resumed."""
         bench = self.began(most=2)
         bench.cloud.fail["resume"] = error
         bench.tick({LARGE: 2})
