@@ -1,4 +1,4 @@
-"""Functions answer while no instance is ready, by the serving release, whatever release was deployed."""
+"""While no instance is ready, functions of the serving release answer, even after another release was deployed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the data plane share: both event loops, and one `mark serve` process for those that only ask it."""
+"""Fixtures of the data plane's tests: both event loops, and one `mark serve` process for read-only tests."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Addresses, list[str]]]:
-    """A process of that service, once it is ready. It must end with 0, and without a traceback.
+    """Yield a process of that service, once it is ready. It must end with 0, and without a traceback.
 
-    What it logs from then on is in the list when it has ended.
+    The list has its later log lines when it has ended.
     """
     (folder / "models.py").write_text(MODELS)
     (folder / "plain.toml").write_text(SERVICE)

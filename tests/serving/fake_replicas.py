@@ -1,4 +1,4 @@
-"""Servers of a model that do what a test tells them, by HTTP over real sockets."""
+"""Servers of a model over real sockets by HTTP, which fail on a test's command."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ HANG, CLOSE, RESET = b"hang", b"close", b"reset"
 
 @dataclass
 class FakeReplica:
-    """Echoes. `then` says what is done with a request instead: bytes to be written (and with `ends` the connection is
-    closed), or one of HANG, CLOSE, RESET. While `held`, answers wait. Readiness is `ready`, and not among `asked`.
+    """A server that echoes requests.
+
+    `then` replaces the echo: by bytes to be written (and with `ends` the connection is closed), or by HANG, CLOSE or
+    RESET. While `held`, answers wait. Readiness is `ready`, and its probes are not among `asked`.
     """
 
     then: Callable[[Asked], bytes] = lambda asked: said(200, asked.body, "mark-answered-by: instance")
@@ -55,7 +57,7 @@ class FakeReplica:
         return self
 
     async def stop(self) -> None:
-        """As SIGKILL does: nothing is answered any more."""
+        """Stop as after a SIGKILL: no request is answered any more."""
         assert self._listener is not None
         self._listener.close()
         for writer in tuple(self._writers):

@@ -1,4 +1,4 @@
-"""What a process keeps of freed memory: little, and not for long."""
+"""A process returns freed memory: it keeps little, and not for long."""
 
 from __future__ import annotations
 

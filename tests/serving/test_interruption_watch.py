@@ -129,7 +129,7 @@ def test_an_unknown_announcement_is_no_end(imds: Imds, said: str) -> None:
     ],
 )
 def test_a_service_that_is_none_is_an_oserror(imds: Imds, raw: bytes) -> None:
-    """Whatever else listens at that address."""
+    """Another service may listen at that address."""
     imds.broken = raw
     with pytest.raises(OSError, match=r"no metadata service answers so|announces something|closed connection|500"):
         MetadataService(imds.url).gone_at_unix_s()

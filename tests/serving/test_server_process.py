@@ -147,7 +147,7 @@ def served(
 
 
 def address(process: subprocess.Popen[str]) -> str:
-    """Of a process that says it to people only."""
+    """Return the address that a process prints in its log."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -163,7 +163,8 @@ def body(number: int) -> bytes:
 
 
 async def load(url: str, count: int, connections: int, tell: asyncio.Event, after: int) -> list[tuple[int, int, str]]:
-    """`count` requests over `connections`: number in the answer, status, what made it. -1: no answer at all.
+    """Send `count` requests over `connections`; return the number in the answer, the status and its maker, -1 for no
+    answer.
 
     `tell` is set once `after` of them are answered.
     """
@@ -241,7 +242,9 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
 
 
 def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two bouncers each joins what it answered itself; the rest is joined from their logs, and nothing twice."""
+    """Each of two bouncers joins feedback on its own answers; other feedback is joined from their logs, each piece
+    once.
+    """
     write_service(folder, more='[feedback]\nlog = "said"\nbody_bytes = 60\n')
     door = "/v2/models/echo/feedback"
     with served(folder) as (one, url), served(folder) as (other, beside):
@@ -268,7 +271,7 @@ def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pyt
             assert 'mark_feedback_total{model="echo",result="duplicate"} 1.0\n' in page
             assert 'mark_feedback_waiting_answers{model="echo"} 2.0\n' in page
             assert door in here.get("/openapi.json").json()["paths"]
-        other.kill()  # what it said to have kept is kept
+        other.kill()  # acknowledged feedback is stored
         one.send_signal(signal.SIGTERM)
         assert one.wait(20) == 0
     assert main(["feedback", "join", str(folder / "said")]) == 0
@@ -322,7 +325,7 @@ def test_a_revoked_key_is_refused_after_sighup(folder: Path) -> None:
 
 
 def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
-    """So that a load balancer, which is told at once, can look elsewhere."""
+    """A load balancer, which sees the change immediately, needs time to look elsewhere."""
     with served(folder, "--linger-s", "1.5") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
         process.send_signal(signal.SIGTERM)
         while client.get("/v2/health/ready").status_code == 200:
@@ -354,7 +357,7 @@ def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
 
 
 def test_a_killed_worker_under_load_loses_no_request(folder: Path) -> None:
-    """SIGKILL of one of two: what it had is served by the other, and a new one comes."""
+    """One of two workers gets a SIGKILL: the other one serves its batch, and a new worker starts."""
     with served(folder, "--workers", "2") as (process, url):
         victim = psutil.Process(process.pid).children()[0]
         answers = under_load(url, 300, [victim.kill])
@@ -455,7 +458,7 @@ def test_a_growing_worker_is_replaced_under_load_without_a_miss(folder: Path) ->
 
 
 def test_the_descriptor_limit_is_raised_for_all_clients(folder: Path) -> None:
-    """1024 is what processes get by default, and one gateway at its limit is more."""
+    """Processes get 1024 by default, and one gateway at its limit needs more."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     try:
@@ -490,7 +493,7 @@ def test_no_request_waits_behind_a_hanging_worker(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: Path) -> None:
-    """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
+    """One request takes 200 ms, and the promise is 500 ms: other requests are refused immediately."""
     write_service(folder, slo_ms=500)
     with served(folder, "--max-batch", "1", SERVICE_S="0.2") as (process, url):
         answers = under_load(url, 100, [], after=1)
@@ -498,7 +501,8 @@ def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: P
         assert set(statuses) == {200, 429}
         page = httpx.get(url + "/metrics", trust_env=False).text
         misses = next(line for line in page.splitlines() if line.startswith("mark_deadline_misses_total"))
-        # A refusal is a miss; of what was admitted not most, on a machine with several neighbours for each core.
+        # A refusal is a miss. Most admitted requests are in time, even on a machine with several neighbours for each
+        # core.
         assert float(misses.split()[-1]) <= statuses[429] + 0.5 * statuses[200] + 3
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

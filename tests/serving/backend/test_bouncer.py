@@ -1,4 +1,4 @@
-"""The bouncer: the same decisions as the kernel's reference, and what holds whatever workers and clients do."""
+"""The bouncer: the same decisions as the kernel's reference, and invariants under any workers and clients."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def cases(draw: st.DrawFn, sigmas: tuple[float, ...] = (0.0,)) -> Case:
     gaps = draw(st.lists(st.integers(0, 3 * unit), min_size=1, max_size=60))
     arrivals = tuple(float(t) * tick for t in np.cumsum(gaps))
     rt_max_s = max(tick, ticks(1, 40))
-    # A function without a cold start, which is what a bouncer reckons with; it may be slower than RT_max.
+    # A bouncer assumes functions without a cold start; a function may be slower than RT_max.
     overflow = draw(st.none() | st.integers(1, 80 * unit).map(lambda n: function(n * tick, 0.0)))
     late = draw(st.sampled_from([FUNCTION, REJECT]))
     seed = draw(st.integers(0, 2**40))
@@ -254,7 +254,7 @@ def test_functions_take_what_would_be_late_until_they_refuse() -> None:
 
 
 def test_functions_take_what_may_well_be_late_until_they_refuse() -> None:
-    """In time with a probability of 0.91 where a request runs, and of nearly 1 at once."""
+    """A request is in time with a probability of 0.91 on the instance, and of nearly 1 on a function."""
     bouncer = a_bouncer(fixed_s=0.0, n_batch=1, rt_max_s=2.8, function_s=1.0, variation=0.16, least_in_time=0.95)
     assert bouncer.offer(request(), 0.0) == INSTANCE
     started(bouncer, 0.0)
@@ -398,7 +398,7 @@ def test_a_deep_queue_is_predicted_within_one_batch() -> None:
 
 
 def test_a_lost_batch_is_retried_first_and_one_by_one() -> None:
-    """One of its requests may be what ends workers; the others must not fail with it."""
+    """One of its requests may end workers; the others must not fail with it."""
     bouncer = a_bouncer(n_batch=2, workers=2, rt_max_s=60.0)
     for name in "abcdef":
         bouncer.offer(request(id=name), 0.0)
@@ -541,7 +541,7 @@ def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
     for name in "abcde":
         bouncer.offer(request(id=name), 0.0)
-    assert bouncer.next_ahead(0.0) is None  # an idle worker takes what is there itself
+    assert bouncer.next_ahead(0.0) is None  # an idle worker takes the queued requests itself
     first = started(bouncer, 0.0)
     ahead = bouncer.next_ahead(0.0)
     assert ahead is not None
@@ -690,13 +690,13 @@ def test_times_that_learn_take_effect_at_the_next_decision() -> None:
     assert [bouncer.offer(request(2.0), 2.0) for _ in range(3)] == [INSTANCE, INSTANCE, REJECT]
     again = started(bouncer, 2.0)
     assert again.items == 2
-    bouncer.finished(again, 3.0, took_s=3.4)  # so the worker says, whatever it did beside
+    bouncer.finished(again, 3.0, took_s=3.4)  # as the worker reports, whatever else it did
     assert [bouncer.offer(request(4.0), 4.0) for _ in range(2)] == [INSTANCE, INSTANCE]
     bouncer.finished(started(bouncer, 4.0), 5.0, took_s=3.6)
     assert bouncer.offer(request(5.0), 5.0) == REJECT
 
 
-# Whatever workers and clients do
+# --- any order of workers' and clients' actions
 
 
 def finish_s(bouncer: Bouncer, now_s: float, backs_s: list[float]) -> dict[str, float]:
@@ -787,7 +787,7 @@ class Life(RuleBasedStateMachine):
             assert not self.own(r)
             assert deadline_s - self.now_s < self.bouncer.function_s < NEVER_S
             assert answer_s - self.now_s <= self.bouncer.function_s + TOLERANCE_S
-        if self.asked_function_s in (NEVER_S, 1.0):  # else batches fill, whatever was promised
+        if self.asked_function_s in (NEVER_S, 1.0):  # otherwise batches fill, whatever was promised
             for other in self.queue[:-1]:
                 limit_s = min(other.deadline_s, other.arrived_s + RT_MAX_S) + TOLERANCE_S
                 if other.id in before and before[other.id] <= limit_s:
@@ -968,7 +968,10 @@ test_life = Life.TestCase
 
 
 def test_times_that_refuse_everything_are_tried_anew_now_and_then() -> None:
-    """By one request at a time, of an idle instance, that brought no deadline of its own; and only where asked for."""
+    """One request at a time, on an idle instance and without a deadline from its client, tries the times again.
+
+    This happens only if the bouncer is told to.
+    """
     slow = FixedTimes([0.0, 5.0])
 
     def asked(arrived_s: float, own_s: float = 1.0) -> Request:

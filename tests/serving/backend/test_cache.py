@@ -76,7 +76,9 @@ class Timers:
 
 
 class Behind:
-    """A backend that keeps requests until the test answers them, or refuses each at once where `refuses` says why."""
+    """A backend that keeps requests until the test answers them, or refuses them immediately if `refuses` gives a
+    reason.
+    """
 
     least_s = 0.25
 
@@ -384,7 +386,7 @@ def test_a_call_that_fails_is_made_again_for_the_requests_that_wait(reason: str)
 
 
 def test_a_backend_that_refuses_at_once_refuses_each_request_that_waits_once() -> None:
-    """However many wait: none is lost, and none needs a deeper stack."""
+    """Any number may wait: none is lost, and the stack does not grow with their number."""
     bench = Bench()
     numbers = [bench.ask() for _ in range(5_000)]
     bench.behind.refuses = "queue_full"
@@ -496,7 +498,7 @@ def test_a_drain_ends_every_request_and_takes_nothing_new() -> None:
     )
 )
 def test_every_request_has_one_answer_and_one_count_whatever_happens(steps: list[tuple[str, Any, Any]]) -> None:
-    """The numbers of hits and of requests that waited are those that came to no backend."""
+    """The hits and the requests that waited add up to those that never reached a backend."""
     bench = Bench(store=Sieve(3 * (ENTRY_BYTES + 8) * 8), ttl_s=2.0, most_waiting=4)
     asked = []
     for what, first, second in steps:
@@ -669,7 +671,7 @@ STAGES = (
 
 @pytest.mark.parametrize("pipeline", [False, True])
 def test_mark_serve_answers_from_memory_and_takes_feedback_on_that(folder: Path, pipeline: bool) -> None:
-    """The versions of a service have answers of their own, a pipeline says which of its stages answered so."""
+    """The versions of a service have separate answers, and a pipeline names the stages that answered from memory."""
     more = '[cache]\nmemory_mb = 8\n[feedback]\nlog = "feedback"\n'
     versions = "[service.versions]\n" + "".join(f'"{v}" = {{ model = "model:Echo", weight = 0.5 }}\n' for v in (1, 2))
     if pipeline:

@@ -1,4 +1,4 @@
-"""What a bouncer is told of prices, and for how long it believes it."""
+"""The prices that a bouncer is told, and for how long it uses them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 async def turns(count: int = 5) -> None:
-    """Let the loop do what is due."""
+    """Let the loop run the callbacks that are due."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -112,7 +112,7 @@ async def test_what_arrives_together_shares_a_batch() -> None:
 
 @on_a_loop
 async def test_what_a_batch_takes_is_counted_against_its_profile() -> None:
-    """By its size; a batch that is larger than all that was profiled says nothing."""
+    """Times are compared by batch size. A batch larger than every profiled one is not compared."""
     bench = Bench(n_batch=4, profiled_s=(0.0, SERVICE_S, SERVICE_S / 2.0))
     for requests in ("a", "bc", "def"):
         bench.offer(*requests)
@@ -209,7 +209,7 @@ async def test_a_late_answer_changes_no_promise() -> None:
 
 @on_a_loop
 async def test_bodies_held_are_bounded_and_given_back() -> None:
-    """Three bytes at a time: each answered request, whatever the answer, makes room."""
+    """The limit is three bytes. Each answered request makes room, whether it succeeded or not."""
     bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
     bench.offer("a", "b", "c", "d")
     assert bench.answers.by_id["d"][::2] == (429, NOBODY)
@@ -222,7 +222,7 @@ async def test_bodies_held_are_bounded_and_given_back() -> None:
 
 @on_a_loop
 async def test_a_lost_worker_loses_no_request() -> None:
-    """Another one serves what it had if there is time, else a function does."""
+    """Another worker serves its requests if there is time, otherwise a function does."""
     bench = Bench(workers=2)
     bench.offer("a", "b")
     await turns()
@@ -358,7 +358,10 @@ async def test_expired_work_is_dropped_before_it_costs_anything() -> None:
 
 @pytest.mark.parametrize(("deadline_s", "left"), [(5.0, "bde"), (None, "deg")])
 def test_what_no_client_waits_for_is_not_computed(deadline_s: float | None, left: str) -> None:
-    """Gone while it waits: no worker has it. Without a deadline of its own a worker has one batch ahead."""
+    """A request whose client left while it waited reaches no worker.
+
+    Without a client's deadline a worker has a batch ahead.
+    """
 
     @on_a_loop
     async def test() -> None:
@@ -404,7 +407,7 @@ async def test_what_no_client_waits_for_goes_to_no_function() -> None:
 
 @on_a_loop
 async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
-    """Then what they should have is refused at once; one request finds out whether they answer again."""
+    """Then their requests are refused immediately, and one request tries whether functions answer again."""
     bench = Bench(workers=0)
     functions = await failing(bench, FunctionsFailed("broken"))
     bench.offer("refused")
@@ -511,7 +514,7 @@ async def test_during_a_probe_other_overflow_is_refused() -> None:
 
 @on_a_loop
 async def test_a_request_answered_after_rt_max_is_a_miss() -> None:
-    """By a worker, by a function, or for nothing; and none is counted twice."""
+    """This holds for answers of workers and functions and for refusals, and none is counted twice."""
     bench = Bench()
     assert bench.functions is not None
     bench.functions.held = asyncio.Event()
@@ -557,7 +560,7 @@ async def test_a_drain_ends_when_everything_is_answered() -> None:
 
 @on_a_loop
 async def test_what_a_drain_cannot_finish_goes_to_functions() -> None:
-    """The queue at once, since its end is known; a batch that hangs when the time is over."""
+    """The queue goes to functions immediately, because its end is known; a hanging batch goes when the time is over."""
     bench = Bench()
     bench.offer("a", "b")
     await turns()
@@ -577,7 +580,7 @@ async def test_a_drain_without_functions_refuses_what_it_cannot_finish() -> None
 
 @on_a_loop
 async def test_a_drain_does_not_wait_for_a_lost_worker() -> None:
-    """With its last batch refused there is nothing to wait for, however long the drain may take."""
+    """Its last batch was refused, so nothing is left to wait for, however long the drain may take."""
     bench = Bench(functions=False)
     bench.offer("a")
     await turns()
@@ -701,7 +704,7 @@ async def test_one_answer_that_fails_costs_only_itself() -> None:
 
 @on_a_loop
 async def test_a_slow_network_delays_answers_and_no_worker() -> None:
-    """The worker has its next batch at once; a drain waits for what is on its way."""
+    """The worker gets its next batch immediately; a drain waits for answers that are still on their way."""
     began_s: list[float] = []
 
     def later_s(at_s: float) -> float:

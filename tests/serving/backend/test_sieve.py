@@ -127,7 +127,7 @@ def test_the_hand_begins_with_the_oldest_after_it_evicted_the_newest() -> None:
 
 
 def test_a_value_that_grows_makes_room_and_stays() -> None:
-    """Also one that is too old at once."""
+    """This includes a value that is too old when it is stored."""
     sieve = filled(range(3))
     sieve.put(key(0), 10, OWNER, 3, 0.0, ttl_s=0.0)
     assert (set(sieve._entries), sieve.size) == ({key(0)}, 3)

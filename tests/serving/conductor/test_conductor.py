@@ -1,6 +1,6 @@
-"""A conductor with real replicas whose models are in this process: what queries are answered, and that once.
+"""A conductor with real replicas whose models are in this process: each query is answered correctly and once.
 
-Nearly all of it holds whether a stage is a replica here or a server elsewhere.
+Nearly all tests run twice: with each stage as a replica here, and as a server elsewhere.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def test_an_error_names_its_stage_and_whose_fault_it_is(cast_of: CastOf) -> None
         status, body, made_by = await cast.ask(0)
         assert (status, body, made_by) == (500, {"error": "stage b: the model failed: ValueError"}, INSTANCE)
         assert cast.said("r1") == {"a": "", "b": "failed"}
-        # What no stage has touched yet is the client's; what a stage has made is not.
+        # A bad value from the client is the client's error; a bad value made by a stage is not.
         status, body, _ = await cast_of({"a": Pair(), "b": plus(1)}, pipeline=pipeline).ask([1.0])
         assert status == 400
         assert body["error"].startswith("stage a: ")
@@ -381,7 +381,7 @@ def test_hopeless_queries_are_dropped_before_they_cost_a_stage() -> None:
 
 @pytest.mark.parametrize("driven", [False, True])
 def test_times_that_are_wrong_are_found_out(cast_of: CastOf, driven: bool) -> None:
-    """A stage that is thought too slow for every query serves one now and then, and what it takes is learned."""
+    """A stage that seems too slow for every query serves a query now and then, and learns its real times."""
 
     @mark.pipeline
     async def chain(query: Any, models: mark.StageModels) -> Any:
@@ -418,7 +418,7 @@ def test_a_stage_a_join_can_spare_is_tried_again_too(cast_of: CastOf) -> None:
 
 @pytest.mark.parametrize("driven", [False, True])
 def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> None:
-    """Whatever becomes of the others: a request whose other items are dropped would end before the second stage."""
+    """The item's fate does not depend on the others: a request whose other items are dropped would end too early."""
 
     @mark.pipeline
     async def chain(query: Any, models: mark.StageModels) -> Any:
@@ -595,7 +595,7 @@ def test_a_query_that_fails_needs_no_garbage_collection(cast_of: CastOf) -> None
 
 
 def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> None:
-    """And no other call; a query whose stage has no function that is in time is refused, as before."""
+    """Only that call goes to a function. If the stage's function is too slow as well, the query is refused."""
 
     async def main() -> None:
         function = ModelFunctions(mark.model(plus(100)))

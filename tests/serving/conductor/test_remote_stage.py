@@ -33,7 +33,7 @@ REFUSED = "cannot be reached (Connection refused)"
 
 
 class FakeLine:
-    """Keeps what was asked until a test answers it or lets it fail."""
+    """Keeps requests until a test answers them or lets them fail."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, bytes]] = []
@@ -57,7 +57,7 @@ class FakeLine:
 
 
 class Setup:
-    """A stage, the line to it, a clock, and what calls were answered by id."""
+    """A stage, the line to it, a clock, and the answers to calls by id."""
 
     def __init__(
         self, at: StageAddress = AT, loop: Any = None, described: Callable[[bytes], None] | None = None
@@ -86,12 +86,12 @@ class Setup:
         return [(tag, data) for tag, data in self.line.asked if data.startswith(b"POST ")]
 
     def says(self, status: int, body: bytes = b"{}", content_type: bytes = JSON, headers: bytes = b"") -> None:
-        """To the oldest of what was asked."""
+        """Answer the oldest request."""
         tag, _ = self.line.asked.pop(0)
         self.stage.answered(tag, HttpAnswer(status, content_type, headers, body))
 
     def predicts(self) -> None:
-        """As the server of a model that echoes."""
+        """Answer the oldest request as the server of a model that echoes."""
         tag, data = self.line.asked.pop(0)
         reply = answer(mark.model(lambda batch: batch), [call_in(data)])[0]
         length = b"inference-header-content-length: %d\r\n" % (reply.json_bytes or 0)
@@ -160,7 +160,7 @@ def test_an_answer_of_the_stages_function_is_known_as_one() -> None:
 
 
 def test_calls_and_questions_name_the_stage_among_all_services() -> None:
-    """By the header that a load balancer before several stages goes by; without a name there is none."""
+    """A load balancer before several stages routes by this header; a stage without a name sends none."""
     for service, lines in (("pipeline-vision", [b"mark-service: pipeline-vision"]), ("", [])):
         setup = Setup(replace(AT, service=service))
         setup.stage.look()
@@ -173,7 +173,7 @@ def test_calls_and_questions_name_the_stage_among_all_services() -> None:
 
 
 def test_a_call_with_just_the_stages_own_time_says_none() -> None:
-    """By its own promise the stage's server finds out whether its times are wrong (`Conductor.call`)."""
+    """The stage's server then uses its own promise, and finds out whether its times are wrong (`Conductor.call`)."""
     setup = Setup()
     setup.offer("q", RT_MAX_S)
     assert b"mark-deadline-ms" not in headers_in(setup.line.asked[0][1])
@@ -212,7 +212,7 @@ def test_a_call_that_brings_no_answer_is_made_once_more(why: str, began: bool, s
     setup.offer("lucky", 0.5)
     setup.now_s += 0.2
     setup.fails(why, began)
-    assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"300.000"  # what is left now
+    assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"300.000"  # the time that is left now
     setup.predicts()
     assert setup.status("lucky") == 200
     setup.offer("not")
@@ -244,7 +244,7 @@ def test_second_calls_have_a_budget_and_need_time() -> None:
         setup.offer(f"q{number}")
         while setup.line.asked:
             setup.fails()
-    assert setup.stage.metrics.retries == 6  # two at once, then every fourth
+    assert setup.stage.metrics.retries == 6  # two together, then every fourth
     setup = Setup()
     setup.offer("q", 0.5)
     setup.now_s += 0.5
@@ -260,7 +260,7 @@ class FakeHandle:
 
 
 class Timers:
-    """A loop that keeps what is to be called later."""
+    """A loop that keeps delayed calls until the test runs them."""
 
     def __init__(self) -> None:
         self.later: list[tuple[float, Any, tuple[Any, ...]]] = []
@@ -380,7 +380,7 @@ def test_readiness_is_what_the_stage_says(
     assert setup.line.asked == []  # not yet
     setup.probed(200)
     assert setup.became_ready == 1
-    # Not ready is no reason to keep a call back: its server may know better.
+    # Calls still go to a stage that is not ready, because its server may know better.
     setup.probed(503)
     assert (setup.stage.ready, setup.stage.metrics.workers_ready) == (False, 0)
     setup.offer("asked")
@@ -400,7 +400,7 @@ def test_readiness_is_what_the_stage_says(
 
 
 def test_a_function_that_answers_for_the_stage_is_asked_rarely() -> None:
-    """It is billed for that, and what its environment takes to start is no way there and back."""
+    """The function is billed for each probe, and the start of its environment is not a round-trip time."""
     setup = Setup()
     setup.stage.look()
     setup.now_s += 0.5  # of a cold start

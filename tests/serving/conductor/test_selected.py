@@ -71,7 +71,7 @@ class Candidates(Cast):
         return found
 
     async def noted(self, identity: str, answers: int) -> None:
-        """Until the note of the only item has so many answers: a note that took long is made anew later."""
+        """Wait until the note of the only item has `answers` answers: a note that took long is replaced later."""
         while sum(one.answered for one in self.notes(identity)[0].asked) < answers:
             await asyncio.sleep(0.001)
 
@@ -406,7 +406,7 @@ def test_prices_are_the_larger_of_planned_and_marginal_with_the_price_of_the_cal
 
 
 def test_calls_that_a_high_price_prevents_are_counted_as_wanted() -> None:
-    """Of the candidate behind the one that answered: here at half of its price it would be asked."""
+    """The candidate behind the answering one would be asked at half of its price."""
 
     async def main() -> None:
         settings = SelectionSettings("cascade", correct_usd=1.0, score="score", answer="label", explore=0.0)

@@ -1,4 +1,4 @@
-"""What a selection has learned goes from process to process, also from one release to another."""
+"""The learned state of a selection goes from process to process, and from release to release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def process(candidates: tuple[str, ...]) -> tuple[Shared, SelectionState]:
 
 
 def facts(writer: str, other: str, count: int) -> list[Fact]:
-    """Of one writer, whose release has `other` beside candidate a."""
+    """Return facts of one writer, whose release has `other` beside candidate a."""
     found = []
     for number in range(1, count + 1):
         losses = (Loss("a@00", 0.0, 1.0, 0.9), Loss(other, 1.0, 1.0, 0.2))

@@ -43,7 +43,7 @@ def test_each_kind_has_its_lines(tmp_path: Path) -> None:
 
 
 def test_bodies_come_back_to_the_byte(tmp_path: Path) -> None:
-    """Text as text, with its lines in one line; bytes in base64; of what was too long its digest."""
+    """Text stays text, with its lines in one line; bytes become base64; a body that is too long leaves its digest."""
     log = FeedbackLog(tmp_path, 16 * MB)
     binary = b'{"inputs": []}\n\xff\x00'
     bodies = RecordedBody("x", len(binary), binary, "", 14), RecordedBody("x", 9000, None, "ab" * 32)
@@ -78,7 +78,7 @@ def test_provenance_is_in_the_log(tmp_path: Path) -> None:
 
 
 def test_the_oldest_files_go_beyond_the_size(tmp_path: Path) -> None:
-    """Of their own kind only, and no line is torn between two files."""
+    """Only files of the same kind are deleted, and no line is torn between two files."""
     log = FeedbackLog(tmp_path, MB // 10)
     log.received([Observation(answer("kept"), feedback("kept"), 1.0)], [], 1.0)
     for first in range(0, 300, 50):
@@ -123,7 +123,7 @@ def nested(depth: int) -> list[Any]:
 
 
 def test_what_cannot_be_written_leaves_no_line(tmp_path: Path) -> None:
-    """Of the same call: its client is told that nothing is kept, and sends it again."""
+    """This holds for all lines of the call: its client is told that nothing was stored, and sends it again."""
     log = FeedbackLog(tmp_path, MB)
     good = Observation(answer("a"), feedback("a"), 1.0)
     for unknown, observed in (([feedback("x", label=nested(300))], []), ([], [feedback("b", label=nested(300))])):

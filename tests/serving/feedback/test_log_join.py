@@ -22,7 +22,7 @@ HORIZON_S = 100.0
 
 
 class Bouncer:
-    """What a bouncer does with answers and feedback, without its loop."""
+    """A bouncer's handling of answers and feedback, without its loop."""
 
     def __init__(self, folder: Path) -> None:
         self.log, self.join = FeedbackLog(folder, 16 * MB), FeedbackJoin(HORIZON_S, MB)

@@ -42,7 +42,7 @@ def connect(port: int) -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bytes:
-    """What was said until a stream or the connection ended."""
+    """Return the data received until a stream or the connection ended."""
     data, read = b"", connection.makefile("rb")
     while len(head := read.read(9)) == 9:
         payload = read.read(int.from_bytes(head[:3], "big"))
@@ -53,7 +53,7 @@ def ended(connection: socket.socket) -> bytes:
 
 
 def frames(connection: socket.socket, count: int) -> list[int]:
-    """The kinds of the next frames that are no settings; fewer where the connection ends."""
+    """Return the kinds of the next frames other than settings and window updates; fewer if the connection ends."""
     found: list[int] = []
     read = connection.makefile("rb")
     while len(found) < count and len(head := read.read(9)) == 9:

@@ -1,4 +1,4 @@
-"""Keys, tokens, scopes, and what may listen where."""
+"""Keys, tokens, scopes, and which addresses may be listened on."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_missing_or_binary_file_is_bad_input(tmp_path: Path) -> None:
 
 
 def token(secret: bytes = SECRET, algorithm: str = "HS256", **claims: object) -> str:
-    """A good token, but for what is named; None leaves a claim out."""
+    """Return a token that is good except for the given claims; None leaves a claim out."""
     all_claims = {"sub": "c", "aud": "mark", "exp": int(time.time()) + 100_000, "scope": "infer"} | claims
     return jwt.encode({k: v for k, v in all_claims.items() if v is not None}, secret, algorithm=algorithm)
 
@@ -294,7 +294,7 @@ def test_keys_and_tokens_work_side_by_side() -> None:
 
 
 def test_nothing_prints_a_secret(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither by printing the objects, nor in what they hold, nor in a log at the most talkative level."""
+    """Secrets appear neither in printed objects, nor in their attributes, nor in debug logs."""
     caplog.set_level(logging.DEBUG)
     signer = TokenSigner([SECRET])
     auth = Auth(keys(), signer)

@@ -512,7 +512,7 @@ def test_an_unauthenticated_call_is_refused_before_its_message_is_read(run: Run)
 
 
 def test_slow_messages_are_cut_off_and_few_may_be_slow(run: Run) -> None:
-    """Of two slow ones there is room for one, the later, and for that not for ever; fast ones notice nothing."""
+    """There is room for one of two slow messages, the later, until its time-out; fast messages are not delayed."""
 
     async def main() -> None:
         async with Place(body_bytes=1 << 20, gathered_bytes=1 << 20, body_timeout_s=1.0) as place:
@@ -687,6 +687,6 @@ def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
     assert len(answered) >= 100
     assert {number for number, code in codes.items() if code == grpc.StatusCode.OK} == answered
     others = Counter(code for number, code in codes.items() if number not in answered)
-    # Cancelled are those that met the closing itself: how many depends on how long a busy machine takes over it.
+    # Requests that arrive during the close are cancelled; their number depends on how long a busy machine takes for it.
     assert set(others) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}, others
     assert len(codes) == 250

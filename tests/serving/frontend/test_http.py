@@ -1,4 +1,4 @@
-"""The HTTP listener. What a client sends is fed to a connection directly, time is an argument; sockets come last."""
+"""The HTTP listener: bytes are fed to a connection directly, time is an argument; sockets come last."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mark.serving.frontend.connection import Connection, Exchange, Handler
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.limits import Refusal
 
-QUIET = 1e6  # no sweep of its own while a test runs
+QUIET = 1e6  # no sweep while a test runs
 
 
 class Wire(asyncio.Transport):
-    """A transport whose other end is the test. `unread` is what the client has not taken yet, in bytes."""
+    """A transport whose other end is the test. `unread` is the number of bytes that the client has not read yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Wire(asyncio.Transport):
 
 
 class Listener:
-    """A server without a socket. `seen` are the exchanges handed over; `answer_now` echoes each of them at once."""
+    """A server without a socket. `seen` are the exchanges handed over; `answer_now` echoes each without delay."""
 
     def __init__(
         self, *, answer_now: bool = True, admit: Any = None, handler: Handler | None = None, **limits: Any
@@ -120,7 +120,7 @@ class Answer:
 
 
 def answers(out: bytes | bytearray, head: bool = False) -> list[Answer]:
-    """The answers in a byte stream; `head`: none has a body."""
+    """Return the answers in a byte stream; with `head` they are answers without bodies."""
     rest, found = bytes(out), []
     while rest:
         lines, end, rest = rest.partition(b"\r\n\r\n")
@@ -258,7 +258,7 @@ def test_answering_twice_raises_and_writes_nothing() -> None:
 
 
 def test_a_disconnected_client_leaves_no_reference_cycle() -> None:
-    """Many may go at once, each with a large body, and the collector comes rarely."""
+    """Many clients with large bodies may leave together, and the garbage collector runs rarely."""
     listener = Listener(answer_now=False)
     _, connection = listener.connect()
     connection.data_received(request("/1"))
@@ -490,7 +490,7 @@ BODIES = st.binary(max_size=40)
 
 @dataclass
 class Sent:
-    """A request as bytes, and what the handler should see of it."""
+    """A request as bytes, and how the handler should see it."""
 
     raw: bytes
     seen: tuple[bytes, bytes, bytes, bytes]
@@ -626,7 +626,7 @@ def test_a_refused_request_without_a_body_leaves_the_connection_open() -> None:
     assert wire.ended
 
 
-# --- malformed requests, and what request smuggling is made of
+# --- malformed requests, and building blocks of request smuggling
 
 POST = b"POST / HTTP/1.1\r\nhost: m\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
@@ -676,7 +676,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_request_is_refused_and_ends_the_connection(name: str) -> None:
-    """In one piece or byte by byte, and whatever follows is not taken for a request."""
+    """It is sent in one piece or byte by byte, and bytes that follow are not taken for a request."""
     raw = MALFORMED[name]
     for pieces in ([raw + request("/smuggled")], [raw[i : i + 1] for i in range(len(raw))] + [request("/smuggled")]):
         listener = Listener()
@@ -827,7 +827,7 @@ def test_the_peer_with_most_connections_makes_room_for_others() -> None:
 
 
 def test_a_content_type_said_twice_is_one() -> None:
-    """Where the two differ it is unknown which one holds."""
+    """If the two values differ, it is unknown which one holds."""
     twice = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: text/csv\r\ncontent-type: %b\r\ncontent-length: 1\r\n\r\n1"
     listener = Listener()
     assert only(listener.ask(twice % b"text/csv")).status == 200
@@ -1044,7 +1044,7 @@ def test_a_drain_closes_idle_connections_and_each_after_its_answer() -> None:
 
 
 def test_no_request_is_taken_behind_the_last_answer() -> None:
-    """The second of two is answered first, with close; what then comes would be accepted and never answered."""
+    """The second of two is answered first, with close. A request after it would be accepted and never answered."""
     listener = Listener(answer_now=False)
     wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2"))
@@ -1140,7 +1140,7 @@ class Client:
 
 @dataclass
 class Live:
-    """A server on a port, an echo unless `hold` is set: then what was asked waits in `held`."""
+    """A server on a port that echoes or, if `hold` is set, keeps requests in `held`."""
 
     server: HttpServer
     port: int = 0
@@ -1210,10 +1210,10 @@ def test_connections_in_the_backlog_are_served_before_closing(run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can let a listener's queue run dry")
 def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
-    """Never reset once it is connected: what was let in has an answer, and what comes later can go elsewhere.
+    """It is never reset once connected: an accepted request has an answer, and a later client can go elsewhere.
 
-    Five seconds for handshakes: where a machine has no time for its network for so long, connecting ends with a reset
-    in place of a refusal. Either way nothing was sent.
+    Handshakes have five seconds. If the machine starves its network for that long, connecting ends with a reset instead
+    of a refusal. Either way nothing was sent.
     """
 
     def connect_until_refused(port: int, answered: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Routes are registered by path and method, and a server answers those of its parts."""
+"""Routes are registered by path and method, and a server answers its parts' routes."""
 
 from __future__ import annotations
 

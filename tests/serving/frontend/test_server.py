@@ -23,7 +23,7 @@ from tests.serving.place import RT_MAX_S, Pool
 
 
 def server(name: str, add: int, *, stage: bool = True, **options: Any) -> tuple[Server, Replica]:
-    """Of a model that adds a number."""
+    """Return a server of a model that adds a number, and its replica."""
     loop, metrics = asyncio.get_running_loop(), ModelMetrics("p", "1", name)
     bouncer = Bouncer(FixedTimes([0.0] + [0.001] * 8, 8), rt_max_s=RT_MAX_S, workers=0)
     replica = Replica(bouncer, None, metrics, loop, rt_max_s=RT_MAX_S)
@@ -33,7 +33,7 @@ def server(name: str, add: int, *, stage: bool = True, **options: Any) -> tuple[
 
 
 def run(main: Callable[[httpx.AsyncClient, list[Replica]], Any], **options: Any) -> None:
-    """With a client of a server of two stages, whose workers are not ready yet."""
+    """Run `main` with a client of a server of two stages, whose workers are not ready yet."""
 
     async def whole() -> None:
         other, of_other = server("large", 10)

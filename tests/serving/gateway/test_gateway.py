@@ -1,4 +1,4 @@
-"""The gateway's decisions: time is an argument, and whatever happens the counts come back to zero."""
+"""The gateway's decisions: time is an argument, and after any events the counts return to zero."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_new_replica_is_assumed_as_fast_as_the_fastest() -> None:
 
 
 def test_one_slow_first_answer_does_not_exclude_a_replica() -> None:
-    """Connections had to be made, a cache was cold; the other replica answered at once."""
+    """The first replica had to make connections and warm a cache; the other replica answered without delay."""
     gateway = a_gateway()
     first, other = begun(gateway), begun(gateway)
     gateway.answered(first, 200, 0.1)
@@ -382,7 +382,7 @@ def test_a_replica_that_does_not_answer_questions_is_put_out() -> None:
 
 
 def test_answers_500_put_out_at_most_half_of_the_replicas() -> None:
-    """A client that sends what breaks the model must not end the service for all."""
+    """A client that sends requests which break the model must not end the service for all."""
     urls = [f"http://r:{n}" for n in range(1, 6)]
     gateway = a_gateway(dict.fromkeys(urls, 1.0))
     for _ in range(100):
@@ -453,7 +453,7 @@ def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:
     assert (gateway.in_flight, attempt.replica.in_flight, attempt.replica.answers) == (0, 0, 1)
 
 
-# --- whatever happens
+# --- any order of events
 
 
 class Anything(RuleBasedStateMachine):

@@ -57,7 +57,7 @@ class Counting:
 
 
 def layer(section: Section) -> Layer:
-    """What the entry point registers."""
+    """Return the layer that the entry point registers."""
     section.only(("label",))
     label = section.text("label")
     return lambda behind, site: Counting(label, behind, site)

@@ -32,7 +32,7 @@ class Told(Protocol):
         ...
 
     async def off(self, place: Place, client: Client, numbers: Counter[int]) -> float:
-        """By how much what a server answers differs from what it should after these pieces, at most."""
+        """Return the largest difference between a server's answers and those expected after these pieces."""
         ...
 
 
@@ -74,7 +74,7 @@ class Wire:
             self._writers.add(to_there)
             await asyncio.gather(self._pass(reader, to_there), self._pass(from_there, writer))
             self._writers.discard(to_there)
-        except OSError:  # nobody listens
+        except OSError:  # no process listens
             pass
         finally:
             writer.close()
@@ -91,7 +91,7 @@ class Wire:
 
 @dataclass
 class Outcome:
-    """What came of faults under load."""
+    """The outcome of faults under load."""
 
     faults: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)  # of pieces, the last that their client heard
@@ -100,7 +100,7 @@ class Outcome:
     lost: int = 0  # told `applied` or `duplicate`, and in no state
     doubled: int = 0  # in a state more than once
     differ: int = 0  # states that differ from the first one
-    off: float = 0.0  # answers from those of a fold of the same pieces
+    off: float = 0.0  # largest difference from a fold of the same pieces
     latencies_s: list[float] = field(default_factory=list)  # of posts that were answered
 
     @property

@@ -28,9 +28,9 @@ NOW_S = 1_790_000_000.0
 
 
 class Linked(Peer):
-    """Another process of this test. It is not there while `cut`, and answers are lost while `deaf`.
+    """Another process of this test. It cannot be reached while `cut`, and answers are lost while `deaf`.
 
-    As many of the next questions for a snapshot as `busy` says get no answer in time.
+    The next `busy` requests for a snapshot get no answer in time.
     """
 
     def __init__(self, process: Process, loop: asyncio.AbstractEventLoop) -> None:
@@ -133,7 +133,7 @@ class Process:
         await self.learning.close()
 
     def die(self) -> None:
-        """The disk is all that is left: nothing is flushed, and the lock on the folder goes."""
+        """End without a flush and release the lock on the folder: only the disk is left."""
         self.log.close()
 
     def observations(self) -> int:

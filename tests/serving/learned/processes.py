@@ -69,13 +69,13 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
     # In the words of the service
 
     async def infer(self, identity: str) -> None:
-        """Raises Gone where there is no answer."""
+        """Send one inference request. Raises Gone without an answer."""
         answer = await self.ask("POST", "/invocations", b"[1]", x_request_id=identity)
         if answer.status != 200:
             raise Gone(f"status {answer.status}")
 
     async def feedback(self, pieces: Sequence[tuple[str, Any]]) -> list[str]:
-        """The results. Raises Gone where there are none."""
+        """Send feedback and return the results. Raises Gone without results."""
         body = json.dumps([{"id": identity, "label": label} for identity, label in pieces]).encode()
         answer = await self.ask("POST", "/v2/models/m/feedback", body)
         if answer.status != 200:
@@ -138,7 +138,7 @@ class Place:
                     raise AssertionError((self.folder / "said").read_text())
 
     def kill(self, disk: bool) -> None:
-        """End the process at once; without `disk` all that it wrote is lost, too."""
+        """Kill the process; without `disk`, delete its files too."""
         assert self.process is not None, "it was started"
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(30)
@@ -170,7 +170,7 @@ def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) 
 
 
 class Labels:
-    """Feedback on answers: each label is a number of its own. The learner of `tallying` counts them."""
+    """Feedback on answers: each label is a different number. The learner of `tallying` counts them."""
 
     path = "/v2/models/m/feedback"
 

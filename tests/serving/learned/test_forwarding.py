@@ -28,7 +28,7 @@ async def close(*processes: Process) -> None:
 
 
 def test_an_id_that_a_server_made_goes_to_that_server(tmp_path: Path) -> None:
-    """Results come back in the order of the pieces, whoever judged them."""
+    """Results come back in the order of the pieces, whichever server judged them."""
 
     async def main() -> None:
         a, b, c = (Process(name, tmp_path / name) for name in "abc")
@@ -87,7 +87,7 @@ def test_feedback_that_a_peer_cannot_keep_is_to_be_repeated(tmp_path: Path) -> N
         link(a, b)
         a.answer("a-1")
         b.answer("b-1", "own")
-        b.links.linked[0].cut = True  # so that nobody takes its facts
+        b.links.linked[0].cut = True  # so that no process takes its facts
         assert await a.post(b_1=5) is None
         assert await a.post(own=6) is None
         b.links.linked[0].cut = False

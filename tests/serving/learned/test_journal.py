@@ -1,4 +1,4 @@
-"""The journal: what was appended is read again after a crash, and old files go only once a snapshot has their facts."""
+"""The journal: entries survive a crash, and old files are deleted only after a snapshot has their facts."""
 
 from __future__ import annotations
 

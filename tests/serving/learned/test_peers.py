@@ -1,4 +1,4 @@
-"""Servers that ask each other over sockets: who may, what is refused, and addresses that cannot be used."""
+"""Servers that ask each other over sockets: permissions, refusals, and unusable addresses."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_silent_peer_is_given_up_in_time() -> None:
 
 
 def test_addresses_that_cannot_be_used_are_passed_over() -> None:
-    """What the controller tells comes over the network; the key must not travel in clear."""
+    """The controller's addresses come over the network, and the key must not travel in clear."""
 
     async def main() -> None:
         peers = Peers(PeerAccess(), "m", "a", asyncio.get_running_loop())

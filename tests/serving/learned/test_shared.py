@@ -18,14 +18,14 @@ TAIL_BYTES = 0  # so that snapshots are needed
 
 @dataclass
 class Disk:
-    """Of a process: the lines of its journal, and its snapshot."""
+    """The disk of a process: the lines of its journal, and its snapshot."""
 
     lines: list[bytes] = field(default_factory=list)
     snapshot: bytes = b""
 
 
 class Process:
-    """A process of the model below, with what dies with it."""
+    """A process of the model below, with its memory, which dies with it."""
 
     def __init__(self, writer: str, disk: Disk) -> None:
         self.writer, self.disk = writer, disk
@@ -160,7 +160,10 @@ class Processes(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 3), other=st.integers(0, 3), trimmed=st.booleans())
     def talk(self, place: int, other: int, trimmed: bool) -> None:
-        """Two tell each other all that they can, and may then drop the facts that nobody is known to lack."""
+        """Let two processes tell each other all that they can.
+
+        They may then drop the facts that every process is known to have.
+        """
         one, two = self.alive[place % len(self.alive)], self.alive[other % len(self.alive)]
         if one is two or frozenset((self.alive.index(one), self.alive.index(two))) in self.cut:
             return
@@ -212,7 +215,7 @@ class Processes(RuleBasedStateMachine):
 
     @rule()
     def meet(self) -> None:
-        """All talk until nobody learns anything; then the states are equal, and faults may come again."""
+        """Let all talk until no process learns more; then the states are equal, and faults may come again."""
         self.cut.clear()
         for _ in range(20):
             for place, process in enumerate(self.alive):

@@ -48,7 +48,7 @@ def test_a_log_call_that_fails_to_format_is_harmless(capsys: pytest.CaptureFixtu
 
 
 def test_a_line_says_all_that_was_given(capfd: pytest.CaptureFixture[str]) -> None:
-    """Level, logger, message, extras, and what went wrong."""
+    """The line has level, logger, message, extras, and the exception."""
     record = logging.LogRecord("mark.x", logging.ERROR, "f", 1, "%s failed", ("it",), None)
     record.request_id = "r-1"
     line = json.loads(JsonLines().format(record))

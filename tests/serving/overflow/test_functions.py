@@ -1,4 +1,4 @@
-"""The port to functions: one suite over the fake, another server, and AWS Lambda; then what only one of them has."""
+"""The port to functions: one suite over the fake, another server, and AWS Lambda; then adapter-specific tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def calls(*bodies: bytes) -> list[Call]:
 
 
 class World(Protocol):
-    """A port, and something behind it that answers with the last part of what it is sent, or fails when told to."""
+    """A port, and a backend that answers with the last part of the request, or fails when told to."""
 
     functions: FunctionClient
 
@@ -94,7 +94,7 @@ class Said:
 
 
 class Server:
-    """An HTTP server in a thread that answers what `answer` makes of a body; None: it hangs until its end."""
+    """An HTTP server in a thread that replies with `answer(body)`; if that is None, it hangs until its end."""
 
     def __init__(self) -> None:
         self.answer: Callable[[bytes], Said | bytes] | None = lambda body: Said(200, body)
@@ -140,7 +140,7 @@ class Server:
 
 
 def echo(payload: bytes) -> bytes:
-    """What a handler makes of an event: each body, as it came."""
+    """Answer an event as a handler that echoes each body."""
     event = json.loads(payload)
     replies = [Reply(200, call.content_type, call.body) for call in calls_from_event(event)]
     return json.dumps({"replies": replies_to_result(replies)}).encode()
@@ -257,7 +257,7 @@ def test_no_answer_in_time_is_a_failure_in_time(world: World) -> None:
 
 
 def test_a_close_waits_until_calls_have_let_go() -> None:
-    """An adapter's client is closed next: what a call still holds of it would never be."""
+    """An adapter's client is closed next, so calls could not return the resources that they still hold."""
 
     async def main() -> None:
         under_way, let_go = UnderWay("overflow"), asyncio.Event()
@@ -311,7 +311,7 @@ def server() -> Iterator[Server]:
 
 
 def answered(server: Server, said: Said | bytes, call: Call | None = None, **options: Any) -> Reply:
-    """What becomes of what is said to the one call, or to an empty one."""
+    """Return the reply to the call, or to an empty call, when the server says `said`."""
     server.answer = lambda _: said
 
     async def main() -> Reply:
@@ -331,7 +331,7 @@ def test_binary_tensors_keep_the_length_of_their_json(server: Server) -> None:
 
 
 def test_a_clients_content_headers_are_forwarded_unchanged(server: Server) -> None:
-    """Also where it is no ASCII: that is the model's business, and no failure of the function."""
+    """A type that is not ASCII is the model's business, and no failure of the function."""
     said = Said(200, b"{}", {"inference-header-content-length": "\xb2"})
     call = Call("oip", "text/é", b"x", 1, "text/ü")
     assert answered(server, said, call) == Reply(200, "application/json", b"{}")

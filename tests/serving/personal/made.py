@@ -61,7 +61,7 @@ def write_table(folder: Path, release: int = 0) -> None:
 
 
 def items(release: int = 0) -> ItemTable:
-    """The items of a release; each has vectors of its own."""
+    """Return the items of a release; each release has different vectors."""
     vectors = np.random.default_rng(7 + release).normal(size=(ITEMS, 4)).astype(np.float32)
     return ItemTable([f"s{number}" for number in range(ITEMS)], vectors, "songs.npz")
 
@@ -86,7 +86,7 @@ def observation(
 
 
 def write_journal(folder: Path, log: LoggedRewards, name: str = "1") -> None:
-    """What a server left that had learned this log, whose times are seconds after 1e9."""
+    """Write the journal of a server that had learned this log, whose times are seconds after 1e9."""
     own = folder / name
     own.mkdir(parents=True)
     lines = []

@@ -33,7 +33,7 @@ def python_of(user: int) -> list[str] | None:
 
 @contextmanager
 def keepers(path: Path, user: int | None = None) -> Iterator[Path]:
-    """The socket at which they are to be had. Afterwards nothing of them is left."""
+    """Yield the socket at which keepers answer. Afterwards no keeper or worker is left."""
     command = [sys.executable, "-P", __file__, str(path), *([] if user is None else [str(user)])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as listening:
         try:
@@ -48,7 +48,7 @@ def keepers(path: Path, user: int | None = None) -> Iterator[Path]:
 def main() -> None:
     path, *users = sys.argv[1:]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
-    # As the unit has it: only what the keeper itself needs comes before what the bouncer says.
+    # As in the unit: the keeper starts with only its own variables, and the bouncer sends the others.
     options: dict[str, Any] = {"env": {"KEPT": "1", "PATH": os.environ["PATH"]}, "stdin": subprocess.DEVNULL}
     program = sys.executable
     if users:

@@ -1,4 +1,4 @@
-"""Workers of another user: what they may not, and that nothing of them outlives its bouncer."""
+"""Workers of another user: the limits of their rights, and that none of their processes outlives its bouncer."""
 
 from __future__ import annotations
 

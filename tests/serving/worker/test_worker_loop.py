@@ -63,7 +63,7 @@ class Model:
 
 
 class Bouncer:
-    """The other end: hands batches to a loop in a thread of its own, and hears of each."""
+    """The other end: hands batches to a loop in a separate thread, and hears of each."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -176,7 +176,7 @@ def test_results_not_held_are_encoded_before_the_next_batch() -> None:
 
 
 def test_a_model_may_keep_a_buffer_for_its_results() -> None:
-    """By the usual steps: each batch is answered with its own numbers, though the next one overwrites them."""
+    """Each batch is answered with its own numbers, though the next one overwrites the buffer."""
 
     class Doubles(mark.Model):
         inputs = (mark.TensorSpec("x", "FP64"),)
@@ -204,7 +204,7 @@ def test_a_model_may_keep_a_buffer_for_its_results() -> None:
 @THREADS
 @pytest.mark.parametrize("seed", range(3))
 def test_each_batch_is_answered_once_and_in_order(seed: int, ahead_after: int, capsys: Any) -> None:
-    """Whatever fails in whichever step, and however many are under way."""
+    """This holds for failures in any step, with any number of batches under way."""
     random, model = Random(seed), Model()
     failing: dict[bytes, str] = {}
 
@@ -244,7 +244,7 @@ def test_a_second_thread_begins_where_the_model_takes_long() -> None:
     model = Model()
 
     def work(first: bytes) -> None:
-        threading.Event().wait(2.0 * LONG_S if first == b"long" else 0.0)  # what takes long is what is tried here
+        threading.Event().wait(2.0 * LONG_S if first == b"long" else 0.0)  # the test is about long batches
 
     def late(name: str) -> Callable[[bytes], None]:
         return lambda first: work(b"long" if first == name.encode() else b"")
@@ -322,7 +322,7 @@ def test_what_is_there_at_the_end_is_answered(ahead_after: int) -> None:
 @THREADS
 @pytest.mark.parametrize("step", ["decode", "predict", "encode"])
 def test_a_model_that_exits_ends_the_loop(ahead_after: int, step: str) -> None:
-    """A model may call sys.exit; what it says is said by the loop, in the thread that began it."""
+    """A model may call sys.exit. The loop passes it on in the thread that began the loop."""
     model = Model()
 
     def leave(first: bytes) -> None:

@@ -44,7 +44,7 @@ async def grown(here: Told, reference: str = "good") -> AsyncIterator[Pool]:
 
 
 def test_a_growing_worker_is_replaced_between_batches() -> None:
-    """It has always a batch and the next one: all are answered in order, none is lost, and the process is another."""
+    """It always has two batches: all are answered in order, none is lost, and a new process takes over."""
 
     async def test() -> None:
         async with ready_pool(memory_bytes=LIMIT_BYTES) as one:
@@ -156,7 +156,7 @@ def test_a_stop_finishes_what_was_held_for_the_successor(fifo: Callable[[str], T
 
 
 def test_a_stop_ends_a_successor_that_loads(tmp_path: Path) -> None:
-    """And nothing is left of either."""
+    """Neither process is left."""
 
     async def test() -> None:
         async with ready_pool(memory_bytes=LIMIT_BYTES) as one:

@@ -32,11 +32,11 @@ from tests.serving.worker.faulty_answering import AHEAD
 from tests.serving.worker.listening import keepers
 
 HERE = Path(__file__).parent
-LONG_S = 30.0  # a test that waits so long has failed
+LONG_S = 30.0  # a test that waits for this many seconds has failed
 
 
 class Pool:
-    """Workers, and what they said, in order. Each worker's story must read (ready, done*, lost)*."""
+    """Workers, and their reports in order. Each worker's story must read (ready, done*, lost)*."""
 
     spawn: Spawn = OwnChild
 
@@ -120,8 +120,8 @@ async def ready_pool(count: int = 1, reference: str = "good", **options: Any) ->
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """On the loop that we serve with; leaves neither processes nor descriptors behind."""
-    uvloop.run(asyncio.sleep(0))  # keeps a pipe of its own from its first run
-    # The threads of what an earlier test used (gRPC's) may open their own meanwhile, once; a leak is repeated.
+    uvloop.run(asyncio.sleep(0))  # the first run opens a pipe and keeps it
+    # Threads of an earlier test (gRPC's) may open descriptors during this one, once; a leak would repeat.
     left = left_open(test)
     assert not (left and left_open(test)), left
 
@@ -131,15 +131,15 @@ def left_open(test: Callable[[], Coroutine[Any, Any, None]]) -> Counter[str]:
     with new_children() as children:
         uvloop.run(test())
         assert children() == []
-    gc.collect()  # what only a failure's traceback holds
-    return descriptors() - before  # an earlier test's may be closed meanwhile, when its garbage is collected
+    gc.collect()  # objects held only by a failure's traceback
+    return descriptors() - before  # an earlier test's may be closed during this one, when its garbage is collected
 
 
 def descriptors() -> Counter[str]:
-    """What is open here, and how often."""
+    """Return the open descriptors by target, with their counts."""
     found: Counter[str] = Counter()
     for fd in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # closed meanwhile, by a thread of an earlier test or as the folder's own
+        with suppress(OSError):  # closed by a thread of an earlier test or as the folder's own
             found[os.readlink(f"/proc/self/fd/{fd}")] += 1
     return found
 
@@ -171,7 +171,7 @@ class Told:
 
 @pytest.fixture(params=["alone", *(pytest.param(p, marks=pytest.mark.slow) for p in ("ahead", "kept"))], autouse=True)
 def threads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Everything holds for a worker that decodes ahead in a thread of its own, and for one that a keeper starts."""
+    """Every test runs for a worker that decodes ahead in a separate thread, and for a worker that a keeper starts."""
     if request.param == "ahead":
         monkeypatch.setenv(AHEAD, "1")
     if request.param == "kept":
@@ -208,7 +208,7 @@ async def ended(pid: int) -> None:
 
 
 def test_batches_are_answered_in_order_and_apart() -> None:
-    """Two workers, several batches each; every call gets its own reply, of its own kind."""
+    """Two workers get several batches each; every call gets its own reply, of its own type."""
 
     async def test() -> None:
         async with ready_pool(2) as two:
@@ -292,7 +292,7 @@ def test_a_worker_with_a_wrong_reply_was_not_at_next() -> None:
 
 
 def test_a_batch_larger_than_the_arena_is_answered() -> None:
-    """Both halves grow as needed: there is no largest batch, and small ones go on as before."""
+    """Both halves grow as needed, so that no batch is too large, and small batches still work."""
 
     async def test() -> None:
         body = os.urandom(KEEP_BYTES // 2)
@@ -336,7 +336,7 @@ def test_a_batch_without_memory_for_it_costs_its_worker() -> None:
 
 
 def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told]) -> None:
-    """One too many raises, and nothing of the batches under way is overwritten."""
+    """A third batch raises, and the batches under way are not overwritten."""
     told, go = fifo("told"), fifo("told.go")
 
     async def test() -> None:
@@ -408,7 +408,7 @@ def test_a_broken_worker_is_lost_with_its_batch_and_replaced(body: str, reason: 
 
 
 def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) -> None:
-    """By the kernel for its memory, say."""
+    """The kernel may do so for lack of memory."""
     here = fifo("here")
 
     async def test() -> None:
@@ -472,7 +472,7 @@ def test_a_worker_that_hangs_is_killed() -> None:
     async def test() -> None:
         async with ready_pool(hang_s=0.2) as one:
             pid = one.workers.pids()[0]
-            await asyncio.sleep(0.5)  # idle: this waits for what must not happen
+            await asyncio.sleep(0.5)  # idle: this waits for an event that must not happen
             assert one.workers.pids()[0] == pid
             began_s = asyncio.get_running_loop().time()
             one.send(0, "hang")
@@ -506,7 +506,10 @@ def test_answers_that_fail_cost_no_process(body: str, error: str) -> None:
 def test_what_a_model_prints_goes_to_standard_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is, line by line, even when the next batch is its last. Standard output is the bouncer's own."""
+    """Each line is passed on unchanged, even when the next batch is the last.
+
+    Standard output belongs to the bouncer.
+    """
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
     async def test() -> None:
@@ -543,7 +546,7 @@ def test_what_a_worker_has_started_ends_with_it() -> None:
     ],
 )
 def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) -> None:
-    """One line, once, however many workers there are; nothing is tried again, no request is lost."""
+    """One line is logged once, whatever the number of workers; nothing is tried again, no request is lost."""
 
     async def test() -> None:
         async with pool(reference, 2) as two:
@@ -578,7 +581,7 @@ def test_a_model_that_takes_for_ever_to_load_fails(fifo: Callable[[str], Told]) 
 
 
 def test_a_model_that_stops_loading_fails_after_some_time(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """What once loaded is tried again, with growing waits, before it is given up."""
+    """A model that loaded once is tried again, with growing waits, before the worker gives up."""
     weights, looked = tmp_path / "weights", fifo("weights.looked")
     weights.touch()
 
@@ -663,7 +666,7 @@ def test_while_one_serves_nothing_has_failed(tmp_path: Path, fifo: Callable[[str
 
 
 def test_waits_grow_and_end_somewhere() -> None:
-    """At once, 0.1 s, twice that, ..., 30 s, for ever."""
+    """The waits are 0, 0.1 s, twice that, ..., and 30 s from then on."""
     assert [backoff_s(losses) for losses in (1, 2, 3, 4, 10)] == [0.0, 0.1, 0.2, 0.4, 25.6]
     assert {backoff_s(losses) for losses in (11, 12, 10_000)} == {30.0}
 
@@ -706,7 +709,7 @@ def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
 
 
 def test_stop_does_not_wait_for_a_load(fifo: Callable[[str], Told]) -> None:
-    """There is no request in it."""
+    """A loading worker has no request."""
     here = fifo("here")
 
     async def test() -> None:
@@ -791,7 +794,7 @@ asyncio.run(main())
 
 
 def test_threads_are_bounded_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what OpenMP, OpenBLAS and MKL read when they load; otherwise as the bouncer's own."""
+    """The environment variables of OpenMP, OpenBLAS and MKL bound them; otherwise they are the bouncer's own."""
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
 
     async def test(threads: int | None, expected: str) -> None:
@@ -803,7 +806,7 @@ def test_threads_are_bounded_where_asked(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_worker_imports_little() -> None:
-    """What it takes to be ready fast and small: the model's own imports come on top."""
+    """A small import list makes a worker ready fast and small; the model's own imports come on top."""
 
     async def test() -> None:
         async with ready_pool() as one:
