@@ -1,4 +1,4 @@
-"""Deployments, forecasts and fleets with defaults, so that a test shows only what matters."""
+"""Deployments, forecasts and fleets with defaults, so that a test shows only the values that matter to it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def fleet(counts: Mapping[str, int], pending: Mapping[str, int] | None = None) -
 
 
 class Minutes:
-    """A planner played minute by minute; launches are ready `boot` minutes later, what is too much goes at once."""
+    """A planner played minute by minute; launches are ready `boot` minutes later, surplus instances leave
+    immediately.
+    """
 
     def __init__(self, planner: Planner, of: ResolvedService, boot: int = 5) -> None:
         self.planner, self.of, self.boot = planner, of, boot
@@ -119,7 +121,7 @@ class Minutes:
         return self.ready
 
     def minute(self, rate_rps: float | None, **more: object) -> dict[str, int]:
-        """One tick after a minute at `rate_rps`: what is wanted now."""
+        """Play one tick after a minute at `rate_rps`, and return the wanted counts."""
         self.now += 1
         for due, offer in [b for b in self.booting if b[0] <= self.now]:
             self.booting.remove((due, offer))

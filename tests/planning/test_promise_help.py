@@ -45,7 +45,7 @@ def steady(rps: float, minutes: int = 120) -> list[PastMinute]:
 
 
 def surges(low_rps: float, high_rps: float, every: int, minutes: int = 480) -> list[PastMinute]:
-    """Load that rises and falls without a warning: forecasts say what came in the minute before."""
+    """Return load that rises and falls without a warning: forecasts give the arrivals of the minute before."""
     rates = [low_rps if (k // (every // 2)) % 2 == 0 else high_rps for k in range(minutes)]
     return [minute(now, before) for before, now in zip([rates[0], *rates], rates, strict=False)]
 

@@ -102,7 +102,7 @@ def test_the_cheapest_function_in_time_is_chosen() -> None:
         (600, ("lambda:*",), "lambda:3008"),  # 380 ms, for the fewest GB-seconds
         (300, ("lambda:*",), "lambda:5120"),  # 268 ms
         (200, ("lambda:*",), "lambda:10240"),  # 171 ms
-        (100, ("lambda:*",), "lambda:3008"),  # none is in time: the cheapest
+        (100, ("lambda:*",), "lambda:3008"),  # every function is late: the cheapest
         (300, ("lambda:10240", "lambda:3008"), "lambda:10240"),
         (300, ("lambda:3008",), "lambda:3008"),
     ]:

@@ -1,4 +1,4 @@
-"""Pipelines of tests as the bound takes them: each stage a service of its own."""
+"""Pipelines of tests as inputs of the bound: each stage is a separate service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.planning.graphs.planned import anything_small, chain, option, traffic
 
 
 def anything_sold(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
-    """`anything_small` without what is free: an offer has a price."""
+    """Return `anything_small` with a price above zero for each offer."""
     pipeline, sample, options, slo = anything_small(seed)
     sold = [[replace(one, usd_per_hour=max(one.usd_per_hour, 0.01)) for one in of] for of in options]
     return pipeline, sample, sold, slo

@@ -84,7 +84,7 @@ def test_where_everything_is_ready_at_once_launches_cost_nothing() -> None:
 
 
 def test_the_last_step_is_paid_to_its_end() -> None:
-    """30 requests/s for a minute and a half: two instances of 20 at 1 $/h, for so long."""
+    """For 30 requests/s over a minute and a half, two instances of 20 requests/s are paid at 1 $/h."""
     made = problem([30.0] * 90, (offer(), 20.0), usd_per_request=1e-3)
     assert found(made).whole_usd == pytest.approx(2.0 * 90.0 / 3600.0, rel=0.001)
 
@@ -152,7 +152,7 @@ def test_without_functions_the_late_requests_are_left_over() -> None:
 
 
 def test_with_functions_more_may_be_late_than_are_called() -> None:
-    """At a price that makes calls rare: requests that may be late need not be called, which makes the plan cheaper."""
+    """The price makes calls rare. Requests that may be late need not be called, which makes the plan cheaper."""
     made = problem(poisson(40.0), (offer(), 10.0), usd_per_request=1e-3)
     late = 0.02 * float(made.counts.sum())
     bound = fluid_bound(made, late).usd

@@ -1,4 +1,4 @@
-"""The clairvoyant lower bound: never above what can be done, never far below its linear program."""
+"""The clairvoyant lower bound: at most the cost of any feasible schedule, and never far below its linear program."""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ def price(of: ResolvedService, answered: Answered, law: Law | None = None, rps: 
 
 
 def learned(late: np.ndarray, hours: int = 12, rps: float = 100.0) -> Law:
-    """As many hours in which each price left those shares late; all by the price in use that is promised."""
+    """Return the law of `hours` hours in which each price left those shares late.
+
+    The price in use is the promised one.
+    """
     law = Law()
     for hour in range(hours):
         for _ in range(60):
@@ -73,7 +76,7 @@ def test_small_load_makes_an_instance_worth_its_price() -> None:
 
 
 def test_a_quiet_morning_is_no_licence_for_the_evening() -> None:
-    """Nothing was late for half a day; still a window that begins now must be kept."""
+    """Nothing was late for half a day, but a window that begins now must be kept as well."""
     shares = np.where(np.arange(len(GRID)) < 10, 0.05, 0.005)
     asks = PromisePrice(small(), (0,))
     kept = replace(half_a_day(21_600), window_late=0)
@@ -121,7 +124,7 @@ def test_prices_are_counted_with_the_load_that_came() -> None:
 
 
 def test_a_forecast_whose_highest_paths_explode_is_priced_in_bounded_memory() -> None:
-    """As an hour with a thousand times the usual load leaves it behind: 1e15 requests/s on the highest paths."""
+    """An hour with a thousand times the usual load leaves such a forecast: 1e15 requests/s on the highest paths."""
     believed, of = forecast(100.0, 0.4), small()
     asks = PromisePrice(of, (0,))
     load = served_load(believed, asks.lateness)

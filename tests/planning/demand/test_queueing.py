@@ -31,7 +31,7 @@ def test_one_server_is_pollaczek_khinchine(load: float) -> None:
     ("servers", "load"), [(1, 0.3), (2, 0.5), (5, 0.8), (5, 0.95), (16, 0.9), (36, 0.8), (36, 0.95)]
 )
 def test_waits_are_those_of_the_stationary_law(servers: int, load: float) -> None:
-    """Which tests/kernel finds by linear equations, knowing nothing of roots, series or transforms."""
+    """tests/kernel finds that law by linear equations, without roots, series or transforms."""
     law = number_in_system(servers, load)
     rate = load * servers / SERVICE_S
     queue = float(np.maximum(np.arange(len(law)) - servers, 0) @ law)

@@ -40,7 +40,7 @@ def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float,
 @pytest.mark.parametrize("instances", [1, 3, 8])
 @pytest.mark.parametrize("use", [0.8, 0.9, 1.0, 1.1])
 def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> None:
-    """Poisson arrivals on bouncers: the closed form is within 1 or 2 % of the load of what the kernel counts."""
+    """For Poisson arrivals on bouncers, the closed form is within 1 or 2 % of the load of the kernel's count."""
     of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0})
     load_rps = use * 10.0 * instances
     stage = StageSimulation(
@@ -65,7 +65,7 @@ def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
 
 
 def plain_overflow(load: FloatArray, capacity: FloatArray, patience_s: float) -> FloatArray:
-    """The formula as it is printed, all at once."""
+    """Return the formula as it is printed, without the series for special cases."""
     spare = np.where(np.abs(capacity - load) < 1e-9, 1e-9, capacity - load)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         turned_away = spare / np.expm1(2.0 * spare * capacity * patience_s / load)
@@ -117,7 +117,7 @@ def test_savings_against_plain_sampling() -> None:
 
 
 def test_peaks_of_single_requests_are_no_unrest() -> None:
-    """A request a minute, foreseen as none at all: any 5 s with a request are a peak of 0.2/s, whatever the mean."""
+    """With a request a minute, forecast as zero, any 5 s with a request are a peak of 0.2/s, whatever the mean."""
     believed = forecast(0.0)
     mean, peak = believed.mean_rps.copy(), believed.peak_rps.copy()
     mean[:] = 0.07 * LEVELS[:, None] ** 8
@@ -144,7 +144,7 @@ def test_a_burst_is_believed_in_the_minutes_that_have_one() -> None:
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
-    """Points with weights that sum to 1; what goes on beyond the highest level adds a little."""
+    """The weights of its points sum to 1; the tail above the highest level adds a little."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
     demand, weights = believed_demand(of, 5)
     assert demand.shape == (5, len(weights))
@@ -191,7 +191,7 @@ def test_the_slope_is_that_of_what_overflows(capacity_rps: float, use: float, pa
 @settings(max_examples=15)
 @given(holds=st.floats(0.01, 9.0))
 def test_the_slope_is_that_of_the_largest_convex_function_below(holds: float) -> None:
-    """By isotonic regression of finite differences: what takes least to make them rise."""
+    """The reference is the isotonic regression of finite differences: the smallest change that makes them rise."""
     loads_rps = np.linspace(0.0, 30.0, 15_001)
     differences = np.diff(overflow_rps(loads_rps, np.array(1.0), holds)) / np.diff(loads_rps)
     rising = isotonic_regression(differences).x

@@ -18,7 +18,7 @@ def small(function_ms: float | None) -> ResolvedService:
 
 
 def test_a_day_of_counts_forgets_earlier_hours() -> None:
-    """Counts only grow; the last day of them is kept, by hour, and a count that fell began anew."""
+    """Counts only grow; the last day of them is kept by hour, and a count that fell restarted from zero."""
     window = Window(0.0, 500, 500)  # before the controller began
     for hour in range(48):
         late = 500 + (hour + 1 if hour < 24 else 24)
@@ -66,7 +66,7 @@ def test_a_miss_is_priced_by_what_stays() -> None:
 
 
 def test_a_shed_request_costs_its_call_and_its_miss() -> None:
-    """In time: the call. Late on the function: both. Refused, by choice or because there is none: the miss."""
+    """A request in time costs the call, a late one the call and the miss, a refused one the miss."""
     quick, slow, none = small(380.0), small(2000.0), small(None)
     assert quick.function is not None
     assert slow.function is not None

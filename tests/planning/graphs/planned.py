@@ -72,7 +72,7 @@ def cheapest(
     raise AssertionError("nothing is feasible")
 
 
-_SHAPES = ("", "a"), ("", ""), ("", "a", "b"), ("", "", "ab"), ("", "a", "a")  # by stage, those that it comes after
+_SHAPES = ("", "a"), ("", ""), ("", "a", "b"), ("", "", "ab"), ("", "a", "a")  # by stage, its predecessors
 _PRICES = (0.0, 0.05, 0.1, 0.7, 1.3)
 
 

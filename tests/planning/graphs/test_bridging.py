@@ -1,4 +1,4 @@
-"""How stages count on their functions: those that gain by it, and no promise is broken for a saving."""
+"""The stages that rely on their functions: only those that gain by it, and no promise is broken for a saving."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_dear_function_stands_by_where_it_costs_nothing() -> None:
 
 
 def test_a_function_that_is_always_late_is_not_counted_on() -> None:
-    """Its environments are gone at once, and each call has a cold start of three seconds."""
+    """Its environments end immediately, so each call has a cold start of three seconds."""
     cold = function(0.1, 3.0, keep_alive_s=0.0)
     late = found((cold, cold))
     assert max(late.roles) <= STANDBY
@@ -106,7 +106,10 @@ def test_a_function_that_is_always_late_is_not_counted_on() -> None:
 
 
 def test_a_function_is_alone_only_if_allowed_and_cheaper() -> None:
-    """A replica costs $1 an hour. Of 30 queries/s half call b: at $5 a million $0.27 an hour, and $0.54 those of a."""
+    """A replica costs $1 an hour.
+
+    Half of 30 queries/s call b: at $5 a million b's calls cost $0.27 an hour, a's $0.54.
+    """
     cheap = costing(5.0)
     alone = found((cheap, cheap), may_be_alone=True)
     assert (alone.roles, alone.alone) == ((ALONE, ALONE), (True, True))

@@ -1,4 +1,4 @@
-"""The cheapest configuration of a pipeline: against looking at all, with other traffic, and where there is none."""
+"""The cheapest configuration of a pipeline: against a full search, under other traffic, and in infeasible cases."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_stage_without_options_is_bad_input() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
-    """A big instance is four small ones at once, and a little cheaper."""
+    """A big instance equals four small ones, and is a little cheaper."""
     small, big = option("small", 0.1, 0.0, 0.03, 2), option("big", 0.38, 0.0, 0.03, 2, workers=4)
     pipeline, options, slo = chain("a", "b"), [[small, big], [big, GPU]], Slo(0.15, 0.97)
     sample = traffic(400, 60.0, 1.0, (1.0, 0.7), seed)
@@ -131,7 +131,7 @@ def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) ->
 
 
 def test_the_best_so_far_is_told_when_work_runs_out() -> None:
-    """Its misses on the sample, too, which need not be known by then."""
+    """Its misses on the sample, which need not be known then, are reported as well."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
     for resamples, whole in ((0, 17_000), (20, 103_000)):  # calls after which it ends by itself
@@ -142,7 +142,7 @@ def test_the_best_so_far_is_told_when_work_runs_out() -> None:
 
 @pytest.mark.parametrize(("stages", "complete"), first(1, [(2, True), (7, False)]))
 def test_combinations_that_were_left_make_a_search_incomplete(stages: int, complete: bool) -> None:
-    """20,000 are looked at: of 5 ** 7 all of those are too slow, and what is found comes from the dearest by moves."""
+    """20,000 combinations are tried. All of those tried are too slow out of 5 ** 7, so moves start from the dearest."""
     names = "abcdefg"[:stages]
     offered = [option(f"x{n}", 0.1 + 0.1 * n, 0.0, 0.02 - 0.003 * n, 1) for n in range(5)]
     sample = QuerySample(np.arange(5.0), np.ones((5, stages), dtype=np.int64))
@@ -156,7 +156,7 @@ def join(name: str, after: tuple[str, ...], how: Join = ALL) -> PipelineStage:
 
 
 def test_a_branch_may_take_as_long_as_the_longest_path() -> None:
-    """What is left for it is RT_max, not what the other branch leaves."""
+    """It has all of RT_max, and not only the time that the other branch leaves."""
     slow_cpu, gpu = option("cpu", 0.1, 0.0, 0.08, 1), option("gpu", 0.7, 0.0, 0.01, 1)
     pipeline = Pipeline((join("slow", ()), join("other", ()), join("end", ("slow", "other"))))
     sample = QuerySample(np.arange(20.0), np.ones((20, 3), dtype=np.int64))
@@ -204,7 +204,7 @@ def test_two_queries_close_to_each_other_are_no_lasting_rate() -> None:
 
 
 def test_batches_too_slow_for_simultaneous_queries_are_left_alone() -> None:
-    """However many replicas there are, four that come at once share a batch."""
+    """With any number of replicas, four queries that arrive together share a batch."""
     four = option("four", 0.1, 0.0, 0.02, 4)
     sample = QuerySample(np.zeros(4), np.ones((4, 2), dtype=np.int64))
     found = configure(chain("a", "b"), sample, [[four], [four]], Slo(0.05, 0.99), resamples=0)
@@ -227,7 +227,7 @@ def test_the_work_for_many_stages_is_bounded_too() -> None:
     few = option("few", 0.1, 0.0, 0.02, 4)
     found = configure(chain(*names), sample, [[few, GPU]] * len(names), Slo(0.6, 0.99), most_calls=2_000_000)
     assert found.miss_limit <= 0.01
-    assert found.calls_simulated <= 6_000_000  # with own needs and what a first answer takes
+    assert found.calls_simulated <= 6_000_000  # including each stage's minimum and the first answer
     assert not found.complete
 
 
@@ -282,7 +282,7 @@ def test_a_stage_spreads_into_room_that_others_leave() -> None:
 
 
 def test_times_that_vary_are_planned_for() -> None:
-    """With as many replicas as are enough for the mean times the promise would be broken."""
+    """The replicas that are enough for the mean times would break the promise."""
     steady = option("cpu", 0.1, 0.0, 0.020, 1)
     varying = replace(steady, sigma=0.6)
     sample, slo = traffic(2000, 300.0, 1.0, (1.0,), seed=3), Slo(0.05, 0.95)

@@ -95,7 +95,7 @@ def _times_of_calls(
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 3))
 def test_queries_in_time_keep_to_the_windows_of_their_calls(seed: int, replicas: int) -> None:
-    """Whatever waits: no call is made before its window, and none that is needed is answered behind it."""
+    """No call is made before its window, and no needed call is answered after it, whatever waits."""
     pipeline, sample, options, slo = anything_small(seed)
     choices = [StageChoice(of[seed % len(of)], of[seed % len(of)].largest_batch, replicas) for of in options]
     least_s = [float(choice.option.service_s[1:].min()) for choice in choices]
@@ -112,7 +112,7 @@ def test_queries_in_time_keep_to_the_windows_of_their_calls(seed: int, replicas:
     [
         (Join(), [1.0, 0.0, 5.0, 1.5]),  # the longer side
         (FIRST, [1.0, 2.0, 0.0, 1.5]),
-        (Join(1, 2.0), [1.0, 2.0, 0.0, 3.5]),  # what the join waits is the stage's own
+        (Join(1, 2.0), [1.0, 2.0, 0.0, 3.5]),  # the join's wait belongs to the stage
     ],
 )
 def test_the_critical_path_is_followed_back_from_the_answer(join: Join, path_s: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""Estimates of whole pipelines: the plain model's numbers, what is remembered, and when a promise is given up."""
+"""Estimates of whole pipelines: the plain model's numbers, the cache, and the end of hopeless estimates."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
 
 
 def test_a_replica_with_workers_counts_as_that_many_replicas() -> None:
-    """Two instances of three workers do what six replicas of one do, for the price of two."""
+    """Two instances of three workers equal six replicas of one worker, at the price of two."""
     queries, table = sample(400, 60.0), option(1 / 64, 1 / 32).service_s
     three = StageOption("c7i.xlarge", 0.5, table, workers=3)
     one = StageOption("c7i.xlarge", 0.5, table)
@@ -171,7 +171,7 @@ def test_beside_others_a_first_choices_only_replica_may_go() -> None:
     assert with_one_less((beside,), 0) == (StageChoice(slow, 2, 3, ((OPTIONS[1], 1),)),)
 
 
-# -- what is remembered --------------------------------------------------------------------------------------------
+# -- the cache -----------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=12))

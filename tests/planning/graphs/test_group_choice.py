@@ -1,4 +1,4 @@
-"""Stages to buy together: all ways are tried, and few dollars are no reason."""
+"""Stages to buy together: all groupings are tried, and a saving of few dollars is not enough."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_small_stages_share_what_they_fill_together() -> None:
 
 
 def test_stages_stay_by_themselves_where_nothing_is_saved() -> None:
-    """Where each fills many instances the groups do, too."""
+    """If each stage fills many instances, groups save nothing."""
     asked = split(4000.0, small("a"), small("b"))
     assert chosen_groups(asked) == []
     both = SharedSplit(asked.pipeline, asked.patterns, asked.stages, asked.costs, [(0, 1)], 0.3, 4000.0)

@@ -38,7 +38,7 @@ def test_the_stage_of_least_throughput_gets_the_replicas() -> None:
 
 
 def test_a_larger_batch_is_taken_for_the_replicas_it_saves() -> None:
-    """A batch of four takes hardly longer than one: one replica does what three did."""
+    """A batch of four hardly takes longer than a batch of one, so one replica replaces three."""
     sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 1), dtype=np.int64))
     assert told(sample, [option("x", 1.0, 0.024, 0.001, 4)], slo=Slo(0.1, 0.99)) == [("x", 4, 1)]
 

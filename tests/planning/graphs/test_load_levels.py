@@ -1,4 +1,4 @@
-"""Levels of load: what each needs, and by which envelope it is known."""
+"""Levels of load: the replicas that each needs, and the envelope that identifies it."""
 
 from __future__ import annotations
 

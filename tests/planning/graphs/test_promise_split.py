@@ -1,4 +1,4 @@
-"""What a pipeline's promise costs with RT_max split anew: against every split that there is."""
+"""The cost of a pipeline's promise when RT_max is split again: against every possible split."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_it_is_the_cheapest_of_all_splits(data: st.DataObject) -> None:
     )
     rt_max_s = data.draw(st.integers(1, 90)) / 100
     found = split_usd_per_hour(pipeline, patterns, steps, rt_max_s)
-    # What no query visits needs an instance in time, too.
+    # Even a stage that no query visits needs an instance in time.
     if any(of.seconds[0] > rt_max_s for of in steps):
         assert found == math.inf
     elif (patterns.sum(axis=0) > 0).all():

@@ -60,7 +60,7 @@ def test_quantiles_of_students_law_are_scipys(degrees: int) -> None:
 
 
 def test_new_traffic_is_below_the_limit_as_often_as_said() -> None:
-    """Means of samples of a normal law: what is resampled is one sample, and judged is another."""
+    """The means of samples of a normal law: one sample is resampled, and another is judged."""
     rng = np.random.default_rng(4)
     below = []
     for _ in range(2000):

@@ -1,4 +1,4 @@
-"""What a stage costs by its time: against every number of instances, hour by hour, and on loads known by hand."""
+"""The cost of a stage by its time: against every number of instances, hour by hour, and on loads with known answers."""
 
 from __future__ import annotations
 

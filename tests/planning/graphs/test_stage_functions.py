@@ -1,4 +1,4 @@
-"""When calls of stages with functions have to leave, by what comes behind them."""
+"""The times at which calls must go to functions, given the stages behind."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_function_without_profile_differs_from_a_slow_one() -> None:
 
 
 def test_calls_of_a_lone_function_wait_for_no_replica() -> None:
-    """And what comes before it leaves it no more than it takes, whatever a batch would."""
+    """The stages before it leave it only the time that the function takes, however long a batch would take."""
     slow, quick = function(0.2, 3.0), function(0.1, 3.0)
     found = stage_functions(chain("a", "b"), (CHOICE,) * 2, (slow, quick), (False, True))
     assert (found[1].behind_s, found[1].needed_s) == (0.0, math.inf)

@@ -1,4 +1,4 @@
-"""What a stage may run on: whole instances on demand with their workers, and batches that RT_max leaves room for."""
+"""The options of a stage: whole on-demand instances with their workers, and batches that fit in RT_max."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_gpu_worker_takes_one_vcpu_or_its_share() -> None:
 
 
 def test_stages_at_the_prices_of_their_parts() -> None:
-    """What stages that fill an instance pay together is its price; of one without known vCPUs each pays the whole."""
+    """Stages that fill an instance together pay its price; without known vCPUs each stage pays the whole price."""
     rows = (ProfileRow(1, 10.0, workers=1),)
     stage = resolved(e_gpu=rows, d_large=rows, c_large=(ProfileRow(1, 10.0),))
     on_gpu, beside = shared_stages([stage, stage], [False, True])

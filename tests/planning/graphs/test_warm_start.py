@@ -14,7 +14,7 @@ from tests.planning.graphs.planned import option
 
 @dataclass(frozen=True)
 class Counting:
-    """As many replicas as queries have come; its state is when it was asked."""
+    """Asks for a replica per query so far; its state is the time of the call."""
 
     def begin(self) -> tuple[float, ...]:
         return ()

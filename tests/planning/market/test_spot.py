@@ -1,4 +1,4 @@
-"""Spot: beliefs, expected prices, spreading, spares and standbys; and what the planner makes of them."""
+"""Spot: beliefs, expected prices, spreading, spares and standbys; and the planner's use of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_was_seen_fades_by_half() -> None:
 
 
 def test_an_hour_held_counts_in_full_before_it_fades() -> None:
-    """What has just been watched is an hour, not the part of it that an hour's fading leaves."""
+    """An hour that was just watched counts as a whole hour; fading applies to earlier ones."""
     assert Belief().watched(HOUR_S, held=True).held_h == 1.0
     twice = Belief(held_h=1.0).watched(HOUR_S, held=True)
     assert twice.held_h == pytest.approx(0.5 ** (1.0 / HALF_LIFE_H) + 1.0)
@@ -77,7 +77,7 @@ def test_an_hour_held_counts_in_full_before_it_fades() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 7200.0), st.booleans()), max_size=8))
 def test_hours_held_are_never_more_than_have_passed(steps: list[tuple[float, bool]]) -> None:
-    """Whatever is watched in which steps, and the clock never goes back."""
+    """This holds for any steps, as long as the clock never goes back."""
     belief, now_s = Belief(), 0.0
     for passed_s, held in steps:
         now_s += passed_s
@@ -87,7 +87,7 @@ def test_hours_held_are_never_more_than_have_passed(steps: list[tuple[float, boo
 
 
 def test_refusals_back_off_until_a_launch_succeeds() -> None:
-    """One minute, two, and no longer; then at once again."""
+    """The waits are one minute, then two at most; a successful launch ends them."""
     belief, waits = Belief(), []
     for now_s in (0.0, 100.0, 300.0, 500.0):
         belief = belief.refused(now_s)
@@ -139,7 +139,7 @@ def test_spares_cost_next_to_the_least_of_any_number(need: int, missing_usd_per_
 
 
 def test_spares_are_for_chance_and_for_what_misses_cost() -> None:
-    """None where every boot takes the same time, or where nothing is missed; more where misses are dear."""
+    """No spares if every boot takes the same time or nothing is missed; more spares if misses are dear."""
     assert replacing(4, Delay(180.0, 180.0), 1e-4, 1.0)[0] == 0
     assert replacing(4, BOOT, 1e-4, 0.0)[0] == 0
     numbers = [replacing(4, BOOT, 1e-4, usd)[0] for usd in (1e-5, 1e-4, 4e-4, 1.0)]
@@ -158,7 +158,7 @@ def test_spot_costs_its_price_and_its_interruptions() -> None:
 
 
 def test_spot_dearer_than_on_demand_is_not_bought() -> None:
-    """A market that takes everything every few minutes; without on-demand beside it there is no choice."""
+    """This market interrupts every few minutes; without on-demand beside it there is no choice."""
     wild = replace(A, interruptions_per_hour=20.0)
     assert list(pools(ON_DEMAND, wild).terms({}, 0.0, 2e-5).buyable) == [True, False]
     assert list(pools(wild).terms({}, 0.0, 2e-5).buyable) == [True]
@@ -194,7 +194,7 @@ def test_refused_spot_says_nothing_of_on_demand(zone: str) -> None:
 
 
 def test_a_zone_with_two_refused_types_is_avoided() -> None:
-    """It is the zone that has none; with one type put off, or in another zone, the others are tried."""
+    """The zone itself lacks capacity. After one refused type, or in another zone, other types are still tried."""
     offers = [ON_DEMAND, *(spot(zone, instance=kind) for zone in "ab" for kind in ("small", "other", "third"))]
     of = Pools(offers, [10.0] * len(offers))
 
@@ -211,7 +211,7 @@ def test_a_zone_with_two_refused_types_is_avoided() -> None:
 
 
 def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
-    """Waves pass over zones and types: the mean of those that were held is the prior of every market."""
+    """Waves pass over zones and types, so the mean of the held markets is the prior of every market."""
     beliefs = {A.name: Belief(held_h=3.0, losses=3.0), B.name: Belief(held_h=1.0)}
     _, a, b, c = pools(*FOUR).terms(beliefs, 0.0, 2e-5).interruptions_per_hour
     assert c == pytest.approx((PRIOR_H * 1e-4 + 1.5) / (PRIOR_H + 2.0))
@@ -246,7 +246,7 @@ COUNTS = st.integers(0, 12)
 
 @given(st.tuples(COUNTS, COUNTS, COUNTS), COUNTS, st.sets(st.sampled_from("abc")))
 def test_spreading_keeps_the_number_and_what_runs(live: tuple[int, int, int], wanted: int, out: set[str]) -> None:
-    """What runs stays where more is wanted; new ones go where they can be had, to the emptiest first."""
+    """Running instances stay if more are wanted; new ones go to available markets, the emptiest first."""
     of = pools(A, B, C)
     names = [A.name, B.name, C.name]
     before = dict(zip(names, live, strict=True))
@@ -265,7 +265,7 @@ def test_spreading_keeps_the_number_and_what_runs(live: tuple[int, int, int], wa
 
 
 def test_no_wave_of_one_zone_takes_more_than_its_part() -> None:
-    """Ten over four equal zones: at most three of them at once; equal ones in order of name."""
+    """Ten instances over four equal zones: at most three in each, and equal zones in order of name."""
     of = pools(spot("d"), A, B, C)
     after = of.spread(np.array([10]), {}, of.terms({}, 0.0, 2e-5))
     assert after == {"small/spot/a": 3, "small/spot/b": 3, "small/spot/c": 2, "small/spot/d": 2}
@@ -279,7 +279,7 @@ def test_a_zone_that_is_taken_more_often_is_left_out() -> None:
 
 
 def test_launches_stay_within_the_room_there_is() -> None:
-    """In the order of pools, by number and by price; what is too much anyway is not counted as room."""
+    """Pools are served in their order, by number and by price; surplus instances do not count as room."""
     usd = np.array([0.2, 0.06])
     wanted, live = np.array([5, 9]), np.array([3, 4])
     assert list(within(wanted, live, usd, 100, 100.0)) == [5, 9]
@@ -336,7 +336,7 @@ def standbys(rate: float, rps: float = 50.0, **changes: object) -> int:
 
 
 def test_standbys_are_kept_where_spot_is_taken_often_enough() -> None:
-    """They pay when rate x what a wave saves exceeds a day's share of a boot: at 0.0054 interruptions an hour here."""
+    """They pay when rate x saving per wave exceeds a day's share of a boot: at 0.0054 interruptions an hour here."""
     saved_usd = 10.0 * beyond_s(BOOT, INTERRUPTION_NOTICE_S - LEAVE_S) * 2e-5 - boot_usd(T2)
     least = boot_usd(T2) / 24.0 / saved_usd
     assert (standbys(0.99 * least), standbys(1.01 * least)) == (0, 5)
@@ -353,7 +353,7 @@ def test_standbys_of_the_first_fleet_cost_only_disks() -> None:
 def test_standbys_stay_while_their_disks_are_cheap() -> None:
     """No spot runs at the moment; it may come back."""
     assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}) == 7
-    for share, there in ((0.9, 7), (1.1, 0)):  # of what setting them up again costs
+    for share, there in ((0.9, 7), (1.1, 0)):  # of the cost of another set-up
         assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}, disk_usd_per_hour=share * boot_usd(T2)) == there
 
 
@@ -379,7 +379,7 @@ def test_the_disk_is_the_one_that_is_billed() -> None:
 
 
 def planned(there: Fleet, rate_rps: float = 90.0, *offers: Offer, now_s: float = 0.0, **beliefs: Belief) -> Plan:
-    """What `mark` plans with on-demand and three zones of spot; beliefs by zone."""
+    """Return the plan of `mark` with on-demand and three zones of spot; beliefs are by zone."""
     of = resolved(*(offers or FOUR), latencies_ms={"small": 100.0, "t2": 100.0})
     named = {f"small/spot/{zone}": belief for zone, belief in beliefs.items()}
     context = PlanningContext(now_s, of, there, forecast(rate_rps), beliefs=named, first=not there.instances)
@@ -400,7 +400,7 @@ def test_spot_is_spread_over_all_available_zones() -> None:
 
 
 def test_on_demand_stays_until_returning_spot_serves() -> None:
-    """Make before break: launches of spot beside what runs; with all of it ready on-demand is not wanted any more."""
+    """Make before break: spot is launched beside running on-demand, which is dropped when all spot is ready."""
     stand_ins = {ON_DEMAND.name: 9}
     assert planned(fleet(stand_ins), a=OUT, b=OUT, c=OUT).counts == stand_ins
     swapping = planned(fleet(stand_ins)).counts
@@ -441,7 +441,7 @@ def test_bridged_capacity_needs_no_spares() -> None:
 
 
 def test_the_planner_keeps_standbys_for_its_spot() -> None:
-    """As many as bridge all of it at the start; none where no spot can be had."""
+    """At the start they can bridge all of it; without available spot there are no standbys."""
     (target,) = planned(Fleet(()), 90.0, *FOUR, T2).standbys
     assert target.offer == T2.name
     assert 9 <= target.count <= 12

@@ -1,4 +1,4 @@
-"""What a decision was weighed against."""
+"""The alternatives against which a decision was weighed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def labelled(found: Weighed, label: str) -> Alternative:
 
 
 def test_a_first_fleet_costs_its_price_and_overflow() -> None:
-    """At a certain 80 requests/s: one large of 100 requests/s, no launch; the overflow is the queueing formula's."""
+    """At a certain 80 requests/s it is one large of 100 requests/s without a launch; overflow is by the queueing
+    formula.
+    """
     found = weighed(plan(large=1), context(80.0))
     of = usual()
     assert of.function is not None
@@ -84,7 +86,7 @@ def test_what_is_replaced_is_paid_until_its_replacement_serves() -> None:
 def test_what_is_no_longer_needed_is_paid_for_a_minute() -> None:
     found = weighed(plan(large=3), context(80.0, running={"large": 3}))
     assert found.chosen.instances_usd_per_hour == pytest.approx(1.5 + 2 * 1.5 / MINUTES)
-    assert KEPT not in {one.label for one in found.alternatives}  # nothing was changed
+    assert KEPT not in {one.label for one in found.alternatives}  # the plan changed nothing
     assert found.saved_against_kept_usd_per_hour is None
 
 
@@ -146,7 +148,7 @@ def test_what_the_limits_forbid_is_no_alternative() -> None:
 
 
 def test_how_many_burstables_may_be_started_is_not_weighed() -> None:
-    """Their credits are the planner's to know: they are priced where they are chosen and are no alternative."""
+    """The planner alone knows their credits: chosen burstables are priced, but are no alternative."""
     of = resolved(sold("t2", 0.05, Market.BURSTABLE), sold("small", 0.2), latencies_ms={"t2": 100.0, "small": 100.0})
     for counts in ({}, {"t2/burstable": 2}):
         made = Plan(0.0, tuple(Target(name, n, "") for name, n in {"small/on-demand": 3, **counts}.items()))

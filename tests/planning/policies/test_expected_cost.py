@@ -55,7 +55,7 @@ def test_dearer_functions_buy_more_instances() -> None:
 
 
 def test_no_more_is_planned_on_functions_than_they_may_cost() -> None:
-    """Of a load spread over 0..200 calls for 0.44 $/h are left over; what may not be called is refused, a miss."""
+    """For a load spread over 0..200, calls for 0.44 $/h are left over; a call beyond the limit is refused, a miss."""
     believed, capacity, overflow_usd = forecast(100.0, 1.0), [], []
     for most_usd_per_hour in (math.inf, 1.0, 0.3, 0.1):
         of = small(max_function_usd_per_hour=most_usd_per_hour)
@@ -104,12 +104,12 @@ def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
 
 
 def test_a_spike_that_ends_before_the_boot_launches_nothing() -> None:
-    """What is over in three minutes goes to functions."""
+    """Functions take a spike of three minutes."""
     assert decided(small(), fleet({SMALL: 3}), forecast(step(90.0, 28.0, 3))).counts == {SMALL: 3}
 
 
 def test_a_short_surge_is_not_worth_its_launch() -> None:
-    """Launching pays only for what is served beyond the price of the boot."""
+    """A launch pays only if the served requests are worth more than the boot."""
     surge = np.where((np.arange(60) >= 3) & (np.arange(60) < 4), 90.0, 28.0)
     assert decided(small(), fleet({SMALL: 3}), forecast(surge)).counts == {SMALL: 3}
 
@@ -125,7 +125,7 @@ def test_a_short_dip_stops_nothing_and_a_long_one_does() -> None:
 @settings(max_examples=150)
 @given(rate=st.floats(0.0, 400.0), spread=st.floats(0.0, 1.0), running=st.integers(0, 40))
 def test_a_steady_forecast_does_not_flap(rate: float, spread: float, running: int) -> None:
-    """On the same beliefs the plans come to rest within a few minutes, whatever ran before."""
+    """On constant beliefs the plans settle within a few minutes, whatever ran before."""
     of = usual()
     plans = [{SMALL: running, LARGE: running // 10}]
     for _ in range(5):
@@ -186,7 +186,7 @@ def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, runn
 
 
 def test_no_load_needs_no_fleet() -> None:
-    """Functions answer what comes rarely."""
+    """Functions answer rare requests."""
     assert decided(usual(), fleet({SMALL: 2}), forecast(0.0)).counts == {}
     assert decided(usual(), Fleet(()), forecast(0.01), first=True).counts == {}
 
@@ -200,7 +200,7 @@ def test_functions_alone_and_no_forecast_are_said() -> None:
 
 
 def test_reasons_speak_of_load_and_money() -> None:
-    """What is believed for when, what there will be, and what one instance less would save and lose."""
+    """A reason states the forecast and its time, the future capacity, and the effect of one instance less."""
     plan = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2))
     reason = plan.targets[0].reason
     assert "forecast p50 90, p90 104 requests/s at +180 s, capacity 30 there or coming" in reason

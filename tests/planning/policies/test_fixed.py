@@ -36,7 +36,7 @@ def test_the_fleet_is_what_was_written() -> None:
 
 
 def test_it_has_neither_bouncers_nor_functions() -> None:
-    """This is what a user runs today, without mark."""
+    """Users run such a fleet today, without mark."""
     policy = fixed("fixed:large=3", OF)
     assert not policy.bouncers
     assert policy.resolved.function is None

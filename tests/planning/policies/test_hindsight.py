@@ -136,7 +136,7 @@ SECONDS = np.array([100.0] * 4 + [2.0] * 8)  # of a minute whose mean is below 3
 
 
 def test_fleet_is_judged_by_windows_within_the_minute() -> None:
-    """Three have room for 30 requests/s in the mean of 34.7, and turn away most of what comes in 20 s at 100."""
+    """Three have room for 30 requests/s in the mean of 34.7, and turn away most requests during 20 s at 100."""
     of = fleets()
     past = played(of, [2.0], [(1, 0)])
     seen = of.seen(past, 120.0, float(SECONDS.mean()), counts(1), USD_PER_STEP, MISS_USD, SECONDS)
@@ -180,7 +180,7 @@ def test_plans_that_are_as_cheap_are_followed() -> None:
 
 
 def test_no_fleet_is_best_that_broke_the_promise() -> None:
-    """All of up to two small ones shed more than 2 %; what costs least of them would be held otherwise."""
+    """Every fleet of up to two small instances sheds more than 2 %; otherwise the cheapest of them would be held."""
     assert fleets(most=(2, 0)).best(bursts(fleets(most=(2, 0)), 60)) is None
 
 
@@ -221,7 +221,7 @@ def test_its_capacity_is_the_least_that_is_held() -> None:
 
 
 def test_what_runs_comes_before_a_launch() -> None:
-    """A large one that runs and is no longer planned, with one small one, has the capacity of three."""
+    """A large instance that runs but is no longer planned, with one small instance, has the capacity of three."""
     assert held(counts(1), counts(1, 1), forecast(24.0)) == [1, 1]
 
 
@@ -282,7 +282,10 @@ def bursty(**changes: object) -> ResolvedService:
 
 
 def hour_of_bursts(of: ResolvedService) -> tuple[Minutes, list[int]]:
-    """5 and 24 requests/s by turns, foreseen as what is with a tail up to 24; and what is held in its last half."""
+    """Play 5 and 24 requests/s by turns, forecast with a tail up to 24.
+
+    Returns the game and the counts held in its last half.
+    """
     played = Minutes(ExpectedCostPolicy("mark", of), of, boot=4)
     played.first(PlanningContext(0.0, of, fleet({}), forecast(5.0), first=True))
     wanted = []
@@ -342,7 +345,7 @@ def test_what_is_no_memory_of_this_policy_begins_anew(memory: object) -> None:
 
 @pytest.mark.parametrize("changes", [{"max_instances": 2}, {"max_usd_per_hour": 0.45}])
 def test_limits_that_change_while_it_is_held_begin_anew(changes: dict[str, object]) -> None:
-    """And so do offers: what is remembered is of other fleets."""
+    """New offers do the same, because the memory is about other fleets."""
     played, _ = hour_of_bursts(bursty())
     of = bursty(**changes)
     context = PlanningContext(60.0 * 81, of, fleet({SMALL: 3}), forecast(24.0), 24.0)

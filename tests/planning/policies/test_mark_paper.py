@@ -98,7 +98,7 @@ def test_a_hand_computed_pick() -> None:
 
 
 def test_demand_is_that_of_the_fifth_minute() -> None:
-    """tau is five steps ahead, except for the first fleet, which is ready at once."""
+    """tau is five steps ahead, except for the first fleet, which is ready immediately."""
     rates = np.where(np.arange(60) < 5, 100.0, 10.0)
     planner = MarkPaperPolicy(usual())
     assert planner.plan(PlanningContext(0.0, usual(), Fleet(()), forecast(rates)), ())[0].counts == {
@@ -191,7 +191,7 @@ def test_the_papers_admission_sheds_and_waits_for_a_full_batch() -> None:
 
 
 def test_cooling_down_launches_nothing() -> None:
-    """What an older plan wanted and never got is not launched once it is no longer wanted."""
+    """A launch that an older plan wanted and never got is not made once it is no longer wanted."""
     planner = MarkPaperPolicy(usual())
     _, memory = planner.plan(PlanningContext(0.0, usual(), Fleet(()), forecast(30.0)), ())
     plan, _ = planner.plan(PlanningContext(60.0, usual(), Fleet(()), forecast(10.0)), memory)
@@ -238,7 +238,7 @@ def test_equal_costs_go_to_the_first_name() -> None:
 
 
 def test_reasons_speak_of_load_and_money() -> None:
-    """Every target says what was forecast for when, what there is, and what a request costs."""
+    """Every target states the forecast and its time, the existing capacity, and the price of a request."""
     plan = MarkPaperPolicy(usual()).plan(
         PlanningContext(0.0, usual(), fleet({"small/on-demand": 1}), forecast(30.0)), ()
     )[0]

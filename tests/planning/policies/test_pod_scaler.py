@@ -18,7 +18,7 @@ SMALL = "small/on-demand"
 
 
 class Played:
-    """A scaler round by round; replicas are ready at once unless `ready` says how many are."""
+    """A scaler round by round; replicas are ready immediately unless `ready` gives their number."""
 
     def __init__(self, rule: Rule, **changes: object) -> None:
         settings: dict[str, object] = {"min_instances": 1, "max_instances": 100, **changes}
@@ -47,7 +47,7 @@ def keda() -> HpaRule:
 
 
 def test_keda_divides_the_rate_by_its_threshold() -> None:
-    """At 5 requests/s a replica 40 requests/s are eight, whatever the replicas can do or are busy with."""
+    """At 5 requests/s a replica, 40 requests/s need eight, whatever their capacity or utilisation."""
     played = Played(keda())
     assert played.first(20.0) == 4
     assert played.round(rate_rps=40.0) == 8

@@ -36,7 +36,7 @@ def test_ten_per_cent_off_changes_nothing() -> None:
 
 
 def test_overflow_counts_as_utilisation() -> None:
-    """What functions took is demand too; the busy share alone would stop at one."""
+    """Requests that functions took are demand too; the busy share alone would ask for one instance."""
     assert started(4).minute(80.0) == {SMALL: 8}  # at most doubled ...
     assert started(10).minute(130.0) == {SMALL: 26 - 6}
     assert started(1).minute(25.0) == {SMALL: 5}  # ... or four more

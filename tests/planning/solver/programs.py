@@ -15,7 +15,9 @@ from mark.planning.solver.program import Program
 def covering(
     load_rps: Sequence[float], usd_per_rps: float = 1.0, levels: int = 10, top_rps: float = 10.0
 ) -> FloatArray:
-    """Overflow of a load known for sure: what exceeds the capacity, at a price for each request/s and step."""
+    """Return the overflow cost of a load known for sure: the load beyond the capacity, at a price for each request/s
+    and step.
+    """
     capacity = np.linspace(0.0, top_rps, levels + 1)
     return np.asarray(usd_per_rps * np.maximum(0.0, np.asarray(load_rps, dtype=np.float64)[:, None] - capacity))
 
@@ -109,7 +111,7 @@ def cloud(seed: int, offers: int = 8, steps: int = 20, load_rps: float = 60.0, *
 
 
 def least_usd(of: Program, boots_count: bool = True) -> float:
-    """The price of the best plan, out of all there are; without `boots_count` limits concern what serves only."""
+    """Return the price of the best of all plans; without `boots_count` limits apply to serving instances only."""
     offers, steps = of.offers, of.steps
     every = np.indices([int(n) + 1 for n in np.repeat(of.most, steps)])
     counts = every.reshape(offers * steps, -1).T.reshape(-1, offers, steps)

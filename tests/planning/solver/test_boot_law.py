@@ -117,7 +117,7 @@ def test_plan_launches_for_a_burst_when_its_lead_has_come() -> None:
 
 
 def test_offer_that_boots_too_long_is_not_launched() -> None:
-    """A boot of twenty minutes serves in none of ten."""
+    """After a boot of twenty minutes it serves in none of ten."""
     of = burst(10.0, boot=Delay(1200.0, 1300.0))
     assert not of.can_launch.any()
     assert not solve(of).counts.any()

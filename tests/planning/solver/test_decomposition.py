@@ -54,7 +54,7 @@ def test_a_large_instance_is_whole() -> None:
 
 
 def test_it_proves_more_than_the_linear_program() -> None:
-    """A small fleet of 12 offers, those that run among them: it closes a quarter of what that leaves open."""
+    """On a small fleet of 12 offers, some already running, it closes a quarter of the linear program's gap."""
     closer = []
     for seed in range(4):
         of, _ = prune(cloud(seed, offers=12), scaled=True)

@@ -18,7 +18,7 @@ seeds = st.integers(0, 10_000)
 @FEW
 @given(seed=seeds, offers=st.integers(1, 3), first=st.booleans())
 def test_it_is_the_best_of_all_plans(seed: int, offers: int, first: bool) -> None:
-    """What runs, boots and launches included."""
+    """This includes running instances, boots and launches."""
     of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first)
     usd, counts, rented = cheapest(of, np.arange(offers))
     assert usd == pytest.approx(least_usd(of), rel=1e-12)
@@ -30,7 +30,7 @@ def test_it_is_the_best_of_all_plans(seed: int, offers: int, first: bool) -> Non
 @FEW
 @given(seed=seeds)
 def test_it_is_the_best_plan_within_the_limits(seed: int) -> None:
-    """As far as what serves is concerned."""
+    """The limits apply to serving instances here."""
     of = drawn(seed, limits=True)
     usd, counts, _ = cheapest(of, np.arange(2), limits=True)
     assert usd == pytest.approx(least_usd(of, boots_count=False), rel=1e-12)

@@ -54,7 +54,9 @@ def test_overflow_is_linear_between_levels_and_constant_beyond_the_last() -> Non
 
 
 def test_an_instance_is_held_while_it_boots() -> None:
-    """Two steps of boot before it serves in step 2; of three that run one is given up; what is wanted now are both."""
+    """A new instance boots for two steps and serves in step 2; one of three running is given up; both are wanted
+    now.
+    """
     of = program(usd=(1.0, 1.0), rps=(2.0, 1.0), boot=2, running=(0, 3))
     counts = np.array([[0, 0, 1, 2], [2, 2, 2, 1]])
     assert held(of, counts).tolist() == [[1, 2, 2, 2], [2, 2, 2, 1]]
@@ -130,7 +132,7 @@ def test_of_equal_offers_the_first_stays() -> None:
 
 
 def test_two_small_instances_may_replace_a_large_one() -> None:
-    """With one instance allowed the large one serves twice as much."""
+    """If only one instance is allowed, the large one serves twice the load."""
     of = program(usd=(1.0, 2.0), rps=(2.0, 4.0), max_instances=1)
     assert prune(of, scaled=True)[1].tolist() == [0]
     assert prune(of, scaled=False)[1].tolist() == [0, 1]
@@ -182,7 +184,7 @@ def test_what_even_the_last_level_leaves_is_paid_for() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 20.0, 9000.0])
 def test_the_planners_savings_make_a_program(rate: float) -> None:
-    """Whatever the load; all of it overflows without capacity."""
+    """This holds for any load; without capacity all of it overflows."""
     saved = served_load(forecast(rate, 0.4, 1.3), Lateness(0.3))
     found = overflow_usd(saved.served, None, 1.0, 60.0)
     of = replace(program(load_rps=(1.0,)), overflow_usd=found, spacing_rps=saved.spacing_rps)
