@@ -1,10 +1,10 @@
 """The same pipeline as `mark.kernel.central_queues`, plain and slow: SimPy processes, one for each query and stage.
 
-What happens at one and the same time happens in this order:
+Simultaneous events happen in this order:
 
-1. batches are answered, replicas join and leave, queries arrive and go on to their next stages;
-2. at each stage, replicas that are free pull in order of their numbers, the earliest deadline first;
-3. calls whose last moment it is (or was before they came) go to the stage's function, the earliest deadline first.
+1. batches are answered, replicas join and leave, queries arrive and go on to their next stages; 2. at each stage, free
+replicas pull in order of their numbers, the earliest deadline first; 3. calls whose last moment is now (or was before
+they came) go to the stage's function, the earliest deadline first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PulledBy:
 
 @dataclass(frozen=True)
 class PipelineCase:
-    """Stages by number: those that each comes after; replicas in order of number within their stages."""
+    """Stages by number, with their predecessors; replicas in order of number within their stages."""
 
     after: tuple[tuple[int, ...], ...]
     replicas: tuple[PulledBy, ...]
@@ -48,12 +48,12 @@ class PipelineCase:
     joins: tuple[Join, ...] = ()  # empty: all wait for all
     deadlines_s: tuple[float, ...] = ()  # by query; empty: none, the first to arrive goes first
     drops: bool = False
-    sigma: float = 0.0  # of the logarithm of a batch's time; that of its first call's factor
+    sigma: float = 0.0  # of the logarithm of a batch's time, and of its first call's factor
     seed: int = 0
-    functions: tuple[StageFunction | None, ...] = ()  # by stage; empty: none has one
+    functions: tuple[StageFunction | None, ...] = ()  # by stage; empty: no stage has a function
 
     def urgency(self) -> dict[int, int]:
-        """Of each query its number in order of deadlines, then of arrivals."""
+        """Return the rank of each query in order of deadlines, then of arrivals."""
         deadlines_s = self.deadlines_s or self.arrivals_s
         order = sorted(range(len(self.arrivals_s)), key=lambda query: (deadlines_s[query], self.arrivals_s[query]))
         return {query: number for number, query in enumerate(order)}
@@ -226,7 +226,7 @@ class PipelineWorld:
         done[stage].succeed()
 
     def enough(self, query: int, stage: int, done: list[simpy.Event]) -> Steps:
-        """Ends a while after enough of the stages before have answered; passing one by is no answer."""
+        """End a while after enough of the stages before have answered; a skipped stage has not answered."""
         join = self.case.join(stage)
         asked = [done[before] for before in self.case.after[stage] if self.case.calls[query][before]]
         if len(asked) < join.least or join.deadline_s == np.inf:

@@ -1,15 +1,15 @@
 """The same stage as `mark.kernel`, plain and slow: SimPy events, a bouncer that asks every replica, nothing clever.
 
-What happens at one and the same time happens in this order:
+Simultaneous events happen in this order:
 
 1. workers finish and environments of functions become idle; batches that are due start (a window's end included);
-2. the fleet changes (added, drained, slowed down, crashed; environments warmed), in the order given; what a crash loses
-   comes again at once;
+2. the fleet changes (added, drained, slowed down, crashed; environments warmed), in the order given; requests lost in a
+   crash come again immediately;
 3. requests arrive, in the order given; one that starts or closes a batch does so before the next arrives.
 
-A batch's service time is fixed when it closes (no one may join any more), at the latest when it starts. The factor that
-is drawn for it and the faults of its replica decide when it ends, and are unknown until then: whatever is expected goes
-by mean service, and a batch that overruns its mean is expected to end now.
+A batch's service time is fixed when it closes (no request may join any more), at the latest when it starts. The factor
+that is drawn for it and the faults of its replica decide when it ends, and are unknown until then: expectations use the
+mean service, and a batch that overruns its mean is expected to end now.
 """
 
 from __future__ import annotations
@@ -214,13 +214,13 @@ class Replica:
         return float(self.kind.service_s[size]) / self.speed
 
     def in_flight(self) -> int:
-        """Those that came here and are not answered, by whomever."""
+        """Return the number of requests that came here and have no answer from any replica or function."""
         seen = self.world.outcome
         still_s = self.world.env.now + admission.TOLERANCE_S
         return sum(bool(seen.finish_s[n] > still_s and seen.slot[n] != REFUSED) for n in self.asked)
 
     def work_s(self) -> float:
-        """What it would have in flight, in the time that a full batch takes for each."""
+        """Return the work with one more request in flight, at the time per request of a full batch."""
         most = self.kind.policy.n_batch
         return float(self.in_flight() + 1) * (self.service_s(most) / (most * self.kind.workers))
 
@@ -507,7 +507,7 @@ class World:
         return in_time and replica.doubtful(horizon_s)
 
     def crash(self, number: int) -> None:
-        """Whatever it has not answered comes again: once, and not behind an ALB."""
+        """Crash the replica: its unanswered requests come again once, except behind an ALB."""
         self.replicas.pop(number, None)
         replica, seen = self.ever[number], self.outcome
         replica.crashed = True

@@ -1,4 +1,4 @@
-"""Routing as an AWS load balancer does it: by raw counts, so what differs in capacity must not share a target group."""
+"""Routing as an AWS load balancer does it: by raw counts, so replicas of different capacity need separate groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RT_MAX_S, END_S = 0.6, 600.0
 
 
 def served(classes: list[int], fleet: list[int], rate_rps: float, sigma: float = 0.0) -> StageSimulation:
-    """Poisson traffic on replicas of SLOW (0) and FAST (1); with functions for what is not in time."""
+    """Serve Poisson traffic on replicas of SLOW (0) and FAST (1), with functions for late requests."""
     stage = StageSimulation(
         [replace(SLOW, sigma=sigma), replace(FAST, sigma=sigma)],
         rt_max_s=RT_MAX_S,

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> PipelineSimulation:
-    """Ready to be advanced, each replica with a kind of its own."""
+    """Return a simulation ready to be advanced, each replica with a separate kind."""
     queries = PipelineQueries.of(
         np.array(case.arrivals_s),
         np.array(case.calls, dtype=np.int64).reshape(-1, len(case.after)),
@@ -104,7 +104,9 @@ def test_one_query_takes_its_service_time() -> None:
 
 
 def test_simultaneous_calls_share_a_batch_of_the_lowest_numbered_replica() -> None:
-    """Five at once before two replicas with batches of three: three and two, and replica 0 took the three."""
+    """Five calls come before two replicas with batches of three: they form three and two, and replica 0 takes the
+    three.
+    """
     replicas = (PulledBy(0, (1.0, 2.0, 3.0)), PulledBy(0, (5.0, 6.0, 7.0)))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0,) * 5, ((1,),) * 5))
     assert outcome.answer_s.tolist() == [3.0, 3.0, 3.0, 6.0, 6.0]
@@ -141,7 +143,7 @@ def test_an_uncalled_stage_is_no_answer_but_all_of_waits() -> None:
 
 
 def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:
-    """Both arrive at once before one replica; the second could be done at 2 s, its deadline is 1.5 s."""
+    """Two queries arrive together before one replica; the second could be done at 2 s, but its deadline is 1.5 s."""
     case = PipelineCase(
         ((), (0,)), (*one_stage(1.0), PulledBy(1, (0.25,))), (0.0, 0.0), ((1, 1),) * 2, (), (1.5, 1.5), True
     )
@@ -164,7 +166,7 @@ def test_a_join_goes_on_without_an_unneeded_dropped_call() -> None:
 
 
 def test_replicas_join_and_leave() -> None:
-    """One leaves at 1 s, with its batch running; the next one comes at 3 s. What waits, waits for it."""
+    """One replica leaves at 1 s with its batch running; the next one comes at 3 s, and waiting calls wait for it."""
     replicas = (PulledBy(0, (2.0,), 0.0, 1.0), PulledBy(0, (0.5,), 3.0))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0, 0.5, 9.0), ((1,),) * 3))
     assert outcome.answer_s.tolist() == [2.0, 3.5, 9.5]
@@ -233,7 +235,7 @@ def test_a_call_waits_for_a_replica_until_its_last_moment() -> None:
 
 
 def test_what_comes_behind_is_left_its_time() -> None:
-    """With 0.5 s behind the stage both that wait have to leave that much earlier."""
+    """The stage behind needs 0.5 s, so both waiting calls must leave that much earlier."""
     simulated, outcome = bridged((0.0, 0.0, 0.0), (2.0, 2.25, 2.25), behind_s=0.5)
     assert simulated.end_s().tolist() == [1.0, 1.25, 1.25]
     assert outcome.by_function.calls == 2
@@ -260,7 +262,7 @@ def test_calls_late_on_functions_too_are_served_late_or_dropped(drops: bool, end
 
 
 def test_a_cold_start_is_not_foreseen_and_warms_the_environment() -> None:
-    """Three a second apart, none of which a replica could answer in time: the first is late, the others are not."""
+    """Three calls come a second apart, which no replica could answer in time: the first is late, the others are not."""
     simulated, outcome = bridged((0.0, 3.0, 6.0), (0.75, 3.75, 6.75), cold_s=2.0)
     assert (simulated.end_s() - simulated.queries.arrival_s).tolist() == [2.5, 0.5, 0.5]
     assert (outcome.by_function.calls, outcome.by_function.cold) == (3, 1)
@@ -306,7 +308,7 @@ def test_functions_that_make_no_sense_are_refused() -> None:
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_where_every_stage_has_a_function_no_query_is_late(seed: int) -> None:
-    """With time for a full batch or the function on every path, and environments that are warm: whatever comes."""
+    """Every path has time for a full batch or the function, and the environments are warm."""
     rng = np.random.default_rng(seed)
     after = ((), (0,), (0,), (1, 2))
     replicas = tuple(PulledBy(s, tuple(rng.integers(1, 9) + np.arange(1.0, 4.0))) for s in range(4))
@@ -395,7 +397,7 @@ def test_reference(case: PipelineCase) -> None:
 @sampled(150)
 @given(cases(with_functions=True))
 def test_reference_with_functions(case: PipelineCase) -> None:
-    """The same where stages have functions; what these were asked for and could not take agrees as well."""
+    """With functions at some stages, the calls to functions and their refusals agree as well."""
     simulated = simulation(case)
     simulated.advance()
     check(case, simulated)
@@ -442,7 +444,7 @@ def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int)
 @sampled(150)
 @given(cases() | cases(with_functions=True))
 def test_every_call_departs_once(case: PipelineCase) -> None:
-    """Of what got ready each call is in one batch, on a function or dropped, unless the replicas are gone."""
+    """Each ready call is in one batch, on a function or dropped, unless the replicas are gone."""
     simulated = simulation(case)
     simulated.advance()
     ready_s, answer_s, dropped_s = times(simulated, len(case.after))
@@ -461,7 +463,7 @@ def test_every_call_departs_once(case: PipelineCase) -> None:
 @sampled(100)
 @given(cases() | cases(with_functions=True))
 def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
-    """Stopped at the first miss or not, the count is the same as that of the latencies; never one too many."""
+    """The count equals that of the latencies, whether or not it stops at the first miss, and is never too high."""
     simulated = simulation(case, chunk=1)
     counted: list[int] = []
     while simulated.clock_s < np.inf:
@@ -506,7 +508,7 @@ def test_every_call_has_a_factor_of_its_own() -> None:
 
 
 def mean_wait_s(arrivals_s: Floats, replicas: int) -> float:
-    """Of one stage that takes SERVICE_S for each call, one by one."""
+    """Return the mean wait at one stage that takes SERVICE_S for each call, one by one."""
     queries = PipelineQueries.of(arrivals_s, np.ones((len(arrivals_s), 1), dtype=np.int64))
     simulated = PipelineSimulation(queries, [()], [ALL], [np.array([0.0, SERVICE_S])])
     for _ in range(replicas):
@@ -549,8 +551,8 @@ def test_batches_make_a_stage_that_keeps_up() -> None:
 def test_one_more_replica_delays_no_query_without_batches(replicas: int, seed: int, late: bool) -> None:
     """First come, first served, equal services: the n-th departure of G/D/c is no later with c + 1 (Kiefer, Wolfowitz).
 
-    Not so with batches (a replica that is free takes a small batch at once, and what comes next waits for it), nor
-    behind a second stage (what comes earlier may stand in the way of a more urgent one, as nothing is interrupted).
+    This fails with batches (a free replica takes a small batch immediately, and the next calls wait for it), and behind
+    a second stage (an earlier call may delay a more urgent one, because no service is interrupted).
     """
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1.0 / replicas, 200))
     ready_s = 50.0 if late else 0.0
@@ -580,7 +582,7 @@ def test_a_backlog_of_thousands_is_simulated_like_any_other() -> None:
 
 
 def test_answers_in_any_order_are_sorted() -> None:
-    """Hundreds at once, each by a replica with a service time of its own: too far out of order for insertion alone."""
+    """Hundreds of answers come from replicas with different service times: too far out of order for insertion alone."""
     n = 600
     service_s = np.random.default_rng(1).integers(1, 1 << 20, size=n) / 2.0**16
     replicas = (*(PulledBy(0, (float(s),)) for s in service_s), PulledBy(1, (2.0**-5, 2.0**-4)))

@@ -105,7 +105,7 @@ class Looked:
 
 
 def test_the_cache_is_for_one_process_at_a_time(tmp_path: Path) -> None:
-    """numba writes its index before the code: another process would read what an older source left there."""
+    """numba writes its index before the code: another process would read the code of an older source there."""
     looked = Looked(tmp_path / "lock")
     locked = mark.kernel.compiled._LockedFile(looked, str(tmp_path / "lock"))
     locked.save("a", "b")
@@ -118,7 +118,7 @@ def test_the_cache_is_for_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 class Kept:
-    """A cache file that remembers what was saved."""
+    """A cache file that remembers the saved entries."""
 
     _index_name = "kept.nbi"
 
@@ -142,11 +142,11 @@ def test_second_process_waits_for_the_one_that_compiles_and_takes_its_code(tmp_p
             fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
         first.save("a", "code")
         assert waiting.result(timeout=30) == "code"
-    assert second.load("b") is None  # it holds no lock of what it did not compile
+    assert second.load("b") is None  # it has no lock for code that it did not compile
 
 
 def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> None:
-    """A cache folder that cannot be made is no error (a file stands in its place, which stops root as well)."""
+    """A cache folder that cannot be made raises no error (a file stands in its place, which stops root as well)."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert run(blocked) == "True"

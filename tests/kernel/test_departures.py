@@ -1,4 +1,4 @@
-"""What departs from a stage may arrive at the next one."""
+"""Departures of one stage can be the arrivals of the next."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def steady(draw: st.DrawFn) -> Case:
 
 
 def onward(departed: Departures, arrivals_s: Floats, within_s: float) -> tuple[Floats, Floats]:
-    """Arrivals at the next stage and their limits: what is left of `within_s` since the first arrival."""
+    """Return the arrivals at the next stage, and what remains of `within_s` since the first arrival."""
     answered = departed.slot != REFUSED
     order = np.lexsort((departed.request[answered], departed.answer_s[answered]))
     at_s = departed.answer_s[answered][order]
@@ -82,7 +82,7 @@ def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case
 @sampled(50)
 @given(steady(), steady(), st.lists(st.floats(0.0, 10.0), max_size=20))
 def test_every_request_departs_once_from_each_stage(first: Case, second: Case, windows_s: list[float]) -> None:
-    """What arrives departs, refused ones included; what the first stage answers arrives at the second."""
+    """Every arrival departs, refused ones included; the first stage's answers arrive at the second."""
     departed, done = in_series(first, second, windows_s)
     assert sorted(departed.request) == list(range(len(first.arrivals_s)))
     assert sorted(done.request) == list(range(int((departed.slot != REFUSED).sum())))

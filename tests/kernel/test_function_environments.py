@@ -48,7 +48,7 @@ def test_the_first_call_starts_cold_and_the_next_is_warm() -> None:
 
 @pytest.mark.parametrize(("idle_s", "warm"), [(59.0, True), (60.0, False), (61.0, False)])
 def test_keep_alive_counts_from_the_last_answer(idle_s: float, warm: bool) -> None:
-    """An environment is recycled once it was idle for the keep-alive time, and each use begins it anew."""
+    """An environment is recycled after it was idle for the keep-alive time, and each use restarts that time."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     first_end = WARM_S + COLD_S
     second_end = first_end + 40.0 + WARM_S
@@ -65,7 +65,7 @@ def test_calls_take_the_environment_used_last() -> None:
 
 
 def test_the_account_limit_refuses_and_frees_up_again() -> None:
-    """Never more calls at once than the limit; the rest is throttled, which counts as refused and as a miss."""
+    """Concurrent calls never exceed the limit; other calls are throttled, which counts as refused and as a miss."""
     use = function(WARM_S, COLD_S, concurrency=3)
     stage, latencies = call(use, [0.0] * 5 + [2.25] * 4)
     assert latencies.tolist() == [2.25] * 3 + [np.inf] * 2 + [0.25] * 3 + [np.inf]
@@ -95,7 +95,7 @@ def test_a_refusal_where_there_is_no_function_is_no_throttle() -> None:
 
 
 def test_the_ramp_is_a_bucket_that_begins_full() -> None:
-    """A burst at once, then environments at the ramp's pace, whole ones only; warm calls cost nothing."""
+    """A burst starts immediately, then environments at the ramp's pace, whole ones only; warm calls need no new one."""
     use = function(WARM_S, COLD_S, burst=6.0, ramp_per_10s=5.0)
     _, latencies = call(use, [0.0] * 8 + [1.0, 2.0, 2.0] + [100.0] * 16)
     assert np.isfinite(latencies[:8]).sum() == 6
@@ -111,7 +111,7 @@ def test_without_a_burst_the_bucket_holds_ten_seconds() -> None:
 
 
 def test_pings_make_calls_warm_and_are_repeatable() -> None:
-    """Warming tops up to what is wanted, within the account limit, and is paid as pings."""
+    """Warming adds environments up to the wanted number, within the account limit, and is paid as pings."""
     use = function(WARM_S, COLD_S, concurrency=5)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e3, function=use, bouncers=True, keep=True)
     wanted = [(0.0, 2), (0.0, 2), (0.0, 3), (10.0, 3), (10.0, 9), (20.0, 9)]
@@ -156,7 +156,7 @@ def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
     keep_alive_s=st.sampled_from([0.5, 5.0, 1000.0]),
 )
 def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst: float, keep_alive_s: float) -> None:
-    """Everything is answered or refused; limits hold at every moment; none is refused without a reason."""
+    """Each call is answered or refused; limits hold at every moment; no call is refused without a reason."""
     times = np.cumsum(gaps) / 16.0
     use = function(WARM_S, COLD_S, concurrency=concurrency, ramp_per_10s=ramp, burst=burst, keep_alive_s=keep_alive_s)
     stage, latencies = call(use, times.tolist())
@@ -180,7 +180,7 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
 
 
 def test_environments_warm_at_the_start_cost_nothing() -> None:
-    """Three calls at once on two warm environments: the third starts cold, as one does after keep-alive."""
+    """Three calls meet two warm environments: the third starts cold, and so does a call after keep-alive."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, keep=True)
     stage.start_warm(2)

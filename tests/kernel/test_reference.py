@@ -214,7 +214,7 @@ def test_two_choices_agree_with_the_reference(case: Case) -> None:
 @sampled(60)
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
-    """The same requests are counted, those that went on to functions among them."""
+    """The same requests are counted, including those that went on to functions."""
     check(case)
 
 
@@ -235,14 +235,14 @@ def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
 @settings(max_examples=30)
 @given(st.one_of(*(cases(windows=True, routing=routing, faulty=True) for routing in ROUTING)))
 def test_faulty_replicas_agree_with_the_reference(case: Case) -> None:
-    """Whatever is slow, hangs or crashes, drained or not: each request ends at the same place at the same time."""
+    """Replicas may be slow, hang or crash, drained or not: each request ends at the same place at the same time."""
     check(case)
 
 
 @settings(max_examples=30)
 @given(cases(windows=True, faulty=True, limits=True))
 def test_requests_that_a_crash_takes_keep_their_limits(case: Case) -> None:
-    """They have what is left of them; slow periods and hangs change no limit."""
+    """They have the remaining time of their limits; slow periods and hangs change no limit."""
     check(case)
 
 
@@ -256,5 +256,5 @@ def test_lognormal_service_agrees_with_the_reference(case: Case) -> None:
 @sampled(60)
 @given(cases(windows=True, varies=True, limits=True))
 def test_lognormal_service_with_limits_by_request_agrees_with_the_reference(case: Case) -> None:
-    """A batch whose start moves is asked anew whether one more may join, by the earliest promise that it keeps."""
+    """When a batch's start moves, it is checked again whether a request may join, by its earliest promise."""
     check(case)

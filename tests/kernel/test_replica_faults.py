@@ -1,4 +1,4 @@
-"""Slow periods, hangs and crashes: closed forms, streams of their own, and what becomes of what a crash takes."""
+"""Slow periods, hangs and crashes: closed forms, separate random streams, and the fate of requests in a crash."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_hangs_take_their_share_of_the_time() -> None:
 
 
 def test_replicas_of_a_host_group_are_slow_together() -> None:
-    """Of four replicas in groups of two each group has periods of its own."""
+    """Four replicas form groups of two, and each group has different periods."""
     stage = stage_of(Faults(slow_share=0.5, slow_s=50.0, slow_factor=2.0, host_group=2), replicas=4)
     arrivals = np.repeat(np.arange(1.0, 5000.0), 4)  # one for each
     stage.advance(arrivals, 0, np.inf)
@@ -138,7 +138,8 @@ def test_with_faults_cuts_of_time_change_no_byte(routing: str) -> None:
     assert run(np.zeros(0), seed=2) != whole
 
 
-# -- what a crash takes ------------------------------------------------------------------------------------------------
+# -- requests in a crash
+# ------------------------------------------------------------------------------------------------
 
 CRASHES = Faults(crashes_per_hour=1.0)
 
@@ -174,7 +175,7 @@ def test_behind_an_alb_the_client_hears_of_it() -> None:
 
 @pytest.mark.parametrize(("has_function", "slot"), [(True, -1), (False, -2)])
 def test_what_is_lost_twice_is_not_asked_again(has_function: bool, slot: int) -> None:
-    """A function answers it, where there is one: at once, by its time."""
+    """If there is a function it answers, immediately and in its usual time."""
     stage = stage_of(CRASHES, function=function(0.2, 0.0) if has_function else None)
     stage.doom(0, 0.05)
     stage.advance(np.zeros(1), 0, 0.05)
@@ -190,7 +191,7 @@ def test_what_is_lost_twice_is_not_asked_again(has_function: bool, slot: int) ->
 
 
 def test_second_attempts_have_a_budget() -> None:
-    """A burst, then a share of all requests; whatever is beyond it is refused without a function."""
+    """The budget is a burst, then a share of all requests; requests beyond it are refused without a function."""
     waiting = 800
     stage = stage_of(CRASHES, replicas=2)
     stage.doom(0, 1.0)
@@ -200,7 +201,7 @@ def test_second_attempts_have_a_budget() -> None:
     assert stage.lost == (waiting - 10, second_attempts.BURST)
     stage.add(2, 0, 2.0)
     stage.crash(1, 2.0)
-    assert stage.lost[1] == second_attempts.BURST  # nothing came meanwhile
+    assert stage.lost[1] == second_attempts.BURST  # no request came in between
     stage.add(3, 0, 2.0)
     stage.doom(3, 3.0)
     stage.advance(np.full(50, 2.0), 0, 3.0)
@@ -211,7 +212,7 @@ def test_second_attempts_have_a_budget() -> None:
 
 
 def test_what_leaves_before_its_crash_answers() -> None:
-    """Also where it is removed with a batch under way: what is accepted is answered, as without crashes."""
+    """Even if it is removed with a batch under way, accepted requests are answered, as without crashes."""
     stage = stage_of(CRASHES)
     stage.doom(0, 0.05)
     stage.advance(np.zeros(2), 0, 0.01)
@@ -225,7 +226,7 @@ def test_what_leaves_before_its_crash_answers() -> None:
 
 
 def test_a_second_attempt_has_what_is_left_of_its_limit() -> None:
-    """Calls of a pipeline's queries: what could not be in time any more is refused."""
+    """For calls of a pipeline's queries, a call that cannot be in time any more is refused."""
     stage = stage_of(CRASHES, rt_max_s=1.0)
     stage.doom(0, 0.05)
     stage.advance(np.zeros(2), 0, 0.05, np.array([0.2, 0.1 + SERVICE_S]))
@@ -239,7 +240,7 @@ def test_a_second_attempt_has_what_is_left_of_its_limit() -> None:
 
 
 def test_answers_are_late_where_workers_are_not() -> None:
-    """The worker takes the next batch meanwhile, and is not busy with what is on its way."""
+    """The worker takes the next batch, and is not busy with answers on their way."""
     faults = Faults(slow_share=1.0 - 1e-9, slow_s=1e9, slow_answer_s=0.25)
     stage = stage_of(faults)
     stage.advance(np.zeros(3), 0, np.inf)
@@ -251,7 +252,7 @@ def test_answers_are_late_where_workers_are_not() -> None:
 
 
 def test_replicas_on_one_instance_are_slow_at_the_same_times() -> None:
-    """Stages that share instances have seeds of their own, and one seed of faults."""
+    """Stages that share instances have different seeds, and one seed of faults."""
     faults = Faults(slow_share=0.5, slow_s=20.0, slow_factor=2.0)
     arrivals = np.arange(0.0, 400.0)
     took_s = []

@@ -1,4 +1,4 @@
-"""The stage as a whole: nothing is lost, numbers are exact, cuts of time and repetition change nothing."""
+"""The stage as a whole: no request is lost, numbers are exact, cuts of time and repetition change nothing."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def test_requests_are_conserved(case: Case) -> None:
         assert share[-1] == pytest.approx(0.0, abs=1e-12)
         assert latencies[np.isfinite(latencies)].max() <= slower[-1]
     busy = sum(stage.busy_s(n) for n in {c.number for c in case.changes if c.what == "add"})
-    # What crashes may have been at work for requests that it never answered.
+    # A crashing replica may have worked on requests that it never answered.
     assert (busy > 0.0) == (stage.by_instances > 0) or stage.lost[0] > 0
 
 
 @sampled(150)
 @given(cases(windows=True))
 def test_a_promise_is_kept(case: Case) -> None:
-    """What a bouncer admits is answered within RT_max, whatever joins later or drains, however slow functions are."""
+    """An admitted request is answered within RT_max, whatever joins later or drains, however slow functions are."""
     steady = tuple(c for c in case.changes if c.what != "speed")
     case = replace(case, bouncers=True, changes=steady)
     stage, _ = by_kernel(case)
@@ -207,7 +207,7 @@ def test_cuts_of_time_change_nothing(bouncers: bool) -> None:
 
 
 def test_whole_seconds_and_slices_are_taken_like_others() -> None:
-    """The types of the first call hold for all: an int is no other number, nor a slice another array."""
+    """The types of the first call hold for all: an int counts as a float, a slice as an array."""
     arrivals = poisson(50.0)
     stage, other = stage_of([0, 1], arrivals), stage_of([0, 1], arrivals)
     position = stage.advance(arrivals, 0, 60)
@@ -221,7 +221,7 @@ def test_whole_seconds_and_slices_are_taken_like_others() -> None:
 
 
 def test_draining_loses_nothing() -> None:
-    """With a long queue on each replica all are drained: what they had is answered, what comes later is refused."""
+    """All replicas are drained with long queues: queued requests are answered, later ones are refused."""
     arrivals = poisson(400.0, 20.0)
     stage = stage_of([0, 0, 1], arrivals, overflow=False, bouncers=False)
     position = stage.advance(arrivals, 0, 10.0)
@@ -294,7 +294,7 @@ def test_slowed_and_drained_in_one_tick_of_a_large_fleet() -> None:
 
 
 def test_a_shorter_horizon_is_a_shorter_promise() -> None:
-    """Spot: no request is promised more than what a notice leaves, here 0.3 s of an RT_max of 0.6 s."""
+    """Spot: no promise exceeds the time after a notice, here 0.3 s of an RT_max of 0.6 s."""
     arrivals = poisson(200.0, 60.0)
     stage = StageSimulation(
         [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], keep=True

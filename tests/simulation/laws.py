@@ -1,4 +1,4 @@
-"""What holds in every run, whatever the policy, the trace, the seed and the world."""
+"""Laws that hold in every run, for any policy, trace, seed and world."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
     else:
         assert quantiles == [None] * len(quantiles)
 
-    # Nothing is billed outside the part, and what ended was there.
+    # Nothing is billed outside the part, and instances that ended existed.
     assert sum(fleet["instance_hours"].values()) * 3600.0 <= fleet["peak_instances"] * duration_s + 1e-6
     first = fleet["terminated"] + fleet["interrupted"] - fleet["launched"]
     assert first <= fleet["peak_instances"]

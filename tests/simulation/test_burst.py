@@ -31,7 +31,7 @@ def simulated(*markets: str, bound: bool) -> SimulationResult:
 
 @pytest.mark.slow
 def test_burstables_save_and_keep_the_slo() -> None:
-    """Cheaper than on demand alone by a tenth at least, as many in time, and never below the bound."""
+    """They cost at least a tenth less than on-demand alone, keep the SLO, and never cost less than the bound."""
     plain, both = simulated("on-demand", bound=False), simulated("on-demand", "burstable", bound=True)
     check_laws(both)
     assert both.bill.burstable > 0.0

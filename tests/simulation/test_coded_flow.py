@@ -1,4 +1,4 @@
-"""Coding groups of simulated queries: what a plain event loop says that follows docs/semantics.md, section 20."""
+"""Coding groups of simulated queries, against a plain event loop that follows docs/semantics.md, section 20."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def drawn_case(seed: int) -> Case:
         rt_max_s,
         arrivals_s,
         np.where(refused, NEVER, arrivals_s + takes_s),
-        # Mostly at once, and later where a crash took the call.
+        # Mostly immediately, and later if a crash took the call.
         np.where(refused, arrivals_s + times_s(24, queries) * (rng.random(queries) < 0.3), NEVER),
         parity_takes_s,
         (10.0 ** rng.uniform(-1.2, 0.2, 100)).tolist(),
@@ -256,7 +256,7 @@ class Live:
             heappush(self._events, (time_s, kind, next(self._numbers), event))
 
     def _tell(self, now_s: float, last_kind: int) -> None:
-        """The events of this moment, up to those of this kind."""
+        """Run the events of this moment, up to those of this kind."""
         while self._events and self._events[0][:2] <= (now_s, last_kind):
             heappop(self._events)[3](now_s)
 

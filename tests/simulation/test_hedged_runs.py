@@ -1,4 +1,4 @@
-"""Whole runs with second copies: the laws hold, stragglers hurt less, and the result says what it took."""
+"""Whole runs with second copies: the laws hold, stragglers hurt less, and the result states the extra work."""
 
 from __future__ import annotations
 

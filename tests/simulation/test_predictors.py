@@ -69,7 +69,7 @@ def test_a_predictor_that_always_fails_costs_money_but_no_run(fault: str, reason
     assert result.slo_result.attainment > 0.95
     made = result.predictors.get("last-value", 0)
     assert made >= stands_in
-    assert sum(result.predictors.values()) == MINUTES + 1  # the first fleet has a plan of its own
+    assert sum(result.predictors.values()) == MINUTES + 1  # the first fleet has a separate plan
     notes = [note for note in result.notes if note.startswith("fallback")]
     if reason is None:
         assert (made, notes) == (0, [])

@@ -1,4 +1,4 @@
-"""Queries through stages that never keep a call waiting: what the kernel of central queues says of them."""
+"""Queries through stages that never keep a call waiting, against the kernel of central queues."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_join_does_without_what_never_comes(first: int) -> None:
 
 
 def test_a_missed_call_lets_its_query_go_on_without_an_answer() -> None:
-    """The second query has no answer of `b`: it keeps that of `a`, and goes on at once."""
+    """The second query has no answer of `b`: it keeps that of `a`, and goes on immediately."""
     flow = QueryFlow(chain("a", "b", "c"), np.array([0.0, 1.0]), np.array([[1, 1, 1], [1, 1, 1]]))
     flow.due(0, 5.0)
     flow.answered(0, np.array([0, 1]), np.array([2.0, 3.0]))
@@ -107,7 +107,7 @@ def test_a_missed_call_lets_its_query_go_on_without_an_answer() -> None:
 
 
 def test_a_query_is_decided_at_its_deadline_by_the_answers_that_it_has() -> None:
-    """The first waits for nobody at 4 s; the second has no answer by then, so that its first one counts."""
+    """At 4 s the first has all answers; the second lacks an answer at its deadline, so its first one counts."""
     stages = (PipelineStage("a", "a"), PipelineStage("b", "b"))
     flow = QueryFlow(Pipeline(stages), np.array([0.0, 0.0, 0.0]), np.array([[1, 1], [1, 1], [1, 0]]))
     for stage in (0, 1):

@@ -1,4 +1,4 @@
-"""What queries of a selection ask: closed forms of every policy, and laws that hold for any answers."""
+"""The calls of a selection's queries: closed forms of every policy, and laws that hold for any answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_split_asks_by_its_weights_as_the_policy_does() -> None:
 
 
 def test_a_vote_asks_everybody_and_its_error_is_that_of_the_best() -> None:
-    """Of two candidates the better one decides each vote, whatever the other one says."""
+    """The better of two candidates decides each vote, whatever the other one answers."""
     found = SelectedCalls(SelectionSettings("exp4"), answers(), 0)
     assert shares(found, FREE) == [1.0, 1.0]
     assert error(found, FREE) == pytest.approx(1.0 - found.answers.correct[:, 1].mean(), abs=0.01)

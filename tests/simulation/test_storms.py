@@ -1,4 +1,4 @@
-"""Whole runs in which spot is taken away and comes back: nothing is lost, the SLO is kept, and spot is returned to."""
+"""Whole runs in which spot is taken away and comes back: no request is lost, the SLO is kept, and spot returns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stormy(service: str, share: float) -> SimulationResult:
 
 @pytest.mark.parametrize(("service", "share"), first(3, CASES))
 def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float) -> None:
-    """Whether functions make up for what is lost, or nothing does; afterwards spot takes over from stand-ins."""
+    """This holds with functions for lost capacity and without; afterwards spot replaces the stand-ins."""
     result = stormy(service, share)
     check_laws(result)
     assert result.fleet.interrupted > 0
@@ -73,7 +73,7 @@ def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float)
         market: sum((n for name, n in result.timeline.instances.items() if markets[name] is market), np.zeros(60))
         for market in Market
     }
-    # A boot may take five minutes, what is replaced ends within the next.
+    # A boot may take five minutes, and replaced instances end within the next.
     swapped = int(BACK_S / 60.0) + 8
     # The last stand-in may stay as long as it is open whether the load needs it at all: then no launch replaces it.
     assert np.all(ready[Market.ON_DEMAND][swapped:] <= 1)

@@ -142,7 +142,10 @@ def test_the_best_so_far_is_told_when_work_runs_out() -> None:
 
 @pytest.mark.parametrize(("stages", "complete"), first(1, [(2, True), (7, False)]))
 def test_combinations_that_were_left_make_a_search_incomplete(stages: int, complete: bool) -> None:
-    """20,000 combinations are tried. All of those tried are too slow out of 5 ** 7, so moves start from the dearest."""
+    """A search tries 20,000 combinations.
+
+    Of 5 ** 7, all of those are too slow; moves from the dearest find the answer.
+    """
     names = "abcdefg"[:stages]
     offered = [option(f"x{n}", 0.1 + 0.1 * n, 0.0, 0.02 - 0.003 * n, 1) for n in range(5)]
     sample = QuerySample(np.arange(5.0), np.ones((5, stages), dtype=np.int64))

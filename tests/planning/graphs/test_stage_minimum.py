@@ -18,7 +18,7 @@ CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 2), option("gpu", 0.7, 0.004, 0.003)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_stage_alone_keeps_the_promise_with_no_fewer_replicas(seed: int) -> None:
-    """For the second stage, this is RT_max without the least time of the first."""
+    """For the second stage, the promise is RT_max without the least time of the first."""
     sample, slo = traffic(400, 80.0, 1.5, (1.0, 0.7), seed), Slo(0.1, 0.97)
     found = own_needs(chain("a", "b"), sample, [[GPU], [CPU, GPU]], slo, [0.0, 0.0])
     alone = QuerySample(sample.arrivals_s, sample.calls[:, 1:])

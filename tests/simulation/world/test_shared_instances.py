@@ -1,4 +1,4 @@
-"""Instances that stages share: each stage meets what happens to them at its time, and their answers are one count."""
+"""Instances that stages share: each stage meets their events in time, and their answers are counted together."""
 
 from __future__ import annotations
 

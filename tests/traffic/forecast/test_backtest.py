@@ -1,4 +1,4 @@
-"""The backtest: what predictors are given and when, what is refused, what is scored and written."""
+"""The backtest: the load that predictors get and when, its refusals, its scores and its files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def counting(steps: int) -> FloatArray:
 
 
 class Fake:
-    """Says `answer(origin's step, steps)` at every level; keeps what it is handed."""
+    """A predictor that gives `answer(origin's step, steps)` at every level and keeps the load that it gets."""
 
     name = "fake"
 
@@ -153,7 +153,7 @@ def test_horizons_are_told_apart() -> None:
 
 
 def test_load_is_handed_over_once_and_in_order() -> None:
-    """First the history, then step by step; at every origin exactly what was over."""
+    """The history comes first, then each step; at every origin exactly the past was handed over."""
     rates = np.where(counting(200) % 7 == 3, NAN, counting(200))
     cut = split(trace(rates), start_s=6000.0, train_s=3000.0)
     fake = Fake()
@@ -177,7 +177,7 @@ def owners(array: Any) -> list[Any]:
 
 
 def test_behind_what_a_predictor_is_handed_there_is_no_future() -> None:
-    """A predictor that walks up `.base` finds what it was handed, and nothing else."""
+    """A predictor that walks up `.base` finds only the load that it was handed."""
     cut = split(trace(counting(200)))
     fake = Fake()
     backtest(cut, {"fake": fake})
@@ -265,7 +265,8 @@ def test_a_predictor_that_was_handed_the_future_is_refused() -> None:
         backtest(cut, {"oracle": Informed()})
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refusals
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ def test_mase_divides_by_the_training_error_of_the_day_before() -> None:
 
 
 def test_without_a_day_mase_divides_by_the_last_value_error() -> None:
-    """The rate rises by 1 a step; always 6 off. Without any history there is no MASE."""
+    """The rate rises by 1 a step, and forecasts are always 6 off. Without any history, MASE is undefined."""
     found = backtest(
         split(trace(counting(600))), {"fake": Fake(lambda at, steps: np.arange(at + 6.0, at + steps + 6.0))}
     )
@@ -333,7 +334,7 @@ def test_without_a_day_mase_divides_by_the_last_value_error() -> None:
 
 
 def test_missing_truth_is_not_scored() -> None:
-    """Gaps hold no zeros, and nothing is scored beyond the trace's end."""
+    """A gap is not a zero, and nothing is scored beyond the trace's end."""
     rates = np.where(counting(200) % 4 == 1, NAN, 1.0)
     score = scored(backtest(split(trace(rates)), {"fake": Fake(lambda at, steps: np.ones(steps))}))
     assert score.crps == 0.0

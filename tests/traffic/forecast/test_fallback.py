@@ -21,7 +21,10 @@ RATES = st.one_of(st.floats(0.0, 1e6), st.just(float("nan")))
 def test_it_is_a_forecast_whatever_was_seen(
     history: list[float], steps: int, step_s: float, recent_rps: float | None
 ) -> None:
-    """Quantiles are finite, do not cross and are not negative: building it checks that. Its name says what it is."""
+    """Building it checks that quantiles are finite, do not cross and are not negative.
+
+    Its name tells that it stands in.
+    """
     fallback = LastValue()
     fallback.fit(load(1200.0, history, step_s))
     forecast = fallback.predict(steps, recent_rps)
@@ -84,7 +87,7 @@ def test_gaps_are_no_zeros() -> None:
 
 
 def test_updates_and_one_fit_are_the_same() -> None:
-    """Step by step or all at once."""
+    """The load may come step by step or in one fit."""
     rates = np.random.default_rng(3).uniform(0.0, 100.0, 300).tolist()
     whole, stepwise = LastValue(), LastValue()
     whole.fit(load(0.0, rates))

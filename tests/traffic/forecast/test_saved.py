@@ -20,7 +20,7 @@ def some(kind: str = "predictor") -> Saved:
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    """Under any name, with or without a suffix, and over what was there before."""
+    """The file may have any name, with or without a suffix, and replaces an older file."""
     path = tmp_path / "a-model"
     path.write_text("old")
     save(str(path), some())

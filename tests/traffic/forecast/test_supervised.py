@@ -1,4 +1,4 @@
-"""A predictor never stops the controller: whatever it does there is a forecast, and a reason."""
+"""A predictor never stops the controller: after any failure there is a forecast, and a reason."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_raising_predict_is_replaced_and_its_message_kept() -> None:
 
 
 def test_a_forecast_far_beyond_everything_seen_has_exploded() -> None:
-    """What is a hundred times the highest rate ever seen is not believed."""
+    """A forecast a hundred times above the highest rate ever seen is rejected."""
     run = Minutes(history=DAY)
     assert run.pass_("exploding") + run.pass_() == [module.EXPLODED, ""]
 
@@ -82,7 +82,7 @@ def test_failures_count_in_a_row() -> None:
 
 
 def test_three_failures_in_a_row_lead_to_a_new_fit() -> None:
-    """Left alone for 5 minutes of load, then fitted on everything seen: its state may be what is wrong."""
+    """It rests for 5 minutes of load and is then fitted on the whole history, because its state may be broken."""
     run = Minutes(history=DAY)
     assert run.pass_("predict", times=3) == [module.PREDICT_RAISED] * 3
     asked = len(run.predictor.calls)
@@ -101,7 +101,9 @@ def test_one_more_failure_right_after_a_rest_begins_the_next() -> None:
 
 
 def test_rests_double_and_good_behaviour_shortens_them() -> None:
-    """A predictor that always raises is asked ever more rarely; one that has recovered for an hour starts anew."""
+    """A predictor that always raises is asked ever more rarely; after a good hour the rests start at 5 minutes
+    again.
+    """
     run = Minutes(history=DAY)
     run.pass_("update", times=650)
     fits = [i for i, (what, _) in enumerate(run.predictor.calls) if what == "fit"]
@@ -134,7 +136,7 @@ def test_what_is_kept_for_another_fit_is_bounded() -> None:
 
 
 def test_a_fit_that_raises_does_not_stop_the_start() -> None:
-    """There is a forecast at once, and another try later."""
+    """A stand-in forecasts immediately, and another fit is tried later."""
     predictor = Faulty()
     predictor.fault = "fit"
     run = Minutes(predictor, history=DAY)
@@ -181,7 +183,7 @@ def test_without_a_clock_nothing_is_late() -> None:
 
 
 class Learner(Faulty):
-    """Savable: what its first fit learned is `weight`."""
+    """A savable predictor: `weight` is the result of its first fit."""
 
     version = 1
 
@@ -197,7 +199,7 @@ class Learner(Faulty):
 
 
 def test_a_slow_fit_is_repeated_only_from_a_saved_state() -> None:
-    """A fit of minutes inside the loop would stop it: only a predictor that keeps what it learned comes back."""
+    """A fit of minutes would stop the loop, so only a predictor with a saved state returns."""
     slow, learner = Faulty(), Learner()
     slow.fault = learner.fault = "slow"
     lost = Minutes(slow, history=DAY, clock=slow.clock, fit_budget_s=9.0)
@@ -253,7 +255,7 @@ class Unprintable(Exception):
     ],
 )
 def test_causes_are_one_short_line(error: Exception, cause: str) -> None:
-    """Whatever is raised can be printed."""
+    """Any exception can be printed."""
 
     class Raising(Faulty):
         def predict(self, steps: int) -> Any:
@@ -322,7 +324,7 @@ def test_the_same_load_gives_the_same_answers() -> None:
 
 
 def test_load_is_handed_on_as_it_came() -> None:
-    """The very object: nothing is copied or cut on the way while all is well."""
+    """The predictor gets the same object: nothing is copied or cut without a failure."""
     seen: list[Load] = []
 
     class Keeping(Faulty):

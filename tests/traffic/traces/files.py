@@ -27,7 +27,7 @@ def arrivals_file(folder: Path, times: list[float], name: str = "arrivals.csv") 
 
 
 def arrivals(trace: Trace, start_s: float, end_s: float, scale: float = 1.0, seed: int = 0) -> FloatArray:
-    """All arrivals of a part in seconds from the trace's first row; checks what every chunk promises."""
+    """Return all arrivals of a part in seconds from the trace's first row, and check the promises of every chunk."""
     covered_s = 0.0
     found = []
     for times, until_s in trace.chunks(start_s, end_s, scale, seed):

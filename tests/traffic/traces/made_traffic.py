@@ -20,13 +20,13 @@ class Made:
     tool: str
     data: bytes
     requests: float  # in the rows that hold a number
-    said: str  # what is special about the file
+    said: str  # the special trait of the file
     seconds: float | None = None  # from the first row to the end of the last, where no counter is read
 
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """A row each: when it begins, its length, and its requests; None where the tool has no number."""
+    """The begin, length and requests of each row; None if the tool has no number."""
 
     at: list[datetime]
     step_s: int
@@ -151,7 +151,7 @@ def _encoded(random: Random, text: str, said: list[str]) -> bytes:
 
 
 def _spreadsheet(random: Random) -> Made:
-    """Excel's and LibreOffice's: any locale, any date, sometimes columns that are no counts."""
+    """Write a table as Excel or LibreOffice does: any locale, any date, sometimes columns other than counts."""
     minutes = _minutes(random)
     locale, form = random.choice(list(LOCALES)), random.choice([*TIMES, EXCEL_DAYS])
     delimiter = ";" if "German" in locale or locale in ("French", "Swedish") else random.choice([",", ",", "\t", ";"])
@@ -209,7 +209,7 @@ def _grafana(random: Random) -> Made:
     elif kind == "latency":
         name = random.choice(["p99 latency", "avg", "CPU %", "response time"])
         cells = [str(20 + i % 9) for i in range(len(minutes.at))]
-        requests = 0.0  # there are none in the file
+        requests = 0.0  # the file has no requests
     elif kind == "counter":
         name = random.choice(["http_requests_total", "Value", "requests", "http_request_duration_seconds_count"])
         start = random.choice([0, 10 ** random.randint(5, 8)])

@@ -140,7 +140,7 @@ def test_client_and_target_are_compared_with_their_port_and_without(tmp_path: Pa
         ("GET https://example.com/?q=http://x/y HTTP/1.1", "GET", "example.com", "/"),
         ("GET http://example.com:80 HTTP/1.1", "GET", "example.com", "-"),
         ('GET http://example.com:80/a\\"b HTTP/1.1', "GET", "example.com", '/a\\"b'),
-        ("- http://www.example.com:80- -", "-", "www.example.com", "-"),  # AWS's line for what was no HTTP
+        ("- http://www.example.com:80- -", "-", "www.example.com", "-"),  # AWS's line for a connection without HTTP
         ("-", "-", "-", "-"),
     ],
 )

@@ -78,7 +78,7 @@ LATENCIES = {
 METRIC_DATA = {"Id": "m1", "Label": "RequestCount", "Timestamps": [at(i) + "Z" for i in range(N)], "Values": COUNTS}
 BERLIN = ["00:00", "01:00", "02:00", "02:00", "03:00", "04:00"]
 
-# What stands in the file, and the requests that it holds, or what the refusal says.
+# The file's text, and the number of its requests or the text of the refusal.
 READ: dict[str, tuple[str, float]] = {
     "A: thousands by commas": (values("requests", lambda i: f'"{COUNTS[i]:,}"'), SUM),
     "A: thousands by commas, smaller ones without": (values("Value", lambda i: f'"{COUNTS[i] - 50:,}"'), SUM - 50 * N),
@@ -539,7 +539,7 @@ def test_more_bad_lines_are_skipped_when_asked(tmp_path: Path, case: str) -> Non
 
 
 def test_a_change_of_the_clocks_keeps_every_hour(tmp_path: Path) -> None:
-    """The hour that comes twice is two hours, with a zone and without; the spring's missing hour is no gap."""
+    """The repeated hour counts as two hours, with a zone and without; the spring's missing hour is not a gap."""
     text = table("Time,requests", lambda i: f"2026-10-25 {BERLIN[i]},{COUNTS[i]}", len(BERLIN))
     berlin = TableColumns(times=TimeForm(zone="Europe/Berlin"))
     for columns in (RECOGNISED, berlin):

@@ -1,4 +1,4 @@
-"""Logs as servers and containers leave them: read with the right number of requests, or refused with what to do."""
+"""Logs as servers and containers write them: read with the right number of requests, or refused with advice."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def traefik(k: int) -> str:
 
 
 def exported(k: int) -> str:
-    """As `elasticdump` writes what Kibana shows."""
+    """Return a line as `elasticdump` exports it from Kibana's index."""
     source = {"@timestamp": clock(T0 + k, "%Y-%m-%dT%H:%M:%S.250Z"), "http": {"response": {"status_code": 200}}}
     return json.dumps({"_index": "logs", "_id": str(k), "_source": source}) + "\n"
 
