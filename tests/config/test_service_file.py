@@ -1,4 +1,4 @@
-"""Service files: what ships, and what is refused."""
+"""Service files: the shipped ones, and refusals."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_function_may_have_several_sizes(tmp_path: Path, said: str, functions:
 
 
 def test_limits_that_are_defaults_are_named(tmp_path: Path) -> None:
-    """That of functions only where the service may have one."""
+    """The limit of functions is named only if the service may have a function."""
     some = service(tmp_path, HEAD + '[fleet]\nmax_instances = 7\n[overflow]\nfunction = "lambda:1024"\n')
     assert some.limits_unsaid == ("[fleet] max_usd_per_hour", "[overflow] max_usd_per_hour")
     every = HEAD + '[fleet]\nmax_instances = 7\nmax_usd_per_hour = 1\n[overflow]\nfunction = "lambda:1024"\n'
@@ -120,7 +120,7 @@ def test_what_the_paper_leaves_open_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_feedback_is_taken_where_its_log_is_named(tmp_path: Path) -> None:
-    """Relative to the file; without the section none is."""
+    """The path is relative to the file; without the section there is no feedback."""
     assert service(tmp_path, HEAD).feedback is None
     log = str(tmp_path / "said")
     assert service(tmp_path, HEAD + '[feedback]\nlog = "said"\n').feedback == FeedbackSettings(log)

@@ -13,7 +13,7 @@ from mark.models.call import Call, Reply
 
 
 class Echo(mark.Model):
-    """Gives back what it gets; keeps it in `seen`."""
+    """Returns each batch as its results, and keeps it in `seen`."""
 
     def __init__(self, inputs: Sequence[mark.TensorSpec] = (), outputs: Sequence[mark.TensorSpec] = ()) -> None:
         self.inputs, self.outputs = inputs, outputs
@@ -47,7 +47,7 @@ def one(model: mark.Model, call: Call) -> Reply:
 
 
 def outputs(reply: Reply) -> list[dict[str, Any]]:
-    """Of a JSON reply that went well."""
+    """Return the outputs of a successful JSON reply."""
     assert reply.status == 200, bytes(reply.body)
     found: list[dict[str, Any]] = orjson.loads(reply.body)["outputs"]
     return found

@@ -1,4 +1,4 @@
-"""What every store of a registry's objects has to do: the fake, a folder and S3 pass the same tests."""
+"""The contract of every store of a registry's objects: the fake, a folder and S3 pass the same tests."""
 
 from __future__ import annotations
 

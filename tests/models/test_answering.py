@@ -113,7 +113,7 @@ def test_no_calls_no_predict() -> None:
 
 
 def test_warming_up_predicts_once() -> None:
-    """The author's items, or zeros of the declared shape, of every datatype; nothing where nothing is known."""
+    """It uses the author's items, or zeros of the declared shape, of every datatype; without either it does nothing."""
     model = Echo()
     warm_up(model)
     assert model.seen == []
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_warm_up_says_so() -> None:
 
 
 def test_results_are_held_whatever_becomes_of_the_models_memory() -> None:
-    """Arrays, bytes and containers are copied; what cannot be copied is reported."""
+    """Arrays, bytes and containers are copied; an object that cannot be copied is reported."""
     buffer, raw, rows = np.arange(3.0), bytearray(b"ab"), [1, "x", None, True]
     opened = Opened(1)
     opened.results = [buffer, {"a": buffer[:1], "b": (memoryview(raw), raw)}, rows, np.float32(2.0)]

@@ -1,4 +1,4 @@
-"""The examples of docs/models.md do what the page says."""
+"""The examples of docs/models.md work as the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model consists of."""
+"""The files of a model."""
 
 from __future__ import annotations
 

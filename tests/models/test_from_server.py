@@ -29,7 +29,7 @@ Route = Callable[[str, str, Any, bytes], tuple[int, dict[str, str], bytes]]
 
 
 class Upstream:
-    """What stands behind the server: `route` may be changed, `seen` are the requests, `connections` their sockets."""
+    """The server behind: `route` may be changed, `seen` are the requests, `connections` their sockets."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -183,7 +183,9 @@ def test_tensorflow_serving(tmp_path: Path) -> None:
 
 
 def test_a_sagemaker_container(tmp_path: Path) -> None:
-    """A request for each item, JSON or bytes, and what comes back as it is; the whole batch where it takes that."""
+    """Each item is a request of JSON or bytes, answered unchanged; a container that takes batches gets the whole
+    batch.
+    """
 
     def route(method: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if path == "/ping":

@@ -27,7 +27,7 @@ def test_a_function_becomes_a_model_and_stays_a_function() -> None:
 
 
 def test_a_class_becomes_a_model() -> None:
-    """Whether it is one already or only has `predict`; its own load is the one that counts."""
+    """The class may be a model already or only have `predict`; its own load is used."""
 
     class Plain:
         def load(self) -> None:

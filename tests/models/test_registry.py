@@ -1,4 +1,4 @@
-"""The registry over a store in memory: names by content, aliases as a stack of moves, and what it refuses."""
+"""The registry over a store in memory: names by content, aliases as a stack of moves, and its refusals."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_version_says_what_it_was_made_from(registry: Registry, tmp_path: Path
 
 
 def test_rollbacks_take_back_one_promotion_after_the_other(registry: Registry, tmp_path: Path) -> None:
-    """Also those between: what was rolled back does not come again."""
+    """Promotions may come in between; a version that was rolled back does not return."""
     a, b, c, d = (registered(registry, tmp_path, text).short for text in "abcd")
     for version in (a, b, c):
         registry.promote("m", version, "production")

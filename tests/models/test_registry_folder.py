@@ -152,7 +152,7 @@ def test_a_folder_without_permission_is_not_an_empty_one(tmp_path: Path) -> None
 
 
 def test_a_model_on_another_disk_is_found_through_its_link(tmp_path: Path) -> None:
-    """And what is not finished is no key."""
+    """An unfinished file is not listed as a key."""
     FolderObjects(tmp_path / "disk").create("versions/a.json", b"x")
     objects = FolderObjects(tmp_path / "registry")
     objects.create("models/n/versions/b.json", b"x")

@@ -1,4 +1,4 @@
-"""SageMaker's /invocations: what goes in, what comes out."""
+"""SageMaker's /invocations: inputs and outputs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_json(body: bytes, items: list[Any], answer: bytes | None) -> None:
 
 
 def test_csv_is_rows_of_numbers() -> None:
-    """A row is an item, whatever ends its line; answered as JSON or as rows."""
+    """A row is an item, with any line ending; the answer is JSON or rows."""
     model = Echo()
     body = b"1,2.5\r\n 3 ,nan\n\n"
     assert one(model, sagemaker(body, "text/csv")).body == b"[[1.0,2.5],[3.0,null]]"
@@ -105,7 +105,7 @@ def test_the_answer_is_of_a_type_that_is_accepted(accept: str, status: int, body
 
 
 def test_results_that_a_type_cannot_say_are_406() -> None:
-    """JSON for bytes that are no text, npy and CSV for objects."""
+    """Examples are bytes that are not text for JSON, and objects for npy and CSV."""
     cases = [
         (b"\xff", "application/json"),
         ({"a": 1}, "text/csv"),
@@ -121,7 +121,7 @@ def test_results_that_a_type_cannot_say_are_406() -> None:
 
 
 def test_results_of_numpy_are_json() -> None:
-    """Arrays anywhere in them, scalars, bytes that are text, arrays that are no block of memory."""
+    """This covers nested arrays, scalars, bytes of text, and arrays that are not contiguous."""
     result = {
         "a": np.array([[1, 2], [3, 4]])[:, 0],
         "b": np.float32(0.5),

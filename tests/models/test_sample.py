@@ -1,4 +1,4 @@
-"""A request to try a model with: whatever the model says it takes, it takes."""
+"""A request to try a model with: the model accepts it, whatever inputs it declares."""
 
 from __future__ import annotations
 

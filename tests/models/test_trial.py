@@ -1,4 +1,4 @@
-"""Loading a model once in a process of its own: which of its files it opens, and what it cannot do."""
+"""Loading a model once in a separate process: the files that it opens, and the errors that it reports."""
 
 from __future__ import annotations
 

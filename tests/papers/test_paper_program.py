@@ -116,7 +116,7 @@ def test_a_launch_is_paid_and_what_runs_is_not() -> None:
 
 
 def test_what_runs_is_used_even_if_it_were_not_launched() -> None:
-    """Two small ones do what the large one does, for less; but that one runs, and theirs is a launch."""
+    """Two small instances replace the large one at a lower price; but the large one runs, and they need a launch."""
     program = PaperProgram(
         np.array([1.0, 0.4]), np.array([9.0, 3.6]), np.array([2.0, 1.0]), np.array([1, 0]), np.array([2.0, 2.0])
     )
@@ -125,7 +125,7 @@ def test_what_runs_is_used_even_if_it_were_not_launched() -> None:
 
 
 def test_too_many_counts_go_to_the_integer_program() -> None:
-    """Three sizes, none of which stands in for another, and a load of thousands."""
+    """Three sizes, no two of which replace a third, and a load of thousands."""
     usd = np.array([1.0, 2.9, 8.0])
     program = PaperProgram(
         usd, 3.0 * usd, np.array([1.0, 3.0, 8.5]), np.zeros(3, dtype=np.int64), np.array([900.0, 905.0, 700.0])

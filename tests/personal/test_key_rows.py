@@ -1,4 +1,4 @@
-"""Rows of one key: packed without a change of what they say, deleted by time, written and read."""
+"""Rows of one key: packed without loss, deleted by time, written and read."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3] / "shared" / "
 
 
 def real_rates(name: str, step_s: float) -> FloatArray:
-    """The mean rates of trace `name` in steps of `step_s`; skips the test where there is no such file."""
+    """Return the mean rates of trace `name` in steps of `step_s`; skip the test if the file does not exist."""
     path = DATA / "traces" / f"{name}.csv.gz"
     if not path.exists():
         pytest.skip(f"no {path.name}: set MARK_DATA to the data folder")

@@ -50,7 +50,9 @@ def _knowing() -> Auto:
 
 @pytest.fixture
 def knowing(_knowing: Auto) -> Auto:
-    """Fitted on the first 600 steps of `noisy`; a copy of its own, as fitting takes long."""
+    """Return a predictor fitted on the first 600 steps of `noisy`; each test gets a copy, because fitting takes
+    long.
+    """
     return deepcopy(_knowing)
 
 
@@ -62,13 +64,13 @@ def assert_same(one: Forecast, other: Forecast) -> None:
     np.testing.assert_array_equal(one.paths_rps, other.paths_rps)
 
 
-# -- weights and calibration, with members that say what they are told -------------------------------------------------
+# -- weights and calibration, with members of given forecasts ---------------------------------------------------------
 
 
 class Told(Auto):
     """Its members believe in normal distributions of these means and deviations, at every step alike.
 
-    Every forecast is scored, as there is no real member to wait for.
+    Every forecast is scored, because no real member has to be waited for.
     """
 
     means_rps = (100.0, 100.0, 100.0)
@@ -143,7 +145,7 @@ def test_a_predictor_without_an_answer_has_no_weight() -> None:
 
 
 def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
-    """By a hundredth of what is said too often or too seldom, at every origin of which the truth is known."""
+    """Each level moves by a hundredth of its excess or lack of coverage, at every origin whose truth is known."""
     rates = 100.0 + np.random.default_rng(4).normal(0.0, 3.0, 500)
     rates[100:120] = NAN
     predictor = told([101.0] * 3, [1.0] * 3)
@@ -303,7 +305,7 @@ def test_a_daily_pattern_is_learned_without_a_shift() -> None:
 @pytest.mark.parametrize("rates", [[], [NAN, NAN], [5.0], [5.0, NAN, 5.0], [0.0] * 50, [5.0] * 10])
 @pytest.mark.parametrize("step_s", [60.0, 1800.0])
 def test_a_short_or_empty_history_is_no_error(rates: list[float], step_s: float) -> None:
-    """It answers from the first step on, with what it saw."""
+    """It answers from the first step on, with the observed rates."""
     forecast = fitted(rates, step_s).predict(60)
     known = [rate for rate in rates if rate == rate]
     assert forecast.origin_s == len(rates) * step_s
@@ -374,7 +376,7 @@ def test_the_seed_decides(knowing: Auto) -> None:
 
 
 def test_the_level_before_a_gap_is_kept(knowing: Auto) -> None:
-    """A gap is no zero: not in the forecast, and not in the scores."""
+    """A gap does not count as zero, neither in the forecast nor in the scores."""
     scored, levels = knowing._scored.copy(), knowing._levels.copy()
     knowing.update(load([NAN] * HOUR, 600))
     np.testing.assert_array_equal(knowing._scored, scored)
@@ -395,7 +397,7 @@ def test_a_jump_to_ten_times_the_load_is_followed(knowing: Auto) -> None:
 
 
 def test_nights_without_a_request_are_no_trouble() -> None:
-    """Half the day nothing: at night next to nothing is expected, before the morning something is."""
+    """Half of each day has no requests: at night forecasts are almost zero, before the morning they rise."""
     rates = np.where(np.arange(4 * DAY) % DAY < DAY // 2, 0.0, noisy(4 * DAY))
     predictor = fitted(rates[: 3 * DAY + HOUR])
     assert predictor.predict(HOUR).mean_at(0.9).max() < 15.0  # a hundred by day

@@ -38,7 +38,7 @@ def test_stretches_that_are_mostly_gap_are_left_out() -> None:
 @pytest.mark.parametrize("predictor", [Mstl(), Arima(), Auto()], ids=lambda predictor: predictor.name)
 @pytest.mark.parametrize("known", first_of(3, [13, 60, 121, 61, 119, 120, 130]))
 def test_an_interval_has_a_width(predictor: Predictor, known: int) -> None:
-    """Of noise of a tenth the 90 % interval is about a third wide, whatever the length of the history."""
+    """For noise of a tenth, the 90 % interval is about a third wide, for any length of the history."""
     rates = 100.0 * np.exp(np.random.default_rng(1).normal(0.0, 0.1, known))
     predictor.fit(Load(0.0, 60.0, rates, rates))
     mean = predictor.predict(STEPS).mean_rps

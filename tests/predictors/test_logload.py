@@ -68,7 +68,7 @@ def test_it_grows_as_if_it_had_all_been_there(rates: list[float], cut: int) -> N
 
 
 def test_it_outgrows_its_first_room() -> None:
-    """Three thousand steps, some by one and then many at once: windows span what was copied."""
+    """Three thousand steps come, some one by one and then many together: windows span the copied part."""
     rates = np.random.default_rng(1).gamma(2.0, 10.0, 3000)
     rates[1020:1030] = NAN
     growing = logload(rates[:1000])

@@ -69,7 +69,7 @@ def test_steps_older_than_three_days_do_not_count() -> None:
 
 
 def test_ratio_is_the_median_of_fifteen_neighbours() -> None:
-    """At the middle of each fifteen; between two of them on a line by the logarithm."""
+    """It is exact at the middle of each fifteen, and linear in the logarithm between them."""
     chance = np.random.default_rng(1)
     means = 100.0 + chance.permutation(36) / 10.0
     peaks = means * chance.uniform(1.0, 2.0, 36)

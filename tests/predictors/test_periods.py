@@ -32,9 +32,9 @@ def bursts(steps: int, period: int, phase: int, height: float, seed: int) -> Flo
 def test_a_period_in_noise_is_found_at_any_scale(
     seed: int, period: int, phase: int, scale: float, shift: float, share_missing: float
 ) -> None:
-    """With gaps too, single steps and hours; and the one found is its only one.
+    """It is the only period found, also with gaps of single steps and of hours.
 
-    Where a quarter is missing its double may explain by chance what makes it the better one: as good for a profile.
+    With a quarter missing, twice the period may win by chance; its profile is as good.
     """
     series = shift + scale * bursts(4 * DAY, period, phase % period, 6.0, seed)
     series[np.random.default_rng(seed).random(len(series)) < share_missing] = NAN
@@ -84,7 +84,7 @@ def test_one_giant_step_hides_nothing() -> None:
 
 
 def test_the_profile_is_the_mean_by_phase() -> None:
-    """As a loop has it; a phase that was never observed is 0."""
+    """The profile equals that of a loop; a phase that was never observed is 0."""
     values = np.random.default_rng(6).normal(0.0, 1.0, 100)
     values[np.arange(100) % 7 == 4] = NAN
     expected = np.zeros(7)

@@ -91,7 +91,7 @@ def test_accidents_hardly_move_it() -> None:
 
 
 def test_waves_are_continued_at_every_horizon() -> None:
-    """What is linear in the logarithms is found, by origin and by step: an alignment off by one would show."""
+    """Load that is linear in the logarithms is found, by origin and by step: an alignment off by one would show."""
     rates = waves(8 * DAY)
     predictor = learned(rates[: 7 * DAY])
     misses = []
@@ -116,7 +116,7 @@ def test_surges_hardly_move_it() -> None:
 
 
 def test_quantiles_hold_as_much_as_they_say() -> None:
-    """On noise that goes on as it was, at every horizon that has a regression of its own."""
+    """The noise does not change, and every horizon with a separate regression is checked."""
     rates = noisy(12 * DAY)
     predictor = learned(rates[: 8 * DAY])
     below = []
@@ -128,7 +128,7 @@ def test_quantiles_hold_as_much_as_they_say() -> None:
 
 
 def test_between_the_regressions_it_is_linear_and_beyond_them_constant() -> None:
-    """Minutes: 1, 3, 6 and so on to an hour have regressions of their own."""
+    """Minutes 1, 3, 6 and so on to an hour have separate regressions."""
     predictor = learned(waves(3 * 1440, day=1440), 60.0)
     quantiles = predictor.quantiles(90)
     logs = np.log(quantiles + predictor._load.floor_rps)
@@ -140,7 +140,7 @@ def test_between_the_regressions_it_is_linear_and_beyond_them_constant() -> None
 
 
 def test_what_comes_later_is_not_seen() -> None:
-    """What is known at an origin is the same before and after the rest has come."""
+    """The features at an origin are equal before and after later steps come."""
     rates = noisy(10 * DAY)
     predictor = learned(rates[:2400])
     live = []
@@ -153,11 +153,11 @@ def test_what_comes_later_is_not_seen() -> None:
 
 
 def test_the_newest_days_count_most() -> None:
-    """Where a wave has moved, two days of it weigh more than eight of the old one."""
+    """After a wave has moved, two new days of it weigh more than eight old ones."""
     rates = np.concatenate([noisy(8 * DAY, 0.02), 0.5 * noisy(2 * DAY, 0.02, seed=2)])
     at_once = learned(rates).quantiles(HOUR)
     assert at_once[MEDIAN] == pytest.approx(np.full(HOUR, 50.0), rel=0.05)
-    # Of the errors those of the last days make the quantiles: the fall two days ago is one of a hundred.
+    # The errors of the last days make the quantiles: the fall two days ago is one of a hundred.
     assert (at_once[-1] / at_once[0]).max() < 1.25
 
 

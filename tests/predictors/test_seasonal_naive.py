@@ -63,7 +63,7 @@ def test_a_short_or_empty_history_is_no_error(rates: list[float]) -> None:
 
 
 def test_quantiles_are_those_of_its_own_errors() -> None:
-    """Day after day with the same noise: the 90 % band holds 90 % of what comes."""
+    """Each day has the same noise: the 90 % band has 90 % of the next day."""
     rng = np.random.default_rng(3)
     noisy = 100.0 + rng.normal(0.0, 5.0, 6 * DAY)
     predictor = fitted(noisy[: 4 * DAY])

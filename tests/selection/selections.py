@@ -19,7 +19,7 @@ NAMES = ("a@00", "b@00", "c@00", "d@00", "e@00")
 
 
 class FixedTables:
-    """Probabilities of being correct by pair of candidates, whatever the score."""
+    """Probabilities of being correct by pair of candidates, for any score."""
 
     def __init__(self, known: Mapping[tuple[int, int], float] | None = None) -> None:
         self._known = known or {}
@@ -29,7 +29,7 @@ class FixedTables:
 
 
 class HalfRight(SelectionState):
-    """A first candidate that is right in every second case, and others that always are, whatever the score."""
+    """A first candidate that is right in every second case, and others that always are, for any score."""
 
     def correct(self, asked: int, score: float, candidate: int) -> float | None:
         return 1.0 if candidate else 0.5
@@ -92,7 +92,10 @@ def opened(selection: Selection, *, key: str = "", deadline_s: float = math.inf,
 
 
 def answer_all(query: SelectedQuery, labels: Mapping[int, Any], now_s: float = 0.0) -> list[int]:
-    """Start the query and give each asked candidate's answer, or fail it where it has none. Returns who was asked."""
+    """Start the query and give each asked candidate's answer, or fail a candidate without one.
+
+    Returns the asked candidates.
+    """
     waiting, asked = list(query.start(now_s)), []
     while waiting:
         one = waiting.pop(0)

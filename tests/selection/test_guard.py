@@ -78,7 +78,7 @@ def test_pairs_of_numpy_are_those_of_the_duel(queries: list[tuple[float, float]]
 def test_evidence_does_not_grow_in_the_mean_while_the_challenger_is_not_worse(
     past: list[tuple[bool, bool, float]], one: float, other: float, share: float
 ) -> None:
-    """The step of the proof: whatever was seen, the next factor has a mean of 1 at most."""
+    """The step of the proof: for any past, the next factor has a mean of 1 at most."""
     better, worse = sorted((one, other))
     mean = 0.0
     for challenger in (True, False):

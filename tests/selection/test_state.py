@@ -287,7 +287,7 @@ def test_bandit_stops_asking_a_candidate_that_is_down(policy: str) -> None:
         assert fact is not None
         selection.state.apply(fact)
     assert first[1_000:].count(1) / 1_000 < 0.1
-    assert selection.state.answers[1] == 0.0  # it is no error of an answer
+    assert selection.state.answers[1] == 0.0  # a failure does not count as a wrong answer
 
 
 def test_reward_counts_for_all_that_gave_the_answer() -> None:

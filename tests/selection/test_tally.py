@@ -1,4 +1,4 @@
-"""Sums of facts: the same in any order, and those of the slow reference."""
+"""Sums of facts: independent of order, and equal to a slow reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Facts = list[tuple[int, list[Observed]]]
 
 
 def reference(facts: Facts, discount: float) -> list[float]:
-    """Counts, losses and weighted losses of three candidates, reckoned from all facts at once."""
+    """Return counts, losses and weighted losses of three candidates, computed from all facts together."""
     newest = max((stamp for stamp, _ in facts), default=0)
     found = []
     for column in range(3):

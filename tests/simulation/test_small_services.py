@@ -84,7 +84,7 @@ def test_a_small_service_costs_as_the_best_fixed_fleet(tmp_path: Path, trace: st
     ours = run(tmp_path, trace, "mark", instances=instances, function=function)
     fixed = run(tmp_path, trace, "fixed:c7i.large=1", instances=instances, function=function)
     assert fixed.slo_result.attainment in (None, 1.0)
-    # The controller's site costs 12 $ a week, whatever it decides, and is not compared.
+    # The controller's site costs 12 $ a week, whatever it decides, so the bills are compared without it.
     hours = ours.trace.duration_s / 3600.0
     assert ours.bill.other - fixed.bill.other == pytest.approx(site_usd_per_hour() * hours)
     assert ours.bill.total - (ours.bill.other - fixed.bill.other) <= 1.02 * fixed.bill.total

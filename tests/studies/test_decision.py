@@ -1,4 +1,4 @@
-"""One decision without a run, and what the decisions of a run were weighed against."""
+"""One decision without a run, and the alternatives of the decisions in a run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_promise_that_no_offer_keeps_has_no_price() -> None:
     short, long = slo_prices(plan_service_once(tight, 3600.0))
     assert short.usd_per_hour is None
     assert long.usd_per_hour is not None
-    # Of what runs c5.large, at 211 ms, cannot stay.
+    # Of the running types c5.large, at 211 ms, cannot stay.
     tight = replace(BASE, service="inception-v3", slo=Slo(0.215, 0.98), markets=("on-demand",))
     planned = plan_service_once(tight, 3600.0, "c5.large=30")
     short, long = slo_prices(planned)

@@ -1,4 +1,4 @@
-"""Where the runs of a study are carried out makes no difference but in time."""
+"""The place where the runs of a study are executed changes nothing but their duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster are those of this process; Ray is real, in an environment of its own, .venv-ray."""
+"""Runs on a Ray cluster equal those of this process; Ray is real, in a separate environment, .venv-ray."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RayHome:
     sessions: list[int]
 
     def start(self, *argv: str, cwd: Path = ROOT, environment: Mapping[str, str] = NO_OTHERS) -> subprocess.Popen[str]:
-        """By the interpreter that has Ray, in a session of its own, by which its descendants are known."""
+        """Start a process with the interpreter that has Ray, in a new session, by which its descendants are known."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         own = {"HOME": str(self.folder), "RAY_TMPDIR": str(self.folder), "RAY_AUTH_MODE": "token"}
         pipe = subprocess.PIPE
@@ -75,7 +75,7 @@ class RayHome:
         return found
 
     def at_work(self) -> list[psutil.Process]:
-        """Those that carry out a task now."""
+        """Return the processes that run a task now."""
         found = []
         for process in self.processes():
             with suppress(psutil.Error):
@@ -96,7 +96,7 @@ def place() -> Iterator[RayHome]:
 
 @pytest.fixture(scope="module")
 def address(place: RayHome) -> Iterator[str]:
-    """Of a cluster that others started."""
+    """Yield the address of a cluster that others started."""
     process = place.start(TASKS, "cluster", cwd=place.folder)
     assert process.stdout is not None
     found = process.stdout.readline().strip()
@@ -116,7 +116,7 @@ def outcomes(place: RayHome, address: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def expected(place: RayHome) -> str:
-    """What two processes write."""
+    """Return the output of two processes."""
     code, out, err = place.run(*SHORT)
     assert (code, err) == (0, "")
     assert len(json.loads(out)["points"]) == 6

@@ -32,7 +32,7 @@ instances = ["c5.large", "c5.xlarge"]
 function = "lambda:3008"
 """
 TRACE = "synthetic:poisson?rate=60"
-# What is written instead of what, the settings that differ then, and whether it saves.
+# The replaced text, its replacement, the settings that then differ, and whether the change saves.
 CHANGES = {
     "a looser promise": ("slo_ms = 600", "slo_ms = 900", {"slo_ms"}, True),
     "a GPU": ('"c5.xlarge"', '"c5.xlarge", "p2.xlarge"', {"instances"}, True),

@@ -1,4 +1,4 @@
-"""Admission: what answers a request."""
+"""Admission: who answers a request."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_certain_times_need_no_margin(squares_s2: float) -> None:
     ("before_s", "left_s"), [([], 0.08), ([0.024], 0.08), ([0.024, 0.03], 0.12), ([0.02] * 3, 0.2)]
 )
 def test_the_probability_is_that_of_lognormal_batches(before_s: list[float], left_s: float) -> None:
-    """Within a point of what is drawn: batches one after the other, p99 three times the mean."""
+    """It is within a point of random draws: consecutive batches whose p99 is three times the mean."""
     sigma, means_s = 0.55, [*before_s, 0.024]
     draws = np.random.default_rng(1).lognormal(-0.5 * sigma**2, sigma, (200_000, len(means_s))) @ np.array(means_s)
     expected = in_time_probability(sum(means_s), sum(s * s for s in means_s), math.expm1(sigma**2), left_s)

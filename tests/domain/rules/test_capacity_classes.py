@@ -1,4 +1,4 @@
-"""Capacity classes: few, narrow, in order, and the same for whatever order the offers come in."""
+"""Capacity classes: few, narrow, in order, and independent of the offers' order."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ fleets = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0.01, 1e4), min_
 
 
 def spread(capacity_rps: dict[str, float], classes: dict[str, int]) -> float:
-    """The widest class: how many times what its smallest type can do its largest can."""
+    """Return the ratio of the largest to the smallest capacity in the widest class."""
     members = [[capacity_rps[o] for o in classes if classes[o] == n] for n in set(classes.values())]
     return max(max(of) / min(of) for of in members)
 
 
 def test_a_gpu_and_a_cpu_do_not_share_a_class() -> None:
-    """What is within the factor does, wherever it was bought."""
+    """Types within the factor share a class, in every market."""
     capacity_rps = {"p2.xlarge/spot": 55.0, "c5.large/on-demand": 4.7, "c5.xlarge/spot": 9.0, "c5.large/spot": 4.7}
     assert capacity_classes(capacity_rps) == {
         "c5.large/on-demand": 0,
@@ -86,8 +86,8 @@ def test_classes_do_not_depend_on_the_order_of_offers(capacity_rps: dict[str, fl
     ("capacities_rps", "expected"),
     [
         ([100.0, 50.0], [999, 500]),
-        ([0.0, 0.0], [1, 1]),  # nothing is ready: whatever registers first is asked
-        ([1e6, 1.0, 0.0], [999, 1, 0]),  # what serves at all gets something, what does not gets nothing
+        ([0.0, 0.0], [1, 1]),  # no target is ready: the first to register gets the requests
+        ([1e6, 1.0, 0.0], [999, 1, 0]),  # a small capacity gets a small weight, zero capacity gets none
         ([], []),
     ],
 )

@@ -1,4 +1,4 @@
-"""Figs. 3.7 to 3.10 on digits, small: what must hold of each."""
+"""Figs. 3.7 to 3.10 on digits, small: the laws of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fig. 9 of the paper: the load, the storm, the windows, and what must hold through one surge and one storm."""
+"""Fig. 9 of the paper: the load, the storm, the windows, and laws of one surge and one storm."""
 
 from __future__ import annotations
 

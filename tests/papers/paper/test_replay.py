@@ -1,4 +1,4 @@
-"""The paper's traffic again: the capped trace, the mean rate, and what cannot be replayed."""
+"""Replays of the paper's traffic: the capped trace, the mean rate, and refusals."""
 
 from __future__ import annotations
 

@@ -26,8 +26,10 @@ def found(trace: str = "day.csv.gz", notes: tuple[str, ...] = ()) -> Fig6:
 
 
 def test_fans_follow_each_other_over_what_came() -> None:
-    """A row a predictor, a column a kind of traffic: two fans of three lines each, and the truth. Nothing is drawn of
-    the last value."""
+    """Each predictor has a row, each kind of traffic a column: two fans of three lines each, and the truth.
+
+    The last value is not drawn.
+    """
     lines = list(fans_figure(found()).data)
     assert [line.name for line in lines] == [*["90 %", "50 %", "median"] * 2, "truth"] * 4
     outer, _, median, _, _, following, truth = lines[:7]

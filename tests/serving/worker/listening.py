@@ -1,8 +1,9 @@
-"""Listens as systemd does for a bouncer: every connection gets a keeper, as another user where one is named.
+"""Listens as systemd does for a bouncer: every connection gets a keeper, as another user if USER_ID is given.
 
     python -P listening.py SOCKET [USER_ID]
 
-A process of its own, so that keepers are no children of a test. Says that it listens by a line on standard output.
+It is a separate process, so that keepers are no children of a test. It prints a line on standard output when it
+listens.
 """
 
 from __future__ import annotations

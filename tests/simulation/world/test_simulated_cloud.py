@@ -229,7 +229,7 @@ def test_a_standby_pays_its_boots_and_its_disk() -> None:
 
 
 def test_a_gpu_type_pays_for_a_larger_disk() -> None:
-    """The disks are 100 GiB beside 8 GiB for other types, which boot from another image; for two hours."""
+    """A GPU's disk has 100 GiB; other types boot from another image and have 8 GiB. Both run for two hours."""
     gpu = Offer("g5.xlarge", Market.ON_DEMAND, 1.0, BOOT, gpus=1)
     for offers, gib in (((OD,), 8.0), ((gpu,), 100.0), ((OD, gpu), 108.0)):
         plane = FakePlane()

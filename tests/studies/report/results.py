@@ -1,4 +1,4 @@
-"""Builders of results: a test names only what it is about."""
+"""Builders of results, in which a test names only the values that matter to it."""
 
 from __future__ import annotations
 

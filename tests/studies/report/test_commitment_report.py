@@ -1,4 +1,4 @@
-"""What a commitment would have saved, shown."""
+"""The report of the savings that a commitment would have made."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def parsed(page: str) -> Tags:
 
 
 def data_of(page: str) -> Any:
-    """As the page's script unpacks it."""
+    """Return the page's data as its script unpacks it."""
     return unpacked(parsed(page).data)
 
 

@@ -1,4 +1,4 @@
-"""What a site costs a month."""
+"""The monthly cost of a site."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_pipeline_has_conductors_and_a_private_balancer() -> None:
 
 
 def test_a_stages_function_is_a_line_of_its_own() -> None:
-    """By traffic, up to its part of what all may cost."""
+    """It is billed by traffic, up to its part of the limit for all functions."""
     stage = replace(ONE, name="two-first", max_function_usd_per_hour=1.0)
     charges = monthly([stage, replace(ONE, name="two-second", function=None)], 3, stage_balancers=1)
     (line,) = (charge for charge in charges if charge.part == "functions")

@@ -106,7 +106,7 @@ def test_what_was_paid_is_apart_from_what_was_used(beside: tuple[Compared, ...],
     rows = plain(reconcile_table(apart)).splitlines()
     first = next(row for row in rows if row.startswith(("used", "credit", "refund", "tax", "total")))
     assert first.split() == ["used", "100.00", "100.00", "0.00"]
-    # $40 less than what ran: before credits, refunds and taxes, but with the support that was paid.
+    # $40 below the simulation: before credits, refunds and taxes, but with the paid support.
     support = sum(one.invoiced_usd for one in beside if one.line is SUPPORT)
     assert lines[-1].endswith(f"an invoice of ${60.0 + support:.2f} before credits, refunds and taxes.")
 
