@@ -137,7 +137,7 @@ class Balanced:
 
 
 def served(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tuple[FloatArray, int]:
-    """The latency of each query, infinite where it has no answer, and how many answers are reconstructions."""
+    """Return the latency of each query, infinite without an answer, and the number of reconstructed answers."""
     loop = VirtualLoop()
     stages = [
         ConductedStage(name, Balanced(name, count, seed, loop), RT_MAX_S)

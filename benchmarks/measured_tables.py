@@ -220,7 +220,7 @@ def activation(result: Json) -> Rows:
 
 
 def forecasts(kind: str) -> Callable[[Json], Rows]:
-    """Of one kind of traffic: error of the median by horizon, and CRPS, as shares of the mean rate."""
+    """Make a table of one kind of traffic: the median's error by horizon, and CRPS, as shares of the mean rate."""
 
     def make(result: Json) -> Rows:
         found = result[kind]

@@ -218,7 +218,7 @@ def update_s(dimension: int) -> float:
 
 
 def learner_speed(dimension: int) -> str:
-    """What an observation and a question cost with all that belongs to them."""
+    """Return the cost of an observation and a question, with all that belongs to them."""
     learner = PersonalLearner(PersonalSettings(features="tower", memory_mb=1000), dimension=dimension)
     vectors = np.random.default_rng(0).normal(size=(500, dimension)).astype(np.float32)
     times = iter(range(10**9))

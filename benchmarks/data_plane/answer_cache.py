@@ -141,7 +141,7 @@ def hit_rates() -> dict[str, dict[str, float]]:
 
 
 class Served:
-    """A running server, and what it has counted and used."""
+    """A running server, and its counters and processor time."""
 
     def __init__(self, url: str, process: psutil.Process) -> None:
         self.url, self.process = url, process
@@ -163,7 +163,7 @@ class Served:
         return found.requests / used_s
 
     def counts(self) -> dict[str, float]:
-        """Of its cache, since the start; none without."""
+        """Return the counters of the server's cache since the start; empty without a cache."""
         with urllib.request.urlopen(f"{self.url}/metrics") as page:
             text = page.read().decode()
         return {name: float(value) for name, value in re.findall(r"^mark_cache_(\w+)\{.*\} (.*)$", text, re.MULTILINE)}
@@ -190,7 +190,9 @@ def served(cached: bool, compiled: bool) -> Iterator[Served]:
 
 
 def ratios(bodies: Sequence[bytes], rounds: int, seconds: float, *, compiled: bool) -> dict[str, list[float]]:
-    """By round: the plain server's requests for a processor second, and those of the cached and the control over it."""
+    """Return by round the plain server's requests per processor second, and the cached and control servers' ratios
+    to it.
+    """
     with ExitStack() as stack:
         plain, control, cached = (stack.enter_context(served(one, compiled)) for one in (False, False, True))
         before = cached.counts()
@@ -226,7 +228,7 @@ def told(name: str, found: dict[str, list[float]]) -> dict[str, float]:
 
 
 class _Echo:
-    """A backend that answers at once."""
+    """A backend that answers without delay."""
 
     ready, least_s = True, 0.0
 
@@ -240,11 +242,11 @@ class _Echo:
         return 1.0
 
     async def drain(self, until_s: float) -> None:
-        """Nothing is on its way."""
+        """Return: no request is on its way."""
 
 
 def calls(runs: int = 150, together: int = 1_000) -> dict[str, float]:
-    """Microseconds of the cache for a call, without those of the backend behind it."""
+    """Return the microseconds of the cache for a call, without those of the backend behind it."""
     behind, numbers = _Echo(), itertools.count()
     loop = asyncio.new_event_loop()
     cache = Cache(behind, Sieve[Reply](MEMORY_MB * 1_000_000), loop, model="m", rt_max_s=1.0)

@@ -1,4 +1,4 @@
-"""What a conductor costs: its own processor time for each stage call, and a chain of stages against its stages alone.
+"""The cost of a conductor: its processor time for each stage call, and a chain of stages against its stages alone.
 
     python benchmarks/data_plane/conductor.py
 

@@ -158,7 +158,7 @@ class Bench:
         self.room = ControllerManager(members, lease, self.pool)
 
     def step(self, now_s: float) -> tuple[float, float]:
-        """All of them at once: seconds on the wall and of the processor."""
+        """Step all services together; return seconds on the wall and of the processor."""
         for service in self.services:
             service.cloud.advance(now_s)
         wall, cpu = time.perf_counter(), time.process_time()

@@ -105,9 +105,9 @@ def poisson(rate_rps: float, duration_s: float, seed: int) -> FloatArray:
 
 
 def open_loop(target: Target, arrivals_s: FloatArray, connections: int = 256, patience_s: float = 10.0) -> Answers:
-    """Send a request at each of `arrivals_s` (sorted); an answer later than `patience_s` after the last one is none.
+    """Send a request at each of `arrivals_s` (sorted); answers later than `patience_s` after the last one do not count.
 
-    What finds all connections busy waits for one: `connections` should be more than are ever on their way.
+    A request that finds all connections busy waits for one, so `connections` should exceed the requests under way.
     """
     due: list[float] = arrivals_s.tolist()
     sent, end_s = 0, due[-1] + patience_s
@@ -127,9 +127,9 @@ def open_loop(target: Target, arrivals_s: FloatArray, connections: int = 256, pa
 
 
 def closed_loop(target: Target, duration_s: float, connections: int = 64, patience_s: float = 10.0) -> Answers:
-    """Each connection sends again when it is answered, for so long; due is when sent.
+    """Send again on each connection when it is answered, for `duration_s`; a request is due when it is sent.
 
-    What is on its way at the end is waited for, `patience_s` at most.
+    Requests under way at the end are waited for, `patience_s` at most.
     """
     with _client(target, connections) as client:
         free = list(client.connections)
@@ -144,7 +144,7 @@ def closed_loop(target: Target, duration_s: float, connections: int = 64, patien
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run of answers amounts to. Latency is of the right ones, from when they were due."""
+    """The summary of a run. Latency covers the right answers, from when they were due."""
 
     requests: int
     refused: int  # 429 or 503
@@ -190,7 +190,7 @@ class _Connection:
 
 
 class _Client:
-    """`connections` of them behind one epoll, and what was answered so far."""
+    """`connections` connections behind one epoll, and the answers so far."""
 
     def __init__(self, target: Target, connections: int) -> None:
         self.target, self._wires = target, itertools.cycle(target.wires)
@@ -239,7 +239,7 @@ class _Client:
         return free
 
     def answers(self) -> Answers:
-        """All that was sent, also what is still on its way."""
+        """Return a row for each sent request, also for those still on their way."""
         for connection in self.connections:
             if connection.busy:
                 self._lose(connection)

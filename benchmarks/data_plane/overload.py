@@ -68,7 +68,7 @@ def served(folder: Path, file: str, core: int, *options: str) -> Iterator[str]:
 
 
 def offered(url: str, rate_rps: float, seconds: float, capacity_rps: float) -> dict[str, Any]:
-    """What became of a Poisson stream."""
+    """Return the outcome of a Poisson stream."""
     os.sched_setaffinity(0, {1})
     answers = load.open_loop(
         load.Target(url + "/v2/models/m/infer", BODY), load.poisson(rate_rps, seconds, 1), connections=512

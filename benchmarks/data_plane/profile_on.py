@@ -28,8 +28,8 @@ CPUS = tuple(f"{family}.{size}" for family in ("c7i", "c8g") for size in ("large
 GPUS = ("g6.xlarge", "g6.2xlarge", "g6.4xlarge")
 BUDGET_USD = 2.0
 _LOAD_S = 10.0  # a model, once the machine has booted
-_AROUND = 1.15  # what measuring takes besides its seconds: rounds to warm up, and requests on their way
-_SIGMA = 0.01  # of a mean of a full measurement: within +-2 % in 95 of 100, what `--precision` asks for
+_AROUND = 1.15  # overhead of measuring: warm-up rounds, and requests on their way
+_SIGMA = 0.01  # of a mean of a full measurement: within +-2 % in 95 of 100, as `--precision` asks
 _SHARE = 0.5
 
 
@@ -115,7 +115,7 @@ class World:
         return self._family.profile(offer, lambda: self._random.lognormvariate(0.0, sigma))
 
     def end(self, instance: str) -> float:
-        """What the machine in hand cost."""
+        """Return the cost of the machine in hand."""
         billed_s = max(MINIMUM_BILLED_S, math.ceil(self._alive_s - UNBILLED_PENDING_S))
         usd = self._offers[instance].usd_per_s * billed_s
         self.spent_usd += usd
@@ -123,7 +123,7 @@ class World:
 
 
 def search(family: Family, offers: Mapping[str, Offer], world: World, budget_usd: float = BUDGET_USD) -> SearchDone:
-    """What `mark profile --on` would do."""
+    """Search as `mark profile --on` does."""
     found = ProfileSearch(list(offers.values()), family.wanted, budget_usd)
     held = None
     while not isinstance(step := found.next(), SearchDone):
@@ -149,7 +149,7 @@ def all_of_them(family: Family, offers: Mapping[str, Offer], world: World) -> No
 
 
 def truly_best(family: Family, offers: Mapping[str, Offer]) -> str:
-    """By the times without noise."""
+    """Return the best machine by the times without noise."""
     costs: dict[str, float] = {}
     for name, offer in offers.items():
         profile = family.profile(offer)

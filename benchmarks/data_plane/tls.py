@@ -44,7 +44,7 @@ SCALE = 1.0  # of the clock
 
 
 def certificate(folder: Path) -> TlsFiles:
-    """As the unit of terraform/modules/fleet/bouncer.sh.tftpl has it made."""
+    """Make a certificate as the unit of terraform/modules/fleet/bouncer.sh.tftpl does."""
     files = TlsFiles(folder / "tls.crt", folder / "tls.key")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=i-1"
     said = ["-keyout", str(files.key), "-out", str(files.certificate)]
@@ -115,7 +115,7 @@ def run(process: psutil.Process, target: load.Target, seconds: float, extra: Seq
 
 
 def requests(rounds: int, seconds: float) -> bytes:
-    """Prints what a bouncer does. Returns a page of its metrics."""
+    """Print a bouncer's throughput and return a page of its metrics."""
     page = b""
     for name, (workload, extra) in LOADS.items():
         with ExitStack() as stack:

@@ -29,7 +29,7 @@ from fidelity_testbed import DAY_S, MINUTE_S, REPOSITORY, SERVICES, Cut, Looks, 
 
 TRACE = REPOSITORY / "traces" / "diurnal_day_5s.csv.gz"
 MARKETS = ("on_demand", "spot", "burstable", "functions")
-# What is asked: relative differences of bill and quantiles, the difference of the shares of overflow.
+# The asked precision: relative differences of bill and quantiles, the difference of the shares of overflow.
 ASKED = {"bill": 0.02, "p50": 0.05, "p99": 0.05, "overflow": 0.02}
 
 Row = dict[str, Any]
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class World:
-    """Of one service in the simulator: its requests, dollars up to a time, ready instances by the minute."""
+    """One service in the simulator: its requests, dollars up to a time, ready instances by the minute."""
 
     part: Part
     t_s: np.ndarray
@@ -96,7 +96,7 @@ def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
 
 
 def measured(rows: list[dict[str, str]]) -> Part:
-    """What a load's log says."""
+    """Return the part that a load's log describes."""
     due_s, answered_s = (np.array([float(r[name]) for r in rows]) for name in ("due_s", "answered_s"))
     return Part(due_s, answered_s - due_s, np.array([r["answered_by"] == "function" for r in rows]))
 
@@ -105,7 +105,7 @@ def compared(
     testbed: dict[str, Part], worlds: dict[str, World], looks: Looks, begin_unix_s: dict[str, float],
     args: argparse.Namespace,
 ) -> list[Row]:  # fmt: skip
-    """What is asked about, in both worlds, over the calm part."""
+    """Return the compared figures of both worlds, over the calm part."""
     first = min(begin_unix_s.values())
     ends = [first + args.settle, first + args.settle + args.calm]
     from_unix_s, to_unix_s = (nearest(looks, end)[0] for end in ends)

@@ -1,7 +1,8 @@
 """The second half of `fidelity`: faults on the testbed, and whether everything is as it should be after them.
 
-Every request was answered exactly once, by the client's log and the servers'; nothing was launched twice or left
-behind; the controller's bill is the meter's to the cent; the SLO was kept outside `--recovery` seconds after a fault.
+Every request was answered exactly once, by the client's log and the servers'; no launch was repeated and no instance
+left behind; the controller's bill is the meter's to the cent; the SLO was kept outside `--recovery` seconds after a
+fault.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Log = list[dict[str, str]]
 
 @dataclass
 class Faults:
-    """What is to happen; `faults` are (Unix time, what) of those that have."""
+    """The planned faults; `faults` are (Unix time, fault) of those that have happened."""
 
     timers: list[threading.Timer] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
@@ -82,7 +83,7 @@ def check(
     testbed: Testbed, told: dict[str, dict[str, Any]], logs: dict[str, Log], faults: list[tuple[float, str]],
     args: argparse.Namespace,
 ) -> list[str]:  # fmt: skip
-    """What should not be, in sentences."""
+    """Return sentences about all that is wrong."""
     wrong = []
     served = answered_in_logs(testbed.folder)
     for name, data in told.items():
@@ -108,7 +109,7 @@ def check(
 
 
 def answered_in_logs(folder: Path) -> Counter[str]:
-    """Good answers by request id, as all bouncers logged them, and gateways those that they had from functions."""
+    """Count good answers by request id, as logged by bouncers, and by gateways for answers of functions."""
     counts: Counter[str] = Counter()
     logs = folder / ".mark-testbed" / "logs"
     for file in (*logs.glob("i-*.log"), *logs.glob("gateway-*.log")):

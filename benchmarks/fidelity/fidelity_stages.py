@@ -71,11 +71,13 @@ digits:Digits?kind=large,c7i.large,2,1100,assumed
 HISTORY_S = 7200.0
 RISE_S = 180.0
 ZONES = 4
-STARTS_S = 20.0  # what the testbed takes to start, about
+STARTS_S = 20.0  # approximate start-up time of the testbed
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """Two hours of history at `--rate`, a gap, the same for `--calm` seconds, the rise, and what it rises to."""
+    """Write two hours of history at `--rate`, a gap, `--calm` seconds at the same rate, the rise, and the higher
+    rate.
+    """
     load_s = np.arange(0.0, seconds_of(args), MINUTE_S / 4.0)
     rise = np.clip((load_s - args.calm) / RISE_S, 0.0, 1.0)
     before_s = np.arange(0.0, HISTORY_S, MINUTE_S / 4.0)
@@ -129,7 +131,7 @@ def minutes(looks: Looks, log: list[dict[str, str]], begin_unix_s: float, args: 
 
 
 def wrong_of(told: dict[str, Any], log: list[dict[str, str]]) -> list[str]:
-    """What is not as it should be besides the numbers."""
+    """Return sentences about all that is wrong besides the numbers."""
     wrong = []
     ids = {line["request_id"] for line in log}
     if told["answered_twice"] or told["unanswered"] or len(ids) != told["requests"]["total"]:

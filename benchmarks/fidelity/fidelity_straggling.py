@@ -111,7 +111,7 @@ def span(rows: list[dict[str, float]], q: float) -> dict[str, float]:
 
 
 def played(args: argparse.Namespace, part: Cut, file: Path, folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
-    """World 2, and what the load said."""
+    """Play world 2 and return the load's report."""
     testbed = Testbed(folder, args, part, {"straggler": file})
     with testbed:
         origin = testbed.origins(("straggler",))["straggler"]
@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--account", default="generous", help="what the testbed's AWS refuses, as of `mark testbed up`")
     parser.add_argument("--out", type=Path, default=Path("out/fidelity_straggling"))
     args = parser.parse_args()
-    args.settle = args.faulty = 0.0  # of `fidelity`: nothing is left out, and nothing is killed by hand
+    args.settle = args.faulty = 0.0  # of `fidelity`: no seconds are left out, and no process is killed by hand
     with tempfile.TemporaryDirectory(prefix="mark-straggling-") as name:
         return run(args, Path(name))
 

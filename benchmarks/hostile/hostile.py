@@ -83,13 +83,13 @@ slo_attainment = 0.98
 """
 FEEDBACK = '[feedback]\nlog = "{}"\n'
 WORKERS, WORKER_MIB = 2, 400.0
-_WORKER_SLACK_MIB = 200.0  # a worker is looked at once a second, and its successor is loaded beside it
+_WORKER_SLACK_MIB = 200.0  # a worker is measured once a second, and its successor is loaded beside it
 _CALM_SHARE = 0.9
 _WELL_S = 60.0
 _FIRST_S = 1.0  # of each fault in the first minute
 # Longer than an idle connection to a replica or a function is kept; between two rests; in a run that is long enough.
 _REST_S, _WORK_S, _LONG_S = 35.0, 150.0, 240.0
-_ERRORS = ("full", "closed", "file")  # what takes the standard error of the second bouncer, by turns
+_ERRORS = ("full", "closed", "file")  # the targets of the second bouncer's standard error, by turns
 _AIM_GONE = (ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess)  # of a fault: another one ended it
 
 
@@ -156,7 +156,7 @@ class ServedProgram:
         return None
 
     def stop_at_once(self) -> None:
-        """Whatever state it is in, with its workers."""
+        """Kill the program and its workers in any state."""
         if self._process is not None and self._process.poll() is None:
             family = [psutil.Process(self.pid)]
             with suppress(psutil.Error):
@@ -211,7 +211,7 @@ class HostileRun:
         self._restarts = 0
         self._began_s = time.monotonic()
 
-    # What faults ask for
+    # --- the port of faults
 
     async def kill(self) -> None:
         victim = self.bouncers[-1]
@@ -254,7 +254,7 @@ class HostileRun:
         await self.gateway.start()
 
     async def run(self, seconds: float, warm_up_s: float, kinds: Sequence[HostileFault]) -> None:
-        """Honest load for so long, and faults of these kinds; then everything is asked to end."""
+        """Send honest load and faults of these kinds for `seconds`; then ask all programs to end."""
         stop, self._began_s = asyncio.Event(), time.monotonic()
         honest = [
             HonestClient(
@@ -323,12 +323,12 @@ class HostileRun:
         print(f"{self._now_s():6.1f} s    {said}", flush=True)
         for name in names:
             self.done[name].well_s = max(self.done[name].well_s, took_s)
-        await asyncio.sleep(0.5)  # what was asked just before it ended
+        await asyncio.sleep(0.5)  # the last requests before its end
         self.active = frozenset()
         await asyncio.sleep(calm_s)
 
     async def _rest(self) -> None:
-        """Nothing is done until connections that are kept for a while are gone; then looks at what is held."""
+        """Rest until kept connections have timed out; then record the held resources."""
         await asyncio.sleep(_REST_S)
         for _ in range(LOOKS):
             for program in (self.gateway, self.bouncers[0]):
@@ -399,7 +399,7 @@ class HostileRun:
         self.stories += left_behind(self._pids, self.folder)
 
     def close(self) -> None:
-        """Whatever happened: nothing stays."""
+        """End all programs, in any state."""
         for program in (*getattr(self, "bouncers", ()), *([self.gateway] if hasattr(self, "gateway") else ())):
             program.stop_at_once()
         self.function.stop()
@@ -409,7 +409,7 @@ class HostileRun:
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    # What is told
+    # --- the report
 
     def result(self) -> dict[str, Any]:
         """The numbers, for JSON."""
@@ -468,7 +468,7 @@ def _small_disk(folder: Path) -> Path | None:
 
 
 async def hostile(seconds: float, warm_up_s: float, seed: int, only: Sequence[str] = ()) -> HostileRun:
-    """A run. What could not be started is a story, too."""
+    """Make a run. A program that could not be started is a story, too."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
     folder = Path(tempfile.mkdtemp(prefix="hostile-")).resolve()

@@ -1,4 +1,4 @@
-"""What is done to a data plane: a name, a sentence and a coroutine for each. All of it is local, and ends by itself."""
+"""Faults for a data plane: a name, a sentence and a coroutine for each. All faults are local, and end by themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 from hostile_clients import BROKEN, LOST, ClientLine, HonestTally, answer_to, request, verdict
 
-# Attackers have addresses of their own: what a client does to its own address is its affair.
+# Attackers have separate addresses: a client may exhaust the limits of its own address, but not those of others.
 FOES, CROWD = "127.0.0.2", "127.0.0.3"
 MEMORY = "memory limit"
 RIGHT, HANG, THROTTLE, DRIP, ENDLESS, RESET = FUNCTION_MODES = ("right", "hang", "throttle", "drip", "endless", "reset")
@@ -42,14 +42,14 @@ class HostileProgram(Protocol):
 
 
 class HostileWorld(Protocol):
-    """What faults are done to."""
+    """The targets of faults."""
 
     draw: random.Random
     tally: HonestTally
     function: OverflowFunction
     gateway: HostileProgram
     bouncers: list[HostileProgram]
-    disk: Path | None  # a small one, which holds the logs of the first bouncer; None: there is no such thing here
+    disk: Path | None  # a small one, which holds the logs of the first bouncer; None: this machine has no such disk
 
     async def kill(self) -> None:
         """SIGKILL of the second bouncer; its workers must end with it. It is started again."""
@@ -63,8 +63,10 @@ Do = Callable[[HostileWorld, float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class HostileFault:
-    """`do(world, seconds)` does it for about so long, and has mended it when it returns. Those of a `part` of the data
-    plane come one at a time."""
+    """A fault: `do(world, seconds)` makes it for about `seconds`, and has repaired it when it returns.
+
+    Faults of one `part` of the data plane come one at a time.
+    """
 
     name: str
     what: str
@@ -117,7 +119,7 @@ class OverflowFunction:
                 writer.write(_CHUNK)
                 await writer.drain()
         else:
-            # As the models do; a poisoned request is an ordinary one to a function.
+            # A function answers as the models do; a poisoned request is an ordinary one to it.
             asked = json.loads(body)
             said = json.dumps(answer_to(asked["id"], asked["x"])).encode()
             writer.write(
@@ -208,7 +210,7 @@ async def half_bodies(world: HostileWorld, seconds: float) -> None:
 
 
 async def huge_bodies(world: HostileWorld, seconds: float) -> None:
-    """6 clients announce a gigabyte and send what is taken of it; 6 send chunks without an end."""
+    """Let 6 clients announce a gigabyte and send as much as is read, and 6 send endless chunks."""
     head = b"POST /invocations HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 
     async def announced(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
@@ -330,7 +332,7 @@ async def descriptors_of_gateway(world: HostileWorld, seconds: float) -> None:
 
 
 async def disk_full(world: HostileWorld, seconds: float) -> None:
-    """The first bouncer's log and standard error have no room; then they have."""
+    """Fill the disk of the first bouncer's log and standard error, then free it."""
     assert world.disk is not None, "this fault is only drawn where there is a small disk"
     filler = world.disk / "filler"
     try:
@@ -381,7 +383,7 @@ ALL = [
 
 
 async def ticks(seconds: float, every_s: float) -> AsyncIterator[int]:
-    """0, 1, 2, ... for so long, once every `every_s`; at least once."""
+    """Yield 0, 1, 2, ... for `seconds`, once every `every_s`; at least once."""
     loop = asyncio.get_running_loop()
     until_s, turn = loop.time() + seconds, 0
     while True:
@@ -450,7 +452,7 @@ def limited(pid: int, limit: int, soft: int) -> Iterator[None]:
 
 
 def signal_one(world: HostileWorld, number: signal.Signals) -> int:
-    """To a worker; its process id, 0 where there is none just now."""
+    """Send a signal to a worker and return its process id, or 0 if no worker runs just now."""
     pids = world.draw.choice(world.bouncers).workers()
     pid = world.draw.choice(pids) if pids else 0
     send_signal(pid, number)

@@ -54,7 +54,7 @@ def kind_of(mean_ms: float, p99_ms: float, slo: Slo, batches: bool) -> Candidate
 def shares(
     kind: Candidate, rt_max_s: float, arrivals_s: NDArray[np.float64], instances: int, least: float, seed: int
 ) -> tuple[float, float]:
-    """Of the requests: late, and passed on to a function that takes half of RT_max."""
+    """Return the shares of requests that are late, and that go to a function that takes half of RT_max."""
     offer = FunctionOffer(1024, 0.0, 0.0, 1.0, 1 << 16, 1e9, np.inf, 1e9)
     stage = StageSimulation(
         [kind],

@@ -43,7 +43,7 @@ _NO_LOAD = Load(0.0, 60.0, np.empty(0), np.empty(0))
 
 
 class Inline(Executor):
-    """Runs everything at once."""
+    """Runs each task when it is submitted."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()

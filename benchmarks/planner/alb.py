@@ -40,7 +40,7 @@ class Row:
     overflow: float  # share of the requests
     attainment: float
     usd: float
-    extra: float  # of the bill, over that of least completion
+    extra: float  # share of the bill above that of least completion
     p99_ms: float
 
 

@@ -1,6 +1,7 @@
 """Figures of the source itself, as a Markdown table: `python benchmarks/planner/figures.py [BEFORE] [AFTER]`.
 
-Without arguments of this checkout; with two checkouts one column for each. Reads files only, imports nothing of them.
+Without arguments it describes this checkout; with two checkouts each has a column. It reads files and imports no module
+of theirs.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Source:
         return sum(token.type == tokenize.COMMENT for token in self.tokens)
 
     def imports(self, modules: set[str]) -> set[str]:
-        """What it imports of `modules`, late and type-only imports included."""
+        """Return the imports from `modules`, late and type-only imports included."""
         found = set()
         for node in _statements(self.tree):
             if isinstance(node, ast.Import):
@@ -95,7 +96,7 @@ class Checkout:
         }
 
     def figures(self) -> dict[str, str]:
-        """Every row of the table but those of the rooms."""
+        """Return every row of the table except those of the rooms."""
         sources = self.sources
         every = [node for source in sources for node in source.nodes]
         functions = [function for source in sources for function in source.functions]
@@ -165,7 +166,7 @@ def _spread(lengths: list[int]) -> str:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements, and nothing within them that is none: imports are found in a fifth of the time."""
+    """Yield all statements without their expressions: imports are found in a fifth of the time."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -209,7 +210,7 @@ def _cycles(graph: Graph) -> str:
 
 
 def _visit(start: str, graph: Graph, seen: set[str], finished: list[str]) -> None:
-    """Append what is reached from `start` and not yet seen, each after all that it reaches."""
+    """Append the unseen modules that `start` reaches, each after all that it reaches."""
     if start in seen:
         return
     seen.add(start)

@@ -3,16 +3,16 @@
     python forecast_peers.py SERIES ORIGINS OUT STEP_S HORIZON
 
 SERIES has a rate a line from step 0 on, gaps filled; ORIGINS a step a line; OUT gets `peer,origin,target,quantile,rate`
-with steps as places. statsforecast 2.1.1 needs a pandas below 3, which is why it has an environment of its own.
+with steps as places. statsforecast 2.1.1 needs a pandas below 3, so it has a separate environment.
 
-What each peer is given, and why. It gets the most that it can use in seconds a fit. On minutes it is estimated anew
-once a day, on half hours once a week; in between what it estimated is applied to the newest history (`forward`).
+Each peer gets the most history that it can use in seconds a fit. It is estimated again once a day on minutes and once a
+week on half hours; in between, its estimate is applied to the newest history (`forward`).
 
-- AutoARIMA: on minutes the last 3 days, without a season, since one of a day has 1,440 states and on 7 days the search
-  alone takes minutes; on half hours the last 14 days with the season of a day, of order 1 at most.
+- AutoARIMA: on minutes the last 3 days, without a season, since a season of a day has 1,440 states and on 7 days the
+  search alone takes minutes; on half hours the last 14 days with the season of a day, of order 1 at most.
 - AutoETS: the last 7 days of minutes or 28 of half hours; without a season, since its seasons end at 24 steps.
 - MSTL: the same history; hour and day on minutes, day and week on half hours; the trend by AutoETS, its default. Its
-  smoother looks at every tenth point, without which each forecast of minutes takes ten seconds.
+  smoother uses every tenth point, because each forecast of minutes takes ten seconds otherwise.
 
 Quantiles are the ends of the central intervals of 10 to 90 %, the median is the mean, and rates are clipped at zero.
 """

@@ -183,7 +183,7 @@ class TimedArrivals:
 
 
 class _Timed:
-    """Of a stage what arrivals are fed to."""
+    """The part of a stage that takes arrivals."""
 
     def __init__(self, stage: StageSimulation, arrivals: TimedArrivals) -> None:
         self._stage, self._arrivals = stage, arrivals

@@ -92,7 +92,7 @@ class Recorder:
 
 
 class Replayed:
-    """Says again what `auto` said."""
+    """Replays the forecasts of `auto`."""
 
     name = "auto"
 

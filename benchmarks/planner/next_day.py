@@ -73,25 +73,25 @@ TRACES = {  # name: days that are simulated for reactive and for mark
 _MEAN_RPS = 4.0
 _SIZES = (1.0, 10.0)
 _EVERY = DAY // 2
-_ALLOWED = (0.01, 0.02, 0.04, 0.06, 0.1)  # shares of late requests; what the runs bought does not depend on them
+_ALLOWED = (0.01, 0.02, 0.04, 0.06, 0.1)  # shares of late requests; the runs' purchases do not depend on them
 _BINS = 10
 
 
 def family(name: str) -> str:
-    """The first word of a name; the three feeds of Twitter are families of their own."""
+    """Return the first word of a name; each of Twitter's three feeds is a separate family."""
     return "_".join(name.split("_")[:2]) if name.startswith("twitter") else name.split("_")[0]
 
 
 @dataclass(frozen=True)
 class Days:
-    """A trace by half hours; dollars and late shares are NaN where nothing was simulated."""
+    """A trace by half hours; dollars and late shares are NaN where no run was simulated."""
 
     name: str
     seen: SeenHalfHours
     resolved: ResolvedService
 
     def until(self, now: int, *, billed: int | None = None) -> SeenHalfHours:
-        """What is known at a half hour; of the bills the last `billed` half hours alone."""
+        """Return the knowledge at a half hour; of the bills only the last `billed` half hours."""
         seen = SeenHalfHours(self.seen.rates_rps[:now], self.seen.usd[:now], self.seen.late[:now])
         if billed is None:
             return seen
@@ -134,7 +134,7 @@ def simulate_days(name: str, policy: str, days: int, service: str, into: Path) -
 
 
 def simulated_days(path: Path, resolved: ResolvedService) -> Days:
-    """A run that `simulate_days` kept, by half hours; `spent` is what was spent at the end of a minute."""
+    """Return a run that `simulate_days` kept, by half hours; `spent` is the dollars up to the end of a minute."""
     with np.load(path) as kept:
         arrival, attain, spent = kept["arrival"], kept["attain"], kept["spent"]
     minutes = len(arrival) // 30 * 30
@@ -158,7 +158,7 @@ class Window:
 
 
 def windows(days: Days, *, billed: int | None = None) -> list[Window]:
-    """Of the days that are calibrated."""
+    """Return the windows of the days that are calibrated."""
     plan = plan_usd(days.resolved, days.seen.rates_rps)
     found = []
     for now in days.nows(LEAST_WINDOWS // 2 + 2):
@@ -249,7 +249,7 @@ def kept_shares(runs: list[Days], *, calibrated: bool) -> dict[str, object]:
                 if found is not None and found.promise is not None and found.promise.calibrated is calibrated:
                     stated.append(found.promise.probability)
                     kept.append(ok)
-                    # The share of the days that kept it, of those that are over; one kept and one missed are added.
+                    # The share of past days that kept it, with one kept and one missed day added.
                     over = past[:-1]
                     base.append((sum(over) + 1.0) / (len(over) + 2.0))
                     names.append(family(days.name))

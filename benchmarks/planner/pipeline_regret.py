@@ -117,7 +117,7 @@ class Case:
 
 def run_of(request: RunRequest) -> PipelineRun:
     run = simulate_pipeline(request, ("mark",))["mark"]
-    # Every query came to the first two stages, unless it was given up before; none is counted twice.
+    # Every query reached the first two stages, unless it was given up before; none is counted twice.
     see, word, translate = (stage.calls for stage in run.stages)
     assert see == run.queries, (see, run.queries)
     assert see >= word >= translate > 0, (see, word, translate)
@@ -132,7 +132,7 @@ def separate_usd(case: Case, folder: Path) -> float | None:
 
 
 def row(case: Case, run: PipelineRun, separate: float | None, wall_s: float) -> dict[str, Any]:
-    """What the table says of a run. `over_bound` is said of a promise that was missed as well; `regret` is not."""
+    """Return a run's row of the table. `over_bound` is given even if the promise was missed; `regret` is not."""
     return asdict(case) | {
         "queries": run.queries,
         "usd": run.usd,

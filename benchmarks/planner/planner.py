@@ -135,7 +135,7 @@ def many_offers(seed: int, rps: float) -> Program:
 def shipped(
     catalog: str, name: str, markets: tuple[Market, ...], seed: int, steps: int
 ) -> tuple[Program, Forecast, Terms]:
-    """A service as it ships, what runs of it, and a load of up to two dozen of its cheapest instances."""
+    """Return a service as it ships, its running instances, and a load of up to two dozen of its cheapest instances."""
     rng = np.random.default_rng(seed)
     service = replace(load_service(name), catalog=catalog, markets=markets)
     resolved = resolve(service, load_catalog(catalog), load_profiles(None))

@@ -65,7 +65,7 @@ def service_of(folder: Path, tail: float, slack: float, types: int, function: st
 
 
 def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, object]:
-    """Both bills and shares, and what is wrong."""
+    """Return both bills and shares, and the faults."""
     rate = float(str(case["rps"]))
     with tempfile.TemporaryDirectory() as name:
         request = RunRequest(

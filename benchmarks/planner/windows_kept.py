@@ -45,7 +45,7 @@ def stated(inputs: Inputs, confidence: float) -> Inputs:
 
 
 def interval(kept: int, windows: int) -> tuple[float, float]:
-    """Of the probability of a kept window, 90 %."""
+    """Return the 90 % interval of the probability of a kept window."""
     low = 0.0 if kept == 0 else float(beta.ppf(0.05, kept, windows - kept + 1))
     high = 1.0 if kept == windows else float(beta.ppf(0.95, kept + 1, windows - kept))
     return low, high

@@ -104,7 +104,7 @@ def on_world(world: World, folder: Path, hours: float, shares: tuple[float, ...]
 
 
 def table(found: list[dict[str, Any]], allowed: float = 0.02) -> str:
-    """A line for each scaler, those that keep the promise most often first, then the cheaper ones."""
+    """Return a line for each scaler: those that keep the promise most often first, then the cheaper ones."""
     lines = []
     for name in found[0]["rows"]:
         rows = [(one["rows"][name], one["bound_usd"]) for one in found]

@@ -1,4 +1,4 @@
-"""What the benchmarks of other projects' autoscalers have in common: parts of traces, and runs of a scaler on them."""
+"""The common parts of the benchmarks of other projects' autoscalers: parts of traces, and runs of a scaler on them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
 
 
 def scaler(inputs: Inputs, kind: str, share: float, least: int = 1) -> Inputs:
-    """The same part for a user who runs this scaler, with a target at which a replica has `share` of its capacity."""
+    """Return the same part for a user of this scaler, with a target at which a replica has `share` of its capacity."""
     able = able_on(inputs)
     busy_s = float(able.service_s[1]) + able.overhead_s
     target = {

@@ -36,7 +36,7 @@ Point = tuple[str, float, float]
 
 
 def points(data: str) -> list[Point]:
-    """Of each policy its name, dollars for a million queries, and the error in percent."""
+    """Return each policy's name, dollars for a million queries, and error in percent."""
     found = classified(data)
     small, large = found.names.index("logreg"), found.names.index("svm")
     drawn = np.random.default_rng(0).integers(0, len(found.labels), QUERIES)

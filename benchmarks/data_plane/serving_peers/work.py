@@ -1,4 +1,4 @@
-"""What every server is given to do: the same arithmetic, the same batch sizes, for the workload named in WORKLOAD."""
+"""The work of every server: the same arithmetic, the same batch sizes, for the workload named in WORKLOAD."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-# From the environment, since servers start their workers in ways of their own and few hand arguments on.
+# It is an environment variable, because servers start their workers in different ways and few pass arguments on.
 WORKLOAD = os.environ.get("WORKLOAD", "echo")
 # Most requests in a batch. A batch of b of "sleep" takes 5 ms + 0.2 ms x b, so that 32 allow 2,807 requests/s.
 LARGEST = {"echo": 64, "binary": 64, "sleep": 32}
