@@ -127,7 +127,7 @@ def streams() -> dict[str, np.ndarray]:
 
 
 def hit_rates() -> dict[str, dict[str, float]]:
-    """By stream, policy and share in per cent."""
+    """Return the hit rates in per cent, by stream, policy and share."""
     found = {}
     for name, stream in streams().items():
         keys = stream.tolist()
@@ -253,7 +253,7 @@ def calls(runs: int = 150, together: int = 1_000) -> dict[str, float]:
 
     def took_us(backend: Backend, *, repeats: bool = False) -> float:
         def answered(request: Request, answer: Answer) -> None:
-            """As if said."""
+            """Accept an answer and drop it."""
 
         now_s = time.monotonic()
         bodies = [

@@ -141,7 +141,9 @@ class Memory:
         self._ended = threading.Event()
 
     def watch(self, disk: Path) -> int:
-        """Until `end`: the most used of memory, page cache not counted, and, returned, of the disk. Bytes."""
+        """Watch until `end`; return the highest use of the disk in bytes, and keep that of memory without page
+        cache.
+        """
         most = 0
         while not self._ended.wait(0.05):
             stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
@@ -312,7 +314,7 @@ def main() -> int:
         os.environ["BOOT_BENCH_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # mounts and cgroups are taken away then, too
-    # Not in /tmp, which may be in memory.
+    # /tmp may be in memory.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as work:
         if lacking := list(missing(Path(work))):
             print(f"this machine lacks: {'; '.join(lacking)}", file=sys.stderr)

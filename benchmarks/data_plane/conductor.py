@@ -69,7 +69,7 @@ async def chain(query: object, models: StageModels) -> object:
 
 
 def serving(folder: Path, driver: PipelineDriver | None, at: str | None) -> Serving:
-    """Of all stages here, or of those at an address."""
+    """Return the serving of all stages here, or of stages at an address."""
     part_s = RT_MAX_S / len(STAGES)
     here = {
         name: Serving(name=name, versions=Versions({"1": ("same:Same", 1.0)}), search=folder, rt_max_s=part_s)

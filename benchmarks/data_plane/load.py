@@ -304,7 +304,7 @@ class _Client:
 
 @contextmanager
 def _client(target: Target, connections: int) -> Iterator[_Client]:
-    """Without garbage collection, whose pauses would be the client's lag."""
+    """Yield a client without garbage collection, whose pauses would be the client's lag."""
     client = _Client(target, connections)
     gc.collect()
     gc.freeze()

@@ -47,7 +47,7 @@ class Family:
         return SearchGoal(Slo(self.rt_max_ms / 1e3, 0.98))
 
     def profile(self, offer: Offer, noise: Callable[[], float] = lambda: 1.0) -> Profile | None:
-        """As measured; None where nothing can be."""
+        """Return the measured profile; None if no batch can be measured."""
         rows = []
         for batch in self.wanted.batches:
             ms = self.latency_ms(offer, batch)
@@ -103,7 +103,7 @@ class World:
         self.spent_usd = 0.0
 
     def measure(self, rent: Rent, *, kept: bool) -> Profile | None:
-        """On the machine in hand if `kept`, else on one that boots."""
+        """Measure on the machine in hand if `kept`, else on a machine that boots."""
         offer, wanted = self._offers[rent.instance], self._family.wanted
         if not kept:
             self.rentals += 1
@@ -160,7 +160,7 @@ def truly_best(family: Family, offers: Mapping[str, Offer]) -> str:
 
 
 def offers_of(family: Family) -> dict[str, Offer]:
-    """Its types on demand, by name."""
+    """Return the family's types on demand, by name."""
     catalog = load_catalog("aws-2026")
     sold = {offer.instance: offer for offer in catalog.offers if offer.market is Market.ON_DEMAND}
     return {name: sold[name] for name in family.types}

@@ -244,7 +244,7 @@ def stop(process: psutil.Process) -> None:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Of all its processes so far, in steps of 10 ms."""
+    """Return the processor time of all its processes so far, in steps of 10 ms."""
     times = [one.cpu_times() for one in family(process)]
     return sum(t.user + t.system for t in times)
 
@@ -276,7 +276,7 @@ def closed(target: load.Target, seconds: int) -> dict[str, float]:
 
 
 def measure(server: Server, workload: str, peers: Path, seconds: int) -> dict[str, float]:
-    """One run: start, warm up for a second, measure, stop."""
+    """Make one run: start, warm up for a second, measure, stop."""
     with started(server, workload, peers) as (process, target, ready_s):
         closed(target, 1)
         cpu_before = cpu_s(process)

@@ -141,7 +141,7 @@ def requests(rounds: int, seconds: float) -> bytes:
 
 
 def serve_pages(page: bytes, tls: TlsFiles | None, port: Connection) -> None:
-    """At every address of loopback, with the bouncers' own HTTP server."""
+    """Serve the page at every address of loopback, with the bouncers' own HTTP server."""
 
     async def forever() -> None:
         server = HttpServer(lambda e: _answered(e, page), HttpLimits(connections=10_000))

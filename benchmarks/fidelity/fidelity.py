@@ -124,7 +124,7 @@ def compared(
 
 
 def usd_between(looks: Looks, from_unix_s: float, to_unix_s: float) -> float:
-    """Of all instances and functions, by the testbed's looks that are nearest to the two times."""
+    """Return the dollars of all instances and functions, by the testbed's looks that are nearest to the two times."""
     (_, before), (_, after) = (nearest(looks, end) for end in (from_unix_s, to_unix_s))
     return float(sum(after["bill_usd"][market] - before["bill_usd"][market] for market in MARKETS))
 

@@ -195,7 +195,7 @@ def _simulated(kind: Candidate, arrivals_s: load.FloatArray, seed: int) -> Row:
 
 
 def measured(target: load.Target, arrivals_s: load.FloatArray) -> tuple[Row, load.FloatArray]:
-    """And when requests were sent."""
+    """Return the measured row, and the times at which requests were sent."""
     answers = load.open_loop(target, arrivals_s, CONNECTIONS, patience_s=3.0)
     served, sent_s = answers["status"] == 200, answers["sent_s"]
     assert (served | (answers["status"] == REFUSED)).all(), "neither answered nor refused"

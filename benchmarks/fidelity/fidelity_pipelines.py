@@ -164,7 +164,7 @@ async def respond(query, models):
 
 
 def calls_of(case: Case, queries: int, seed: int) -> np.ndarray:
-    """Which stages each query visits, shape (queries, stages)."""
+    """Return which stages each query visits, shape (queries, stages)."""
     draws = np.random.default_rng(seed).random((queries, len(case.stages)))
     return (draws < [stage.share for stage in case.stages.values()]).astype(np.int64)
 
@@ -224,7 +224,7 @@ def real_sheets() -> list[list[list[int]]]:
 
 
 def real_calls() -> np.ndarray:
-    """Which stages each sheet visits, by the models themselves."""
+    """Return which stages each sheet visits, by the models themselves."""
     sys.path.append(str(ROOT / "examples" / "pipeline"))
     import digits
 
@@ -238,7 +238,7 @@ def real_calls() -> np.ndarray:
 
 
 def played(case: Case, folder: Path, stream: str, seconds: float, seed: int, core: str) -> tuple[Row, Row]:
-    """One round: measured, and estimated. The first queries come one at a time."""
+    """Play one round, measured and estimated. The first queries come one at a time."""
     times_s = arrivals(stream, case.rate_rps, seconds, seed)
     queries = LONE + len(times_s)
     if case.real:

@@ -115,7 +115,7 @@ def simulated(args: argparse.Namespace, part: Cut, file: Path, queries: Path, sp
 
 
 def minutes(looks: Looks, log: list[dict[str, str]], begin_unix_s: float, args: argparse.Namespace) -> str:
-    """On the testbed, minute by minute: queries, in time, p50, and the instances of each stage that run."""
+    """Return the testbed's table by minute: queries, in time, p50, and the running instances of each stage."""
     part = measured([line if line["status"] == "200" else line | {"answered_s": "nan"} for line in log])
     lines = [f"| minute | queries | in time % | p50 ms | {' | '.join(STAGES)} |", "|--:" * (4 + len(STAGES)) + "|"]
     for minute in range(int(seconds_of(args) // MINUTE_S)):

@@ -65,7 +65,7 @@ CALM, FAULTY = "without faults", "simulated"
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """Half an hour of history, a gap, and the load, all of them at one rate."""
+    """Write half an hour of history, a gap, and the load, all of them at one rate."""
     begin_s = HISTORY_S + args.lead
     times_s = np.concatenate([np.arange(0.0, HISTORY_S, BIN_S), np.arange(begin_s, begin_s + args.calm, BIN_S)])
     made = Cut(folder / "cut.csv", folder / "history.csv", begin_s)

@@ -121,7 +121,7 @@ class ServedProgram:
         return []
 
     async def start(self, errors: str = "file") -> None:
-        """Until it is ready. Raises RuntimeError where it ends instead."""
+        """Start it and wait until it is ready. Raises RuntimeError if it ends instead."""
         ready = self._folder / f"{self.name}.ready"
         ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "mark.cli.main", *self._words]
@@ -141,12 +141,12 @@ class ServedProgram:
         self.expected_to_run = True
 
     def ended_by_itself(self) -> int | None:
-        """With which code, if it has."""
+        """Return its exit code if it ended without being asked, else None."""
         assert self._process is not None
         return self._process.poll() if self.expected_to_run else None
 
     async def end(self, *, kill: bool = False, within_s: float = 60.0) -> int | None:
-        """Its exit code; None: it did not end in time, and is killed."""
+        """End it and return its exit code; None if it did not end in time and was killed."""
         assert self._process is not None
         self.expected_to_run = False
         (self._process.kill if kill else self._process.terminate)()

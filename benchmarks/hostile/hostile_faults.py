@@ -83,7 +83,7 @@ class OverflowFunction:
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Its URL."""
+        """Start it and return its URL."""
         self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/invocations"
 
@@ -142,7 +142,7 @@ async def worker_stopped(world: HostileWorld, seconds: float) -> None:
 
 
 async def workers_starved(world: HostileWorld, seconds: float) -> None:
-    """They run a tenth of the time."""
+    """Let all workers run a tenth of the time."""
     pids = [pid for one in world.bouncers for pid in one.workers()]
     try:
         async for _ in ticks(seconds, 0.01):
@@ -315,7 +315,7 @@ async def _of_crowd(world: HostileWorld, address: tuple[str, int], identity: str
 
 
 async def descriptors_of_bouncer(world: HostileWorld, seconds: float) -> None:
-    """It may open two more, has 100 connections more to take, and a worker to replace."""
+    """Allow a bouncer two more descriptors, while 100 more connections come and a worker must be replaced."""
     bouncer = world.bouncers[-1]
     with limited(bouncer.pid, resource.RLIMIT_NOFILE, _descriptors(bouncer.pid) + 2):
         crowd = asyncio.create_task(many(world, 100, seconds, _idle(seconds), [bouncer]))
@@ -326,7 +326,7 @@ async def descriptors_of_bouncer(world: HostileWorld, seconds: float) -> None:
 
 
 async def descriptors_of_gateway(world: HostileWorld, seconds: float) -> None:
-    """It may open two more, and has 100 connections more to take."""
+    """Allow the gateway two more descriptors, while 100 more connections come."""
     with limited(world.gateway.pid, resource.RLIMIT_NOFILE, _descriptors(world.gateway.pid) + 2):
         await many(world, 100, seconds, _idle(seconds), [world.gateway])
 
@@ -422,7 +422,7 @@ def _idle(seconds: float) -> Client:
 
 
 async def _wait(tasks: list[asyncio.Task[None]], seconds: float) -> None:
-    """For their end, or end them."""
+    """Wait for the tasks' end, or end them."""
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=seconds)
         for task in late:
@@ -460,7 +460,7 @@ def signal_one(world: HostileWorld, number: signal.Signals) -> int:
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
-    """To a process that may be gone."""
+    """Send a signal to a process that may be gone."""
     if pid:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -80,7 +80,7 @@ def not_flat(name: str, looks: Sequence[HeldResources]) -> list[str]:
 
 
 def rises(looks: Mapping[str, Sequence[HeldResources]]) -> dict[str, dict[str, list[float]]]:
-    """By process and kind of resource: the median of each `LOOKS`, in order."""
+    """Return the median of each `LOOKS`, in order, by process and kind of resource."""
     return {
         name: {
             what: [

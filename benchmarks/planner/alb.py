@@ -72,7 +72,7 @@ def routed(inputs: Inputs, routing: str) -> Inputs:
 
 
 def rows(inputs: Inputs) -> Iterator[Row]:
-    """One for each balancer, least completion first."""
+    """Yield a row for each balancer, least completion first."""
     least_usd = None
     for name, routing, most in (
         (LEAST, "least-completion", None),

@@ -50,7 +50,7 @@ def derived_rows(paper: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _scaling(rows: list[dict[str, str]]) -> float:
-    """By which power of the processors latency falls, from four vCPUs to eight; 0 where that was not measured."""
+    """Return the power of the processors by which latency falls from four vCPUs to eight; 0 if it was not measured."""
     by_type = {row["instance"]: float(row["latency_ms"]) for row in rows if row["batch"] == _largest(rows, row)}
     if "c5.2xlarge" not in by_type:
         return 0.0

@@ -152,7 +152,7 @@ def measure(all_scenarios: list[Scenario], rounds: int) -> None:
 
 
 def digest(stage: StageSimulation, replicas: int) -> str:
-    """Of all that a recorded stage can tell."""
+    """Return a digest of all results of a recorded stage."""
     told = hashlib.sha256()
     for column in (*stage.departures(), *stage.accounts.arrays):
         told.update(np.ascontiguousarray(column).tobytes())

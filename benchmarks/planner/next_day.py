@@ -122,7 +122,7 @@ def half_hours(name: str) -> FloatArray:
 
 
 def simulate_days(name: str, policy: str, days: int, service: str, into: Path) -> None:
-    """One run from the trace's first row; its minutes are kept in a file."""
+    """Make one run from the trace's first row, and keep its minutes in a file."""
     path = DATA / f"{name}.csv.gz"
     trace = open_trace(str(path))
     scale = _MEAN_RPS * trace.duration_s / trace.total_counts(0.0, trace.duration_s)
@@ -198,7 +198,7 @@ def summary(of: list[Window]) -> dict[str, object]:
 
 
 def short(all_days: list[Days]) -> dict[str, object]:
-    """One day is known: the coverage by trace with the shipped factor, and with the one of the other families."""
+    """Return, with one day known, the coverage by trace with the shipped factor and with that of the other families."""
     ratios: dict[str, FloatArray] = {}
     for days in all_days:
         plan = plan_usd(days.resolved, days.seen.rates_rps)

@@ -83,7 +83,7 @@ def forecast(rng: np.random.Generator, rps: float, steps: int) -> Forecast:
 
 @dataclass(frozen=True)
 class Terms:
-    """Of overflow, as the planner's `served_load` has them."""
+    """The terms of overflow, as in the planner's `served_load`."""
 
     patience_s: float
     usd: float

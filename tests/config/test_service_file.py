@@ -150,7 +150,7 @@ def test_commitments_are_read_by_type_with_or_without_their_price(tmp_path: Path
 
 
 def test_versions_share_the_requests(tmp_path: Path) -> None:
-    """In the file's order, each with its model and weight; none said: the model itself."""
+    """They keep the file's order, each with its model and weight; without versions the model itself is the only one."""
     told = '[service.versions]\n"1" = { model = "a:Old", weight = 0.9 }\n"2" = { model = "a:New", weight = 0.1 }\n'
     assert service(tmp_path, HEAD + told).versions == (Version("1", "a:Old", 0.9), Version("2", "a:New", 0.1))
     assert service(tmp_path, HEAD).versions == ()

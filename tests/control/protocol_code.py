@@ -120,7 +120,7 @@ class CodeSite:
         self.minutes: dict[int, int] = {}  # of launches, by number
 
     def pass_s(self, minutes: int) -> None:
-        """And a moment with every step, as tokens are made of the time."""
+        """Pass minutes, and a moment with every step, because tokens are made of the time."""
         self.minute, self.ticks = self.minute + minutes, self.ticks + 1
         self.clock.t_s = self.minute * MINUTE_S + self.ticks * TICK_S
 

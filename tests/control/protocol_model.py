@@ -217,7 +217,7 @@ def _with(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
 
 
 def _slept(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
-    """Its round is over."""
+    """End the controller's round."""
     return _with(
         world, i,
         c._replace(
@@ -228,7 +228,7 @@ def _slept(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
 
 
 def _dropped(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
-    """It does not lead, or another one does: launcher and ledger are let go of."""
+    """Drop launcher and ledger, because the controller does not lead any more."""
     c = c._replace(parts=0, pending=(), made=(), put_off=frozenset(), spans=None, unkept=False, kept=True)
     return _slept(world, i, c)
 
@@ -280,7 +280,7 @@ def _asked(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
 
 
 def _looked_again(world: ModelWorld, i: int, c: ModelController, rules: Rules) -> ModelWorld:
-    """At intents whose outcome is unknown, or which may not show yet."""
+    """Look again at intents whose outcome is unknown, or whose instances may not show yet."""
     intents = {one.token: one for one in c.pending}
     while c.todo and rules.looks_again:
         intent = intents[c.todo[0]]
@@ -358,7 +358,7 @@ def _call(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
 
 
 def _launched(world: ModelWorld, token: int, seen_by: frozenset[int]) -> tuple[ModelInstance, ...]:
-    """Once for a token."""
+    """Launch once for each token."""
     if token not in world.launched:
         return (*world.cloud, ModelInstance(token, world.now, seen_by))
     return tuple(
@@ -475,7 +475,7 @@ def _settles(world: ModelWorld, rules: Rules, known: set[ModelWorld]) -> bool:
 
 
 def _stepped(world: ModelWorld, i: int, rules: Rules) -> ModelWorld:
-    """To the end of its round, and through another one."""
+    """Step a controller to the end of its round, and through another one."""
     for _ in range(2):
         world = after(world, Action("step", i), rules)
         while world.controllers[i].at != ROUND:

@@ -130,7 +130,7 @@ def test_a_service_without_functions_warms_nothing() -> None:
     ids=lambda command: command.verb,
 )
 def test_a_lease_that_ends_between_two_commands_ends_the_round(second: Command) -> None:
-    """It is asked before each of them: a round may take longer than a term."""
+    """The lease is asked before each command, because a round may take longer than a term."""
     bench = Bench()
     bench.act(Launch("needed", 0.0, OD, 1))
     acting = bench.actor.act(0.0, [Switch("the release that serves", 0.0, "a"), second], substitute=False)

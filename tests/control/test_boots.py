@@ -74,7 +74,7 @@ def test_what_leaves_for_another_reason_did_not_fail(then: list[Instance]) -> No
 
 
 def test_a_timeout_counts_once() -> None:
-    """However often its end is refused."""
+    """Its end may be refused any number of times."""
     boots = Boots((1, 2))
     for at_s in (600.0, 605.0, 610.0):
         boots = boots.seen(instances((1, PENDING), (2, PENDING)), at_s, {1})

@@ -42,7 +42,7 @@ def test_nothing_is_coming_while_no_stage_before_misses_calls() -> None:
 
 
 def test_each_stage_will_get_its_part_of_what_comes() -> None:
-    """Though the second one is not reached yet."""
+    """This holds although the second stage is not reached yet."""
     seen = [now(SURGE, misses=True), now(), now(0.1 * CALM)]
     for stage, per_query in ((1, 1.0), (2, 0.1)):
         coming = CHAIN.coming(stage, seen)

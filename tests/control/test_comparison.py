@@ -86,7 +86,7 @@ def test_no_load_that_changes_makes_a_release_worse() -> None:
 
 
 def test_few_requests_are_put_together_until_they_can_be_compared() -> None:
-    """One a look."""
+    """Each look has one request."""
     assert "errors" in compared(*[(counts(1, errors=1), counts(2))] * 40).worse(SLO)
 
 
@@ -116,7 +116,7 @@ def test_where_nothing_new_is_seen_nothing_changes() -> None:
 
 
 def test_like_releases_are_told_apart_by_chance_hardly_ever() -> None:
-    """In two hundred trials of sixty looks each, where three in a hundred are late."""
+    """The test makes two hundred trials of sixty looks each, in which three requests in a hundred are late."""
     draw = random.Random(7)
     bad = 0
     for _ in range(200):

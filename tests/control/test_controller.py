@@ -213,7 +213,7 @@ def test_standbys_make_room_for_lower_limits() -> None:
 
 
 def test_a_refused_standby_is_asked_for_again_within_the_notice() -> None:
-    """But not in every round."""
+    """It is not asked for in every round."""
     bench = with_standby()
     bench.cloud.interrupt(2)
     bench.cloud.fail = {"resume": ThrottledError("RequestLimitExceeded")}
@@ -674,7 +674,7 @@ def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
     )
 )
 def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: list) -> None:
-    """Never above max_instances or max_usd_per_hour; each call of the cloud has a line in the journal."""
+    """max_instances and max_usd_per_hour are never exceeded, and each call of the cloud has a line in the journal."""
     where = resolved(max_instances=7, max_usd_per_hour=0.4)
     bench = Bench(where=where)
     price = {o.name: o.usd_per_hour for o in where.offers}
@@ -840,7 +840,7 @@ def alike(*offers: str, count: int = 2, where: ResolvedService | None = None) ->
 
 
 def test_what_does_as_well_is_launched_in_one_call() -> None:
-    """Of A there is one, so another one is of B; both count for the plan, and nothing more is bought or ended."""
+    """A has one instance, so another is launched of B; both count for the plan, and nothing more is bought or ended."""
     bench = alike(A, OD)
     bench.cloud.left = {A: 1}
     bench.tick()
@@ -862,7 +862,7 @@ def test_all_that_were_short_together_are_put_off() -> None:
 
 
 def test_what_was_refused_is_tried_alone() -> None:
-    """So it is known again whether it can be had: one that can never be had does not spoil the others' launches."""
+    """The trial shows whether the offer is available again, without spoiling the launches of other offers."""
     bench = alike(A, B, OD)
     bench.cloud.left = {A: 0, B: 0}
     bench.tick(at_s=0.0)
@@ -1081,7 +1081,7 @@ def test_a_notice_that_met_a_store_error_is_handled_later() -> None:
 
 @pytest.mark.parametrize("fails", ["record", "put"])
 def test_a_notice_counts_once_however_often_it_is_dealt_with(fails: str) -> None:
-    """Or a full store would make the market look as if it had taken everything again and again."""
+    """Otherwise a full store would make the market look as if it took all instances again and again."""
     bench = Bench()
     bench.tick({A: 2})
     bench.cloud.boot()

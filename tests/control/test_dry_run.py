@@ -28,7 +28,7 @@ class World:
 
 
 def test_what_is_launched_boots_in_its_mean_time() -> None:
-    """Under numbers that no real instance has; repeated with the same token it is the same."""
+    """Its numbers belong to no real instance; the same token gives the same launch."""
     world = World(running=1)
     numbers = world.dry.launch(OD, 2, "t").numbers
     assert world.dry.launch(OD, 2, "t").numbers == numbers
@@ -63,7 +63,7 @@ def test_what_is_ended_is_not_shown_any_more() -> None:
 
 
 def test_standbys_stop_resume_and_stop_again() -> None:
-    """As real ones."""
+    """Real standbys do the same."""
     world = World()
     (number,) = world.dry.launch(T2, 1, "t", standby=True).numbers
     world.clock.t_s += BURSTABLE.boot.mean_s
@@ -79,7 +79,7 @@ def test_standbys_stop_resume_and_stop_again() -> None:
 
 @pytest.mark.parametrize("verb", ["drain", "stop", "resume"])
 def test_what_is_not_there_is_not_found(verb: str) -> None:
-    """As in the port."""
+    """The port raises the same error."""
     with pytest.raises(NotFoundError):
         getattr(World().dry, verb)(7)
 

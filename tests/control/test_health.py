@@ -97,7 +97,7 @@ def test_an_instance_that_boots_far_too_long_is_overdue() -> None:
 
 @pytest.mark.parametrize("limit", [2, 5])
 def test_an_instance_that_never_gets_ready_is_replaced_and_ended(limit: int) -> None:
-    """Also at the limit, and one after the other while nothing boots."""
+    """This holds at the limit as well; while nothing boots, instances are replaced one after the other."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: 2})
     bench.cloud._change(1, phase=Phase.READY)
@@ -180,7 +180,7 @@ def test_the_first_answer_after_an_outage_ends_no_instance() -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_an_instance_that_dies_at_the_limit_is_replaced(limit: int) -> None:
-    """One more than the limit, until the old one has gone; never two more."""
+    """Until the old instance is gone, the fleet has one more than the limit, never two."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: limit})
     bench.cloud.boot()

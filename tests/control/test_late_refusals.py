@@ -130,7 +130,7 @@ def test_a_quota_of_volumes_puts_markets_off_when_refused_twice() -> None:
 
 
 def test_a_quota_of_volumes_condemns_no_release() -> None:
-    """However often a canary is refused; once there is room it is tried as ever."""
+    """A canary may be refused any number of times; once there is room it is tried as usual."""
     world = Rolling(wanted=4)
     world.cloud.ends = dict.fromkeys((LARGE, OTHER.name), VOLUMES)
     world.deploy("b")

@@ -67,7 +67,7 @@ def again(shop: Shop, at_s: float) -> None:
 
 
 def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
-    """And nowhere afterwards."""
+    """Afterwards the store has none."""
     shop = Shop()
     launch = shop.cloud.launch
     seen: list[Any] = []
@@ -159,7 +159,10 @@ def test_a_late_crossing_out_keeps_nothing_older() -> None:
 
 
 def test_what_is_known_to_be_refused_is_not_asked_again() -> None:
-    """Though the store did not take that it is known: the plan may be another one when the market sells again."""
+    """The launcher knows the refusal although the store failed.
+
+    The plan may differ when the market has capacity again.
+    """
     shop = Shop()
     shop.cloud.fail = {OD: CapacityError("none left")}
     put, puts = shop.store.put, []
@@ -361,7 +364,7 @@ def test_what_was_throttled_is_known_whatever_the_store_does(monkeypatch: pytest
 
 
 def test_the_last_dollars_buy_what_is_planned() -> None:
-    """They do not do for an alternative that is a little dearer, which the limit would have to hold as well."""
+    """They are not enough for a dearer alternative, which the limit would have to hold as well."""
     shop = Shop()
     buyer = shop.again(Limits(10, 0.07))
     dearer = Launch("needed", 0.0, A, 2, alternatives=(OD,))
@@ -441,7 +444,7 @@ def test_what_a_repeated_launch_is_refused_is_known_as_well(had: int) -> None:
 
 
 def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
-    """Also two of one offer."""
+    """This includes two launches of one offer."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("no answer in time")}
     shop.buy(OD, 4)

@@ -43,7 +43,7 @@ class Holder:
 
 
 def test_one_leads_until_it_is_gone_for_a_term(terms: CountingTerms) -> None:
-    """Then the other one does, with the next number, and the first one is told so."""
+    """Then the other one leads with the next number, and the first one notices."""
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 131):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -227,7 +227,7 @@ def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> 
 
 
 def test_a_slow_wall_clock_is_no_reason_to_let_go(terms: CountingTerms) -> None:
-    """Nor one that stands: the term is renewed by the monotonic clock, and others see that it is."""
+    """A clock that stands still is none either: the term is renewed by the monotonic clock, as others see."""
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 300):
         one.ahead_s = 100.0 - at_s
@@ -279,7 +279,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_never_two_lead(steps: list[tuple[float, list[int], str]]) -> None:
-    """However holders poll, sleep, release, lose answers or have their clocks set: at most one leads.
+    """At most one leads, however holders poll, sleep, release, lose answers or have their clocks set.
 
     A new term has a higher number.
     """

@@ -129,7 +129,7 @@ def test_a_restart_bills_on_to_the_cent() -> None:
 
 
 def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
-    """Under `other`, as long as the instance is there."""
+    """They are under `other`, as long as the instance exists."""
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
@@ -161,7 +161,7 @@ def test_a_gpu_type_has_a_larger_disk() -> None:
 
 
 def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
-    """As in a simulated one: from second 0, and by the requests."""
+    """The simulated bill has them too: from second 0, and by the requests."""
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())

@@ -31,7 +31,7 @@ OD = ON_DEMAND.name
 
 
 def launches(world: World) -> int:
-    """However often each was asked for."""
+    """Return the number of different launches, without repetitions."""
     return len({call for call in world.cloud.calls if call[0] == "launch"})
 
 
@@ -132,7 +132,7 @@ def test_a_written_wish_takes_a_release_back() -> None:
 
 
 def test_a_rollback_is_of_what_was_deployed_last() -> None:
-    """Else another release than the one that is meant would be taken back."""
+    """Otherwise another release than the intended one would be taken back."""
     world = World()
     process = rolling_out(world, "b")
     process.manager.roll_back("inception")
@@ -336,7 +336,7 @@ def test_a_service_still_busy_is_skipped_and_named() -> None:
 
 
 def test_services_learn_in_turns_one_a_window() -> None:
-    """However many there are: no two fits overlap, and every turn is used at the next look."""
+    """No two fits overlap, and every turn is used at the next look, with any number of services."""
     terms = MemoryTerms()
     worlds = [World(name, terms) for name in ("one", "two", "three")]
     process = Process(*worlds)
@@ -550,7 +550,7 @@ def test_silence_of_what_is_ready_is_a_trouble() -> None:
 
 
 def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """One line each, with its reason in money."""
+    """Each has one line, with its reason in money."""
     world = World()
     world.planner.wanted = {OD: 1}
     process = Process(world)
@@ -612,7 +612,7 @@ def one_that_runs(prices: FakePrices) -> tuple[World, Process]:
 
 
 def test_new_prices_are_planned_with_shown_and_billed() -> None:
-    """From the look at which they are known; the same object again is nothing new."""
+    """They count from the look that brings them; the same object again changes nothing."""
     world, process = one_that_runs(prices := FakePrices())
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
     prices.new = Repriced(replace(world.resolved, offers=offers), {})

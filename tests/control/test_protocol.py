@@ -110,7 +110,7 @@ def _drawn(draw: Random, choices: list[Action]) -> Action:
 
 
 def test_the_code_agrees_with_the_model() -> None:
-    """On every step of random histories, in which every effect has failed in each of its ways."""
+    """Random histories are compared at every step; in them every effect failed in each of its ways."""
     met: Counter[tuple[str, str]] = Counter()
     for seed in range(70):
         met += agrees(seed)

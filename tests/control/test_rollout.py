@@ -500,7 +500,7 @@ def test_another_release_and_other_types_at_once() -> None:
 
 
 def test_a_release_that_boots_nowhere_is_taken_back() -> None:
-    """As where boots of all fail for a while, so that offers are tried in turn."""
+    """The boots of all offers fail for a while, so that offers are tried in turn."""
     rollout = Rollout("b", RolloutStage.ROLLING, before="a", comparison=Comparison())
     for number, of in enumerate((LARGE, OTHER.name, SPOT_A.name), 1):
         booting = Fleet((Instance(number, of, Phase.PENDING, 0.0, release="b"),))

@@ -105,7 +105,7 @@ def test_at_the_limit_it_makes_room() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.DRAINING])
 def test_what_does_not_serve_yet_or_any_more_is_ended(phase: Phase) -> None:
-    """Not kept for the warm pool either: started again it would be on the same list."""
+    """It is not kept for the warm pool either, because it would have the same event after a start."""
     world = Serving()
     world.cloud.schedule(2, "instance-stop", world.clock.t_s + 10.0)
     world.cloud.instances[2] = Instance(2, OD, phase, 0.0, 0.0, idle=True, event=world.cloud.instances[2].event)

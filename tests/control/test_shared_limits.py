@@ -38,7 +38,7 @@ def equal_parts(whole: Limits, count: int) -> list[Limits]:
 
 
 def test_room_goes_where_instances_are() -> None:
-    """Of twelve, seven are for the stage that has used up its four: the others give up theirs first."""
+    """Seven of twelve go to the stage that has used up its four: the others give up theirs first."""
     whole = Limits(12, 1.2)
     found = settled(whole, [4, 1, 1], equal_parts(whole, 3))
     assert [one.max_instances for one in found] == [7, 2, 2]

@@ -173,7 +173,9 @@ def test_replicas_join_and_leave() -> None:
 
 
 def test_a_stage_may_grow_while_it_runs() -> None:
-    """From one replica to seventy, one a second, some of them busy when the next one comes: as if known beforehand."""
+    """It grows from one replica to seventy, one a second, some busy when the next comes; the result is as if known
+    before.
+    """
     rng = np.random.default_rng(1)
     arrivals = tuple(np.cumsum(rng.exponential(1 / 20, 1400)))
     replicas = tuple(PulledBy(0, (2.0 + n / 70, 2.5 + n / 70), float(n)) for n in range(70))
@@ -271,7 +273,7 @@ def test_a_cold_start_is_not_foreseen_and_warms_the_environment() -> None:
 
 
 def test_without_an_environment_a_call_waits_on_for_the_replica() -> None:
-    """Of five calls of one query the replica begins one. At 0.5 s, their last moment, one of four finds an environment.
+    """The replica begins one of five calls of one query. At 0.5 s, their last moment, one of four finds an environment.
 
     At 1 s the replica would be late, so one more goes, and the next one finds none; the replica takes it, and the last.
     """
@@ -479,7 +481,7 @@ def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
 
 
 def test_varying_times_have_their_mean_and_their_spread() -> None:
-    """Of 20,000 queries one at a time; another seed has others, the same seed the same."""
+    """20,000 queries come one at a time; the same seed gives the same times, another seed others."""
     queries = PipelineQueries.of(np.linspace(0.0, 2e6, 20_000), np.ones((20_000, 1), dtype=np.int64))
 
     def served_s(seed: int) -> Floats:

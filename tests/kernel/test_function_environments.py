@@ -57,7 +57,7 @@ def test_keep_alive_counts_from_the_last_answer(idle_s: float, warm: bool) -> No
 
 
 def test_calls_take_the_environment_used_last() -> None:
-    """As AWS does: a low load keeps one environment warm and lets the others go."""
+    """AWS does so too: a low load keeps one environment warm and lets the others go."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     stage, latencies = call(use, [0.0, 0.0, 0.0, 30.0, 60.0, 90.0, 120.0, 120.0])
     assert latencies.tolist() == [2.25] * 3 + [0.25] * 4 + [2.25]
@@ -130,7 +130,7 @@ def test_a_stage_without_functions_refuses() -> None:
 
 
 def test_a_function_without_concurrency_is_bad_input() -> None:
-    """One line, never a silent switch-off."""
+    """It gives a one-line error, and never switches the function off silently."""
     with pytest.raises(BadInput, match="concurrency"):
         StageSimulation([], rt_max_s=1.0, end_s=1.0, function=function(0.1, 0.1, concurrency=0), bouncers=True)
 

@@ -264,7 +264,7 @@ def test_limits_by_request_and_second_copies_do_not_mix() -> None:
 
 
 def test_a_replica_that_is_resumed_has_answered_before() -> None:
-    """Also where its batch takes longer than stopping and booting."""
+    """This holds even if its batch takes longer than stopping and booting."""
     stage = pair(1e12, seed=seed_with(True, False))
     stage.advance(np.zeros(1), 0, 0.1)
     stage.remove(0, 0.1)

@@ -116,7 +116,7 @@ def test_faults_that_do_not_come_change_no_byte(case: Case, sigma: float) -> Non
 
 @pytest.mark.parametrize("routing", ROUTING)
 def test_with_faults_cuts_of_time_change_no_byte(routing: str) -> None:
-    """In one go or in pieces, with a crash in the midst; another seed has other faults."""
+    """The run is made in one go or in pieces, with a crash in the middle; another seed has other faults."""
     faults = Faults(slow_share=0.3, slow_s=5.0, slow_factor=2.0, hangs_per_hour=60.0, hang_s=2.0, crashes_per_hour=1.0)
     arrivals = poisson(30.0, 300.0)
 

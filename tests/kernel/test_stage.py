@@ -132,7 +132,7 @@ def test_a_promise_is_kept(case: Case) -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.4])
 def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
-    """Against the recorded latencies themselves, at every share that is reported and many more."""
+    """They are compared with the recorded latencies, at every reported share and many more."""
     arrivals = poisson(180.0)
     stage = stage_of([0, 0, 0, 1], arrivals, sigma=sigma, seed=3)
     stage.advance(arrivals, 0, np.inf)
@@ -181,7 +181,7 @@ def test_one_seed_same_bytes(routing: str) -> None:
 
 @pytest.mark.parametrize("bouncers", [True, False])
 def test_cuts_of_time_change_nothing(bouncers: bool) -> None:
-    """In one go, every 5 s, every 60 s, at random times, arrivals handed over piece by piece: the same bytes."""
+    """Runs in one go, every 5 s, every 60 s, at random times or with arrivals in pieces give the same bytes."""
     arrivals = poisson(150.0)
 
     def run(cuts: Floats, pieces: bool = False) -> tuple[object, ...]:

@@ -98,7 +98,7 @@ def test_a_predict_that_empties_its_batch_is_answered() -> None:
 
 
 def test_an_unknown_protocol_is_a_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Not of the client, which cannot choose it; and no reason to leave the batch unanswered."""
+    """The client cannot choose the protocol; the other calls of the batch are answered."""
     replies = answer(Echo(), [Call("rest", "", b"{}"), sagemaker(b"1")])
     assert [reply.status for reply in replies] == [500, 200]
     assert "could not be decoded" in caplog.text

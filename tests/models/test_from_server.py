@@ -140,7 +140,7 @@ def test_any_certificate_will_do_where_that_is_said(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_describe_itself(tmp_path: Path) -> None:
-    """Its one input and output are taken as they are."""
+    """Its only input and output are used unchanged."""
     with running(oip_route(mark.model(lambda batch: [2 * item for item in batch]), [], described=False)) as upstream:
         model = load(f"{upstream.url}/v2/models/m/versions/3", tmp_path)
         assert model.inputs == []
@@ -238,7 +238,7 @@ def test_a_missing_or_unready_server_is_bad_input(tmp_path: Path, path: str) -> 
     ],
 )
 def test_an_unreadable_answer_is_a_server_failure(tmp_path: Path, body: bytes) -> None:
-    """Not an exception of ours, and not the client's fault."""
+    """It is neither an exception of ours nor the client's fault."""
     with running(oip_route(adder, [], described=False)) as upstream:
         model = load(f"{upstream.url}/v2/models/m", tmp_path)
         upstream.route = lambda *_: (200, {}, body)

@@ -58,7 +58,7 @@ def test_torchscript(tmp_path: Path, linear: Any) -> None:
 
 
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
-    """By their order in TorchScript; a tuple is output_0, output_1."""
+    """Inputs follow their order in TorchScript; a tuple gives output_0, output_1."""
     _scripted(_Two(), tmp_path / "m.pt")
     call = oip(tensor("x", data=[1, 2]), tensor("y", data=[10, 20]))
     found = outputs(one(load("torch:m.pt", tmp_path), call))

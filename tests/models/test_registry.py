@@ -46,7 +46,7 @@ def registered(registry: Registry, folder: Path, text: str = "1", **more: Any) -
 
 
 def test_the_same_content_again_is_the_same_version(registry: Registry, tmp_path: Path) -> None:
-    """Also by another user, later: neither is content, and the first one stays."""
+    """The user and the time are no content, so the first registration stays."""
     first = registered(registry, tmp_path, metrics={"auc": 0.5})
     assert registered(registry, tmp_path, metrics={"auc": 0.5}) == first
     assert [version.created_at for version in registry.versions("m")] == ["1970-01-01T00:00:00.000000+00:00"]
@@ -239,7 +239,7 @@ def test_the_oldest_version_comes_first(registry: Registry, tmp_path: Path) -> N
 def test_what_is_wrong_is_refused_before_any_file_is_sent(
     objects: FakeObjects, registry: Registry, wrong: dict[str, Any], said: str
 ) -> None:
-    """Nor is one copied: the file is not even there."""
+    """No file is copied either: the file does not even exist."""
     right: dict[str, Any] = {"name": "m", "model": "m:M", "files": {"w": Path("nothing")}}
     with pytest.raises(BadInput, match=said):
         registry.register(**(right | wrong))
@@ -253,7 +253,7 @@ def test_a_file_that_is_gone_leaves_no_version(registry: Registry, tmp_path: Pat
 
 
 def test_an_alias_names_what_was_registered_with_it(registry: Registry, tmp_path: Path) -> None:
-    """Also where the version was there before."""
+    """This includes a version that existed before."""
     first, second = (registered(registry, tmp_path, text, alias="production") for text in "12")
     assert registry.find("m", "production") == second
     assert registered(registry, tmp_path, "1", alias="production") == first

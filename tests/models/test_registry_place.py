@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry(folder: Path) -> Registry:
-    """With two versions: `old` is the first, `production` the second."""
+    """Return a registry with two versions: `old` is the first, `production` the second."""
     registry = Registry(FakeObjects(), by="ann")
     for text, alias in (("1", "old"), ("2", "production")):
         (folder / "m.py").write_text(text)

@@ -21,7 +21,7 @@ from tests.models.calls import Echo, error, one, sagemaker
 
 
 def npy(array: np.ndarray) -> bytes:
-    """As numpy writes it."""
+    """Return the array as numpy writes it."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -207,7 +207,7 @@ _BAD = {
 
 @pytest.mark.parametrize("call", _BAD.values(), ids=_BAD.keys())
 def test_a_bad_request_is_a_400_of_one_line(call: Call) -> None:
-    """And takes no memory that it only promises to fill."""
+    """A false size reserves no memory."""
     tracemalloc.start()
     try:
         reply = one(Echo(), call)

@@ -301,7 +301,7 @@ def test_the_probabilities_of_a_zipmap_are_answered(folder: Path) -> None:
     ],
 )
 def test_an_item_with_other_columns_is_refused_alone(folder: Path, call: Call, why: str) -> None:
-    """Also in a batch with others, where it was filled up with NaN and answered."""
+    """This holds in a batch with others too, where it was once filled up with NaN and answered."""
     right = as_instances([{"age": 3.0, "rooms": 1, "city": "Ulm"}])
     for model in (Told(), table_model(folder, "sklearn")):
         refused, answered = answer(model, [call, right])

@@ -55,7 +55,7 @@ EXPECTED = ["helper.py", "late/weights.bin", "m.py", "vocabulary.txt"]
 
 
 def test_trial_sees_what_python_and_c_open(folder: Path) -> None:
-    """By their names in the folder, which is the current one."""
+    """It gives their names in the folder, which is the current one."""
     assert opened(folder) == EXPECTED
 
 

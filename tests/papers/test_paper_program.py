@@ -35,7 +35,9 @@ def drawn(seed: int, offers: int = 2, steps: int = 3, peak_rps: float = 4.0) -> 
 
 
 def least_usd(program: PaperProgram, most: int = 5) -> float:
-    """Of all plans with up to `most` instances of each offer that cover every step within the limits."""
+    """Return the price of the cheapest plan with up to `most` instances of each offer that keeps limits and covers
+    all.
+    """
     counts = np.array(list(itertools.product(range(most + 1), repeat=len(program.usd_per_step))))
     usd = counts @ program.usd_per_step
     able = (counts.sum(axis=1) <= program.max_instances) & (usd <= program.max_usd_per_step + 1e-9)
@@ -74,7 +76,7 @@ def test_the_integer_program_finds_what_counting_finds(solver: str, seed: int) -
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, most=st.integers(0, 4), usd=st.sampled_from([2.0, 4.0, math.inf]))
 def test_limits_are_kept_and_what_they_leave_is_covered(seed: int, most: int, usd: float) -> None:
-    """Where no fleet within the limits covers a step, it has the largest that there is."""
+    """If no fleet within the limits covers a step, the step has the largest possible fleet."""
     program = replace(drawn(seed), max_instances=most, max_usd_per_step=usd)
     found = solve_paper(program)
     assert all(program.within_limits(step) for step in found.counts.T)

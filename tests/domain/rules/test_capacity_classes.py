@@ -45,14 +45,14 @@ def test_a_gpu_and_a_cpu_do_not_share_a_class() -> None:
     ],
 )
 def test_classes_are_few_and_narrow(capacities_rps: list[float], most: int, expected: list[int]) -> None:
-    """By hand, one type each."""
+    """The classes are computed by hand, for one type each."""
     named = {f"type{n}/on-demand": rps for n, rps in enumerate(capacities_rps)}
     assert list(capacity_classes(named, most).values()) == expected
 
 
 @given(fleets, st.integers(1, 4))
 def test_no_other_classes_are_as_few_and_narrower(capacity_rps: dict[str, float], most: int) -> None:
-    """Against every way to cut the ascending capacities into at most that many classes."""
+    """The reference tries every way to cut the ascending capacities into at most that many classes."""
     found = capacity_classes(capacity_rps, most)
     number = max(found.values()) + 1
     assert sorted(set(found.values())) == list(range(number))

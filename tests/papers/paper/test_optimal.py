@@ -21,7 +21,7 @@ def found() -> Optimal:
 
 
 def test_every_price_is_at_least_one(found: Optimal) -> None:
-    """Of both models, raw first; the cool-down costs, and so does a promise to all but a few."""
+    """Both models have rows, raw first; the cool-down costs, and so does a promise to all but a few."""
     assert [(row.model, row.capped) for row in found.rows] == [
         ("inception-v3", False), ("lstm-ptb", False), ("inception-v3", True), ("lstm-ptb", True)
     ]  # fmt: skip

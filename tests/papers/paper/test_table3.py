@@ -18,7 +18,7 @@ PRINTED = {
 
 
 def test_catalogue_and_profile_give_the_paper_s_table_3() -> None:
-    """Within 3 %: the paper measured time and throughput apart. OpenNMT on a t2.small is off by 7.8 %."""
+    """They agree within 3 %: the paper measured time and throughput apart. OpenNMT on a t2.small is off by 7.8 %."""
     rows = table3_rows(load_catalog("aws-2019"), load_profiles())
     printed = [figures for model in PRINTED for figures in PRINTED[model]]
     assert len(rows) == len(printed)

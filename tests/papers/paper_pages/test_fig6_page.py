@@ -99,7 +99,7 @@ def test_no_text_from_outside_becomes_markup() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_bands_have_the_colours_that_are_preferred(dark: bool, tmp_path: Path) -> None:
-    """Half as dense as the line's."""
+    """They are half as dense as the line's."""
     page = tmp_path / "fig6.html"
     page.write_text(render_fig6(found()))
     browser = Browser(tmp_path / "browser")

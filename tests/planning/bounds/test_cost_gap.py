@@ -54,7 +54,7 @@ def test_tiny_instances_cost_nothing_to_round() -> None:
 
 
 def test_whole_fleets_are_the_best_of_all_mixes() -> None:
-    """Against every mix of up to 12 of each, minute by minute."""
+    """The reference tries every mix of up to 12 of each, minute by minute."""
     kinds = [(1.0, 20.0), (0.35, 6.0), (0.2, 3.0)]
     counts = np.concatenate([np.full(60, rate) for rate in (3.0, 70.0, 22.0, 47.0, 10.0)])
     call = 2e-4
@@ -90,7 +90,9 @@ def test_the_last_step_is_paid_to_its_end() -> None:
 
 
 def test_poisson_arrivals_queue_as_the_formula_says_and_no_more() -> None:
-    """Against the best whole fleet of every minute by the planner's formula, which knows that arrivals are Poisson."""
+    """The reference is the best whole fleet of every minute by the planner's formula, which knows that arrivals are
+    Poisson.
+    """
     counts, call = poisson(40.0), 5e-5
     fleets = np.arange(20)
     capacities = np.arange(0.0, 200.0, 10.0)

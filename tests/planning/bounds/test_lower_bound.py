@@ -292,7 +292,7 @@ def test_what_is_free_serves_on_wider_bins_as_much() -> None:
 
 
 def test_a_request_is_served_in_its_bin_or_the_next() -> None:
-    """Of 30 in every other bin, 20 free a bin leave none that cannot be served; 12 leave 6."""
+    """With 30 in every other bin, 20 free a bin leave no request unserved; 12 leave 6."""
     made = program([30.0, 0.0, 30.0, 0.0], [1.0], [0.0], available=np.zeros((5, 1), dtype=np.bool_))
     assert [replace(made, free=free).stranded for free in (20.0, 12.0, 0.0)] == [0.0, 12.0, 60.0]
 
@@ -478,7 +478,7 @@ def test_burstables_without_credits_serve_at_their_baseline() -> None:
     alone, fleet = burstable(launch_credits=0.0), (offer(), 10.0)
     # Five of them at a baseline of 0.2 stand in for one at full speed: 0.5 $/h against 1 $/h.
     assert usd(problem(counts, alone, fleet)) == pytest.approx(0.5, rel=0.01)
-    # With credits for all of it one is enough, and part of it in between.
+    # With credits for the whole load one is enough; with fewer the cost is in between.
     assert usd(problem(counts, burstable(launch_credits=60.0), fleet)) == pytest.approx(0.1, rel=0.01)
     some = usd(problem(counts, burstable(launch_credits=0.5), fleet))
     assert 0.1 < some < 0.5
@@ -541,7 +541,7 @@ def test_the_bound_pays_committed_instances_once() -> None:
 
 
 def test_a_surge_costs_only_above_the_commitment() -> None:
-    """Against the linear program, where the load swings around the commitment."""
+    """The reference is the linear program, on a load that swings around the commitment."""
     counts = np.random.default_rng(3).poisson(30.0 + 15.0 * np.sin(np.arange(3000) / 200.0))
     made = committed(problem(counts, (offer(), 10.0), usd_per_request=1e-3), 3, 0.0)
     program = program_of(made)

@@ -32,7 +32,7 @@ def shares(cases: int, seed: int, steps: int, *, halves: bool = False, late: int
 
 
 def test_paths_are_close_below_the_cheapest_schedule() -> None:
-    """In parts of fifteen minutes, where starts are billed for ten seconds or more."""
+    """This holds in parts of fifteen minutes, if starts are billed for ten seconds or more."""
     rng = np.random.default_rng(1)
     found = [share_proven(random_case(rng, 900, shortest_boot_s=10.0)) for _ in range(40)]
     assert np.median(found) >= 0.985

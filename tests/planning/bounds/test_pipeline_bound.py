@@ -36,7 +36,7 @@ def usd(bound: PipelineBound) -> float:
 
 @pytest.mark.parametrize("seed", range(70))
 def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> None:
-    """Of all hardware, batches and numbers of replicas, simulated; with joins, fan-out and stages that few visit."""
+    """All hardware, batches and numbers of replicas are simulated, with joins, fan-out and stages that few visit."""
     pipeline, sample, options, slo = anything_sold(seed)
     problem = problem_of(pipeline, sample, [stage_of(of, slo) for of in options], slo)
     bound = pipeline_bound(problem, (1.0 - slo.attainment) * len(sample.arrivals_s))
@@ -245,7 +245,7 @@ def test_one_stage_alone_is_a_service(warm: bool, function: tuple[float, float] 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_looser_promise_does_not_cost_more(seed: int) -> None:
-    """In RT_max as far as bins of another width and the search for prices allow."""
+    """For RT_max this holds up to the effects of other bin widths and of the search for prices."""
     pipeline, sample, options, slo = anything_sold(seed)
     long = QuerySample(np.concatenate([sample.arrivals_s + n * (sample.arrivals_s[-1] + 0.05) for n in range(20)]),
                        np.tile(sample.calls, (20, 1)))  # fmt: skip

@@ -74,7 +74,7 @@ def plain_overflow(load: FloatArray, capacity: FloatArray, patience_s: float) ->
 
 @pytest.mark.parametrize("patience_s", [1e-3, 0.4, 50.0])
 def test_the_compiled_formula_is_the_printed_one(patience_s: float) -> None:
-    """From far too little capacity to far too much."""
+    """Capacities range from far too little to far too much."""
     loads, capacities = np.geomspace(1e-3, 1e4, 40)[:, None], np.append(0.0, np.geomspace(1e-3, 1e5, 60))
     turned = overflow_rps(loads, capacities, patience_s)
     assert turned == pytest.approx(plain_overflow(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
@@ -179,7 +179,7 @@ def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
     capacity_rps=st.floats(20.0, 5000.0), use=st.floats(0.5, 3.0), patience_s=st.floats(0.5, 5.0),
 )  # fmt: skip
 def test_the_slope_is_that_of_what_overflows(capacity_rps: float, use: float, patience_s: float) -> None:
-    """Where capacity holds ten requests or more, one formula holds for all loads: its finite difference."""
+    """If capacity holds ten requests or more, one formula holds for all loads: its finite difference."""
     load_rps = use * capacity_rps
     step_rps = 1e-5 * load_rps
     loads_rps = np.array([load_rps - step_rps, load_rps + step_rps])
@@ -207,7 +207,7 @@ def test_the_slope_is_that_of_the_largest_convex_function_below(holds: float) ->
 def test_one_more_request_overflows_no_less_often_under_more_load(
     capacity_rps: float, patience_s: float, loads_rps: list[float]
 ) -> None:
-    """From 0 to 1, and 1 without capacity."""
+    """The slope lies between 0 and 1, and is 1 without capacity."""
     slopes = overflow_slope(np.sort(np.array(loads_rps)), np.array(capacity_rps), patience_s)
     assert np.all(np.diff(slopes) >= -1e-9)
     assert np.all((slopes >= 0.0) & (slopes <= 1.0))

@@ -102,6 +102,6 @@ def anything_small(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOpt
         ]
         for _ in range(stages)
     ]  # fmt: skip
-    # With four replicas of the fastest of everything it can be kept.
+    # Four replicas of the fastest option at each stage can keep it.
     slo = Slo(float(rng.choice([0.2, 0.4])) + 0.02 * queries * (not bursts), float(rng.choice([0.9, 0.95, 0.99])))
     return pipeline, QuerySample(np.cumsum(gaps_s), calls.astype(np.int64)), options, slo

@@ -43,7 +43,7 @@ def test_few_queries_without_a_late_one_prove_little() -> None:
 
 
 def test_new_traffic_breaks_limit_and_promise_as_rarely_as_said() -> None:
-    """By resamples of one step the limit was exceeded in 14 and the promise broken in 7 of these 100 cases."""
+    """With resamples of one step the limit was exceeded in 14 and the promise broken in 7 of these 100 cases."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     above = broken = 0
     for seed in range(20):

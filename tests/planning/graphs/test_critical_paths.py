@@ -76,7 +76,7 @@ def test_uncalled_stages_and_hopeless_queries_have_no_window() -> None:
 def _times_of_calls(
     pipeline: Pipeline, sample: QuerySample, choices: list[StageChoice]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """By stage: when each query's calls could be made, and when they were answered, as simulated."""
+    """Return, by stage, when each query's calls could be made, and when they were answered, as simulated."""
     queries = PipelineQueries.of(sample.arrivals_s, sample.calls, None)
     simulated = PipelineSimulation(
         queries,
@@ -124,7 +124,7 @@ def test_the_critical_path_is_followed_back_from_the_answer(join: Join, path_s: 
 
 @pytest.mark.parametrize("join", [Join(), FIRST, Join(1, 0.02)])
 def test_critical_paths_sum_to_the_latencies(join: Join) -> None:
-    """With queues, stages passed by and a join that need not wait; in the order of a sample that is not sorted."""
+    """There are queues, skipped stages and a join that need not wait; in the order of a sample that is not sorted."""
     drawn = traffic(400, 60.0, 2.0, (1.0, 0.6, 0.5, 1.0), seed=4)
     order = np.random.default_rng(1).permutation(400)
     sample = QuerySample(drawn.arrivals_s[order], drawn.calls[order])

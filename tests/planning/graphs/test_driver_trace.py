@@ -27,7 +27,7 @@ Models = Any
 
 
 def traced(respond: Respond, stages: Sequence[str], *queries: Any) -> PipelineTrace:
-    """With models that answer with their item."""
+    """Return the trace with models that answer with their item."""
     sample = [SampleQuery(n, json.dumps(query)) for n, query in enumerate(queries or (1,), 1)]
     return trace(pipeline(respond), dict.fromkeys(stages, lambda item: item), sample, "q.jsonl")
 
@@ -135,7 +135,7 @@ def test_calls_are_interleaved() -> None:
 
 
 def test_a_condition_keeps_what_the_short_way_waits_for() -> None:
-    """Where b is skipped, c waits for a: the edge that a plain transitive reduction drops."""
+    """If b is skipped, c waits for a: the edge that a plain transitive reduction drops."""
 
     async def respond(query: Any, models: Models) -> Any:
         text = await models.a(query)
@@ -313,7 +313,7 @@ def test_a_model_that_fails_once_fails_in_every_trial() -> None:
 
 
 def test_what_is_changed_afterwards_changes_no_call() -> None:
-    """Neither a query that the driver takes apart, nor an answer in memory that the model uses again."""
+    """This covers a query that the driver takes apart, and an answer in memory that the model uses again."""
     memory = np.zeros(1)
 
     def model(item: Any) -> Any:

@@ -16,7 +16,7 @@ ARRIVALS = st.lists(st.integers(0, 200), max_size=40).map(lambda eighths: np.sor
 
 
 def counted(arrivals_s: np.ndarray, windows_s: np.ndarray, since_s: float = -np.inf) -> list[int]:
-    """By definition: of all windows (e - w, e] that end with an arrival after `since_s`."""
+    """Return the counts by definition: of all windows (e - w, e] that end with an arrival after `since_s`."""
     return [
         max(
             (int(np.sum((arrivals_s > end - w) & (arrivals_s <= end))) for end in arrivals_s if end > since_s),

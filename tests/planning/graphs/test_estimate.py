@@ -41,7 +41,7 @@ def option(fixed_s: float, each_s: float, largest: int = 8, usd_per_hour: float 
 
 
 def sample(queries: int, rate: float, seed: int = 1) -> QuerySample:
-    """Of SOCIAL, on a grid of 2^-16 s, where sums are exact; images come in threes."""
+    """Return a sample of SOCIAL, on a grid of 2^-16 s, where sums are exact; images come in threes."""
     rng = np.random.default_rng(seed)
     calls = rng.integers(0, 2, size=(queries, 4))
     calls[:, 0] = calls[:, 3] = 1
@@ -103,7 +103,7 @@ def test_latencies_are_in_the_order_of_the_sample() -> None:
 
 
 def test_quantiles_and_misses() -> None:
-    """Of latencies of 1 to 10 s a quantile is one that was seen; exactly the SLO is in time."""
+    """A quantile of latencies of 1 to 10 s is one of them; exactly the SLO is in time."""
     seen = Estimate(np.arange(10.0, 0.0, -1.0), np.full(10, -1), (), 0.0)
     assert [seen.quantile_s(share) for share in (0.0, 0.1, 0.11, 0.9, 1.0)] == [1.0, 1.0, 2.0, 9.0, 10.0]
     assert [seen.miss_share(slo_s) for slo_s in (0.5, 1.0, 9.0, 10.0)] == [1.0, 0.9, 0.1, 0.0]
@@ -218,7 +218,7 @@ def test_only_the_changed_stage_and_those_behind_it_are_simulated() -> None:
 
 
 def test_a_promise_that_is_lost_is_given_up_early() -> None:
-    """One replica in place of three is overloaded: a few windows show it, of a sample of many."""
+    """One replica instead of three is overloaded: a few windows of the sample show it."""
     queries = sample(40_000, 50.0)
     estimator = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S)
     assert not estimator.feasible([StageChoice(of.option, 1, 1) for of in CHOICES], 0.99)
@@ -227,7 +227,7 @@ def test_a_promise_that_is_lost_is_given_up_early() -> None:
 
 
 def test_early_drop_saves_those_behind() -> None:
-    """In an overload that lasts, work on late queries is wasted: without them more of the others are in time."""
+    """In a lasting overload, work on late queries is wasted: without them more of the others are in time."""
     queries = QuerySample(np.arange(4000) / 50.0, np.ones((4000, 1), dtype=np.int64))
     overloaded = [StageChoice(option(0.0, 1 / 40, largest=1), 1, 1)]
     late = estimate(SINGLE, queries, overloaded, slo_s=0.5)

@@ -96,7 +96,7 @@ def test_many_stages_of_little_time_need_no_whole_units() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_is_within_a_tenth_of_the_best_split(data: st.DataObject) -> None:
-    """Of two stages it is the best; of three, single units and pairs that move leave little."""
+    """For two stages it is the best; for three, single units and pairs that move leave little."""
     count = data.draw(st.integers(1, 3))
     stages: list[PipelineStage] = []
     for n in range(count):

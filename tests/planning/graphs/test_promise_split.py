@@ -69,7 +69,7 @@ def test_a_split_with_early_joins_is_never_too_cheap(data: st.DataObject) -> Non
 
 
 def test_ten_milliseconds_buy_the_next_step() -> None:
-    """In a chain of two, of which one has a cheaper step that just does not fit."""
+    """The chain has two stages, one of which has a cheaper step that is just too slow."""
     steps = [PromiseSteps((0.1,), (2.0,)), PromiseSteps((0.1, 0.205), (9.0, 3.0))]
     found = split_estimate(chain("a", "b"), np.ones((1, 2), dtype=np.int64), steps, 0.3, 40.0)
     assert SHIFT_S == 0.01

@@ -71,7 +71,7 @@ def in_time(pipeline: Pipeline, *stages: ResolvedService) -> tuple[list[str | No
 
 
 def test_of_sizes_in_time_the_cheapest_call_is_taken() -> None:
-    """Of 300 ms the other stage takes 50 at least."""
+    """The other stage takes at least 50 of 300 ms."""
     found, why = in_time(chain("a", "b"), with_functions(m1024=251, m2048=250, m4096=100), NONE)
     assert (found, why) == (["lambda:2048", None], {})
 

@@ -62,7 +62,7 @@ SLOW = (ProfileRow(1, 40.0, workers=2),)  # 25/s
 
 
 def test_an_instance_does_what_the_stage_allows_that_limits_it() -> None:
-    """On two vCPUs one worker of each: 200/s of the first, 25/s of the second, which half of the queries call."""
+    """Two vCPUs have one worker of each: 200/s of the first, 25/s of the second, which half of the queries call."""
     group = as_group(grouped("a", cpu=FAST), grouped("b", 0.5, 0.2, cpu=SLOW))
     assert [offer.name for offer in group.resolved.offers] == ["cpu/on-demand", "cpu/spot/a"]
     whole = group.resolved.candidates[0]

@@ -42,7 +42,7 @@ def test_dominated_options_are_left_out() -> None:
 
 
 def test_a_load_that_lasts_needs_as_many_as_keep_up() -> None:
-    """Also a stage that no query of the sample visits."""
+    """This includes a stage that no query of the sample visits."""
     sample = QuerySample(np.array([0.0]), np.array([[1, 0]]))
     found = own_needs(chain("a", "b"), sample, [[CPU], [CPU]], Slo(0.1, 0.9), [120.0, 60.0])
     assert [of[0].replicas for of in found.of_stage] == [3, 2]

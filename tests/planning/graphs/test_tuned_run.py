@@ -93,7 +93,7 @@ def test_a_replica_serves_once_active_and_is_paid_once_asked() -> None:
 
 
 def test_a_leaving_replica_ends_its_batch_paid_until_then() -> None:
-    """Of two the newer goes at 20 s, in the middle of a call; the next two calls queue for the other."""
+    """The newer of two leaves at 20 s, in the middle of a call; the next two calls queue for the other."""
     found = run([19.5, 19.5, 20.5, 20.5], {10.0: (2,), 20.0: (1,)}, activation_s=1.0)
     assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 2.0])
     assert found.usd == pytest.approx(20.0 + 11.0)

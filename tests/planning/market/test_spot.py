@@ -109,7 +109,7 @@ def test_an_interruption_counts_by_the_share_it_took() -> None:
 
 @pytest.mark.parametrize("free_s", [0.0, 60.0, 115.0, 400.0])
 def test_the_expected_excess_of_a_delay_is_its_mean_excess(free_s: float) -> None:
-    """Against quantiles of the lognormal taken one by one."""
+    """The reference takes quantiles of the lognormal one by one."""
     sigma = BOOT.sigma
     normal = np.random.default_rng(0).standard_normal(400_000)
     drawn_s = np.exp(np.log(BOOT.mean_s) - sigma * sigma / 2.0 + sigma * normal)
@@ -184,7 +184,7 @@ def test_spot_is_bought_up_to_its_on_demand_price() -> None:
 
 @pytest.mark.parametrize("zone", ["", "a"])
 def test_refused_spot_says_nothing_of_on_demand(zone: str) -> None:
-    """Also where on-demand offers name the zone, or spot offers name none."""
+    """This holds even if on-demand offers name the zone, or spot offers name none."""
     same, other = replace(ON_DEMAND, zone=zone), replace(sold("other", 0.2), zone=zone)
     of = pools(same, other, spot(zone), spot(zone, instance="other"))
     beliefs = {o.name: Belief(until_s=60.0) for o in of.offers if o.market is Market.SPOT}
@@ -223,7 +223,7 @@ def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
 
 
 def test_pools_hold_equally_good_zones_and_types() -> None:
-    """Within 5 % in price and capacity, and spot only."""
+    """Their prices and capacities differ by at most 5 %, and they are spot only."""
     offers = [
         ON_DEMAND, sold("other", 0.2), A, B, spot("a", 0.062, "other"), spot("a", 0.07, "dear"),
         spot("a", instance="slow"),
@@ -272,7 +272,7 @@ def test_no_wave_of_one_zone_takes_more_than_its_part() -> None:
 
 
 def test_a_zone_that_is_taken_more_often_is_left_out() -> None:
-    """Its expected price is above the others' by more than counts as equal."""
+    """Its expected price exceeds the others' by more than the tolerance."""
     of = pools(A, B, C)
     beliefs = {B.name: Belief(held_h=1.0, losses=2.0), A.name: Belief(held_h=50.0), C.name: Belief(held_h=50.0)}
     assert set(of.spread(np.array([6]), {}, of.terms(beliefs, 0.0, 2e-4))) == {A.name, C.name}
@@ -391,7 +391,7 @@ OUT = Belief(until_s=60.0)
 
 
 def test_spot_is_spread_over_all_available_zones() -> None:
-    """Never on demand while spot is cheaper, and evenly."""
+    """No on-demand is planned while spot is cheaper, and the spread is even."""
     counts = planned(Fleet(())).counts
     assert set(counts) == {A.name, B.name, C.name}
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -418,7 +418,7 @@ def test_a_market_with_many_interruptions_is_avoided() -> None:
 
 
 def test_interrupted_instances_are_replaced_with_spares() -> None:
-    """On demand boots by chance: a few more are launched, marked as spare, and not long after no more."""
+    """On-demand has random boots: a few more are launched, marked as spare, and soon afterwards not kept."""
     lost = replace(OUT, lost_s=0.0)
     beliefs: dict[str, Any] = {"a": lost, "b": lost, "c": lost}
     doomed = Fleet(tuple(Instance(n, A.name, Phase.READY, -600.0, -400.0, interruption_at_s=120.0) for n in range(9)))

@@ -169,7 +169,7 @@ def test_greedy_and_ilp_find_what_mark_finds() -> None:
 
 
 def test_committed_instances_come_first_and_cost_nothing_more() -> None:
-    """They run even for a load that functions would serve for less, had they to be paid."""
+    """They run even for a load that functions would serve for less if the instances had to be paid."""
     of = replace(usual(), committed={SMALL: 2})
     assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 2}), forecast(100.0)).counts.get(SMALL, 0) >= 2
@@ -178,7 +178,7 @@ def test_committed_instances_come_first_and_cost_nothing_more() -> None:
 @settings(max_examples=30)
 @given(rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60))
 def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, running: int) -> None:
-    """Neither max_instances nor max_usd_per_hour is exceeded by a plan."""
+    """No plan exceeds max_instances or max_usd_per_hour."""
     of = usual(max_instances=most, max_usd_per_hour=usd)
     plan = decided(of, fleet({SMALL: running}), forecast(rate, 0.5))
     assert sum(plan.counts.values()) <= most

@@ -65,7 +65,9 @@ def shed(load_rps: float, capacity_rps: float) -> float:
 
 
 def test_costs_are_the_discounted_sum_of_instances_launches_and_misses() -> None:
-    """Beside a sum by hand: two minutes at 8 and 30 requests/s, of one instance and of three, two of which boot."""
+    """The reference is a sum by hand: two minutes at 8 and 30 requests/s, of one instance and of three, two of which
+    boot.
+    """
     past = played(fleets(), [8.0, 30.0], [(1, 0), (3, 0), (3, 0)])
     discount = 0.5 ** (60.0 / HALF_LIFE_S)
     first_usd = 0.003 + MISS_USD * shed(8.0, 10.0)
@@ -116,7 +118,7 @@ def test_a_past_of_other_offers_is_none() -> None:
 
 
 def test_an_absence_counts_as_two_minutes_at_most() -> None:
-    """And for the past as the day that it was."""
+    """For the discount of the past it counts as the day that it was."""
     of = fleets()
     past = of.seen(played(of, [8.0] * 60, [(1, 0)]), 60.0 * 61 + 86_400.0, 8.0, counts(1), USD_PER_STEP, MISS_USD)
     assert past.seen_s == pytest.approx(120.0 + 3600.0 * 0.5**8, rel=0.1)
@@ -209,7 +211,7 @@ def held(
 
 
 def tailed(rate_rps: float, p90_rps: float) -> Forecast:
-    """One rate, and a tail from the p90 on."""
+    """Return a forecast of one rate, with a tail from the p90 on."""
     flat = forecast(rate_rps)
     mean_rps, peak_rps = flat.mean_rps.copy(), flat.peak_rps.copy()
     mean_rps[flat.levels >= 0.9] = peak_rps[flat.levels >= 0.9] = p90_rps
@@ -265,7 +267,7 @@ few = st.integers(0, 8)
 def test_the_capacity_that_is_held_is_never_less(
     planned: tuple[int, int], running: tuple[int, int], load_rps: float
 ) -> None:
-    """Than the smaller of the plan's and the fleet's, and no instance is launched that makes no difference."""
+    """It is at least the smaller of the plan's and the fleet's, and no instance is launched without effect."""
     found = np.array(held(counts(*planned), counts(*running), forecast(load_rps)))
     assert found.min() >= 0
     assert found @ RPS >= min(counts(*planned) @ RPS, 30.0) - 1e-6

@@ -200,7 +200,7 @@ def test_cooling_down_launches_nothing() -> None:
 
 @pytest.mark.parametrize(("instances", "usd"), [(2, 1000.0), (500, 0.45)])
 def test_limits_of_the_service_end_the_filling(instances: int, usd: float) -> None:
-    """Neither max_instances nor max_usd_per_hour is exceeded, and the plan says that it stopped."""
+    """max_instances and max_usd_per_hour are not exceeded, and the plan says that it stopped."""
     of = usual(max_instances=instances, max_usd_per_hour=usd)
     plan = MarkPaperPolicy(of).plan(PlanningContext(0.0, of, Fleet(()), forecast(30.0)), ())[0]
     assert plan.counts == {"small/on-demand": 2}

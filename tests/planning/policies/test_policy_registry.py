@@ -99,7 +99,7 @@ def test_without_the_packages_of_its_predictor_the_next_forecasts(monkeypatch: p
 
 
 def test_an_unknown_policy_names_the_known_ones() -> None:
-    """One line to correct the slip with."""
+    """The error is one line."""
     with pytest.raises(BadInput, match=r"mark-paper, mark-optimal, target-tracking.*magic"):
         make_policy("magic", everything(), load(30.0))
 

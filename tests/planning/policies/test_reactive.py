@@ -56,7 +56,7 @@ def test_pending_instances_are_not_launched_twice() -> None:
 
 
 def test_bounds_hold_and_one_stays() -> None:
-    """Never below one, never above max_instances."""
+    """The count is at least one and at most max_instances."""
     planner = small(max_instances=6)
     context = PlanningContext(60.0, usual(), fleet({SMALL: 4}), last_minute_rps=1e6)
     assert planner.plan(context, ())[0].counts == {SMALL: 6}
@@ -65,7 +65,7 @@ def test_bounds_hold_and_one_stays() -> None:
 
 
 def test_a_lost_fleet_comes_back() -> None:
-    """With nothing left to measure one instance is launched."""
+    """Without anything to measure, one instance is launched."""
     assert small().plan(PlanningContext(60.0, usual(), Fleet(()), last_minute_rps=50.0), ())[0].counts == {SMALL: 1}
 
 

@@ -105,7 +105,7 @@ def test_launch_is_priced_only_where_its_best_lead_has_passed() -> None:
 
 
 def test_plan_launches_for_a_burst_when_its_lead_has_come() -> None:
-    """Once, and keeps the launched instances until the burst: another launch then would come too late."""
+    """It launches once, and keeps the instances until the burst, because another launch would then come too late."""
     of = burst(10.0)
     assert of.lead_steps is not None
     lead = int(of.lead_steps[0, 6])

@@ -20,7 +20,7 @@ seeds = st.integers(0, 10_000)
 @FEW
 @given(seed=seeds, offers=st.integers(1, 3), states=st.sampled_from([1, 3, 6, 99]), first=st.booleans())
 def test_no_plan_is_cheaper_than_the_bound(seed: int, offers: int, states: int, first: bool) -> None:
-    """However many of the offers are taken as whole, and whether there is enough of them or not."""
+    """This holds for any number of whole offers, whether or not they suffice."""
     of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first)
     best = least_usd(of)
     start = np.zeros((offers, of.steps), dtype=np.int64)

@@ -48,7 +48,7 @@ def test_what_boots_beside_the_limit_is_let_through() -> None:
 @FEW
 @given(seed=seeds)
 def test_other_capacity_is_rented_where_it_is_cheaper_than_overflow(seed: int) -> None:
-    """Against every plan of one offer, each with the best level of rented capacity in each step."""
+    """The reference is every plan of one offer, each with the best level of rented capacity in each step."""
     of = drawn(seed, offers=1, steps=3, most=3)
     rent = np.random.default_rng(seed).uniform(0.0, 0.8, 3)
     usd, counts, rented = cheapest(of, np.arange(1), rent)

@@ -50,7 +50,7 @@ def test_what_boots_counts_against_the_limit() -> None:
 @settings(max_examples=12)
 @given(seed=seeds, limits=st.booleans(), first=st.booleans())
 def test_the_integer_program_finds_the_best_of_all_plans(solver: str, seed: int, limits: bool, first: bool) -> None:
-    """With either solver, and proves it."""
+    """Either solver finds and proves it."""
     of = drawn(seed, limits=limits, first=first)
     best = least_usd(of)
     found = solve_integer(of, np.zeros((2, 3), dtype=np.int64), 1e-6, 20.0, solver)

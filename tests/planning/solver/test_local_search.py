@@ -80,7 +80,7 @@ def test_answers_never_make_a_plan_dearer(seed: int) -> None:
 
 
 def test_the_search_stays_within_three_percent_of_what_is_proven() -> None:
-    """On average over small fleets and large ones, and within six on each."""
+    """The average is over small fleets and large ones; each stays within six percent."""
     gaps = []
     for seed in range(6):
         for load_rps in (60.0, 600.0):

@@ -106,7 +106,7 @@ def test_what_cannot_be_carried_out_is_said(counts: list[list[int]], why: str) -
 @FEW
 @given(seed=seeds, scaled=st.booleans(), first=st.booleans())
 def test_pruning_changes_no_optimum(seed: int, scaled: bool, first: bool) -> None:
-    """With limits as long as no offer stands in for a larger one."""
+    """Limits are only given if no offer replaces a larger one."""
     of = drawn(seed, offers=3, steps=2, most=2, limits=not scaled, first=first)
     leads = None if of.lead_steps is None else np.minimum(of.lead_steps, np.arange(2))
     of = replace(of, capacity_rps=np.maximum(2.0, of.capacity_rps), boot_steps=of.boot_steps % 2, lead_steps=leads)
@@ -118,7 +118,7 @@ def test_pruning_changes_no_optimum(seed: int, scaled: bool, first: bool) -> Non
 
 
 def test_pruning_keeps_what_runs_but_launches_no_more_of_it() -> None:
-    """Half as large, dearer, and as slow: only the two that run are left of it."""
+    """It is half as large, dearer, and as slow: only its two running instances are kept."""
     of = program(usd=(2.0, 1.0), rps=(1.0, 2.0), boot=1, running=(2, 0))
     part, left = prune(of, scaled=False)
     assert left.tolist() == [0, 1]
