@@ -141,8 +141,9 @@ class Memory:
         self._ended = threading.Event()
 
     def watch(self, disk: Path) -> int:
-        """Watch until `end`; return the highest use of the disk in bytes, and keep that of memory without page
-        cache.
+        """Watch until `end`; return the highest use of the disk in bytes.
+
+        `peak` and `tmp` get the highest use of memory, without page cache, and of /tmp.
         """
         most = 0
         while not self._ended.wait(0.05):

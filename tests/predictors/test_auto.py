@@ -176,7 +176,7 @@ def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
     ],
 )
 def test_coverage_holds_whatever_the_members_believe(mean: float, deviation: float) -> None:
-    """Also when the noise doubles on the way: a share q of the truth lies below the quantile q, after a while."""
+    """This holds even if the noise doubles: a share q of the truth lies below the quantile q, after a while."""
     predictor = told([mean] * 3, [deviation] * 3)
     rng = np.random.default_rng(5)
     at = 0
@@ -204,7 +204,7 @@ def test_corrections_end_somewhere() -> None:
 
 
 def test_between_the_scored_horizons_all_is_linear() -> None:
-    """And constant beyond the last."""
+    """Beyond the last horizon the values are constant."""
     predictor = told([100.0] * 3, [1.0] * 3)
     values = np.random.default_rng(6).normal(size=(2, 5))
     expected = [np.interp(np.arange(1, 31), [1, 2, 3, 6, 12], row) for row in values]
@@ -333,7 +333,7 @@ def test_whatever_was_seen_the_answer_is_a_forecast(rates: list[float], cut: int
 
 
 def test_it_grows_up_without_ever_being_fitted() -> None:
-    """At first a follower, then a regression, then the forest joins; each is scored as soon as it speaks."""
+    """First a follower, then a regression, then the forest joins; each is scored from its first forecast."""
     rates = noisy(400)
     predictor = fitted([])
     ready_at: dict[str, int] = {}
@@ -354,7 +354,7 @@ def test_it_grows_up_without_ever_being_fitted() -> None:
 
 
 def test_in_bulk_is_step_by_step(knowing: Auto) -> None:
-    """To the last bit, over a gap and over the next learning, and however often it is asked in between."""
+    """Results are equal to the last bit, over a gap and the next training, however often it is asked in between."""
     rates = noisy(900)[600:]
     rates[100:110] = NAN
     bulk, steps = knowing, deepcopy(knowing)

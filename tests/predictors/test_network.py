@@ -114,7 +114,7 @@ def test_a_resumed_training_ends_like_an_unbroken_one(make: type[NetworkPredicto
 
 
 def test_a_training_that_no_longer_helps_stops() -> None:
-    """On noise without a pattern the validation loss soon falls no more."""
+    """On noise without a pattern the validation loss soon stops falling."""
     noise = np.random.default_rng(6).gamma(4.0, 10.0, 620)
     epochs = list(Constant(epochs=200).training(load(noise, step_s=43200.0)))
     losses = [epoch.validation_loss for epoch in epochs]
@@ -159,7 +159,7 @@ def test_a_state_that_is_none_is_refused(
 @BOTH
 @pytest.mark.parametrize("rates", [[], [NAN, NAN], [5.0], [5.0, NAN, 5.0, 5.0], [0.0] * 50])
 def test_a_short_history_is_forecast_as_the_last_value(make: type[NetworkPredictor], rates: list[float]) -> None:
-    """Under its own name, because nothing failed."""
+    """The forecast has the predictor's own name, because nothing failed."""
     predictor, simple = make(), LastValue()
     for one in (predictor, simple):
         one.fit(load(np.array(rates)))
@@ -174,7 +174,7 @@ def test_a_short_history_is_forecast_as_the_last_value(make: type[NetworkPredict
 def test_before_anything_was_observed_nothing_is_expected(
     make: type[NetworkPredictor], states: dict[type[NetworkPredictor], State], rates: list[float]
 ) -> None:
-    """However much was learned from another history."""
+    """This holds even if it learned from another history."""
     predictor = make()
     predictor.restore(states[make])
     predictor.fit(load(np.array(rates)))
@@ -332,7 +332,7 @@ def test_pinball_is_its_naive_loop() -> None:
 
 @pytest.mark.parametrize("levels", [1, 19])
 def test_corrections_put_the_right_share_of_truth_below_each_level(levels: int) -> None:
-    """Their naive loop: at every step, row and level the errors' own quantile."""
+    """They equal a naive loop: at every step, row and level the quantile of the errors."""
     rng = np.random.default_rng(0)
     predicted, truth = np.sort(rng.normal(size=(40, 3, 2, levels))), rng.normal(3.0, 1.0, size=(40, 3, 2))
     truth[5, 1, 0] = NAN

@@ -18,7 +18,7 @@ ONE_RPS = 1.0 / 60.0
 
 
 def history(means: FloatArray, peaks: FloatArray) -> ObservedHistory:
-    """Of minutes."""
+    """Return a history of minutes."""
     return ObservedHistory(Load(0.0, 60.0, means, peaks))
 
 
@@ -36,7 +36,7 @@ def test_peak_is_that_of_past_steps_with_such_a_mean() -> None:
 
 
 def test_mean_that_was_hardly_ever_seen_has_no_peak() -> None:
-    """Nor of one that fewer than eight steps had, however near they are."""
+    """A mean that fewer than eight steps had has no peak either, however near they are."""
     found = likely_peaks(history(*half_hours(DAY)), np.array([1.0, 9.0, 60.0]))
     assert np.isnan(found).all()
     means, peaks = half_hours(7 * 30)

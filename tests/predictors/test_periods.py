@@ -54,7 +54,7 @@ def test_noise_has_no_period_nor_has_what_wanders(seed: int, steps: int, step_s:
 
 
 def test_one_sharp_hour_a_day_is_no_short_period() -> None:
-    """Though a day's profile repeats at every part of a day."""
+    """A day's profile repeats at every part of a day, but that does not count."""
     series = np.random.default_rng(4).normal(0.0, 0.3, 6 * DAY)
     series[np.arange(6 * DAY) % DAY == 77] += 20.0
     assert short_periods(series, 60.0) == ()

@@ -53,7 +53,7 @@ def problem(rows: int = 400, noise: float = 0.0) -> tuple[FloatArray, FloatArray
 
 
 def test_without_noise_it_is_least_squares() -> None:
-    """As numpy's; the penalty alone takes a thousandth."""
+    """It equals numpy's result; the penalty alone changes a thousandth."""
     features, truth, target, recency = problem()
     weights, errors = ridge._robust(features, target, recency)
     np.testing.assert_allclose(np.linalg.lstsq(features, target)[0], truth, atol=1e-9)
@@ -183,7 +183,7 @@ def test_too_little_to_learn_from_is_said(steps: int, ready: bool) -> None:
 
 @pytest.mark.parametrize("every", [None, 24], ids=["nothing", "pairs"])
 def test_once_ready_it_stays_ready(every: int | None) -> None:
-    """Where nothing, or only pairs of steps are observed for days: enough for one step ahead, too little for more."""
+    """For days no step, or only pairs of steps, are observed: enough for one step ahead, too little for more."""
     predictor = learned(noisy(2 * DAY))
     rates = noisy(11 * DAY, 0.5)
     rates[np.arange(len(rates)) % every >= 2 if every else slice(None)] = NAN
@@ -196,7 +196,7 @@ def test_once_ready_it_stays_ready(every: int | None) -> None:
 
 @pytest.mark.parametrize("step_s", [60.0, 300.0, 1800.0, 43200.0])
 def test_any_step_and_any_horizon_will_do(step_s: float) -> None:
-    """Also half days, of which an hour is less than one."""
+    """Steps of half a day work too, although an hour is less than one of them."""
     predictor = learned(noisy(600), step_s)
     if step_s == 43200.0:
         assert not predictor.ready  # ten days of them are too few

@@ -45,7 +45,7 @@ def test_a_missing_day_is_replaced_by_the_one_before_it() -> None:
 
 
 def test_before_a_day_is_known_the_last_value_stays() -> None:
-    """With errors as quantiles that grow with the horizon on a random walk."""
+    """Its quantiles come from errors, which grow with the horizon on a random walk."""
     walk = 100.0 + np.cumsum(np.random.default_rng(1).normal(0.0, 1.0, 600))
     walk[-1] = NAN
     forecast = fitted(walk).predict(60)

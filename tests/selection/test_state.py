@@ -91,7 +91,7 @@ def test_state_returns_from_a_snapshot_and_learns_on(facts: list[SelectionFact],
 def test_release_takes_its_state_from_another_as_if_it_had_learned_itself(
     facts: list[SelectionFact], order: list[str], count: int
 ) -> None:
-    """Also facts of candidates that only the new release has, by way of a process of the old one."""
+    """Facts of candidates that only the new release has arrive as well, by way of a process of the old one."""
     kept = tuple(order[:count])
     after = SelectionState(kept, SelectionSettings("exp4", by_key=True, champion="a"))
     after.load(state_of(facts, champion="b").dump())

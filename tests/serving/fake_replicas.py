@@ -65,7 +65,7 @@ class FakeReplica:
         await asyncio.sleep(0)
 
     def say(self, data: bytes) -> None:
-        """On every connection, unasked."""
+        """Send data on every connection without a request."""
         for writer in tuple(self._writers):
             writer.write(data)
 

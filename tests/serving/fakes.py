@@ -51,7 +51,7 @@ class FakeFunctions:
         self.spent = Spent()
 
     async def open(self) -> None:
-        """It always is."""
+        """Do nothing: it is always open."""
 
     async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
         self.calls += [bytes(call.body) for call in calls]

@@ -53,7 +53,7 @@ def test_what_stays_is_given_back() -> None:
 
 
 def test_what_may_be_in_use_is_asked_for_less_often() -> None:
-    """Until there was a rest."""
+    """The interval grows until there was a rest."""
     freed = FreedMemory(REST)
     due = [look for look in range(1, 25) if freed.is_due(CROWD)]
     assert due == [2, 6, 12, 18, 24]

@@ -303,7 +303,7 @@ def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
 
 
 def test_a_revoked_key_is_refused_after_sighup(folder: Path) -> None:
-    """And workers may be of a keeper: they serve on."""
+    """Workers of a keeper serve on."""
     old, new = "o" * 20, "n" * 20
     (folder / "keys").write_text(f"client:{digest_of(old)}:infer\nclient:{new}:infer\n")
     with (
@@ -338,7 +338,7 @@ def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
-    """It came in a batch with others, which are tried again apart from it: each has one answer."""
+    """The others of its batch are tried again apart from it: each has one answer."""
     write_service(folder, "Raising", slo_ms=20_000)
     with served(folder, SERVICE_S="0.05") as (process, url):
         answers = under_load(url, 64, [], after=1)
@@ -469,7 +469,7 @@ def test_the_descriptor_limit_is_raised_for_all_clients(folder: Path) -> None:
 
 
 def test_no_request_waits_behind_a_hanging_worker(folder: Path) -> None:
-    """Also one that was handed to it ahead."""
+    """This includes a request that was handed to it ahead."""
     write_service(folder, model="Stuck", slo_ms=2000)
     with served(folder, "--workers", "2", "--hang-s", "4", "--max-batch", "1", SERVICE_S="0.01") as (_, url):
         latency_s: dict[int, float] = {}
@@ -562,7 +562,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_2(
 
 
 def test_a_model_that_fails_to_load_exits_2(folder: Path) -> None:
-    """Beside the traceback of the model itself, which its author wants to see."""
+    """The traceback of the model itself is printed too, because its author needs it."""
     write_service(folder, model="Broken")
     process = start(folder)
     _, errors = process.communicate(timeout=30)

@@ -43,7 +43,10 @@ def test_burstables_save_and_keep_the_slo() -> None:
 
 
 def test_a_burstable_without_credits_is_drained() -> None:
-    """Without a minute's worth of credits an instance takes no requests from the next plan on; none becomes a base."""
+    """An instance with less than a minute of credits gets no requests from the next plan on.
+
+    No plan uses it as part of its base.
+    """
     serving: dict[int, int] = {}  # looks in a row at which it served without credits
     longest = 0
 

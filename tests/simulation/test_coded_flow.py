@@ -185,7 +185,7 @@ class Reference:
         self._look(group)
 
     def _look(self, group: Group) -> None:
-        """Which members can be reconstructed now?"""
+        """Reconstruct the members that can be reconstructed now."""
         for query in group.members:
             others = sum(other in self._exact for other in group.members if other != query)
             outputs = others + group.fillers + group.parities
@@ -345,7 +345,7 @@ def by_windows(case: Case, window_s: float) -> CodedAnswers:
     "seeds", [pytest.param(range(FAST), id="fast"), pytest.param(range(FAST, CASES), id="all", marks=pytest.mark.slow)]
 )
 def test_groups_go_by_the_semantics(seeds: range) -> None:
-    """Also that reconstructions, given-up groups, chosen fills and held refusals are among the cases."""
+    """The cases include reconstructions, given-up groups, chosen fills and held refusals."""
     degraded = given_up = chosen = held = 0
     for seed in seeds:
         case = drawn_case(seed)
@@ -403,7 +403,7 @@ def test_a_whole_run_takes_one_pass_of_each_fleet() -> None:
 
 
 def test_groups_of_one_are_answered_by_the_faster_of_two_fleets() -> None:
-    """So replication is simulated, without a code."""
+    """This simulates replication without a code."""
     insurance = InsuranceSettings(ParitySettings("sum", k=1), accept=DEGRADED, fill_s=NEVER)
     arrivals_s = np.arange(4.0)
     flow = CodedFlow(insurance, 9.0, arrivals_s, lambda at_s: 1.0)

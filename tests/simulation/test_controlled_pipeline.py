@@ -220,7 +220,7 @@ def test_the_same_seed_makes_the_same_run(tmp_path: Path) -> None:
 
 
 def test_room_of_one_stage_serves_another(tmp_path: Path) -> None:
-    """Of eight instances half would be each stage's; the second one needs more, and both never have more than eight."""
+    """Half of eight instances would be each stage's; the second one needs more, and both never exceed eight."""
     two = '[stage.first]\nmodel = "one"\n[stage.second]\nmodel = "slow"\nafter = ["first"]\n'
     fleet = '[fleet]\ninstances = ["c7i.large"]\nmax_instances = 8\n'
     request = replace(request_for(tmp_path, HEAD + fleet + two), trace="synthetic:poisson?rate=75", duration_s=900.0)
@@ -258,7 +258,7 @@ THREE = (
 
 
 def test_stages_together_are_answered_once_and_share_one_bill(tmp_path: Path) -> None:
-    """Between the two stages that share instances stands one that has its own."""
+    """A stage with separate instances stands between the two stages that share instances."""
     sample, found = served(replace(request_for(tmp_path, HEAD + FLEET + THREE, 1), duration_s=120.0))
     first, other, second = found.stages
     assert first.calls == len(sample.arrivals_s)

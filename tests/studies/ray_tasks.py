@@ -51,7 +51,7 @@ def killed(task: int, progress: Share | None = None) -> int:
 
 
 def refused(task: int, progress: Share | None = None) -> int:
-    """One task is wrong; the other would take ten minutes."""
+    """Raise for the first task; the other one would take ten minutes."""
     if task == 0:
         raise BadInput("is no number", "t.csv line 3", "x")
     time.sleep(600.0)

@@ -59,7 +59,7 @@ def test_a_time_beyond_the_trace_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("service", ["inception-v3", "nasnet", "lstm-ptb", "opennmt-ende"])
 @pytest.mark.parametrize("running", [None, "c5.xlarge=20"])
 def test_a_looser_promise_never_costs_more(service: str, running: str | None) -> None:
-    """With functions and without, for a first fleet and one that runs: 5 % shorter, and 5 % longer."""
+    """RT_max is 5 % shorter or longer, with functions and without, for a first fleet and for a running one."""
     planned = plan_service_once(replace(BASE, service=service), 3600.0, running)
     weighed, rt_max_s = weigh(planned.plan, planned.context), planned.context.resolved.slo.rt_max_s
     assert weighed is not None

@@ -57,7 +57,7 @@ def killed(task: int, progress: Share | None = None) -> int:
 
 
 def refused(task: int, progress: Share | None = None) -> int:
-    """One task is wrong; the other would take ten minutes."""
+    """Raise for the first task; the other one would take ten minutes."""
     if task == 0:
         raise BadInput("is no number", "t.csv line 3", "x")
     time.sleep(600.0)
@@ -123,7 +123,7 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_its_processes_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
-    """One is in a task of ten minutes, the other waits for its next one."""
+    """One process is in a task of ten minutes, the other waits for its next one."""
     script = tmp_path / "study.py"
     script.write_text(STUDY)
     with subprocess.Popen([sys.executable, str(script)], cwd=tmp_path) as study:
@@ -138,7 +138,7 @@ def test_its_processes_end_with_it(number: signal.Signals, tmp_path: Path) -> No
 
 
 def test_an_interrupt_while_processes_start_waits_until_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it ends them all; one half started would say so with a traceback."""
+    """Then it ends them all; a half-started process would print a traceback."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     started: list[object] = []
 

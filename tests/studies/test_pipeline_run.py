@@ -23,7 +23,7 @@ USD_PER_HOUR = {"c7i.large": 0.08925, "c7i.xlarge": 0.1785}
 
 
 def call_usd(billed_ms: float) -> float:
-    """Of 1,769 MB, with the fee."""
+    """Return the price of a call of 1,769 MB, with the fee."""
     return billed_ms / 1e3 * 1769 / 1024 * 1.66667e-5 + 2e-7
 
 

@@ -86,7 +86,7 @@ class RayHome:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[RayHome]:
-    """In the folder for temporary files itself: the path of a socket has at most 107 bytes, and Ray takes 80."""
+    """Yield a home directly in the temporary folder: the path of a socket has at most 107 bytes, and Ray takes 80."""
     with tempfile.TemporaryDirectory(prefix="mark-") as folder:
         found = RayHome(Path(folder), [])
         yield found
@@ -133,7 +133,7 @@ def test_its_own_cluster_writes_what_processes_write_and_ends(expected: str) -> 
 
 
 def test_a_running_cluster_is_joined_and_writes_the_same(place: RayHome, address: str, expected: str) -> None:
-    """Its nodes work in another folder; the fixture says that it goes on."""
+    """Its nodes work in another folder; the fixture checks that it survives."""
     assert place.run(*SHORT, *RAY, environment={"RAY_ADDRESS": address}) == (0, expected, "")
     assert place.at_work() == []
 

@@ -60,7 +60,7 @@ def changed(shop: RunRequest, change: str) -> str:
 
 @pytest.mark.parametrize("change", first(2, CHANGES))
 def test_a_change_costs_what_two_runs_say(shop: RunRequest, change: str) -> None:
-    """To the cent, whichever it is: three save and two cost; and the settings are named that differ."""
+    """Three changes save and two cost, equal to the cent; the result names the settings that differ."""
     after = changed(shop, change)
     found = service_diff(shop, after)
     dollars = [simulate(replace(shop, service=service)).bill.total for service in (shop.service, after)]

@@ -16,7 +16,7 @@ from tests.torture.planted_bugs import BUGS
 
 # A line for each failure of the past: its schedule, which does not depend on the seeds' draws, and its reason.
 FAILED_ONCE = [json.loads(line) for line in (Path(__file__).parent / "failed_once.jsonl").read_text().splitlines()]
-# Where nothing else happens in a round, it is left out although these are asked for.
+# A round in which nothing else happens is left out, although these are asked for.
 _ASKED = CLOCKS | {"telemetry gap", "telemetry zeros", "telemetry NaN"}
 
 

@@ -292,7 +292,7 @@ def test_what_is_free_serves_on_wider_bins_as_much() -> None:
 
 
 def test_a_request_is_served_in_its_bin_or_the_next() -> None:
-    """With 30 in every other bin, 20 free a bin leave no request unserved; 12 leave 6."""
+    """With 30 in every other bin, 20 free a bin leave no request unserved; 12 leave 6 of each 30."""
     made = program([30.0, 0.0, 30.0, 0.0], [1.0], [0.0], available=np.zeros((5, 1), dtype=np.bool_))
     assert [replace(made, free=free).stranded for free in (20.0, 12.0, 0.0)] == [0.0, 12.0, 60.0]
 

@@ -46,7 +46,7 @@ def test_more_load_never_needs_less(levels: LoadLevels) -> None:
 
 
 def test_each_level_keeps_the_promise_with_its_share_of_misses(levels: LoadLevels, sample: QuerySample) -> None:
-    """It is checked on new queries at that rate, with the sampling error allowed twice."""
+    """It is checked on new queries at that rate, whose misses may exceed the share by chance of the sample."""
     for level in range(0, len(levels.rates), 9):
         new = traffic(20_000, float(levels.rates[level]), 1.0, (1.0, 0.6), seed=level)
         bought = tuple(

@@ -98,7 +98,7 @@ def test_a_first_fleet_is_there_at_once_and_free() -> None:
     ],
 )
 def test_what_cannot_be_carried_out_is_said(counts: list[list[int]], why: str) -> None:
-    """One runs, boots take two steps, at most 4 can be had, 3 may be held, for 2.5 $ a step."""
+    """One instance runs, boots take two steps, at most 4 exist, 3 may be held, for 2.5 $ a step."""
     of = program(boot=2, running=1, most=4, max_instances=3, max_usd_per_step=2.5)
     assert violation(of, np.array(counts)) == why
 
@@ -166,7 +166,7 @@ def hull(row: np.ndarray) -> np.ndarray:
 @FEW
 @given(seed=seeds, levels=st.integers(1, 20))
 def test_overflow_is_made_convex_from_below(seed: int, levels: int) -> None:
-    """As far as the hull of its points goes, and no further."""
+    """It is lowered to the hull of its points, and no further."""
     rng = np.random.default_rng(seed)
     by_step = np.concatenate([np.zeros((1, 5)), np.cumsum(rng.uniform(0.0, 1.0, (levels, 5)), axis=0)])
     served = np.concatenate([np.zeros((levels + 1, 1)), np.cumsum(by_step, axis=1)], axis=1)

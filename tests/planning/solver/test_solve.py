@@ -78,7 +78,7 @@ def test_what_is_paid_anyway_serves_first() -> None:
 @FEW
 @given(seed=seeds, limits=st.booleans(), first=st.booleans())
 def test_what_is_proven_is_within_a_hundredth_of_the_best(seed: int, limits: bool, first: bool) -> None:
-    """And where limits do not bind everything is, with so few counts."""
+    """If limits do not bind, every plan is proven, because counts are few."""
     of = drawn(seed, limits=limits, first=first)
     best = least_usd(of)
     found = solve(of)

@@ -179,7 +179,7 @@ def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case, a
 @settings(max_examples=250)
 @given(cases(sigmas=(0.1, 0.4, 1.2)), st.booleans())
 def test_decides_as_the_kernel_where_service_times_vary(case: Case, ahead: bool) -> None:
-    """Neither knows the end of a batch before it has come. A single worker may have the next batch already."""
+    """Neither knows the end of a batch in advance. A single worker may have the next batch already."""
     ahead &= case.candidates[0].workers == 1  # of several workers another may have to take it back
     expected, got = by_kernel(case)[0].recording(), played(case, ahead=ahead)
     np.testing.assert_array_equal(got.slot, expected.slot)
@@ -266,7 +266,7 @@ def test_functions_take_what_may_well_be_late_until_they_refuse() -> None:
 
 @pytest.mark.parametrize("late", [FUNCTION, REJECT])
 def test_what_is_late_wherever_never_queues(late: int) -> None:
-    """It goes where is said, though it would be sooner here; past the client's own deadline it goes nowhere."""
+    """Such a request goes where the setting says, and past the client's own deadline it is refused."""
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=1.5, function_s=5.0, late=late)
     assert bouncer.offer(request(), 0.0) == INSTANCE
     assert bouncer.offer(request(deadline_s=1.5), 0.0) == late
@@ -420,7 +420,7 @@ def test_a_lost_batch_is_retried_first_and_one_by_one() -> None:
 
 
 def test_lost_requests_share_batches_only_when_time_is_short() -> None:
-    """But with no request that comes before or after them."""
+    """They never share one with requests that come before or after them."""
     # Eight take 5 s together, 6 s in fours, 8 s in twos, 12 s alone, by the one worker left, from 3 s on.
     for rt_max_s, together in ((8.0, 8), (9.0, 4), (11.0, 2), (60.0, 1)):
         bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=8, workers=2, rt_max_s=rt_max_s)

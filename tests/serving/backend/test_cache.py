@@ -63,7 +63,7 @@ class Timers:
         return False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """As of a loop."""
+        """Accept the cancellation of a timer, as a loop does."""
 
     @property
     def due(self) -> list[asyncio.TimerHandle]:
@@ -373,7 +373,7 @@ def test_equal_calls_on_their_way_share_one_answer() -> None:
 
 @pytest.mark.parametrize("reason", ["overloaded", "expired", "gone", "lost"])
 def test_a_call_that_fails_is_made_again_for_the_requests_that_wait(reason: str) -> None:
-    """One of them takes its place: also where its deadline was short, or its client has left."""
+    """One of the waiting requests repeats it, even if the first had a short deadline or its client left."""
     bench = Bench()
     first = bench.ask(allowed_s=0.1)
     others = [bench.ask() for _ in range(3)]

@@ -88,7 +88,7 @@ async def turns(count: int = 5) -> None:
 
 
 async def failing(bench: Bench, error: Exception) -> FakeFunctions:
-    """Its functions, which have failed with this until they were left alone."""
+    """Return its functions, which have failed with this error until the replica stopped calling them."""
     assert bench.functions is not None
     bench.functions.error = error
     for number in range(MOST_FAILURES):
@@ -391,7 +391,7 @@ def test_what_no_client_waits_for_is_not_computed(deadline_s: float | None, left
 
 @on_a_loop
 async def test_what_no_client_waits_for_goes_to_no_function() -> None:
-    """Nor when the worker that had it is lost."""
+    """It goes to no function either when its worker is lost."""
     bench = Bench()
     request = bench.answers.request("a", 0.0, RT_MAX_S, None)
     request.gone = lambda: bench.now_s > 0.0
@@ -675,7 +675,7 @@ async def test_a_function_that_answers_with_nothing_has_failed() -> None:
 
 @on_a_loop
 async def test_one_answer_that_fails_costs_only_itself() -> None:
-    """Its client hears of an error, every other request of the batch and of the refused is answered."""
+    """Its client gets an error; every other request of the batch, and each refused one, is answered."""
     bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
     broken = bench.answers.request("a", 0.0, RT_MAX_S)
     heard: list[int] = []

@@ -128,7 +128,7 @@ class Cast:
         return self.answers[identity]
 
     async def has(self, stage: str) -> None:
-        """Until the stage's worker holds a batch."""
+        """Wait until the stage's worker holds a batch."""
         while not self.pools[stage].waiting:
             await asyncio.sleep(0)
 

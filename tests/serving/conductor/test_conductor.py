@@ -160,7 +160,7 @@ def echo(batch: list[Any]) -> Any:
 
 @pytest.mark.parametrize("join", [FIRST, Join(1, 0.5)])
 def test_what_comes_for_a_finished_item_changes_nothing(cast_of: CastOf, join: Join) -> None:
-    """Neither an answer that its join has gone on without, nor a timer that is set for it, finishes another item."""
+    """This covers an answer that its join did not wait for, and a timer that is set for the item."""
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), join))
@@ -202,7 +202,7 @@ def test_too_deep_nesting_is_the_clients_fault_and_leaves_nothing(cast_of: CastO
 
 
 def test_a_value_that_cannot_be_passed_on_is_an_error(cast_of: CastOf) -> None:
-    """Also at a depth at which its own server could just say it."""
+    """This includes a depth of nesting at which the stage's own server could still send the value."""
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), ALL_OF))

@@ -250,7 +250,7 @@ async def _together(url: str, count: int) -> Counter[str]:
 
 @contextmanager
 def gateway(folder: Path, *replicas: str, function: Sequence[str] = ()) -> Iterator[str]:
-    """Its address. Killed when the test leaves it."""
+    """Yield the gateway's address. It is killed when the test leaves."""
     command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--probe-s", "0.2"]
     if function:
         command += [*function, "--slo-ms", "1000"]

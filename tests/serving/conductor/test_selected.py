@@ -374,7 +374,7 @@ class Recorder:
 
 @pytest.mark.parametrize(("policy", "allowed_s"), [("exp4", 0.5), ("split", 2.0)])
 def test_call_that_only_adds_to_others_must_be_answered_when_they_are_combined(policy: str, allowed_s: float) -> None:
-    """One that is asked alone has all of the query's time."""
+    """A candidate that is asked alone has all of the query's time."""
 
     async def main() -> None:
         settings = SelectionSettings(policy, deadline_s=0.5)

@@ -34,7 +34,7 @@ def facts(writer: str, other: str, count: int) -> list[Fact]:
 
 
 def test_new_process_takes_facts_of_its_release_from_a_process_of_the_old_one() -> None:
-    """As in a roll-out: a third process starts, and asks a process of the old release first."""
+    """This happens in a roll-out: a third process starts, and asks a process of the old release first."""
     (old, _), (new, learned), (third, state) = process(OLD), process(NEW), process(NEW)
     for shared in (old, new):
         shared.take(facts("old", "b@00", 60))

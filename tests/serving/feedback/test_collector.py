@@ -144,7 +144,7 @@ def test_feedback_that_cannot_be_written_fails_alone() -> None:
 
 
 def test_answers_reach_the_sink_at_the_latest_when_it_closes() -> None:
-    """In order, with their version; of long bodies a digest."""
+    """They come in order, with their version; long bodies have a digest."""
 
     async def main() -> None:
         place = Collected(body_bytes=3)

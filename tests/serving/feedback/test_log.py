@@ -92,7 +92,7 @@ def test_the_oldest_files_go_beyond_the_size(tmp_path: Path) -> None:
 
 
 def test_a_process_begins_new_files_and_counts_the_old_ones(tmp_path: Path) -> None:
-    """So that a line which a crash cut off ends its file; two processes do not share a folder."""
+    """A line that a crash cut off then ends its file; two processes do not share a folder."""
     for _ in range(3):
         log = FeedbackLog(tmp_path, MB // 10)
         log.answered([answer(str(number), data=b"x" * 200) for number in range(100)])

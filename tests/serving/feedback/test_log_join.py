@@ -77,7 +77,7 @@ def test_an_answer_from_before_a_restart_is_joined(tmp_path: Path) -> None:
 
 
 def test_two_copies_of_a_request_are_one_observation(tmp_path: Path) -> None:
-    """As with hedging: both answered, both have feedback. Else the newest answer before the feedback counts."""
+    """With hedging both answered, and both have feedback. Otherwise the newest answer before the feedback counts."""
     one, other, third = (Bouncer(tmp_path / name) for name in ("one", "other", "third"))
     one.answers("a", 1.0)
     other.answers("a", 1.1)

@@ -362,7 +362,7 @@ def test_other_machines_need_keys_and_tls(host: str) -> None:
     ],
 )
 def test_without_keys_no_foreign_page_is_answered(host: bytes | None, origin: bytes | None, expected: int) -> None:
-    """Neither by a foreign name that points here (DNS rebinding), nor from a page of another origin."""
+    """This covers a foreign name that points here (DNS rebinding), and a page of another origin."""
     headers = {name: value for name, value in ((b"host", host), (b"origin", origin)) if value is not None}
     refusal = admit_own_machine(b"POST", INFER_PATH, headers)
     assert (200 if refusal is None else refusal[0]) == expected
@@ -371,7 +371,7 @@ def test_without_keys_no_foreign_page_is_answered(host: bytes | None, origin: by
 
 @pytest.mark.parametrize("name", ["/dev/zero", "fifo", "."])
 def test_a_key_file_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
-    """One would be read until memory ends, another waited for."""
+    """Some would be read until memory ends, others would block."""
     os.mkfifo(tmp_path / "fifo")
     for read in (read_keys, TokenSigner.from_file):
         with pytest.raises(BadInput, match="not a regular file"):

@@ -49,7 +49,7 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
 
 
 async def waiting(place: Place, call: asyncio.Future[Any]) -> None:
-    """Until a batch waits for the worker that is held; a call that has ended before says how."""
+    """Wait until a batch waits for the held worker; a call that ended before raises its result."""
     while not place.pool.waiting:
         assert not call.done(), call.result()
         await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def waiting(place: Place, call: asyncio.Future[Any]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CLASSES if name.endswith(("Request", "Response"))])
 def test_every_message_has_the_protocols_fields(name: str) -> None:
-    """By number, name, type and label, down to the parts."""
+    """They are compared by number, name, type and label, including nested messages."""
 
     def fields(descriptor: Any) -> dict[int, Any]:
         return {
@@ -392,7 +392,7 @@ def test_a_call_cancelled_while_it_waits_is_not_computed(run: Run) -> None:
 
 
 def test_a_request_of_a_client_that_left_is_not_computed(run: Run) -> None:
-    """By HTTP, at the same place."""
+    """The request comes by HTTP, to the same backend."""
     body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [7, 7]}]}'
     head = b"POST /v2/models/twice/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
 
@@ -534,7 +534,7 @@ def test_slow_messages_are_cut_off_and_few_may_be_slow(run: Run) -> None:
 
 
 def test_a_flood_of_reset_calls_does_not_disturb_others(run: Run) -> None:
-    """As in CVE-2023-44487: each costs its sender next to nothing."""
+    """As in CVE-2023-44487, each reset costs its sender almost nothing."""
     content = infer_request().SerializeToString()
     flood = b"".join(
         raw_grpc.begun(stream)
@@ -555,7 +555,7 @@ def test_a_flood_of_reset_calls_does_not_disturb_others(run: Run) -> None:
 
 
 def test_an_idle_client_may_ping_and_not_flood(run: Run) -> None:
-    """As clients do by default or by their configuration, every ten seconds, without a call; bounded as anything."""
+    """Clients ping every ten seconds by default or configuration, without a call; the rate is limited."""
 
     async def main() -> None:
         async with Place(ping_s=0.2) as place:

@@ -340,7 +340,7 @@ H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Setting
 @pytest.mark.parametrize("cut", [None, 1, 30])
 @pytest.mark.parametrize("offer", [H2C, {"Connection": "keep-alive, upgrade", "Upgrade": "websocket"}])
 def test_an_offered_upgrade_is_answered_as_http_1_1(offer: dict[str, str], cut: int | None) -> None:
-    """As Java's client and `curl --http2` offer it, with a body and without, among other requests."""
+    """Java's client and `curl --http2` offer it so, with a body and without, among other requests."""
     listener = Listener()
     chunked = b"POST /3 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n%b\r\n4\r\nmore\r\n0\r\n\r\n"
     lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in offer.items())
@@ -524,7 +524,7 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
 def test_any_split_of_the_bytes_gives_the_same_exchanges(
     all_sent: list[Sent], cuts: list[int], chance: random.Random
 ) -> None:
-    """And any order of answering gives the answers in the order of the requests."""
+    """Any order of answering gives the answers in the order of the requests."""
     listener = Listener(answer_now=False, pipelined=4)
     wire, connection = listener.connect()
     owed: list[Exchange] = []
@@ -1131,7 +1131,7 @@ class Client:
         return answer
 
     async def rest(self) -> bytes:
-        """Until the server closes."""
+        """Read until the server closes."""
         return await self.reader.read()
 
     def close(self) -> None:
@@ -1241,7 +1241,7 @@ def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
 
 @pytest.mark.parametrize("turns", range(8))
 def test_a_connection_made_while_closing_is_owned(run: Run, tmp_path: Path, turns: int) -> None:
-    """In whichever turn of the loop it comes; a plain loop closed between accepting and owning it would drop it."""
+    """It may come in any turn of the loop; a plain loop closed between accepting and owning it would drop it."""
 
     async def main() -> None:
         async with live(handshake_s=1e-9) as listener:

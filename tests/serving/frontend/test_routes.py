@@ -13,11 +13,11 @@ from tests.serving.place import Place
 
 
 def nothing(exchange: Exchange) -> None:
-    """Never called."""
+    """Handle nothing: it is never called."""
 
 
 def other(exchange: Exchange) -> None:
-    """Never called."""
+    """Handle nothing: it is never called."""
 
 
 def test_a_path_has_a_handler_for_each_method() -> None:

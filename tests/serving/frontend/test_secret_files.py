@@ -19,7 +19,7 @@ KEY = "k" * 20
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that all users can enter."""
+    """Yield a folder that all users can enter."""
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
         Path(made).chmod(0o755)
         yield Path(made)

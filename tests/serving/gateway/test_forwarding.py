@@ -243,7 +243,7 @@ def test_a_replica_that_hangs_costs_a_504_and_its_connection() -> None:
 
 @pytest.mark.parametrize("hedge_after_s", [0.02, 1e-9])
 def test_hedging_asks_a_second_replica_and_cancels_the_first(hedge_after_s: float) -> None:
-    """Also where the time to do so is over before the request is sent on: a gateway may be held up, too."""
+    """This holds even if the delay is over before the request is sent, because a gateway may be held up, too."""
 
     async def main() -> None:
         a, b = FakeReplica(always(HANG)), FakeReplica()

@@ -29,7 +29,7 @@ A, B, C = "http://a:1", "http://b:1", "http://c:1"
 
 
 def a_gateway(weights: dict[str, float] | None = None, **policy: float | str) -> Gateway[InFlightRequest]:
-    """Its replicas are ready at time 0."""
+    """Return a gateway whose replicas are ready at time 0."""
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(**policy))  # type: ignore[arg-type]
     gateway.put({A: 1.0, B: 1.0} if weights is None else weights, 0.0)
     say_ready(gateway, 0.0)
@@ -85,7 +85,7 @@ def test_a_slower_replica_gets_as_much_less() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.001, 1.0), st.floats(0.1, 10.0), st.integers(0, 5)), min_size=1, max_size=6))
 def test_no_other_choice_would_finish_earlier(replicas: list[tuple[float, float, int]]) -> None:
-    """Against the formula, spelt out."""
+    """The choice is compared with the formula."""
     urls = [f"http://r:{n + 1}" for n in range(len(replicas))]
     gateway = a_gateway({url: weight for url, (_, weight, _) in zip(urls, replicas, strict=True)})
     for url, (response_s, _, _) in zip(urls, replicas, strict=True):
@@ -608,7 +608,7 @@ def test_alb_takes_turns_among_idle_replicas() -> None:
 
 
 def test_alb_draws_groups_by_weight() -> None:
-    """Also one in which no replica is ready: its requests find none."""
+    """A group without a ready replica is drawn too: its requests find none."""
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(routing="alb", most_per_replica=10_000))
     weights, groups = {A: 900.0, B: 100.0, C: 100.0}, {A: "large", B: "small", C: "small"}
     gateway.put(weights, 0.0, groups)

@@ -130,7 +130,7 @@ def test_a_conductors_call_is_taken_for_a_stage_only(stage: bool) -> None:
 
 
 def test_a_model_with_functions_is_ready_without_a_replica() -> None:
-    """It, and no other; with a replica that replica is asked."""
+    """Only this model is ready; with a replica, that replica is asked."""
 
     async def main() -> None:
         path = "/v2/models/m/ready"

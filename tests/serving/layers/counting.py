@@ -18,7 +18,7 @@ from mark.serving.layers.layer import Layer, LayerSite
 
 
 class Counting:
-    """Its count stands at `/v2/models/NAME/counted/LABEL`."""
+    """Counts requests; the count stands at `/v2/models/NAME/counted/LABEL`."""
 
     def __init__(self, label: str, behind: Backend, site: LayerSite) -> None:
         self._label, self._behind, self.versions = label, behind, site.versions

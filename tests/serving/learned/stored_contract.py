@@ -29,7 +29,7 @@ class LearnedStoreContract:
         assert other.lacking(shared.vector) == []
 
     def test_facts_that_are_put_again_with_more_count_once(self, opened: Open) -> None:
-        """As after an answer of the store that was lost."""
+        """This happens after an answer of the store was lost."""
         store = LearnedStore(opened(), "m")
         for last in (2, 2, 3):
             store.put([fact("a", number) for number in range(1, last + 1)])

@@ -31,7 +31,7 @@ def snapshot(*taken: int) -> bytes:
 
 
 def test_appended_facts_are_read_by_the_next_process(folder: Path) -> None:
-    """Of all folders, and without the line that a crash has cut off."""
+    """It reads all folders, without a line that a crash has cut off."""
     journal = Journal(folder, 0)
     journal.append([fact("a", 1), fact("a", 2)])
     journal.append([])

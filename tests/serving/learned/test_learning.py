@@ -207,7 +207,7 @@ def test_facts_under_way_are_sent_again_without_their_client(tmp_path: Path) -> 
 
 
 def test_a_process_without_a_disk_takes_the_state_of_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By pages of a snapshot where the peer keeps no facts any more, and then the facts since."""
+    """If the peer has dropped its facts, it takes pages of a snapshot, and then the facts since."""
     monkeypatch.setattr(timing, "PAGE_BYTES", 100)
 
     async def main() -> None:
@@ -483,7 +483,7 @@ def test_feedback_is_refused_while_too_many_facts_wait(tmp_path: Path, monkeypat
 
 
 def test_the_state_of_a_peer_that_cannot_be_used_is_not_fetched_again_and_again(tmp_path: Path) -> None:
-    """As in a roll-out to another format: the process is ready with the facts that the peer still keeps."""
+    """This happens in a roll-out to another format: the process is ready with the facts that the peer still keeps."""
 
     async def main() -> None:
         a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
@@ -525,7 +525,7 @@ def test_a_process_is_not_ready_with_a_part_of_the_state_of_a_busy_peer(tmp_path
 
 
 def test_the_store_gets_a_snapshot_each_day_but_none_that_hides_a_fuller_one(tmp_path: Path) -> None:
-    """So the bucket may delete old objects, and a process that started empty does no harm."""
+    """Thus the bucket may delete old objects, and a process that started empty does no harm."""
 
     async def main() -> None:
         objects = FakeObjects()

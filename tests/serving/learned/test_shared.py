@@ -259,7 +259,7 @@ def shared(*facts: Fact, tail_bytes: int = 10**6, most_bytes: int = 10**7) -> Sh
 
 
 def test_a_snapshot_that_lacks_facts_which_are_not_kept_is_refused() -> None:
-    """Else they would be lost: their owner must send them first."""
+    """Otherwise they would be lost: their owner must send them first."""
     ours = shared(fact("a", 1), fact("a", 2), tail_bytes=0, most_bytes=0)
     ours.trim([])
     theirs = shared(fact("b", 1))

@@ -69,7 +69,7 @@ def closed_pipe() -> TextIO:
 
 @pytest.mark.parametrize("stream", [full, closed_pipe])
 def test_standard_error_that_takes_nothing_ends_nothing(stream: Callable[[], TextIO]) -> None:
-    """As on a full disk, or when its reader has gone."""
+    """The disk may be full, or the reader gone."""
     went_on = False
     with suppress(OSError), stream() as out, redirect_stderr(out):  # closing it fails, too
         say("it is ready")

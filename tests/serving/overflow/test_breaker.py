@@ -58,7 +58,7 @@ def test_each_failed_probe_doubles_the_wait_up_to_a_limit() -> None:
 
 
 def test_functions_that_ask_for_time_get_it() -> None:
-    """But not days: the `retry-after` may be wrong, and a probe costs little."""
+    """Days are not granted: the `retry-after` may be wrong, and a probe costs little."""
     breaker = Breaker(1, Backoff(1.0, 8.0))
     assert breaker.failed(breaker.begin(0.0), 0.0, asked_s=3.0) == 3.0
     assert not breaker.admits(2.9)

@@ -123,7 +123,7 @@ def test_opening_and_closing_are_passed_on() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 120.0), st.floats(0.001, 2.0)), max_size=60), st.floats(1.0, 1000.0))
 def test_no_more_is_spent_than_a_burst_and_what_came(calls: list[tuple[float, float]], usd_per_hour: float) -> None:
-    """By more than the last call's own price, which may be above a burst."""
+    """The excess is at most the last call's own price, which may be above a burst."""
     purse, now_s, spent_usd, dearest_usd = Purse(usd_per_hour, 0.0), 0.0, 0.0, 0.0
     for pause_s, usd in calls:
         now_s += pause_s

@@ -38,7 +38,7 @@ class World(Protocol):
     functions: FunctionClient
 
     def throttle(self) -> None:
-        """For 3 s, as it says."""
+        """Throttle for 3 s, as its answer says."""
 
     def fail(self) -> None: ...
 
@@ -352,7 +352,7 @@ def test_a_conductors_call_reaches_a_stage_that_is_served_alone(server: Server) 
 
 
 def test_a_kept_connection_closed_upon_use_is_retried_once(server: Server) -> None:
-    """Once: a server that always closes has failed."""
+    """It is retried once only: a server that always closes has failed."""
     said: list[Said | bytes] = [b"", Said(200, b"{}"), b"", b""]
     server.answer = lambda _: said.pop(0)
 

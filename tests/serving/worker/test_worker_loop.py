@@ -133,7 +133,7 @@ class Gate:
 
 
 def test_decoding_and_encoding_overlap_with_the_model() -> None:
-    """And only one thread ever is in the model."""
+    """Only one thread at a time is in the model."""
     model = Model()
     decoded, encoded = Gate(), Gate()
 
@@ -239,8 +239,10 @@ def test_each_batch_is_answered_once_and_in_order(seed: int, ahead_after: int, c
 
 
 def test_a_second_thread_begins_where_the_model_takes_long() -> None:
-    """So often in a row; not for one that took long once, nor for calls that are long to decode or replies to encode,
-    and never where the steps are not known."""
+    """It begins after several long batches in a row: a single long batch, or slow decoding or encoding, is not enough.
+
+    It never begins if the steps are unknown.
+    """
     model = Model()
 
     def work(first: bytes) -> None:
@@ -271,7 +273,7 @@ def test_a_second_thread_begins_where_the_model_takes_long() -> None:
 
 @THREADS
 def test_the_time_of_a_batch_is_that_of_its_steps(ahead_after: int) -> None:
-    """Not of waiting for the batch before it."""
+    """It does not include waiting for the batch before."""
     model = Model()
 
     def work(first: bytes) -> None:
@@ -287,7 +289,7 @@ def test_the_time_of_a_batch_is_that_of_its_steps(ahead_after: int) -> None:
 
 
 def test_results_are_promised_before_the_next_batch_is_begun() -> None:
-    """So that the bouncer knows by which batch a model crashed."""
+    """The bouncer thus knows by which batch a model crashed."""
     model, decoded, seen = Model(), Gate(), list[tuple[bytes, bool, bool]]()
     with bouncer(model.loaded(0)) as one:
         for _, replies in one.slots:

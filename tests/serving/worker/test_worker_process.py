@@ -95,6 +95,6 @@ def test_a_worker_that_starts_after_its_bouncer_has_ended_ends() -> None:
 
 
 async def gone(pid: int) -> None:
-    """Until it has ended; it need not have been waited for."""
+    """Wait until it has ended; it may be a zombie."""
     with suppress(ProcessLookupError):
         await ended(pid)

@@ -119,7 +119,7 @@ async def ready_pool(count: int = 1, reference: str = "good", **options: Any) ->
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """On the loop that we serve with; leaves neither processes nor descriptors behind."""
+    """Run on the loop of production; check that neither processes nor descriptors are left."""
     uvloop.run(asyncio.sleep(0))  # the first run opens a pipe and keeps it
     # Threads of an earlier test (gRPC's) may open descriptors during this one, once; a leak would repeat.
     left = left_open(test)
@@ -196,7 +196,7 @@ def fifo(tmp_path: Path) -> Any:
 
 
 async def ended(pid: int) -> None:
-    """Until a process that need not be our child has ended."""
+    """Wait until a process, which need not be our child, has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -254,7 +254,7 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_exits_does_not_blame_the_batch_before(fifo: Any, threads: str) -> None:
-    """Which may still be unanswered then, its results being encoded by the other thread."""
+    """The batch before may still be unanswered, because the other thread is encoding its results."""
     stuck, decoded, go = fifo("stuck"), fifo("decoded"), fifo("stuck.go")
 
     async def test() -> None:
@@ -278,7 +278,7 @@ def test_a_worker_that_exits_does_not_blame_the_batch_before(fifo: Any, threads:
 
 
 def test_a_worker_with_a_wrong_reply_was_not_at_next() -> None:
-    """Though replies are there, to the wrong number of calls."""
+    """It has written replies, but the wrong number of them."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -390,7 +390,7 @@ def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) ->
     ],
 )
 def test_a_broken_worker_is_lost_with_its_batch_and_replaced(body: str, reason: str) -> None:
-    """Once lost, once ready, and it serves again; the other worker notices nothing."""
+    """It is lost once and ready once, and serves again; the other worker notices nothing."""
 
     async def test() -> None:
         async with ready_pool(2) as two:
@@ -424,7 +424,7 @@ def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) ->
 
 
 def test_an_idle_worker_that_dies_is_replaced() -> None:
-    """And a batch that was sent into its death is lost like any other."""
+    """A batch that was sent as it died is lost like any other."""
     if Pool.spawn is not OwnChild:
         pytest.skip("needs to wait for a child")
 
@@ -609,7 +609,7 @@ def test_a_model_that_stops_loading_fails_after_some_time(tmp_path: Path, fifo: 
 
 
 def test_a_burst_of_kills_ends_nothing() -> None:
-    """As of an OOM killer: each worker that starts is killed before it has loaded, again and again."""
+    """An OOM killer may do so: each worker that starts is killed before it has loaded, again and again."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -693,7 +693,7 @@ def test_stop_finishes_what_is_under_way(fifo: Callable[[str], Told]) -> None:
 
 
 def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
-    """In time; its batch is lost, and said to be."""
+    """It ends in time; the worker's batch is reported as lost."""
     here = fifo("here")
 
     async def test() -> None:
@@ -759,7 +759,7 @@ def test_sigterm_ends_a_worker_after_its_batch_sigint_never(fifo: Callable[[str]
 
 
 def test_workers_die_with_the_bouncer(tmp_path: Path) -> None:
-    """Even when it is killed, and they are in the midst of a batch that never ends."""
+    """The bouncer is killed while they are in the middle of a batch that never ends."""
     code = f"""
 import asyncio, sys
 from pathlib import Path

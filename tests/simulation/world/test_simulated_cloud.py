@@ -67,7 +67,7 @@ class FakePlane:
         return self._done.get(number, 0.0) + (0.0 if since_s is None else self._busy * (self.clock() - since_s))
 
     def work(self, busy: float) -> None:
-        """From now on."""
+        """Set how busy the instances are from now on."""
         for number in self._added:
             self._done[number] = self.busy_s(number)
             self._added[number] = self.clock()

@@ -18,7 +18,7 @@ def observed(
     before_rps: float | None = None,
     gaps: tuple[tuple[float, float], ...] = (),
 ) -> SimulatedTelemetry:
-    """One entry of `arrivals` per 5 s window."""
+    """Return telemetry after one 5 s window for each entry of `arrivals`."""
     stage = SimpleNamespace(arrived=0, accounts=SimpleNamespace(departed=0, in_time=0))
     telemetry = SimulatedTelemetry(
         cast(Any, stage),
@@ -52,7 +52,7 @@ def test_the_rate_before_the_start_holds_until_the_first_window() -> None:
 
 
 def test_windows_are_rates_and_missing_within_a_gap() -> None:
-    """At most twelve, the newest last; seconds 60 to 70 were not observed."""
+    """The newest is last, at most twelve are kept; seconds 60 to 70 were not observed."""
     assert observed(1.0, []).windows_rps().tolist() == []
     assert observed(1.0, [10, 25]).windows_rps().tolist() == [2.0, 5.0]
     seen = observed(1.0, list(range(14)), gaps=((60.0, 70.0),)).windows_rps()

@@ -90,7 +90,7 @@ def test_a_baked_image_costs_its_snapshot() -> None:
 
 
 def test_types_of_another_platform_have_a_disk_of_another_size() -> None:
-    """Which is paid only if such a type is bought; an image of them is there anyway."""
+    """The disk is paid only if such a type is bought; the image exists in any case."""
     two = replace(ONE, other_disks_gib={"x86_64-gpu": 91.0})
     disk, image = "inception, a disk on x86_64-gpu", "inception, its image on x86_64-gpu (snapshot)"
     charges = {charge.what: charge for charge in monthly([two], zones=3)}

@@ -80,7 +80,7 @@ def test_rounding_is_no_difference() -> None:
 
 
 def test_errors_do_not_cancel_each_other() -> None:
-    """One line too high and one too low by as much is a bill that agrees and a simulation that does not."""
+    """If one line is too high and another too low by the same amount, the bill agrees and the simulation does not."""
     both = (instances(100.0, 60.0), Compared(BALANCER, 1.0, 10.0, 1.0, 50.0, True))
     assert found(both).explained == pytest.approx(1.0 - 80.0 / 110.0)
     assert "That is little" in " ".join(summary(found(both)))

@@ -100,7 +100,7 @@ def test_steps_and_origins_follow_the_bins(bin_s: float, step_s: float, steps: i
 
 
 def test_truth_reaches_beyond_the_part_within_the_trace() -> None:
-    """So every origin of a part in the middle is scored over its whole horizon; beyond the trace's end it is not."""
+    """Every origin of a part in the middle is thus scored over its whole horizon, except beyond the trace's end."""
     inside = split(trace(counting(200)), start_s=3000.0, duration_s=600.0)
     assert np.isfinite(inside.load.mean_rps).all()
     assert inside.load.mean_rps[-1] == 50 + 5 + 60 - 1
@@ -254,7 +254,7 @@ def test_the_leak_test_finds_leaks() -> None:
 
 
 def test_a_predictor_that_was_handed_the_future_is_refused() -> None:
-    """Its observed load ends later than the origin, and so do its forecasts begin."""
+    """Its observed load ends later than the origin, so its forecasts begin later too."""
     cut = split(trace(counting(200)))
 
     class Informed(Fake):
@@ -404,7 +404,9 @@ def test_the_json_is_the_stable_object() -> None:
 
 
 def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
-    """It can be scored again: rows joined with the trace by target_s, a loop over levels, and the same numbers."""
+    """The file suffices to score again: rows joined with the trace by target_s, a loop over levels, the same
+    numbers.
+    """
     rates = np.random.default_rng(1).gamma(5.0, 10.0, 1600)
     rates[1560:1570] = NAN
     path = str(tmp_path / "f.csv.gz")

@@ -46,7 +46,7 @@ def test_it_spreads_as_counts_do_while_no_errors_are_known() -> None:
 
 
 def test_its_peak_is_the_highest_of_twelve_windows() -> None:
-    """Against drawing them: quantiles of the highest of twelve Poisson counts over 5 s."""
+    """The reference draws the highest of twelve Poisson counts over 5 s and takes quantiles."""
     forecast = LastValue().predict(1, 100.0)
     highest = np.random.default_rng(1).poisson(500.0, (40_000, 12)).max(axis=1) / 5.0
     for level in (0.1, 0.5, 0.9):
@@ -54,7 +54,9 @@ def test_its_peak_is_the_highest_of_twelve_windows() -> None:
 
 
 def test_its_spread_is_that_of_its_own_errors() -> None:
-    """Against a loop over the past: how far the rate was from the last value h steps before, h = 1, 15 and 60."""
+    """The reference is a loop over the past: the rate's distance from the last value h steps before, h = 1, 15 and
+    60.
+    """
     walk = np.abs(np.cumsum(np.random.default_rng(2).normal(0.0, 10.0, 1440)) + 500.0)
     fallback = LastValue()
     fallback.fit(load(0.0, walk.tolist()))

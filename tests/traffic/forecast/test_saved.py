@@ -36,7 +36,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    """And nothing half written beside it."""
+    """It leaves no half-written file beside it either."""
     path = tmp_path / "model.npz"
     save(str(path), some())
     before = path.read_bytes()

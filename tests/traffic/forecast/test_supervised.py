@@ -48,7 +48,7 @@ def test_a_forecast_far_beyond_everything_seen_has_exploded() -> None:
 
 @pytest.mark.parametrize(("most_times", "stands_in"), [(0.9, module.EXPLODED), (0.95, "")])
 def test_the_highest_rate_ever_seen_is_that_of_5_s(most_times: float, stands_in: str) -> None:
-    """Up to 110 requests/s forecast, 120 seen: 0.92 times."""
+    """The forecast reaches 110 requests/s, and 120 were seen: 0.92 times."""
     supervised = Supervised(Faulty(), most_times=most_times)
     supervised.fit(load(0.0, DAY))
     supervised.predict(60)
@@ -147,7 +147,7 @@ def test_a_fit_that_raises_does_not_stop_the_start() -> None:
 
 @pytest.mark.parametrize("history", [[], [0.0] * 200, [7.0] * 200, [np.nan] * 200])
 def test_an_empty_constant_or_unknown_history_is_no_failure(history: list[float]) -> None:
-    """Nor is load that stays so."""
+    """Load that stays so is no failure either."""
     run = Minutes(history=history)
     assert run.pass_(times=100, rate_rps=history[0] if history else 0.0) == [""] * 100
 
@@ -167,7 +167,7 @@ def test_three_late_answers_in_a_row_are_too_many() -> None:
 
 
 def test_it_rests_also_while_no_load_comes() -> None:
-    """Where steps are half an hour and forecasts are asked for every minute, too."""
+    """This includes steps of half an hour, with a forecast every minute."""
     predictor = Faulty()
     run = Minutes(predictor, history=DAY, clock=predictor.clock)
     predictor.fault = "slow"

@@ -22,7 +22,7 @@ MAY = datetime(2026, 5, 1, tzinfo=UTC).timestamp()  # a Friday, midnight
 
 @dataclass(frozen=True)
 class Item:
-    """One line item, by default an hour of a c5.large on demand in the first hour of May 2026."""
+    """A line item, by default an hour of a c5.large on demand in the first hour of May 2026."""
 
     usage_type: str = "BoxUsage:c5.large"
     amount: float | str = 1.0

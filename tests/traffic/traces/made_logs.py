@@ -302,7 +302,7 @@ def _dirty(
 
 
 def _written(folder: Path, files: list[bytes], rng: Random) -> Path:
-    """One file, a folder with other files, or a pattern."""
+    """Write one file, a folder with other files, or a pattern, and return its path."""
     how = rng.choice(("one", "folder", "pattern"))
     packer = rng.choice(list(PACKERS))
     if how == "one":

@@ -175,7 +175,7 @@ def test_the_notes_count_the_lines_kept(tmp_path: Path) -> None:
 
 
 def test_lines_left_out_make_no_other_line_late(tmp_path: Path) -> None:
-    """As if the other lines were not there: one of them with a wrong clock does no harm."""
+    """Lines that are left out do not count: one of them with a wrong clock does no harm."""
     text = alb_line(0.0) + alb_line(5000.0, agent="other") + alb_line(10.0) + alb_line(20.0)
     trace = open_trace(written(tmp_path, text), log_filter=("user_agent", "curl/*"))
     assert trace.notes == ("ALB access log", "3 of 4 lines kept by --log-filter user_agent=curl/*")

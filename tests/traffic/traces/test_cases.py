@@ -572,7 +572,7 @@ def test_days_of_excel_are_read_when_asked(tmp_path: Path) -> None:
 
 
 def test_days_of_excel_are_read(tmp_path: Path) -> None:
-    """By their fractions at one step, with any decimal sign and five decimals; whole days and other steps are asked."""
+    """They have one step, any decimal sign and at least five decimals; whole days and other steps are refused."""
     days = [46143 + (600 + i) / 1440 for i in range(N)]
     for cell, separator in (("{:.10f}", ","), ("{:.5f}", ","), ("{:.8f}", ";")):
         cells = [cell.format(day) for day in days]

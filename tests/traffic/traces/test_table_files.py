@@ -166,7 +166,7 @@ def test_counts_are_read_without_an_option(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", OF_REQUESTS)
 def test_requests_are_read_without_an_option(tmp_path: Path, form: str) -> None:
-    """One row a request, to the precision of the stamps."""
+    """Each row is a request, to the precision of the stamps."""
     trace = read(tmp_path, OF_REQUESTS[form])
     assert (trace.kind, trace.rows) == ("arrivals", len(REQUESTS))
     times = np.concatenate([chunk for chunk, _ in trace.chunks(0.0, trace.duration_s)])
