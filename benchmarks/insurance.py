@@ -185,7 +185,7 @@ def picture(hours: float, seed: int, file: Path) -> None:
 
 
 def drawn(fleets: dict[str, list[int | None]]) -> str:
-    """The fleets as SVG: RT_max to the right, instances upwards."""
+    """Return the fleets as SVG: RT_max to the right, instances upwards."""
     width, height, left, bottom, least, most = 640, 380, 60, 50, 10, 30
 
     def place(at: int, count: float) -> tuple[float, float]:
@@ -224,7 +224,7 @@ def deployed(found: Insurance, option: str) -> int | None:
 
 
 def cpu_s() -> float:
-    """Seconds of a core that this process and those it has ended took."""
+    """Return the core seconds of this process and of the children that it has ended."""
     return sum(
         used.ru_utime + used.ru_stime
         for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -232,7 +232,7 @@ def cpu_s() -> float:
 
 
 def winner(fleets: list[int | None]) -> set[str]:
-    """The options with the fewest instances."""
+    """Return the options with the fewest instances."""
     able = {option: fleet for option, fleet in zip(OPTIONS, fleets, strict=True) if fleet is not None}
     return {option for option, fleet in able.items() if fleet == min(able.values())}
 

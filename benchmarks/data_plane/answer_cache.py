@@ -56,7 +56,7 @@ MEMORY_MB = 1
 
 class Policy(Protocol):
     def hit(self, key: int) -> bool:
-        """Was it there? It is afterwards."""
+        """Return whether the key was there, and keep it."""
 
 
 class OurSieve:
@@ -151,7 +151,7 @@ class Served:
         assert serving.is_right(self.expected, "echo"), self.expected[:300]
 
     def per_cpu_s(self, bodies: Sequence[bytes], seconds: float) -> float:
-        """Right answers for each second of processor time."""
+        """Return right answers for each second of processor time."""
         at = self.right % len(bodies)  # where it ended before
         turn = [*bodies[at:], *bodies[:at]]
         target = load.Target(f"{self.url}/v2/models/echo/infer", turn[0], expected=self.expected, bodies=turn)

@@ -181,7 +181,7 @@ def called(*command: object) -> None:
 
 @contextmanager
 def mounted(image: Path, folder: Path) -> Iterator[Path]:
-    """The disk, and this machine's programs over which it lies: the root of the instance."""
+    """Yield the disk, and this machine's programs over which it lies: the root of the instance."""
     disk, root = folder / "disk", folder / "root"
     for made in (disk, root):
         made.mkdir(exist_ok=True)
@@ -278,7 +278,7 @@ exec unshare --mount --net --pid --fork --kill-child bash -ec '
 
 
 def allocated(folder: Path) -> int:
-    """Bytes of its files on the disk."""
+    """Return bytes of its files on the disk."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*")) if folder.is_dir() else 0
 
 

@@ -43,7 +43,7 @@ def started(unit: dict[str, str], **others: object) -> subprocess.Popen[bytes]:
 
 
 def keep() -> None:
-    """A keeper for each connection, as Accept=yes has it."""
+    """Start a keeper for each connection, as Accept=yes does."""
     unit = settings("mark-worker@.service")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(DOOR)

@@ -96,7 +96,7 @@ async def asked(offer: Callable[[Request], None], call: Call) -> Reply:
 
 
 async def timed(one: Callable[[int], Awaitable[None]], number: int) -> tuple[float, float]:
-    """Wall and processor seconds of a query."""
+    """Return wall and processor seconds of a query."""
     began_s, busy_s = time.perf_counter(), time.process_time()
     await one(number)
     return time.perf_counter() - began_s, time.process_time() - busy_s

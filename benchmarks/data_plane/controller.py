@@ -171,7 +171,7 @@ class Bench:
         return sum(service.planned for service in self.services)
 
     def forecasters(self) -> Counter[str]:
-        """Services by the predictor behind their last plan."""
+        """Return the services by the predictor behind their last plan."""
         plans = [self.room.view(service.name).plan for service in self.services]
         return Counter(plan.predictor for plan in plans if plan is not None)
 

@@ -80,7 +80,7 @@ class Target:
 
 @contextmanager
 def serving(arguments: Sequence[str], folder: Path, core: str) -> Iterator[str]:
-    """`mark serve` with these arguments, in the folder and on these cores (as of taskset); its address."""
+    """Yield the address of `mark serve` with these arguments, in the folder and on these cores (as of taskset)."""
     command = ["taskset", "-c", core, sys.executable, "-m", "mark.cli.main", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     try:
@@ -99,7 +99,7 @@ def serving(arguments: Sequence[str], folder: Path, core: str) -> Iterator[str]:
 
 
 def poisson(rate_rps: float, duration_s: float, seed: int) -> FloatArray:
-    """Times of a Poisson stream within [0, duration_s), in seconds."""
+    """Return the times of a Poisson stream within [0, duration_s), in seconds."""
     draw = np.random.default_rng(seed)
     return np.sort(draw.uniform(0.0, duration_s, draw.poisson(rate_rps * duration_s)))
 
@@ -206,7 +206,7 @@ class _Client:
         return time.perf_counter() - self.start_s
 
     def send(self, connection: _Connection, due_s: float | None = None) -> bool:
-        """Due now unless said. False where nothing listens: then the request is lost."""
+        """Send the request, due now by default. Return False if no server listens: then the request is lost."""
         connection.sent_s = self.now()
         connection.due_s = connection.sent_s if due_s is None else due_s
         try:
@@ -226,7 +226,7 @@ class _Client:
         return True
 
     def receive(self, wait_s: float) -> list[_Connection]:
-        """The connections that are free again, once there are any or nearly `wait_s` is over."""
+        """Return the connections that are free again, once there are any or nearly `wait_s` is over."""
         if wait_s > _AWAKE_S:
             select.select([self._epoll], [], [], wait_s - _AWAKE_S)  # in microseconds, where epoll waits milliseconds
         free = []
@@ -261,7 +261,7 @@ class _Client:
         connection.sock, connection.buffer = sock, b""
 
     def _lose(self, connection: _Connection) -> None:
-        """The connection is gone, and the request on it."""
+        """Count the request on a lost connection as lost."""
         if connection.sock is not None:
             del self._by_fd[connection.sock.fileno()]
             connection.sock.close()  # takes it out of the epoll as well

@@ -51,7 +51,7 @@ BODY = json.dumps(
 
 @contextmanager
 def served(folder: Path, file: str, core: int, *options: str) -> Iterator[str]:
-    """`mark serve` on that core; its address."""
+    """Yield the address of `mark serve` on that core."""
     command = ["taskset", "-c", str(core), sys.executable, "-m", "mark.cli.main", "serve", file, "--port", "0"]
     process = subprocess.Popen([*command, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

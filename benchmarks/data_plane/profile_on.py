@@ -78,7 +78,7 @@ def _gpu_dominated(offer: Offer, batch: int) -> float:
 
 
 def _too_small(offer: Offer, batch: int) -> float | None:
-    """Needs 6 GiB, and more time on few vCPUs than RT_max is."""
+    """Return a time that exceeds RT_max on few vCPUs, or None below 6 GiB of memory."""
     if offer.memory_gib < 6.0:
         return None
     return 1300.0 * (0.3 + 0.7 * batch) / (offer.vcpu / 2.0) ** 0.95 / _newer(offer)
@@ -141,7 +141,7 @@ def search(family: Family, offers: Mapping[str, Offer], world: World, budget_usd
 
 
 def all_of_them(family: Family, offers: Mapping[str, Offer], world: World) -> None:
-    """Every type rented once, and measured in full."""
+    """Rent every type once, and measure it in full."""
     for offer in offers.values():
         wanted = family.wanted
         world.measure(Rent(offer.instance, wanted.batches, wanted.seconds, longest_s(offer, wanted)), kept=False)

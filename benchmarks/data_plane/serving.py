@@ -196,7 +196,7 @@ def is_right(answer: bytes, workload: str) -> bool:
 
 
 def numbers(value: Any) -> Any:
-    """The `data` of the first tensor in an answer."""
+    """Return the `data` of the first tensor in an answer."""
     if isinstance(value, list):
         return numbers(value[0])
     for key in ("data", "inputs", "outputs"):
@@ -250,7 +250,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def closed(target: load.Target, seconds: int) -> dict[str, float]:
-    """right, refused, wrong, seconds, p50_ms, p99_ms of a closed loop; wrk's latency includes refused requests."""
+    """Return right, refused, wrong, seconds, p50_ms and p99_ms of a closed loop; wrk's latency includes refusals."""
     wrk = shutil.which("wrk")
     if wrk is None:
         found = load.summary(load.closed_loop(target, seconds, CONNECTIONS))
@@ -354,7 +354,7 @@ def markdown(table: Table) -> str:
 
 
 def plot(table: Table, runs: dict[str, dict[str, list[dict[str, float]]]], file: Path) -> None:
-    """Requests/s, a panel a workload, the bar at the median, a dot a round."""
+    """Plot requests/s: a panel for each workload, the bar at the median, a dot for each round."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=1, cols=len(table), subplot_titles=[WORKLOADS[workload] for workload in table])

@@ -54,7 +54,7 @@ def certificate(folder: Path) -> TlsFiles:
 
 @contextmanager
 def bouncer(folder: Path, workload: str, tls: TlsFiles | None) -> Iterator[tuple[psutil.Process, str]]:
-    """The process, and its address."""
+    """Yield the process, and its address."""
     (port,) = serving.free_ports(1)
     file = serving.service_file(folder, workload)
     command = ["taskset", "-c", str(serving.SERVER_CORE), *serving.OURS.format(file=file, port=port).split()]
@@ -78,7 +78,7 @@ def bouncer(folder: Path, workload: str, tls: TlsFiles | None) -> Iterator[tuple
 
 
 def got(url: str, path: str) -> bytes | None:
-    """The body of a good answer."""
+    """Return the body of a good answer."""
     address, port = url.rsplit("/", 1)[1].split(":")
     connection: http.client.HTTPConnection = http.client.HTTPConnection(address, int(port))
     if url.startswith("https:"):
@@ -95,7 +95,7 @@ def got(url: str, path: str) -> bytes | None:
 
 
 def run(process: psutil.Process, target: load.Target, seconds: float, extra: Sequence[str]) -> tuple[float, float]:
-    """Requests/s, and CPU in microseconds a request, of answers with 200."""
+    """Return requests/s, and CPU in microseconds a request, of answers with 200."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         body = "".join(f"\\{byte}" if byte > 99 else f"\\{byte:03}" for byte in target.body)
         script.write(f'wrk.method = "POST"\nwrk.body = "{body}"\n')
@@ -156,7 +156,9 @@ def _answered(exchange: Exchange, page: bytes) -> None:
 
 
 def scrapes(page: bytes, count: int, tls: TlsFiles | None, rounds: int) -> tuple[float, float]:
-    """CPU seconds until all have answered, by when connections are made, and the median of the rounds after that."""
+    """Return CPU seconds until all have answered, by when connections are made, and the median of the rounds after
+    that.
+    """
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve_pages, args=(page, tls, theirs), daemon=True)
     server.start()

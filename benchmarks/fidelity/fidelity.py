@@ -63,7 +63,7 @@ class World:
 
 
 def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
-    """The same part in world 1, seconds from the beginning of the load."""
+    """Simulate the same part in world 1; seconds count from the beginning of the load."""
     from mark.cloud.ec2.draws import service_seed
     from mark.simulation.inputs import open_inputs
     from mark.simulation.request import RunRequest
@@ -153,7 +153,7 @@ def minutes(
     testbed: dict[str, Part], worlds: dict[str, World], looks: Looks, begin_unix_s: dict[str, float],
     args: argparse.Namespace,
 ) -> str:  # fmt: skip
-    """Minute by minute, simulated / testbed: instances that are there, p50, and the share of functions in percent."""
+    """Return a table by minute, simulated / testbed: running instances, p50, and the share of functions in percent."""
     lines = ["| minute | " + " | ".join(f"{n}: instances | p50 ms | functions %" for n in testbed) + " |"]
     lines.append("|--:|" + "--:|--:|--:|" * len(testbed))
     for minute in range(round((args.settle + args.calm) / MINUTE_S)):
@@ -226,7 +226,7 @@ def main() -> int:
 
 
 def plot(testbed: dict[str, Part], worlds: dict[str, World], args: argparse.Namespace) -> None:
-    """Latency by quantile in both worlds."""
+    """Plot latency by quantile in both worlds."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 

@@ -151,7 +151,7 @@ def part_ms(parts: Sequence[load.Answers], batch: int) -> float:
 
 
 def batches(answers: load.Answers) -> load.FloatArray:
-    """Items and seconds, 2 x n, of the batches that began when the one before ended."""
+    """Return items and seconds, 2 x n, of the batches that began when the one before ended."""
     answers = np.sort(answers[answers["status"] == 200], order="answered_s")
     first = np.flatnonzero(np.diff(answers["answered_s"], prepend=-np.inf) > APART_S)
     ends_s = answers["answered_s"][first]
@@ -252,7 +252,7 @@ def markdown(table: Table, tail: float = 1.0) -> str:
 
 
 def plot(table: Table, file: Path) -> None:
-    """A panel a stream: quantiles by load, lines simulated, dots measured."""
+    """Plot quantiles by load, a panel for each stream: lines are simulated, dots measured."""
     from plotly.subplots import make_subplots
 
     streams = list(dict.fromkeys(stream for stream, _ in table))

@@ -38,7 +38,7 @@ class Faults:
 
 
 def plan(testbed: Testbed, begin_unix_s: float, seconds: float) -> Faults:
-    """A worker killed, 40 % of spot interrupted, a controller killed, within `seconds`; nothing where that is 0."""
+    """Plan to kill a worker, interrupt 40 % of spot and kill a controller within `seconds`; nothing if that is 0."""
     made = Faults()
 
     def at(share: float, what: str, act: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ def plan(testbed: Testbed, begin_unix_s: float, seconds: float) -> Faults:
 
 
 def kill_worker(folder: Path) -> None:
-    """The first worker of the first bouncer."""
+    """Kill the first worker of the first bouncer."""
     daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"]
     workers = [p for p in psutil.Process(daemon).children(recursive=True) if is_worker(p)]
     workers[0].kill()
@@ -74,7 +74,7 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 def log_of(folder: Path, service: str) -> Log:
-    """A line for each request, of the client."""
+    """Return a line for each request of the client."""
     with (folder / f"{service}.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -124,7 +124,9 @@ def answered_in_logs(folder: Path) -> Counter[str]:
 def outside_faults(
     rows: Log, data: dict[str, Any], faults: list[tuple[float, str]], args: argparse.Namespace
 ) -> tuple[int, float]:
-    """Requests due outside the recovery from the beginning and the faults: how many, and the share in time."""
+    """Return the number of requests due outside the recovery after the beginning and the faults, and their share in
+    time.
+    """
     due_s = np.array([float(r["due_s"]) for r in rows])
     good = np.array([r["status"] == "200" for r in rows])
     latency_s = np.array([float(r["answered_s"]) for r in rows]) - due_s
@@ -137,7 +139,7 @@ def outside_faults(
 
 
 def bills(testbed: Testbed, services: list[str]) -> list[str]:
-    """The controllers' bills beside the meter's, by market, in cents."""
+    """Return the controllers' bills beside the meter's, by market, in cents."""
     theirs: Counter[str] = Counter()
     meter = testbed.status()["bill_usd"]
     for name in services:

@@ -178,7 +178,7 @@ def arrivals(stream: str, rate_rps: float, seconds: float, seed: int) -> load.Fl
 
 
 def write_files(name: str, case: Case, folder: Path) -> None:
-    """The pipeline file, its driver and, of replayed stages, their profile."""
+    """Write the pipeline file, its driver and, of replayed stages, their profile."""
     models = {
         "deskew": "driver:Deskew", "small": "driver:Read?kind=small", "large": "driver:Read?kind=large&times=3"
     } if case.real else {
@@ -286,7 +286,7 @@ def played(case: Case, folder: Path, stream: str, seconds: float, seed: int, cor
 
 
 def in_order(profiles: Mapping[str, Profile], case: Case) -> list[Profile]:
-    """The profile of each stage."""
+    """Return the profile of each stage."""
     words = {"deskew": "Deskew", "small": "kind=small", "large": "kind=large"} if case.real else {}
     return [
         next(profile for model, profile in profiles.items() if words.get(stage, f"model={stage}&") in model)

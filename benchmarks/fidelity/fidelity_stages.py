@@ -96,7 +96,7 @@ def seconds_of(args: argparse.Namespace) -> float:
 
 
 def markets(folder: Path, at_s: float) -> list[str]:
-    """A series for each zone: in the first one all spot capacity is gone for a minute."""
+    """Write a series for each zone: in the first one all spot capacity is gone for a minute."""
     files = []
     for zone in range(ZONES):
         files.append(folder / f"zone{zone}-{at_s:.1f}.csv")
@@ -106,7 +106,7 @@ def markets(folder: Path, at_s: float) -> list[str]:
 
 
 def simulated(args: argparse.Namespace, part: Cut, file: Path, queries: Path, spot: list[str]) -> Any:
-    """The run of world 1: all that is bought from the end of the history on."""
+    """Return the run of world 1 from the end of the history on."""
     request = RunRequest(
         trace=str(part.file), service=str(file), start_s=HISTORY_S, duration_s=args.lead + seconds_of(args),
         spot_traces=tuple(spot), predictor=args.predictor, cold_start=True, with_bound=False,

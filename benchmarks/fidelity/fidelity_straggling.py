@@ -76,7 +76,7 @@ def cut(args: argparse.Namespace, folder: Path) -> Cut:
 
 
 def simulated(args: argparse.Namespace, part: Cut, file: Path, seed: int, faults: Path) -> SimulationResult:
-    """World 1, from the end of the history on."""
+    """Return the run of world 1 from the end of the history on."""
     request = RunRequest(
         trace=str(part.file), service=str(file), predictor=args.predictor, start_s=HISTORY_S, gaps="zero",
         duration_s=args.lead + args.calm, seed=seed, cold_start=True, with_bound=False, faults=str(faults),

@@ -42,7 +42,7 @@ class Cut:
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """History, a gap, and the load, by the minute, scaled."""
+    """Write history, a gap, and the load, by the minute, scaled."""
     from mark.traffic.traces.reader import open_trace
 
     trace = open_trace(str(args.trace))
@@ -86,7 +86,7 @@ class Testbed:
         self.mark("down", "--keep-logs")
 
     def mark(self, *arguments: str) -> str:
-        """The output of a `mark testbed` command; its error is ours."""
+        """Return the output of a `mark testbed` command; exit with its error."""
         done = subprocess.run(
             [*MARK, "testbed", *arguments], cwd=self.folder, capture_output=True, text=True, check=False
         )
@@ -103,7 +103,7 @@ class Testbed:
         return got(next(url for url in urls if got(f"{url}/readyz")["ready"] == "leads") + path)
 
     def origins(self, services: Sequence[str] = tuple(SERVICES)) -> dict[str, float]:
-        """Second 0 of each service's clock, in Unix seconds, as soon as a controller leads."""
+        """Return second 0 of each service's clock, in Unix seconds, as soon as a controller leads."""
         from mark_infra.store.store import open_store
 
         end_s = time.monotonic() + 120.0
@@ -180,7 +180,7 @@ class Testbed:
         return thread
 
     def watch(self, begin_unix_s: float) -> threading.Thread:
-        """A thread that looks every `LOOK_S` until the load ends."""
+        """Start a thread that looks every `LOOK_S` until the load ends."""
 
         def look() -> None:
             psutil.cpu_percent()

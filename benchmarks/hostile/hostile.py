@@ -338,7 +338,7 @@ class HostileRun:
         print(f"{self._now_s():6.1f} s  rested: {json.dumps(rises(self.looks))}", flush=True)
 
     async def _well(self) -> float | None:
-        """Seconds until all workers are ready and the gateway knows; None: they were not in time."""
+        """Return the seconds until all workers are ready and the gateway knows; None if they were not in time."""
         began_s = time.monotonic()
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
             while time.monotonic() - began_s < _WELL_S:
@@ -356,7 +356,7 @@ class HostileRun:
         return "; ".join(f"{one.name}: {len(one.workers())} workers, {one.log()[-500:]}" for one in self.bouncers)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """A look a second: does anything end by itself, what has a worker?"""
+        """Look once a second whether a process ends by itself, and at the memory of workers."""
         programs = [self.gateway, *self.bouncers]
         while not stop.is_set():
             for program in programs:
@@ -412,7 +412,7 @@ class HostileRun:
     # --- the report
 
     def result(self) -> dict[str, Any]:
-        """The numbers, for JSON."""
+        """Return the numbers, for JSON."""
         tally = self.tally
         return {
             "seed": self.seed,
@@ -438,7 +438,7 @@ class HostileRun:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The table."""
+    """Return the table."""
     lines = [
         "| fault | times | asked | right | refused | 500 | not let in | broken | slowest, s | ready again, s |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -458,7 +458,7 @@ def _ready(page: str) -> float:
 
 
 def _small_disk(folder: Path) -> Path | None:
-    """A file system of 32 MiB at `folder`, where this process may make one."""
+    """Mount a file system of 32 MiB at `folder`, if this process may; else return None."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(folder)]
     if os.geteuid() != 0 or shutil.which("mount") is None:

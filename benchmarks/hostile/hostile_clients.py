@@ -73,13 +73,13 @@ class ClientLine(asyncio.Protocol):
 
     @classmethod
     async def to(cls, address: tuple[str, int], source: str = "127.0.0.1") -> ClientLine:
-        """Raises OSError."""
+        """Connect to an address. Raises OSError."""
         loop = asyncio.get_running_loop()
         _, line = await loop.create_connection(cls, *address, local_addr=(source, 0))
         return line
 
     async def ask(self, wire: bytes, patience_s: float) -> HeardReply:
-        """Raises ConnectionError where the connection ends first, TimeoutError where nothing comes."""
+        """Send a request and return the answer."""
         if self.closed or self.transport is None:
             raise ConnectionError("closed before it was asked")
         self._waiting = asyncio.get_running_loop().create_future()

@@ -38,7 +38,7 @@ class HostileProgram(Protocol):
     def address(self) -> tuple[str, int]: ...
 
     def workers(self) -> list[int]:
-        """Process ids of its workers."""
+        """Return the process ids of its workers."""
 
 
 class HostileWorld(Protocol):
@@ -52,10 +52,10 @@ class HostileWorld(Protocol):
     disk: Path | None  # a small one, which holds the logs of the first bouncer; None: this machine has no such disk
 
     async def kill(self) -> None:
-        """SIGKILL of the second bouncer; its workers must end with it. It is started again."""
+        """Kill the second bouncer with SIGKILL; its workers must end with it. It is started again."""
 
     async def restart(self) -> None:
-        """SIGTERM of the second bouncer, which must end with 0; its next standard error takes nothing."""
+        """End the second bouncer with SIGTERM, which must exit with 0; its next standard error accepts no output."""
 
 
 Do = Callable[[HostileWorld, float], Awaitable[None]]
@@ -175,7 +175,7 @@ async def bouncer_restarted(world: HostileWorld, seconds: float) -> None:
 
 
 async def slow_heads(world: HostileWorld, seconds: float) -> None:
-    """150 clients send a byte at a time."""
+    """Let 150 clients send a byte at a time."""
     wire = request("slow", [1])
 
     async def loris(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
@@ -188,7 +188,7 @@ async def slow_heads(world: HostileWorld, seconds: float) -> None:
 
 
 async def slow_readers(world: HostileWorld, seconds: float) -> None:
-    """40 clients ask for megabytes, several at a time, and read none."""
+    """Let 40 clients ask for megabytes, several at a time, and read none."""
 
     async def glutton(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
         writer.write(b"".join(request(f"big-{n}", [n], poison="big") for n in range(4)))
@@ -198,7 +198,7 @@ async def slow_readers(world: HostileWorld, seconds: float) -> None:
 
 
 async def half_bodies(world: HostileWorld, seconds: float) -> None:
-    """30 clients announce a body and hold half of it, or hang up there."""
+    """Let 30 clients announce a body and hold half of it, or hang up there."""
     wire = request("half", list(range(200)))
 
     async def half(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
@@ -229,7 +229,7 @@ async def huge_bodies(world: HostileWorld, seconds: float) -> None:
 
 
 async def resets_and_garbage(world: HostileWorld, seconds: float) -> None:
-    """Whole requests and noise, cut off by RST."""
+    """Send whole requests and noise, cut off by RST."""
 
     async def rude(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
         for _ in range(2):
@@ -248,7 +248,7 @@ async def resets_and_garbage(world: HostileWorld, seconds: float) -> None:
 
 
 def poisoned(kind: str, per_s: float) -> Do:
-    """Requests that make the model misbehave, to the gateway and to bouncers by turns."""
+    """Return a fault that sends requests which make the model misbehave, to the gateway and to bouncers by turns."""
 
     async def do(world: HostileWorld, seconds: float) -> None:
         places = [world.gateway, *world.bouncers]
@@ -262,7 +262,7 @@ def poisoned(kind: str, per_s: float) -> Do:
 
 
 async def memory_limit(world: HostileWorld, seconds: float) -> None:
-    """Workers may have 64 MiB more than they have, and are asked for two gigabytes."""
+    """Allow workers 64 MiB more than they use, and ask them for two gigabytes."""
     with ExitStack() as limits:
         for pid in (pid for bouncer in world.bouncers for pid in bouncer.workers()):
             with suppress(psutil.Error, OSError):
@@ -275,7 +275,7 @@ async def memory_limit(world: HostileWorld, seconds: float) -> None:
 
 
 def function_that(mode: str) -> Do:
-    """More than the instances can take, while functions answer so."""
+    """Return a fault that sends more than the instances can take, while functions answer in this mode."""
 
     async def do(world: HostileWorld, seconds: float) -> None:
         world.function.mode = mode
@@ -288,7 +288,7 @@ def function_that(mode: str) -> Do:
 
 
 async def _crowd(world: HostileWorld, seconds: float) -> None:
-    """500 honest requests a second to bouncers, more than they can take: none may get another's answer."""
+    """Send bouncers 500 honest requests a second, more than they can take: none may get another's answer."""
     tasks = []
     async for turn in ticks(min(seconds, 3.0), 0.05):
         address = world.bouncers[turn % len(world.bouncers)].address
@@ -400,7 +400,7 @@ Client = Callable[[asyncio.StreamWriter, asyncio.StreamReader], Awaitable[None]]
 async def many(
     world: HostileWorld, count: int, seconds: float, client: Client, places: list[HostileProgram] | None = None
 ) -> None:
-    """`count` rude clients at a time, of the gateway and the bouncers by turns, for `seconds` at most."""
+    """Run `count` rude clients at a time on the gateway and the bouncers by turns, for `seconds` at most."""
     where = places or [world.gateway, *world.bouncers]
 
     async def one(number: int) -> None:
@@ -441,7 +441,7 @@ async def _ask_once(address: tuple[str, int], identity: str, poison: str) -> Non
 
 @contextmanager
 def limited(pid: int, limit: int, soft: int) -> Iterator[None]:
-    """The soft limit of another process, for a while."""
+    """Set the soft limit of another process for a while."""
     before = resource.prlimit(pid, limit)
     resource.prlimit(pid, limit, (soft, before[1]))
     try:

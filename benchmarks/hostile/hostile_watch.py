@@ -44,7 +44,7 @@ class HeldResources:
 
 
 def held_by(pid: int, at_s: float) -> HeldResources:
-    """Raises psutil.Error where the process is gone."""
+    """Return the resources of a process. Raises psutil.Error if it is gone."""
     process = psutil.Process(pid)
     family = [process, *process.children(recursive=True)]
     descriptors = files = 0

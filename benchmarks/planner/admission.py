@@ -43,7 +43,7 @@ MOST_WORSE = 0.05
 
 
 def kind_of(mean_ms: float, p99_ms: float, slo: Slo, batches: bool) -> Candidate:
-    """Batches take 1 + (b - 1) / 4 of one."""
+    """Return a candidate whose batches take 1 + (b - 1) / 4 of a single request."""
     times = {b: 1.0 + (b - 1) / 4.0 for b in SIZES}
     profile = Profile("m", "i", tuple(ProfileRow(b, x * mean_ms, x * p99_ms) for b, x in times.items()))
     found = candidate(profile, slo) if batches else unbatched(profile, slo)
@@ -74,7 +74,7 @@ def shares(
 
 
 def table(found: NDArray[np.float64], price: float) -> tuple[list[str], float]:
-    """Rows by rule; and the share of cases in which the rule for 98 % is worse than the margin alone.
+    """Return rows by rule; and the share of cases in which the rule for 98 % is worse than the margin alone.
 
     `found` is (cases, loads, rules, [late, calls]).
     """

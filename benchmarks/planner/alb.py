@@ -45,7 +45,7 @@ class Row:
 
 
 def target_groups(most: int | None) -> AbstractContextManager[object]:
-    """Simulations begun in here have at most that many target groups."""
+    """Limit the target groups of simulations that begin inside."""
     if most is None:
         return nullcontext()
     return patch.object(parts, "capacity_classes", partial(capacity_classes, most=most))

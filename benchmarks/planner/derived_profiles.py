@@ -30,7 +30,7 @@ MEASURED_MB, FUNCTIONS_MB = 3008, (3008, 5120, 10240)  # a function's share of a
 
 
 def derived_rows(paper: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The rows of today's types from rows of the paper's, model by model, instances before functions."""
+    """Return the rows of today's types from rows of the paper's, model by model, instances before functions."""
     found = []
     for model in MODELS:
         rows = [row for row in paper if row["model"] == model]

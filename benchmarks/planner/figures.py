@@ -78,7 +78,7 @@ class Checkout:
         self.tests = list(_read(root / "tests", root))
 
     def rooms(self) -> dict[str, tuple[int, int]]:
-        """Files and lines by package: `mark.serving`, `mark_infra`."""
+        """Return files and lines by package: `mark.serving`, `mark_infra`."""
         found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for source in self.sources:
             parts = source.folder.split(".")
@@ -88,7 +88,7 @@ class Checkout:
         return {room: (files, lines) for room, (files, lines) in sorted(found.items())}
 
     def cycles(self) -> dict[str, str]:
-        """Import cycles, late and type-only imports counted."""
+        """Return import cycles, late and type-only imports counted."""
         modules, folders = self._import_graphs()
         return {
             "import cycles between modules (modules in them)": _cycles(modules),
@@ -122,7 +122,7 @@ class Checkout:
         }
 
     def names_used_twice(self) -> dict[str, list[str]]:
-        """Names of several public classes, with the modules that define them."""
+        """Return the names of several public classes, with the modules that define them."""
         found: dict[str, list[str]] = defaultdict(list)
         for source in self.sources:
             for node in source.tree.body:
@@ -147,7 +147,7 @@ def _read(package: Path, root: Path) -> Iterator[Source]:
 
 
 def _public(sources: Iterable[Source]) -> Iterator[FunctionNode | ast.ClassDef]:
-    """Functions, classes and methods that no underscore hides."""
+    """Yield the public functions, classes and methods."""
     for source in sources:
         for node in source.tree.body:
             if isinstance(node, FunctionNode | ast.ClassDef) and not node.name.startswith("_"):
@@ -191,7 +191,9 @@ def _assigns_several(node: ast.AST) -> bool:
 
 
 def _cycles(graph: Graph) -> str:
-    """How many strongly connected components have several nodes, and how many nodes those have (Kosaraju)."""
+    """Return the number of strongly connected components with several nodes, and the number of their nodes
+    (Kosaraju).
+    """
     order: list[str] = []
     seen: set[str] = set()
     for start in sorted(graph):

@@ -34,7 +34,9 @@ JUMPS = dict.fromkeys(("seasonal_jump", "trend_jump", "low_pass_jump"), 10)
 
 
 def peers(day: int) -> tuple[int, dict[str, tuple[int, Callable[[], Any]]]]:
-    """Steps between two fits, and by name: steps of history, and how it is made; for a given number of steps a day."""
+    """Return the steps between two fits and, by name, the steps of history and the constructor, for `day` steps a
+    day.
+    """
     if day == 1440:
         return day, {
             "AutoARIMA": (3 * day, lambda: AutoARIMA(approximation=True)),
@@ -67,7 +69,7 @@ def main(series: str, origins_file: str, out: str, step_s: str, horizon: str) ->
 
 
 def quantiles(answer: dict[str, Any]) -> np.ndarray:
-    """Shape (19, horizon), at 0.05, 0.10, ... 0.95."""
+    """Return quantiles of shape (19, horizon), at 0.05, 0.10, ... 0.95."""
     below = [np.asarray(answer[f"lo-{percent}"]) for percent in reversed(INTERVALS)]
     above = [np.asarray(answer[f"hi-{percent}"]) for percent in INTERVALS]
     return np.maximum(0.0, np.stack([*below, np.asarray(answer["mean"]), *above]))

@@ -98,7 +98,7 @@ class Days:
         return replace(seen, usd=np.where(np.arange(now) < now - billed, np.nan, seen.usd))
 
     def nows(self, least_days: int = 1) -> Iterator[int]:
-        """The half hours at which a day begins that is known."""
+        """Yield the half hours at which a known day begins."""
         for now in range(least_days * DAY, len(self.seen.rates_rps) - DAY + 1, _EVERY):
             after = self.seen.rates_rps[now : now + DAY]
             if np.isfinite(after).mean() >= 0.5 and np.nansum(after) > 0.0:
@@ -106,7 +106,7 @@ class Days:
 
 
 def planned_days(name: str, resolved: ResolvedService, mean_rps: float) -> Days:
-    """The trace at a mean rate. Its bills are the plans of the load that came."""
+    """Return the trace at a mean rate. Its bills are the plans of the load that came."""
     rates_rps = half_hours(name)
     rates_rps = rates_rps * (mean_rps / np.nanmean(rates_rps))
     known = np.isfinite(rates_rps)
@@ -174,7 +174,7 @@ def windows(days: Days, *, billed: int | None = None) -> list[Window]:
 
 
 def _yesterday(days: Days, now: int) -> float:
-    """The width of an interval around yesterday's bill, from the same past days by the same rule."""
+    """Return the width of an interval around yesterday's bill, from the same past days by the same rule."""
     usd = days.seen.usd
     starts = range(now - DAY, DAY - 1, -_EVERY)[:60]
     errors = np.array([[np.log(usd[at : at + DAY].sum() / usd[at - DAY : at].sum())] for at in starts])[::-1]
@@ -229,7 +229,7 @@ def short(all_days: list[Days]) -> dict[str, object]:
 
 
 def quantile(of: dict[str, FloatArray], level: float = 0.9) -> float:
-    """Over all values, each trace with one vote."""
+    """Return the quantile over all values, each trace with one vote."""
     values = np.concatenate(list(of.values()))
     weights = np.concatenate([np.full(len(one), 1.0 / len(one)) for one in of.values()])
     order = np.argsort(values)
@@ -238,7 +238,7 @@ def quantile(of: dict[str, FloatArray], level: float = 0.9) -> float:
 
 
 def kept_shares(runs: list[Days], *, calibrated: bool) -> dict[str, object]:
-    """Brier scores and reliability of the stated probabilities, over days and promises."""
+    """Return Brier scores and reliability of the stated probabilities, over days and promises."""
     stated, kept, base, names = [], [], [], []
     for days in runs:
         for allowed in _ALLOWED:
@@ -278,7 +278,7 @@ def _late(days: Days, now: int) -> float:
 
 
 def bill_ratios(runs: list[Days]) -> dict[str, object]:
-    """A bill over its plan, by run."""
+    """Return each run's bill over its plan."""
     found = {}
     for days in runs:
         planned = plan_usd(days.resolved, days.seen.rates_rps)(days.seen.rates_rps)

@@ -125,7 +125,7 @@ def run_of(request: RunRequest) -> PipelineRun:
 
 
 def separate_usd(case: Case, folder: Path) -> float | None:
-    """The bound of fleets whose instances host one stage each."""
+    """Return the bound of fleets whose instances host one stage each."""
     request = case.request(folder, "separate")
     pipeline, law, _ = graph_and_law(load_pipeline(request.service), None, None)
     return promise_bound(request, pipeline, law).usd
@@ -234,7 +234,7 @@ def apart(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def split_of(case: Case, folder: Path) -> dict[str, Any]:
-    """Dollars of the day with the one split of RT_max, with the best fixed one in hindsight, and hour by hour."""
+    """Return the day's dollars with the one split of RT_max, with the best fixed one in hindsight, and hour by hour."""
     request = case.request(folder)
     config = load_pipeline(request.service)
     pipeline, law, _ = graph_and_law(config, None, None)

@@ -72,7 +72,7 @@ def sample(cv: float, seconds: float, seed: int = 1) -> QuerySample:
 
 
 def best_s(rounds: int, work: Callable[[], object]) -> float:
-    """Processor seconds."""
+    """Return the fewest processor seconds of the rounds."""
     times = []
     for _ in range(rounds):
         began = time.process_time()

@@ -35,7 +35,7 @@ STREAM_SCALE = 2.5
 
 
 def runs(trace: str, day: float, service: str, policies: tuple[str, ...], workers: int) -> dict[str, SimulationResult]:
-    """A day of a trace under every policy."""
+    """Run a day of a trace under every policy."""
     request = RunRequest(
         trace=str(DATA / f"{trace}.csv.gz"),
         service=service,

@@ -74,7 +74,7 @@ TRAFFIC = {
 
 
 def service(folder: Path, model: str, instances: list[str], function: str) -> str:
-    """A service file in `folder`."""
+    """Write a service file in `folder` and return its path."""
     quick_ms, slow_ms = FUNCTION_MS[function]
     (folder / "profile.csv").write_text(PROFILE.format(quick_ms=quick_ms, slow_ms=slow_ms))
     path = folder / "small.toml"

@@ -37,7 +37,7 @@ PARTS: tuple[Part, ...] = (
 
 
 def stated(inputs: Inputs, confidence: float) -> Inputs:
-    """The same run with that confidence, and a window as long as the part."""
+    """Return the same run with that confidence, and a window as long as the part."""
     service = inputs.resolved.service
     window_s = math.ceil(inputs.duration_s / HOUR_S) * HOUR_S
     slo = replace(service.slo, confidence=confidence, window_s=window_s)

@@ -60,13 +60,13 @@ def scaler(inputs: Inputs, kind: str, share: float, least: int = 1) -> Inputs:
 
 
 def able_on(inputs: Inputs) -> Candidate:
-    """The model on the type that scalers have."""
+    """Return the model on the scalers' type."""
     resolved = inputs.resolved
     return next(c for o, c in zip(resolved.offers, resolved.candidates, strict=True) if o.instance == INSTANCE)
 
 
 def run(inputs: Inputs, *, with_floor: bool = False, outages: tuple[Outage, ...] = ()) -> SimulationResult:
-    """The user's own scaler, alone or above mark's floor."""
+    """Run the user's own scaler, alone or above mark's floor."""
     policy: Policy = as_is(inputs.resolved, inputs.evaluated)
     if with_floor:
         policy = floored(inputs.resolved, inputs.evaluated, outages)
@@ -74,5 +74,5 @@ def run(inputs: Inputs, *, with_floor: bool = False, outages: tuple[Outage, ...]
 
 
 def late_share(result: SimulationResult) -> float:
-    """Requests answered late or refused, of all."""
+    """Return the share of requests answered late or refused."""
     return 1.0 - (result.slo_result.attainment or 0.0)

@@ -44,7 +44,7 @@ def confidences(
 
 
 def calibration_error(said: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> float:
-    """ECE, 0 to 1."""
+    """Return the expected calibration error (ECE), 0 to 1."""
     place = np.minimum((said * BINS).astype(int), BINS - 1)
     return float(sum(abs((said[place == one] - right[place == one]).sum()) for one in range(BINS)) / len(said))
 

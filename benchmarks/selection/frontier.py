@@ -64,7 +64,7 @@ def _point(name: str, settings: SelectionSettings, queries: list[LoggedQuery]) -
 
 
 def picture(found: list[Point]) -> str:
-    """The points as SVG: dollars to the right, errors upwards."""
+    """Return the points as SVG: dollars to the right, errors upwards."""
     width, height, left, bottom = 640, 380, 60, 50
     most_usd, most_error = 120.0, 1.15 * max(error for _, _, error in found)
 

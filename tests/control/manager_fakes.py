@@ -122,7 +122,7 @@ class Process:
     """One controller process over one or more worlds."""
 
     def __init__(self, *worlds: World, together: Limits | None = None, **more: Any) -> None:
-        """`together`: limits that all of them share."""
+        """Begin a process; `together` are limits that all worlds share."""
         self.worlds, self.pool = worlds, InlinePool()
         self.lease = FencedLease(worlds[0].terms, "controller", monotonic_s=lambda: worlds[0].clock.t_s)
         shared = [] if together is None else [(together, [world.service for world in worlds])]

@@ -77,7 +77,7 @@ class SteppedThread:
         return self._outcome
 
     def step(self, outcome: str) -> None:
-        """The effect, and on to the next one."""
+        """Let the effect happen, and go on to the next one."""
         self._outcome = outcome
         self._go.release()
         self._wait()
@@ -128,7 +128,7 @@ class CodeSite:
         return self.tokens.setdefault(name, len(self.tokens) + 1)
 
     def launched(self) -> dict[int, int]:
-        """Token of each instance, by its number."""
+        """Return token of each instance, by its number."""
         return {n: self.token_of(token) for token, one in self.cloud._tokens.items() for n in one.numbers}
 
 
@@ -344,7 +344,7 @@ class CodeWorld:
 
 
 def shown_by(world: ModelWorld) -> dict[str, object]:
-    """The same of the model."""
+    """Return the same for the model."""
     controllers: tuple[ModelController, ...] = world.controllers
     return {
         "at": [c.at for c in controllers],

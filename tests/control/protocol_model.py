@@ -159,7 +159,9 @@ def actions(world: ModelWorld, bounds: Bounds) -> Iterator[Action]:
 
 
 def is_late(world: ModelWorld, c: ModelController) -> bool:
-    """Has the intent ended for which it is about to call, or is it about to end: refused to another one, or too old?"""
+    """Return whether the intent that it is about to call for has ended or may end: refused to another one, or too
+    old.
+    """
     intent = c.intent
     if intent is None or intent not in c.pending:
         return False
@@ -187,7 +189,7 @@ def _faults(world: ModelWorld, c: ModelController, bounds: Bounds) -> tuple[str,
 
 
 def after(world: ModelWorld, action: Action, rules: Rules = ALL) -> ModelWorld:
-    """The world after an action that `actions` has."""
+    """Return the world after an action that `actions` has."""
     i = action.controller
     if action.verb == "minute":
         return _passed(world, 1)
@@ -295,7 +297,7 @@ def _looked_again(world: ModelWorld, i: int, c: ModelController, rules: Rules) -
 
 
 def _next(world: ModelWorld, i: int, c: ModelController, rules: Rules) -> ModelWorld:
-    """The next launch, or the ledger."""
+    """Begin the next launch or, if none is missing, write the ledger."""
     if c.missing > 0:
         if not c.lasts:
             return _dropped(world, i, c)
@@ -313,7 +315,7 @@ def _next(world: ModelWorld, i: int, c: ModelController, rules: Rules) -> ModelW
 def _put(
     world: ModelWorld, i: int, outcome: str, rules: Rules, intents: tuple[ModelIntent, ...]
 ) -> tuple[ModelWorld, bool]:
-    """The world after intents were put, and whether the controller knows that they were."""
+    """Return the world after intents were put, and whether the controller knows that they were."""
     c = world.controllers[i]
     if rules.fenced and c.parts != world.fence:
         return _dropped(world, i, c), False
@@ -418,7 +420,7 @@ class Search(NamedTuple):
 
 
 def search(bounds: Bounds, rules: Rules = ALL, *, settles: bool = True) -> Search:
-    """Every state that can be reached, breadth first, as far as no property is broken; of each whether it `settles`."""
+    """Search every reachable state, breadth first, until a property is broken; check of each whether it `settles`."""
     first = begun(bounds)
     came: dict[ModelWorld, tuple[ModelWorld, Action] | None] = {first: None}
     queue, known = deque([first]), set[ModelWorld]()
@@ -437,7 +439,7 @@ def search(bounds: Bounds, rules: Rules = ALL, *, settles: bool = True) -> Searc
 
 
 def violated(before: ModelWorld, world: ModelWorld) -> str:
-    """The property that the step from one to the other breaks."""
+    """Return the property that the step from `before` to `world` breaks."""
     if len(world.cloud) > world.needs:
         return "one launch"
     if sum(c.lasts for c in world.controllers) > 1:

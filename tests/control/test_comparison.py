@@ -22,7 +22,7 @@ def counts(requests: int, errors: int = 0, misses: int = 0, each_s: float = 1.0,
 
 
 def compared(*looks: tuple[Counts, Counts]) -> Comparison:
-    """After looks that found this much more each, of the new release and of the other one."""
+    """Return the comparison after looks that found these additional counts of the new release and of the other one."""
     offers = sorted({offer for new, _ in looks for offer in new})
     theirs = {offer for _, old in looks for offer in old}
     new, old = dict.fromkeys(offers, NOTHING), dict.fromkeys(theirs, NOTHING)

@@ -157,7 +157,7 @@ def test_draining_instances_count_towards_the_limit_stopped_do_not() -> None:
 
 
 def with_standby(**limits: int) -> Bench:
-    """A standby, stopped, and a spot instance that serves."""
+    """Return a bench with a stopped standby and a spot instance that serves."""
     bench = Bench(where=resolved(SPOT_A, BURSTABLE, **limits))
     bench.planner.standbys = {T2: 1}
     bench.tick({})
@@ -834,7 +834,7 @@ def reading(*offers: str, count: int = 2) -> Bench:
 
 
 def alike(*offers: str, count: int = 2, where: ResolvedService | None = None) -> Bench:
-    """Spot in zone `b` does as well as in zone `a`."""
+    """Return a bench on which spot in zone `b` is equivalent to spot in zone `a`."""
     bench = reading(*offers, count=count)
     return Bench(bench.planner, where or resolved(ON_DEMAND, SPOT_A, SPOT_B), predictor=RampPredictor())
 

@@ -26,7 +26,7 @@ ALWAYS = -math.inf
 
 
 def fleet(*silent_s: float | None) -> Fleet:
-    """Ready instances 1, 2, ..."""
+    """Return ready instances 1, 2, ..."""
     return Fleet(tuple(Instance(n, OD, Phase.READY, 0.0, silent_s=s) for n, s in enumerate(silent_s, 1)))
 
 

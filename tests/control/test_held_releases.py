@@ -22,7 +22,7 @@ NO_IMAGE = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERY
 
 
 def refuse_all(bench: Bench, release: str | None = None) -> list[tuple[float, str]]:
-    """Every launch, or all of a release; returns when which offer is asked for, as it happens."""
+    """Refuse every launch, or all of a release; the returned list gets the time and offer of each later request."""
     launch, asked = bench.cloud.launch, []
 
     def refuses(offer: str, count: int, token: str, **more: Any) -> Launched:

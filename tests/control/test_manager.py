@@ -36,7 +36,7 @@ def launches(world: World) -> int:
 
 
 def rolling_out(world: World, release: str) -> Process:
-    """A process that tries a release beside a, which serves."""
+    """Return a process that tries a release beside the serving release a."""
     world.release, world.planner.wanted = "a", {OD: 2}
     first = Process(world)
     first.run(62)
@@ -680,7 +680,7 @@ WHOLE = Limits(8, 0.8)
 
 
 def stages() -> tuple[World, World]:
-    """The first wants six instances, the second one; each may have four to begin with."""
+    """Return two worlds: the first wants six instances, the second one; each may have four to begin with."""
     first, second = World("p-first"), World("p-second")
     second.terms = first.terms
     for world, count in ((first, 6), (second, 1)):

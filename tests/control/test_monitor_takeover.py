@@ -34,7 +34,9 @@ class WrittenStore(MemoryStore):
 
 
 def monitored() -> Bench:
-    """One instance serves, the promise is broken, and at second 65 the monitor launched another one."""
+    """Return a bench on which one instance serves, the promise is broken, and the monitor launched another at second
+    65.
+    """
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.store = WrittenStore()
     bench.controller = bench.controller_again()
@@ -47,7 +49,7 @@ def monitored() -> Bench:
 
 
 def rescues(bench: Bench) -> list[float]:
-    """When the monitor launched."""
+    """Return the times at which the monitor launched."""
     return [at_s for at_s, command, _ in bench.store.journal if command.reason.startswith(REASON)]
 
 

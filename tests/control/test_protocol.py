@@ -73,7 +73,7 @@ def test_a_call_after_its_intent_has_ended_may_launch_twice() -> None:
 
 
 def agrees(seed: int, kind: type[CodeController] = CodeController) -> Counter[tuple[str, str]]:
-    """A history drawn from the seed, in the model and in the code: after each step both show the same.
+    """Draw a history from the seed and play it in the model and in the code; after each step both must show the same.
 
     Returns how often which effect came out how.
     """

@@ -68,7 +68,7 @@ class Rolling(Bench):
         return super().controller_again(predictor or forecasts)
 
     def deploy(self, release: str) -> None:
-        """A new controller, with a new release."""
+        """Start a new controller, with a new release."""
         self.release = release
         self.controller = self.controller_again()
 
@@ -85,7 +85,7 @@ class Rolling(Bench):
             self.seen.append((sum(self.planner.wanted.values()), sum(i.phase is Phase.READY for i in running)))
 
     def unwatched(self, seconds: float) -> None:
-        """The world goes on without a controller."""
+        """Let the world go on without a controller."""
         for _ in range(round(seconds / 5.0)):
             self.clock.t_s += 5.0
             self._world()
@@ -98,7 +98,7 @@ class Rolling(Bench):
         raise AssertionError(f"{self.rollout.stage} for an hour, not {stage}")
 
     def always_enough(self) -> bool:
-        """Was as much ready as the plan wanted, at any time?"""
+        """Return whether the ready instances were never fewer than planned."""
         return min(ready - planned for planned, ready in self.seen) >= 0
 
     def _world(self) -> None:
@@ -402,7 +402,7 @@ def test_instances_of_two_types_are_all_replaced() -> None:
 
 
 def rescued() -> Rolling:
-    """Twelve of one type are planned, and one of the other was added by the SLO monitor."""
+    """Return a world where twelve of one type are planned and the SLO monitor added one of the other."""
     world = Rolling(wanted=0, other=12, planner=ScriptedPlanner(monitors_slo=True))
     del world.wanted[LARGE]
     world.telemetry.latest = RecentAnswers(1000, 900)
@@ -623,7 +623,7 @@ def test_a_refused_release_makes_room_for_a_canary() -> None:
 
 
 def bridged(world: Rolling) -> None:
-    """An instance is taken back, and a standby serves on in its place: more arrives than the others hold."""
+    """Let an instance be reclaimed and a standby serve in its place, with more load than the others can serve."""
     world.telemetry.rps = 60.0
     world.cloud.interrupt(next(n for n, i in world.cloud.instances.items() if not i.standby))
     world.run(300.0)
@@ -752,7 +752,7 @@ def test_boots_that_were_not_watched_condemn_no_release(other: bool) -> None:
 
 
 def lose_ready(world: Rolling, release: str) -> None:
-    """The cloud takes back all of the release that serve."""
+    """Let the cloud take back all serving instances of the release."""
     left = {n: i for n, i in world.cloud.instances.items() if (i.release, i.phase) != (release, Phase.READY)}
     assert len(left) < len(world.cloud.instances)
     world.cloud.instances = left

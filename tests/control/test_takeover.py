@@ -156,7 +156,7 @@ class World:
         return ControllerManager([runtime], lease, InlinePool())
 
     def run(self, until_s: float) -> None:
-        """A second at a time; every invariant is checked after each."""
+        """Run a second at a time, and check every invariant after each."""
         while self.cloud.now_s() < until_s:
             self.cloud.advance(self.cloud.now_s() + 1.0)
             for name, manager in self.managers.items():
@@ -177,7 +177,7 @@ class World:
         return self.cloud.fleet().live()
 
     def journaled(self) -> int:
-        """Instances that were launched, by the journal."""
+        """Return the number of launched instances, by the journal."""
         found = 0
         for _, command, outcome in self.store.journal:
             if isinstance(command, Launch):

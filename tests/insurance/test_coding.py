@@ -378,7 +378,7 @@ def played(asked: Sequence[Asked], parity_takes: Sequence[int], k: int, r: int, 
 
 
 def by_the_rules(asked: Sequence[Asked], parity_takes: Sequence[int], k: int, r: int, after: int, fill: float) -> Told:
-    """The same from the text of the rules: all times are known beforehand."""
+    """Compute the same from the text of the rules: all times are known beforehand."""
     order = sorted(range(len(asked)), key=lambda number: asked[number].at)
     exact = {n: one.at + one.takes if one.end == "answer" else math.inf for n, one in enumerate(asked)}
     ended = {n: one.at + one.takes if one.end != "never" else math.inf for n, one in enumerate(asked)}

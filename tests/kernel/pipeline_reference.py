@@ -117,7 +117,7 @@ class CentralQueue:
         self.world.env.schedule(event, priority, delay_s)  # type: ignore[arg-type]
 
     def last_moment_s(self, query: int) -> float:
-        """When a call can just be in time on the function or in a full batch, whichever takes longer."""
+        """Return when a call can just be in time on the function or in a full batch, whichever takes longer."""
         if self.function is None:
             return np.inf
         takes_s = max(self.function.use.warm_s, self.function.batch_s)
@@ -132,7 +132,7 @@ class CentralQueue:
         heapq.heapify(self.waiting)
 
     def sent(self, one: WaitingCall) -> bool:
-        """Does the function take it, warm in time as far as can be known?"""
+        """Return whether the function takes the call, warm in time as far as is known."""
         now = self.world.env.now
         if self.function is None:
             return False
@@ -152,7 +152,7 @@ class CentralQueue:
         answer.succeed()
 
     def late(self, now: float, replica: PulledBy, query: int) -> bool:
-        """Would a full batch of the replica end too late for what comes behind?"""
+        """Return whether a full batch of the replica would end too late for the stages behind."""
         return self.function is not None and not in_time(
             now + replica.service_s[-1], self.world.case.deadline_s(query) - self.function.behind_s
         )
@@ -168,7 +168,9 @@ class CentralQueue:
                     self.world.env.process(self.serve(batch, service_s))
 
     def batch(self, replica: PulledBy) -> tuple[list[simpy.Event], float]:
-        """Answers of the calls that it takes, and a factor of its time; calls that cannot be in time are gone."""
+        """Return the answers of the calls that the replica takes, and a factor of its time; hopeless calls are
+        dropped.
+        """
         now, case, world = self.world.env.now, self.world.case, self.world
         batch: list[simpy.Event] = []
         factor = 1.0

@@ -50,7 +50,7 @@ def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> 
 
 
 def times(simulated: PipelineSimulation, stages: int) -> tuple[Floats, Floats, Floats]:
-    """Ready, answered and dropped, by query as given and stage; infinite: never."""
+    """Return the times of ready, answered and dropped by query as given and stage; infinite stands for never."""
     outcomes = [simulated.outcome(stage) for stage in range(stages)]
     given = simulated.queries.as_given
 
@@ -212,7 +212,7 @@ def bridged(
     drops: bool = False,
     calls: int = 1,
 ) -> tuple[PipelineSimulation, StageOutcome]:
-    """One stage with one replica, and a function of half a second."""
+    """Simulate one stage with one replica, and a function of half a second."""
     one = StageFunction(function(WARM_S, cold_s, concurrency=concurrency), behind_s, service_s[-1])
     case = PipelineCase(
         ((),),

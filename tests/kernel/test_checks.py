@@ -26,7 +26,7 @@ KIND = candidate([0.1, 0.15], sigma=0.3)
 
 
 def stage_of(**options: Any) -> StageSimulation:
-    """One replica, number 0."""
+    """Return a stage with one replica, number 0."""
     stage = StageSimulation(
         [KIND], **{"rt_max_s": 1.0, "end_s": END_S, "function": function(0.1, 1.0), "bouncers": True, **options}
     )
@@ -180,7 +180,7 @@ def test_accounts_refuse_what_they_cannot_hold() -> None:
 
 
 def pipeline(**options: Any) -> PipelineSimulation:
-    """One query through two stages, one kind."""
+    """Return a simulation of one query through two stages, with one kind."""
     queries = PipelineQueries.of(np.array([1.0]), np.array([[1, 1]]))
     return PipelineSimulation(
         queries, **{"predecessors": [(), (0,)], "joins": [ALL, ALL], "kinds": [np.array([0.0, 0.1])], **options}

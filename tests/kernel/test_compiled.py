@@ -29,7 +29,7 @@ print(compiled(in_time)(0.5, 0.6))
 
 
 def cache_key(package: Path) -> str:
-    """The hash that a copy of the package puts into the name of its cache folder."""
+    """Return the hash that a copy of the package puts into the name of its cache folder."""
     spec = importlib.util.spec_from_file_location("copy_of_compiled", package / "kernel" / "compiled.py")
     assert spec is not None
     assert spec.loader is not None

@@ -27,7 +27,7 @@ def stage_of(case: Case) -> StageSimulation:
 
 @st.composite
 def steady(draw: st.DrawFn) -> Case:
-    """A case whose fleet stays as it was at the start."""
+    """Return a case whose fleet stays as it was at the start."""
     case = draw(cases(windows=True, routing=draw(st.sampled_from(sorted(ROUTING)))))
     return replace(case, changes=tuple(c for c in case.changes if c.what == "add" and c.at_s == 0.0))
 
@@ -41,7 +41,7 @@ def onward(departed: Departures, arrivals_s: Floats, within_s: float) -> tuple[F
 
 
 def in_series(first: Case, second: Case, windows_s: list[float]) -> tuple[Departures, Departures]:
-    """Departures of both stages, the second one window behind the first, as far as completions are known."""
+    """Return departures of both stages, the second one window behind the first, as far as completions are known."""
     stages = stage_of(first), stage_of(second)
     arrivals = np.array(first.arrivals_s)
     position, sent = 0, 0

@@ -14,7 +14,7 @@ FACTORS = [factor_of(SEED, 0, nth, 0, SIGMA) for nth in range(1, 200)]  # of the
 
 
 def stage_of(rt_max_s: float, *, bouncers: bool = True) -> StageSimulation:
-    """One replica that takes 1 s on average, one request at a time."""
+    """Return a stage with one replica that takes 1 s on average, one request at a time."""
     stage = StageSimulation(
         [candidate([1.0], sigma=SIGMA)],
         rt_max_s=rt_max_s,

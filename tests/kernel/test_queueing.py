@@ -24,7 +24,7 @@ WITHIN = 0.02
 def simulate(
     load: float, *, replicas: int = 1, workers: int = 1, sigma: float = 0.0, rt_max_s: float | None = None
 ) -> tuple[Floats, StageSimulation]:
-    """Latencies (s) of all requests, infinite where refused; with `rt_max_s` there are bouncers."""
+    """Return the latencies (s) of all requests, infinite if refused; with `rt_max_s` there are bouncers."""
     rate = load * replicas * workers / SERVICE_S
     arrivals = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, REQUESTS))
     stage = StageSimulation(
@@ -44,7 +44,7 @@ def simulate(
 
 
 def waits(load: float, *, replicas: int = 1, workers: int = 1, sigma: float = 0.0) -> Floats:
-    """Waiting times (s) where everything is accepted."""
+    """Return the waiting times (s) if everything is accepted."""
     latencies, stage = simulate(load, replicas=replicas, workers=workers, sigma=sigma)
     if sigma == 0.0:
         return latencies - SERVICE_S
@@ -53,7 +53,7 @@ def waits(load: float, *, replicas: int = 1, workers: int = 1, sigma: float = 0.
 
 
 def erlang_b(servers: int, offered: float) -> float:
-    """Share lost with `servers` servers and no queue (Erlang 1917), by the usual recursion."""
+    """Return the share lost with `servers` servers and no queue (Erlang 1917), by the usual recursion."""
     blocked = 1.0
     for n in range(1, servers + 1):
         blocked = offered * blocked / (n + offered * blocked)
@@ -61,13 +61,13 @@ def erlang_b(servers: int, offered: float) -> float:
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """Share that has to wait in M/M/c."""
+    """Return the share that has to wait in M/M/c."""
     blocked = erlang_b(servers, offered)
     return servers * blocked / (servers - offered * (1.0 - blocked))
 
 
 def workload_sum(time_s: float, rate: float) -> float:
-    """sum over j of (-rate (t - jD))^j / j! exp(rate (t - jD)) for jD <= t.
+    """Return the sum over j of (-rate (t - jD))^j / j! exp(rate (t - jD)) for jD <= t.
 
     (1 - load) times this is the law of M/D/1's wait (Erlang 1909). It also solves the balance of level crossings below
     a limit on the wait, for any load.

@@ -21,7 +21,7 @@ END_S = 1e4
 
 
 def empty_stage(case: Case) -> StageSimulation:
-    """The case before its first change."""
+    """Return the stage before the case's first change."""
     return StageSimulation(
         case.candidates,
         rt_max_s=case.rt_max_s,
@@ -39,7 +39,7 @@ def empty_stage(case: Case) -> StageSimulation:
 
 
 def by_kernel(case: Case, stage: StageSimulation | None = None) -> tuple[StageSimulation, list[int]]:
-    """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
+    """Run the case as the simulated cloud would drive it: advance to each change, make it, go on."""
     stage = empty_stage(case) if stage is None else stage
     arrivals = np.array(case.arrivals_s)
     limits = np.array(case.limits_s) if case.limits_s else None
@@ -143,7 +143,7 @@ def cases(
 
 @st.composite
 def faults(draw: st.DrawFn, step_s: float) -> Faults:
-    """Slow periods and hangs that come as often as batches do; crashes are among the changes of the fleet."""
+    """Draw slow periods and hangs as frequent as batches; crashes are among the changes of the fleet."""
     return Faults(
         slow_share=draw(st.sampled_from([0.0, 0.2, 0.5, 0.9])),
         slow_s=step_s * draw(st.integers(1, 40)),
@@ -161,7 +161,7 @@ def faults(draw: st.DrawFn, step_s: float) -> Faults:
 def changes(
     draw: st.DrawFn, candidates: int, times_s: list[float], has_function: bool, crashes: bool = False
 ) -> list[Change]:
-    """A first fleet of up to 6, then additions, drains, new speeds, crashes and warm-ups at times of arrivals."""
+    """Draw a first fleet of up to 6, then additions, drains, new speeds, crashes and warm-ups at times of arrivals."""
     fleet = draw(st.integers(2 * crashes, 6))
     ready = {n: draw(st.integers(0, candidates - 1)) for n in range(fleet)}
     history = [Change(0.0, "add", n, kind) for n, kind in ready.items()]

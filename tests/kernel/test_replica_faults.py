@@ -27,7 +27,7 @@ END_S = 1e6
 def stage_of(
     faults: Faults, *, replicas: int = 1, batch: int = 1, rt_max_s: float | None = None, **more: object
 ) -> StageSimulation:
-    """Replicas that take SERVICE_S for a batch of any size; bouncers only where an RT_max is said."""
+    """Return replicas that take SERVICE_S for a batch of any size; bouncers exist only if an RT_max is given."""
     options = {"function": None, "seed": 1, "keep": True, **more}
     stage = StageSimulation(
         [candidate([SERVICE_S] * batch)],
@@ -49,7 +49,7 @@ def mean_wait(stage: StageSimulation, arrivals: Floats) -> float:
 
 
 def pollaczek(rate: float, mean_s: float, square_s2: float) -> float:
-    """Mean wait in M/G/1 (Pollaczek-Khinchine)."""
+    """Return the mean wait in M/G/1 (Pollaczek-Khinchine)."""
     return rate * square_s2 / (2.0 * (1.0 - rate * mean_s))
 
 

@@ -43,7 +43,7 @@ def stage_of(
     recent: int = 1000,
     least: float = 0.0,
 ) -> StageSimulation:
-    """Ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
+    """Return a stage that is ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
     stage = StageSimulation(
         [replace(GPU, sigma=sigma), replace(CPU, sigma=sigma)],
         rt_max_s=RT_MAX_S,
@@ -62,7 +62,7 @@ def stage_of(
 
 
 def seen(stage: StageSimulation) -> tuple[object, ...]:
-    """Everything a stage can tell, as bytes and numbers."""
+    """Return all outputs of a stage, as bytes and numbers."""
     recording = stage.recording()
     arrays = (
         *(recording.slot, recording.start_s, recording.finish_s),

@@ -41,7 +41,7 @@ class Upstream:
 
 @contextmanager
 def running(route: Route, tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
-    """A server on a free port."""
+    """Yield a server on a free port."""
     upstream = Upstream(route)
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def running(route: Route, tls: ssl.SSLContext | None = None) -> Iterator[Upstrea
         do_POST = do_GET
 
         def log_message(self, *_: Any) -> None:
-            """The tests say enough."""
+            """Log nothing: the tests say enough."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -94,7 +94,7 @@ def adder(batch: list[Any]) -> list[Any]:
 
 
 def oip_route(model: mark.Model, extensions: list[str], described: bool = True) -> Route:
-    """An Open Inference server."""
+    """Return an Open Inference server."""
 
     def route(method: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if path == "/v2":

@@ -53,7 +53,7 @@ number = 7
 
 @pytest.fixture(autouse=True)
 def _path() -> Iterator[None]:
-    """References extend the Python path, for good; not so between tests."""
+    """Restore the Python path after each test, because references extend it for good."""
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path

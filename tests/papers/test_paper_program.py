@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 def drawn(seed: int, offers: int = 2, steps: int = 3, peak_rps: float = 4.0) -> PaperProgram:
-    """Some offers run, some are for sale at better prices, loads from none to `peak_rps`."""
+    """Draw a program: some offers run, others are for sale at better prices, loads range from zero to `peak_rps`."""
     rng = np.random.default_rng(seed)
     rps = rng.uniform(0.8, 3.0, offers)
     usd = rps * rng.uniform(0.5, 1.0, offers)

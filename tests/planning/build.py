@@ -38,7 +38,9 @@ def resolved(
     max_function_usd_per_hour: float = math.inf,
     as_is: AsIsPolicy | None = None,
 ) -> ResolvedService:
-    """`latencies_ms` of batch 1 by instance type, `batch` a further row (size, ms); ml.* offers are only sold."""
+    """Return profiles: `latencies_ms` of batch 1 by instance type, `batch` a further row (size, ms); ml.* are only
+    sold.
+    """
     slo = Slo(rt_max_s, 0.98)
     profiles = {
         instance: Profile(
@@ -75,7 +77,7 @@ def resolved(
 
 
 def usual(**changes: object) -> ResolvedService:
-    """A small and a large type, on-demand: 10 requests/s at 0.2 $/h, and 100 requests/s at 1.5 $/h."""
+    """Return a small and a large type, on-demand: 10 requests/s at 0.2 $/h, and 100 requests/s at 1.5 $/h."""
     return resolved(
         sold("large", 1.5),
         sold("small", 0.2),
@@ -85,7 +87,9 @@ def usual(**changes: object) -> ResolvedService:
 
 
 def forecast(rate_rps: FloatArray | float, spread: float = 0.0, peak: float = 1.0, steps: int = 60) -> Forecast:
-    """Quantiles spread evenly by +-`spread` around the rate; the 5 s peak is `peak` times the mean."""
+    """Return a forecast with quantiles spread evenly by +-`spread` around the rate; the 5 s peak is `peak` times the
+    mean.
+    """
     middle = np.broadcast_to(np.asarray(rate_rps, dtype=np.float64), (steps,))
     mean = (1.0 + spread * (2.0 * LEVELS[:, None] - 1.0)) * middle
     return Forecast(0.0, 60.0, LEVELS, mean, peak * mean, "test")

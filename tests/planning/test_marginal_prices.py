@@ -24,7 +24,7 @@ PATIENCE_S = 0.5  # of `small`
 
 
 def small(function_ms: float | None = 380.0, **more: float) -> ResolvedService:
-    """10 requests/s at 0.2 $/h."""
+    """Return a service of 10 requests/s at 0.2 $/h."""
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=function_ms, **more)  # type: ignore[arg-type]
 
 

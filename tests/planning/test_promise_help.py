@@ -22,7 +22,7 @@ from tests.planning.build import forecast, resolved, sold
 
 
 def small(rt_max_s: float = 0.6, resume_s: float | None = None, max_instances: int = 500) -> ResolvedService:
-    """10 requests/s an instance at 0.2 $/h, 98 % in time, three minutes of boot, no function."""
+    """Return a service of 10 requests/s an instance at 0.2 $/h, 98 % in time, three minutes of boot, no function."""
     offer = sold("small", 0.2)
     if resume_s is not None:
         offer = replace(offer, resume=Delay(resume_s, resume_s))

@@ -28,7 +28,7 @@ def real_rates(name: str, step_s: float) -> FloatArray:
 
 
 def quantile_loss(predictor: Predictor, rates: FloatArray, begin: int, horizon: int = 60, every: int = 37) -> float:
-    """Mean quantile loss on minutes `rates` over origins `begin`, `begin + every`, ...; it learns as it goes."""
+    """Return the mean quantile loss on minutes `rates` over origins `begin`, `begin + every`, ..., while it learns."""
     predictor.fit(Load(0.0, 60.0, rates[:begin], rates[:begin]))
     losses = []
     for origin in range(begin, len(rates) - horizon, every):

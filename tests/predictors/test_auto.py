@@ -38,7 +38,7 @@ def fitted(rates: FloatArray | list[float], step_s: float = STEP_S) -> Auto:
 
 
 def noisy(steps: int, deviation: float = 0.05, seed: int = 1) -> FloatArray:
-    """100 requests/s around a day's wave."""
+    """Return rates of 100 requests/s around a day's wave."""
     logs = 0.4 * np.sin(2.0 * np.pi * np.arange(steps) / DAY)
     return np.asarray(100.0 * np.exp(logs + np.random.default_rng(seed).normal(0.0, deviation, steps)))
 

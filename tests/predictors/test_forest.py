@@ -52,7 +52,7 @@ def extend(analogs: Analogs, rates: FloatArray) -> None:
 
 
 def wandering(steps: int, seed: int = 3, level_rps: float = 100.0) -> FloatArray:
-    """A day's wave of 300 s steps with noise that lasts some steps."""
+    """Return a day's wave of 300 s steps with noise that lasts some steps."""
     noise = np.convolve(np.random.default_rng(seed).normal(0.0, 0.05, steps + 9), np.ones(10), "valid")
     return np.asarray(level_rps * np.exp(0.5 * np.sin(2.0 * np.pi * np.arange(steps) / 288) + noise[:steps]))
 
@@ -61,12 +61,12 @@ def wandering(steps: int, seed: int = 3, level_rps: float = 100.0) -> FloatArray
 
 
 def geometric(steps: NDArray[np.int64]) -> FloatArray:
-    """Share of surges by their least number of steps: each goes on with probability 0.85, to the longest."""
+    """Return the share of surges by their least number of steps: each goes on with probability 0.85, to the longest."""
     return np.where(steps <= LONGEST, 0.85 ** (steps - 1.0), 0.0)
 
 
 def uniform(steps: NDArray[np.int64]) -> FloatArray:
-    """4 to 12 steps, all equally likely."""
+    """Return the law of 4 to 12 steps, all equally likely."""
     return np.clip((LONGEST + 1.0 - steps) / (LONGEST - 3.0), 0.0, 1.0)
 
 

@@ -57,7 +57,7 @@ def load(rates: FloatArray, first_step: int = 0, step_s: float = 60.0) -> Load:
 
 
 def traffic(steps: int, seed: int = 0, level: float = 50.0) -> FloatArray:
-    """A daily wave, a burst in every hour, and noise."""
+    """Return a daily wave, a burst in every hour, and noise."""
     at = np.arange(steps)
     wave = level * (1.0 + 0.4 * np.sin(at * 2.0 * np.pi / 1440.0)) * np.where(at % 60 < 5, 3.0, 1.0)
     return np.asarray(wave * np.random.default_rng(seed).gamma(100.0, 0.01, steps))
@@ -65,7 +65,7 @@ def traffic(steps: int, seed: int = 0, level: float = 50.0) -> FloatArray:
 
 @pytest.fixture(scope="module")
 def trained() -> dict[type[NetworkPredictor], NetworkPredictor]:
-    """Each after two epochs: enough to ask everything but how good it is."""
+    """Return each predictor after two epochs: enough for all tests but those of accuracy."""
     found: dict[type[NetworkPredictor], NetworkPredictor] = {}
     for make in (Lstm, LstmQuantile):
         found[make] = make(epochs=2)

@@ -23,7 +23,7 @@ def history(means: FloatArray, peaks: FloatArray) -> ObservedHistory:
 
 
 def half_hours(minutes: int) -> tuple[FloatArray, FloatArray]:
-    """Means and peaks: 2 requests/s and 3, but 35 and 100 in every 30th minute."""
+    """Return means and peaks: 2 requests/s and 3, but 35 and 100 in every 30th minute."""
     burst = np.arange(minutes) % 30 == 0
     return np.where(burst, 35.0, 2.0), np.where(burst, 100.0, 3.0)
 

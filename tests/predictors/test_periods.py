@@ -14,7 +14,7 @@ NAN = float("nan")
 
 
 def bursts(steps: int, period: int, phase: int, height: float, seed: int) -> FloatArray:
-    """Noise, and two steps of `height` deviations of it in every period."""
+    """Return noise, and two steps of `height` deviations of it in every period."""
     noise = np.random.default_rng(seed).normal(0.0, 1.0, steps)
     return noise + height * ((np.arange(steps) - phase) % period < 2)
 

@@ -32,7 +32,7 @@ def extend(predictor: Ridge, rates: FloatArray) -> None:
 
 
 def waves(steps: int, day: int = DAY) -> FloatArray:
-    """Two smooth waves, of a day and of five hours, without noise."""
+    """Return two smooth waves, of a day and of five hours, without noise."""
     at = 2.0 * np.pi * np.arange(steps) / day
     return np.asarray(100.0 * np.exp(0.5 * np.sin(at) + 0.2 * np.sin(24.0 / 5.0 * at)))
 
@@ -45,7 +45,7 @@ def noisy(steps: int, deviation: float = 0.1, seed: int = 1) -> FloatArray:
 
 
 def problem(rows: int = 400, noise: float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Features with a constant, their true weights, the target, and how recent each row is."""
+    """Return features with a constant, their true weights, the target, and the recency of each row."""
     rng = np.random.default_rng(3)
     features = np.concatenate([np.ones((rows, 1)), rng.normal(0.0, 1.0, (rows, 3))], axis=1)
     truth = np.array([2.0, 1.0, -0.5, 0.0])

@@ -50,7 +50,7 @@ def state_of(facts: list[SelectionFact], candidates: tuple[str, ...] = NAMES[:3]
 
 
 def numbers(state: SelectionState) -> list[float]:
-    """All that a policy can read of the state, but for the curves."""
+    """Return all that a policy can read of the state, except the curves."""
     sums = [value for context in (ALL, ANN, BOB) for column in state.sums(context) for value in column]
     places = range(len(state.candidates))
     tables = [state._table(asked, at).total for asked in places for at in places]
@@ -220,7 +220,7 @@ def judge_of(policy: str = "exp4", candidates: int = 3, *, champion: str | None 
 
 
 def note_of(labels: dict[str, Any], chosen: str, **others: Any) -> QueryNote:
-    """A note where candidates gave these labels, with the probability 0.5; None: no answer."""
+    """Return a note in which candidates gave these labels, with the probability 0.5; None stands for no answer."""
     asked = tuple(
         AskedNote(f"{name}@00", 0.5, said is not None, said, 0.9 if said is not None else None)
         for name, said in labels.items()

@@ -68,7 +68,7 @@ log = "feedback"
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a test's coroutine on a plain loop and on uvloop, at most a minute."""
+    """Return a runner of a test's coroutine on a plain loop and on uvloop, at most a minute."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def go(main: Coroutine[Any, Any, None]) -> None:
@@ -87,7 +87,7 @@ class Addresses(NamedTuple):
 
 @pytest.fixture(scope="module")  # no longer: other files look for processes that were left behind
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """A service "plain": version 1 doubles, others answer requests that name them. It takes feedback."""
+    """Yield a service "plain": version 1 doubles, others answer requests that name them. It takes feedback."""
     with serving(tmp_path_factory.mktemp("plain")) as (_, addresses, _):
         yield addresses
 

@@ -28,7 +28,7 @@ class DirectLine:
         self._cancelled.append(tag)
 
     def sweep(self) -> None:
-        """No connection is kept."""
+        """Keep no connection."""
 
     def close(self) -> None:
         """Do nothing: no connection is open."""

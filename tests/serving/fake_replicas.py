@@ -20,7 +20,7 @@ class Asked:
 
 
 def said(status: int = 200, body: bytes = b"", *lines: str) -> bytes:
-    """An answer; a line is a header."""
+    """Return an answer; a line is a header."""
     head = "".join(f"{line}\r\n" for line in lines)
     return f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n{head}\r\n".encode() + body
 

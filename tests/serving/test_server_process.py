@@ -115,7 +115,7 @@ def write_service(folder: Path, model: str = "Echo", slo_ms: int = 2000, more: s
 def start(
     folder: Path, *options: str, service: str = "echo.toml", ready: int | None = None, **environment: str
 ) -> subprocess.Popen[str]:
-    """The server; it says on the descriptor `ready` where it listens."""
+    """Start the server; it writes its address to the descriptor `ready`."""
     saying = [] if ready is None else ["--ready-fd", str(ready)]
     return subprocess.Popen(
         [sys.executable, "-m", "mark.cli.main", "serve", service, "--port", "0", *saying, *options],
@@ -131,7 +131,7 @@ def start(
 def served(
     folder: Path, *options: str, service: str = "echo.toml", **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process and its address, once it is ready. Killed with its workers if the test leaves it."""
+    """Yield the process and its address, once it is ready; kill it with its workers if the test leaves it."""
     reading, writing = os.pipe()
     process = start(folder, *options, service=service, ready=writing, **environment)
     os.close(writing)

@@ -9,7 +9,9 @@ from mark.simulation.result import SimulationResult
 
 
 def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
-    """`refunds`: spot that AWS took back in its first hour is free, so a bill may fall."""
+    """Check the laws of every run; `refunds` allows a bill to fall, because spot reclaimed in its first hour is
+    free.
+    """
     out = result.as_json()
     requests, bill, fleet = out["requests"], out["bill_usd"], out["fleet"]
     duration_s = out["trace"]["duration_s"]

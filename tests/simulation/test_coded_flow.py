@@ -41,7 +41,7 @@ class Case:
 
 
 def drawn_case(seed: int) -> Case:
-    """Times are multiples of 1/4 s, so that many events happen at one moment."""
+    """Draw a case with times in multiples of 1/4 s, so that many events are simultaneous."""
     rng = np.random.default_rng(seed)
 
     def times_s(most: int, count: int | tuple[int, int] = 1) -> np.ndarray:
@@ -135,7 +135,7 @@ class Reference:
         return self._fills_s[minute]
 
     def _chosen_s(self, minute: int) -> float:
-        """The least fill, by integrating the law of the time until a group is full."""
+        """Return the least fill, by integrating the law of the time until a group is full."""
         came = self.case.arrivals_s
         rps = np.count_nonzero((came >= 60.0 * (minute - 1)) & (came < 60.0 * minute)) / 60.0
         most_rps = 0.7 * self.case.parity_rps[minute]
@@ -308,7 +308,7 @@ def flow_of(case: Case) -> CodedFlow:
 
 
 def by_windows(case: Case, window_s: float) -> CodedAnswers:
-    """Each answer becomes known with the window in which it comes, as the kernel settles it."""
+    """Serve calls so that each answer becomes known with the window in which it comes, as the kernel settles it."""
     flow, window = flow_of(case), 7
     counts = CodedCounts(flow, window)
     waiting: list[dict[int, float]] = [{} for _ in range(1 + case.code.r)]

@@ -18,7 +18,7 @@ FOREVER = float("inf")
 def sent_through(
     pipeline: Pipeline, arrivals_s: np.ndarray, calls: np.ndarray, takes_s: list[float], window_s: float
 ) -> np.ndarray:
-    """Latencies where each call of a stage takes the same, in windows of this length."""
+    """Return the latencies if each call of a stage takes the same time, in windows of this length."""
     flow = QueryFlow(pipeline, arrivals_s, calls)
     made = [0] * len(takes_s)
     windows = [window_s * n for n in range(1, 40)] if np.isfinite(window_s) else []

@@ -23,7 +23,7 @@ MISSING = float("nan")
 
 
 def answers(rows: int = 400, seed: int = 0) -> Answers:
-    """The small model's score is its probability of being correct; the large one is mostly correct."""
+    """Return answers: the small model's score is its probability of being correct; the large one is mostly correct."""
     generator = np.random.default_rng(seed)
     score = generator.random(rows)
     correct = np.stack([generator.random(rows) < score, generator.random(rows) < 0.95], axis=1)
@@ -35,13 +35,13 @@ def cascade(**said: float) -> SelectionSettings:
 
 
 def shares(found: SelectedCalls, usd: list[float]) -> list[float]:
-    """Calls a query of each candidate, by the law."""
+    """Return the calls per query of each candidate, by the law."""
     per_query: list[float] = found.law(usd).calls_per_query.tolist()
     return per_query
 
 
 def error(found: SelectedCalls, usd: list[float], queries: int = 40_000) -> float:
-    """The share of wrong answers of drawn queries."""
+    """Return the share of wrong answers of drawn queries."""
     drawn = SelectedQueries(found, queries, FREE, 3)
     calls = drawn.asked(0, queries, usd)
     run = selection_run(NAMES, calls, FREE, calls.sum(axis=0).tolist(), drawn, calls > 0)

@@ -22,7 +22,7 @@ STORM_S, BACK_S = 420.0, 1800.0
 
 
 def inputs_of(service: str, rate_rps: float, *instances: str) -> Inputs:
-    """A steady load for about twenty instances of the first of these types."""
+    """Return a steady load for about twenty instances of the first of these types."""
     inputs = open_inputs(
         RunRequest(
             trace=f"synthetic:poisson?rate={rate_rps:g}",
@@ -54,7 +54,7 @@ CASES = [
 
 
 def stormy(service: str, share: float) -> SimulationResult:
-    """`share` of the fleet is taken at minute 7; the market is whole again at minute 30."""
+    """Return a storm: `share` of the fleet is taken at minute 7; the market is whole again at minute 30."""
     series = SpotSeries("storm", "availability", (0.0, STORM_S, BACK_S), (1.0, 1.0 - share, 1.0), 1e6)
     return simulate_inputs(replace(steady(service), spot=(series,)), "mark", "seasonal-naive")
 

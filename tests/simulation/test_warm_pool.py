@@ -21,7 +21,7 @@ DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 
 @pytest.fixture(scope="module")
 def bursts() -> Inputs:
-    """A quarter of an hour at each rate on average, and no function that is in time."""
+    """Return a quarter of an hour at each rate on average, without a function that is in time."""
     return open_inputs(
         RunRequest(
             trace="synthetic:mmpp?rates=5,60&dwell_s=900",

@@ -33,13 +33,13 @@ class NotThere:
 
 
 def squared(task: int, progress: Share | None = None) -> int:
-    """The first task ends last."""
+    """Run tasks of which the first ends last."""
     time.sleep(0.3 if task == 1 else 0.0)
     return task * task
 
 
 def span(task: int, progress: Share | None = None) -> tuple[float, float]:
-    """When it began and ended, by the machine's clock."""
+    """Return when the task began and ended, by the machine's clock."""
     began_s = time.monotonic()
     time.sleep(0.2)
     return began_s, time.monotonic()

@@ -43,7 +43,7 @@ class TwoWordsError(Exception):
 
 
 def squared(task: int, progress: Share | None = None) -> int:
-    """The first task ends last."""
+    """Run tasks of which the first ends last."""
     time.sleep(0.3 if task == 1 else 0.0)
     if progress is not None:
         progress(0.5)
@@ -69,7 +69,7 @@ def failed(task: int, progress: Share | None = None) -> int:
 
 
 def interrupting(task: str, progress: Share | None = None) -> None:
-    """Both tasks have begun when one of them interrupts the process that waits for them, and no other."""
+    """Interrupt, from a task, only the process that waits for both tasks, after both have begun."""
     Path(task).touch()
     other = Path(task).with_name("b" if Path(task).name == "a" else "a")
     while not other.exists():

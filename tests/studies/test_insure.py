@@ -20,7 +20,7 @@ HERE = HereExecutor()
 
 
 def request(folder: Path, *, rate: float = 100.0, minutes: float = 10.0, **changed: str) -> RunRequest:
-    """The example's service, with other values of its keys."""
+    """Return the example's service, with other values of its keys."""
     text = NOISY.read_text()
     for key, value in changed.items():
         lines = [f"{key} = {value}" if line.split(" = ")[0] == key else line for line in text.splitlines()]

@@ -16,7 +16,7 @@ HOUR_S = 3600.0
 
 
 def spent_by_hour(by_hour: list[float]) -> SimulationResult:
-    """A run that spent these dollars in each hour, evenly over its minutes."""
+    """Return a run that spent these dollars in each hour, evenly over its minutes."""
     minutes = 60 * len(by_hour)
     zeros = np.zeros(minutes)
     spent = np.cumsum(np.repeat(np.array(by_hour) / 60.0, 60))

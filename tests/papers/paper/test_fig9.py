@@ -46,7 +46,7 @@ def by_name(lines: tuple[WindowSeries, ...]) -> dict[str, WindowSeries]:
 
 
 def quantile_98(values: list[float]) -> float:
-    """Linear between the two neighbours in rank."""
+    """Return the quantile, linear between the two neighbours in rank."""
     ascending, rank = sorted(values), 0.98 * (len(values) - 1)
     low = ascending[math.floor(rank)]
     return low + (rank - math.floor(rank)) * (ascending[math.ceil(rank)] - low)

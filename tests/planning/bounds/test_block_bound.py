@@ -14,7 +14,7 @@ ROOM = 1.0 + 1e-9
 
 
 def share_proven(case: SmallCase, proven_usd: float) -> float:
-    """The share of the cheapest schedule that is proven; never above one."""
+    """Return the proven share of the cheapest schedule; never above one."""
     least = case.cheapest_usd()
     assert proven_usd <= least * ROOM + 1e-9
     return proven_usd / least if least > 0.0 else 1.0
@@ -27,7 +27,7 @@ def best_shares(cases: int, seed: int, steps: int, *, halves: bool = False, late
 
 
 def any_shares(cases: int, seed: int, steps: int, *, halves: bool = False, late: int = 0) -> list[float]:
-    """The same for any three widths and prices of a late request."""
+    """Return the same for any three widths and prices of a late request."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(cases):

@@ -33,7 +33,7 @@ QUICK = settings(max_examples=25, derandomize=True)
 
 
 def offer(name: str = "a.large", usd_per_hour: float = 1.0, market: Market = Market.ON_DEMAND, **more: object) -> Offer:
-    """Boots take 90 s at the shortest, of which 70 s are billed."""
+    """Return an offer whose boots take at least 90 s, of which 70 s are billed."""
     return Offer(name, market, usd_per_hour, **{"boot": Delay(180.0, 300.0), "vcpu": 2.0, **more})  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def function(usd_per_request: float, warm_s: float = 0.3) -> FunctionUse:
 def resolved(
     *offers: tuple[Offer, float], usd_per_request: float | None = None, warm_s: float = 0.3, rt_max_s: float = 0.6
 ) -> ResolvedService:
-    """Offers with their requests/s."""
+    """Return offers with their requests/s."""
     things = tuple(o for o, _ in offers)
     service = ServiceConfig("s", "m", Slo(rt_max_s, 0.98), "c", tuple(Market), ("*",), 100, 100.0, ())
     use = None if usd_per_request is None else function(usd_per_request, warm_s)
@@ -58,7 +58,7 @@ def resolved(
 
 
 def problem(counts: list[float] | np.ndarray, *offers: tuple[Offer, float], **more: object) -> BoundProblem:
-    """Bins of a second unless said; the part ends with the last bin."""
+    """Return a problem with bins of a second by default; the part ends with the last bin."""
     keys = ("warm_start", "spot", "bin_s", "spot_first_hour_free")
     told = {key: more.pop(key) for key in keys if key in more}
     end_s = len(counts) * float(told.get("bin_s", 1.0))  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def test_a_function_slower_than_the_promise_does_not_count() -> None:
 
 def cheapest_schedule(arrivals_s: list[float], bins: int, warm: bool, kinds: list[tuple[float, float, float]],
                       usd_per_request: float, late: int) -> float:  # fmt: skip
-    """The least bill over all fleets of at most one instance of each kind, switched at whole seconds.
+    """Return the least bill over all fleets of at most one instance of each kind, switched at whole seconds.
 
     A kind is ($ per second, $ per start, seconds per request). Requests go in order to the instance that finishes first
     and in time, else to a function (or are late). Work begun in the last second is finished unbilled.

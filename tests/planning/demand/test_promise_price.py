@@ -22,7 +22,7 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
 def small(function_ms: float | None = None, confidence: float = 0.95) -> ResolvedService:
-    """10 requests/s an instance at 0.2 $/h, 98 % within 600 ms."""
+    """Return a service with 10 requests/s an instance at 0.2 $/h, 98 % within 600 ms."""
     of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=function_ms)
     return replace(of, service=replace(of.service, slo=Slo(0.6, 0.98, confidence)))
 

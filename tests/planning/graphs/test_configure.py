@@ -235,7 +235,7 @@ def test_the_work_for_many_stages_is_bounded_too() -> None:
 
 
 def shared(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
-    """Two stages on processors and one between them on a GPU, which has three vCPUs to spare."""
+    """Return two stages on processors and one between them on a GPU, which has three spare vCPUs."""
     rng = np.random.default_rng(seed)
     small, gpu = Host("small", 0.1, 2.0, 0.0), Host("gpu", 0.55, 4.0, 1.0)
     takes_s = rng.choice([0.004, 0.012, 0.03], 2)

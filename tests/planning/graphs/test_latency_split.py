@@ -21,7 +21,7 @@ UNITS = 8
 
 
 def steps(*usd: float) -> StageCost:
-    """Dollars by whole units of a second; infinite below the first that is given."""
+    """Return dollars by whole units of a second; infinite below the first given one."""
     return lambda seconds: usd[min(len(usd), int(seconds + 1e-6)) - 1] if seconds > 1.0 - 1e-6 else math.inf
 
 

@@ -49,7 +49,7 @@ LEAST_S = 0.05  # of a call on an instance
 
 
 def with_functions(**call_ms: float) -> ResolvedService:
-    """A stage that names functions of these sizes (`m1024=250`), a call of which costs as much as the MB are."""
+    """Return a stage with functions of these sizes (`m1024=250`), whose calls cost as much as their MB."""
     stage = stage_of([option("x", 1.0, 0.0, LEAST_S, 1)], SLO)
     sizes = {int(name[1:]): ms for name, ms in call_ms.items()}
     sold = tuple(FunctionOffer(mb, 0.0, float(mb), 1.0, 1000, 1000.0, 300.0) for mb in sizes)

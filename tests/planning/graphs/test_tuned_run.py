@@ -38,7 +38,7 @@ _FITS: Tuner = Scripted({})
 
 
 def second(replicas: int, workers: int = 1) -> tuple[StageChoice, ...]:
-    """A stage of one second a call, for $3,600 an hour: a dollar a second."""
+    """Return a stage of one second a call, for $3,600 an hour: a dollar a second."""
     return (StageChoice(option("x", 3600.0, 0.0, 1.0, 1, workers), 1, replicas),)
 
 

@@ -118,7 +118,7 @@ def test_the_expected_excess_of_a_delay_is_its_mean_excess(free_s: float) -> Non
 
 
 def brute_force(need: int, spares: int, usd_per_s: float, missing_usd_per_s: float) -> float:
-    """Mean dollars of many draws: pay all until the last needed one is ready, miss until each of them is."""
+    """Return the mean dollars of many draws: pay all until the last needed one is ready, miss until each of them is."""
     normal = np.random.default_rng(1).standard_normal((4000, need + spares))
     sigma = BOOT.sigma
     drawn_s = np.exp(np.log(BOOT.mean_s) - sigma * sigma / 2.0 + sigma * normal)

@@ -39,7 +39,7 @@ LIFE_S = 60.0 * 60.0 / 1.6
 
 
 def mixed(*more: Offer, **changes: object) -> ResolvedService:
-    """10 requests/s each: at 0.05 $/h while credits last, at 0.2 $/h for good."""
+    """Return two offers of 10 requests/s: at 0.05 $/h while credits last, and always at 0.2 $/h."""
     latencies_ms = {"t2": 100.0, "steady": 100.0, **{offer.instance: 100.0 for offer in more}}
     return resolved(T2, sold("steady", 0.2), *more, latencies_ms=latencies_ms, **changes)  # type: ignore[arg-type]
 

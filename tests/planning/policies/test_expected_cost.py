@@ -29,7 +29,9 @@ def decided(of: ResolvedService, running: Fleet, believed: Forecast, *, first: b
 
 
 def small(**changes: object) -> ResolvedService:
-    """10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a function."""
+    """Return a service of 10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a
+    function.
+    """
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
 
 
@@ -240,7 +242,7 @@ def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
 
 
 def uncertain(p95_s: float, **changes: object) -> ResolvedService:
-    """10 requests/s an instance, which boots in a minute on average."""
+    """Return a service of 10 requests/s an instance, which boots in a minute on average."""
     offer = replace(sold("small", 0.2), boot=Delay(60.0, p95_s))
     return resolved(offer, latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
 

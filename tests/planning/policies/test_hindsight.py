@@ -50,7 +50,7 @@ def counts(small: int, large: int = 0) -> IntArray:
 
 
 def played(of: FixedFleets, loads_rps: list[float | None], plans: list[tuple[int, int]]) -> PastCosts:
-    """The past after those minutes, each under its plan."""
+    """Return the past after those minutes, each under its plan."""
     past = of.seen(None, 0.0, None, counts(*plans[0]), USD_PER_STEP, MISS_USD)
     for minute, load_rps in enumerate(loads_rps, start=1):
         past = of.seen(
@@ -60,7 +60,7 @@ def played(of: FixedFleets, loads_rps: list[float | None], plans: list[tuple[int
 
 
 def shed(load_rps: float, capacity_rps: float) -> float:
-    """Requests of a minute."""
+    """Return the requests of a minute."""
     return 60.0 * float(overflow_rps(np.array(load_rps), np.array(capacity_rps), PATIENCE_S))
 
 
@@ -154,7 +154,7 @@ def test_fleet_is_judged_by_windows_within_the_minute() -> None:
 
 
 def bursts(of: FixedFleets, minutes: int) -> PastCosts:
-    """5 and 24 requests/s, five minutes each, followed by plans that launch two instances at each rise and end them."""
+    """Return the past of 5 and 24 requests/s by turns of five minutes, with one and three instances."""
     loads, plans = [], []
     for minute in range(minutes):
         high = minute // 5 % 2 == 1
@@ -278,7 +278,7 @@ def test_the_capacity_that_is_held_is_never_less(
 
 
 def bursty(**changes: object) -> ResolvedService:
-    """10 requests/s an instance at 0.2 $/h, without a function."""
+    """Return a service of 10 requests/s an instance at 0.2 $/h, without a function."""
     given_: dict[str, object] = {"function_ms": None, **changes}
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, **given_)  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 
 def one_at_a_time(choices: Choices, peak_rps: list[float], most: int, most_usd: float) -> list[int]:
-    """Algorithm 1 as plainly as it can be written."""
+    """Run Algorithm 1, written as plainly as possible."""
     counts = [0] * len(choices.capacity_rps)
     left = [int(n) for n in choices.running]
     planned, usd = 0.0, 0.0

@@ -39,7 +39,7 @@ def test_hpa_follows_the_ratio_of_its_document(current_m: float, wanted: int) ->
 
 
 def documented_hpa(ready: int, unready: int, usage: float, target: float) -> int:
-    """The document's formula, pod by pod: those not yet ready have 0 % of their target when the scale is to grow."""
+    """Return the document's formula, pod by pod: pods not yet ready have 0 % of their target when the scale grows."""
     usages, everyone = [usage] * ready, ready + unready
     ratio = sum(usages) / len(usages) / target
     if unready and ratio > 1.0:

@@ -14,7 +14,9 @@ from tests.planning.build import Minutes, forecast, load, resolved, sold
 
 
 def endpoint(model: str = "some-model", **changes: Any) -> ResolvedService:
-    """ml.p2.xlarge is cheaper batched, ml.c5.xlarge (10 requests/s, target 300 a minute) unbatched."""
+    """Return an endpoint on which ml.p2.xlarge is cheaper batched, ml.c5.xlarge (10 requests/s, target 300)
+    unbatched.
+    """
     return resolved(
         sold("ml.c5.xlarge", 0.2, Market.SAGEMAKER),
         sold("ml.p2.xlarge", 1.0, Market.SAGEMAKER),

@@ -23,7 +23,7 @@ NORMAL = NormalDist()
 def burst(
     usd_per_rps: float, at: int = 6, boot: Delay = BOOT, *, lasts: int = 1, offers: int = 1, running: int = 0
 ) -> Program:
-    """A burst of 8 requests/s in ten minutes without load; an instance serves 2 for 1 $ a minute."""
+    """Return a burst of 8 requests/s in ten minutes without load; an instance serves 2 for 1 $ a minute."""
     load = [8.0 if at <= step < at + lasts else 0.0 for step in range(10)]
     steps = math.ceil(boot.mean_s / 60.0)
     of = program((1.0,) * offers, (2.0,) * offers, load, launch=0.5, boot=steps, running=running)

@@ -18,7 +18,7 @@ seeds = st.integers(0, 10_000)
 
 
 def priced_slowly(of: Program, counts: np.ndarray) -> float:
-    """The price, one instance and step after the other."""
+    """Return the price, summed over instances and steps."""
     usd = 0.0
     for t in range(of.steps):
         capacity = 0.0
@@ -152,7 +152,7 @@ def test_which_offers_are_left_does_not_depend_on_their_order(seed: int) -> None
 
 
 def hull(row: np.ndarray) -> np.ndarray:
-    """The largest convex function below the points, by their lower hull."""
+    """Return the largest convex function below the points, by their lower hull."""
     corners: list[tuple[float, float]] = []
     for x, y in enumerate(row):
         while len(corners) > 1 and (corners[-1][1] - corners[-2][1]) * (x - corners[-2][0]) >= (y - corners[-2][1]) * (

@@ -51,7 +51,7 @@ def request(
 
 
 def a_bouncer(fixed_s: float = 1.0, each_s: float = 1.0, n_batch: int = 4, **options: float) -> Bouncer:
-    """A batch of b takes fixed + b x each seconds; RT_max is 10 s unless said."""
+    """Return a bouncer whose batch of b takes fixed + b x each seconds; RT_max is 10 s by default."""
     times = FixedTimes([0.0, *(fixed_s + each_s * b for b in range(1, n_batch + 1))])
     return Bouncer(times, **{"rt_max_s": 10.0, **options})  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def started(bouncer: Bouncer, now_s: float) -> Batch:
 
 
 def played(case: Case, *, ahead: bool = False) -> Outcome:
-    """A bouncer in virtual time, with workers that take as long as the kernel draws, and may have the next batch."""
+    """Play a bouncer in virtual time, whose workers take the kernel's drawn times and may have the next batch."""
     kind = case.candidates[0]
     bouncer = Bouncer(
         FixedTimes(kind.service_s.tolist(), kind.policy.n_batch),
@@ -103,7 +103,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
             outcome.start_s[int(r.id)] = now_s
 
     def until(now_s: float) -> None:
-        """All that happens before the arrivals of this moment, in order."""
+        """Run all events before the arrivals of this moment, in order."""
         while True:
             end_s = ends[0][0] if ends else NEVER_S
             due_s = bouncer.due_s()
@@ -700,7 +700,7 @@ def test_times_that_learn_take_effect_at_the_next_decision() -> None:
 
 
 def finish_s(bouncer: Bouncer, now_s: float, backs_s: list[float]) -> dict[str, float]:
-    """When each request would be answered if no further one came, and workers did as predicted: by playing it."""
+    """Return when each request would be answered if no other came and workers kept to predictions, by playing it."""
     bouncer = copy.deepcopy(bouncer)
     backs_s = [s for s in backs_s if now_s <= s < NEVER_S]
     finish: dict[str, float] = {}

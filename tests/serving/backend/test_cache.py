@@ -139,7 +139,7 @@ class Bench:
         self._numbers = itertools.count()
 
     def ask(self, what: bytes | Call = b"question", allowed_s: float = RT_MAX_S) -> int:
-        """Offer a request with this body, or this call; its number."""
+        """Offer a request with this body, or this call, and return its number."""
         number = next(self._numbers)
 
         def answered(request: Request, answer: Answer) -> None:
@@ -578,7 +578,7 @@ class Forgetful(dict[int, Answer]):
     """Answers that are not kept by the test, too."""
 
     def __setitem__(self, number: int, answer: Answer) -> None:
-        """Nothing."""
+        """Store nothing."""
 
 
 # Behind the real server
@@ -616,7 +616,7 @@ def test_both_protocols_are_answered_from_memory_and_say_so() -> None:
 
 
 def waiting(place: Place) -> list[dict[Request, Any]]:
-    """The requests that wait in the cache of the place."""
+    """Return the requests that wait in the cache of the place."""
     cache = place.server.backend
     assert isinstance(cache, Cache)
     return [one.requests for one in cache._under_way.values() if one is not None]

@@ -97,7 +97,7 @@ def filled(numbers: range, budget: int = 3) -> Sieve[int]:
 
 
 def held(sieve: Sieve[int]) -> set[int]:
-    """The numbers that are there. Asking marks them."""
+    """Return the numbers in the sieve. Asking marks them."""
     return {number for number in range(20) if sieve.get(key(number), 0.0) is not None}
 
 

@@ -133,7 +133,7 @@ class Cast:
             await asyncio.sleep(0)
 
     def lose(self, stage: str) -> None:
-        """The stage's worker is gone, for longer than any query waits."""
+        """Remove the stage's worker for longer than any query waits."""
         self.replicas[stage].worker_lost(0, "crash", 10 * RT_MAX_S)
 
     async def is_ready(self) -> None:

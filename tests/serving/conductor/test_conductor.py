@@ -31,7 +31,9 @@ from tests.serving.fakes import ModelFunctions
 
 @pytest.fixture(params=[False, True], ids=["here", "elsewhere"])
 def cast_of(request: pytest.FixtureRequest) -> CastOf:
-    """Makes a conductor whose stages are replicas here, or servers behind addresses: the same holds of both."""
+    """Return a factory of conductors whose stages are replicas here, or servers behind addresses; both must behave
+    alike.
+    """
     return partial(Cast, elsewhere=request.param)
 
 

@@ -156,7 +156,7 @@ async def _killing(url: str, pid: int) -> list[tuple[int, int, object]]:
 
 
 def _kill_one_of_each(pid: int) -> None:
-    """A worker is a child whose arguments name the model."""
+    """Kill one worker of each stage; a worker is a child whose arguments name the model."""
     first: dict[str, int] = {}
     for child in psutil.Process(pid).children():
         arguments = " ".join(child.cmdline())

@@ -64,7 +64,7 @@ class Seen:
 
 
 def played(case: Case, needed: bool = True) -> Seen:
-    """The state machine, event by event, until the query has an answer or its deadline has passed."""
+    """Run the state machine, event by event, until the query has an answer or its deadline has passed."""
     graph, seen = StageGraph(case.pipeline), Seen()
     query = QueryProgress(case.pipeline.names, case.deadline_s)
     progress = GraphProgress(graph, query)

@@ -105,7 +105,7 @@ class Setup:
         return self.answers[identity][0].status
 
     def probed(self, status: int | None) -> None:
-        """A question for readiness that is answered so; None: not at all."""
+        """Answer a probe of readiness with this status; None gives no answer."""
         self.now_s += AT.probe_s
         self.stage.look()
         if status is None:
@@ -256,7 +256,7 @@ class FakeHandle:
     """A timer that a test fires itself, cancelled or not."""
 
     def cancel(self) -> None:
-        """A call that ended must not mind that its timer fires."""
+        """Do nothing: a call that ended must not mind that its timer fires."""
 
 
 class Timers:
@@ -601,7 +601,7 @@ def test_numbers_have_the_label_of_the_stage() -> None:
 
 
 def asked_for(setup: Setup) -> str:
-    """The path of the question that is asked next."""
+    """Let the next probe be sent, and return its path."""
     setup.now_s += AT.probe_s
     setup.stage.look()
     return setup.line.asked[-1][1].split()[1].decode()

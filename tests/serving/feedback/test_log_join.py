@@ -43,7 +43,7 @@ class Bouncer:
 
 
 def joined(*folders: Path, horizon_s: float = HORIZON_S) -> tuple[list[tuple[str, float, int]], LogJoin]:
-    """Id, time of the answer and label of each observation."""
+    """Return id, time of the answer and label of each observation."""
     found = LogJoin()
     lines = list(join_logs(folders, horizon_s, found))
     return [(line["id"], line["served_at_s"], line["feedback"]["label"]) for line in lines], found

@@ -19,7 +19,7 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 
 def begun(stream: int) -> bytes:
-    """A call of ModelInfer, without a message yet."""
+    """Return a call of ModelInfer, without a message yet."""
     lines = (
         (b":path", b"/inference.GRPCInferenceService/ModelInfer"),
         (b":authority", b"x"),
@@ -30,7 +30,7 @@ def begun(stream: int) -> bytes:
 
 
 def message(stream: int, content: bytes, said_bytes: int | None = None) -> bytes:
-    """A message, or the first part of one that is said to be larger."""
+    """Return a message, or the first part of one that is said to be larger."""
     length = len(content) if said_bytes is None else said_bytes
     return frame(DATA, END_STREAM if said_bytes is None else 0, stream, b"\0" + struct.pack(">I", length) + content)
 

@@ -101,7 +101,7 @@ class Listener:
         return wire, connection
 
     def ask(self, *pieces: bytes) -> Wire:
-        """A new connection that sends the pieces."""
+        """Return a new connection that sends the pieces."""
         wire, connection = self.connect()
         for piece in pieces:
             connection.data_received(piece)
@@ -1097,7 +1097,9 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a test's coroutine on a plain loop and on uvloop, at most a minute; errors that a loop only logs fail it."""
+    """Return a runner of a test's coroutine on a plain loop and on uvloop, at most a minute; a logged loop error
+    fails.
+    """
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def go(main: Coroutine[Any, Any, None]) -> None:
@@ -1170,7 +1172,7 @@ def live(**limits: Any) -> Live:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Lets the loop turn until the condition holds."""
+    """Let the loop turn until the condition holds."""
     while not condition():
         await asyncio.sleep(0)
 

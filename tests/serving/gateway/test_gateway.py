@@ -57,7 +57,7 @@ def again(what: ReplicaAttempt[InFlightRequest] | str | None) -> ReplicaAttempt[
 
 
 def teach(gateway: Gateway[InFlightRequest], url: str, response_s: float, now_s: float = 0.0) -> None:
-    """Enough answers after `response_s` that earlier ones no longer count."""
+    """Give so many answers after `response_s` that earlier ones no longer count."""
     weights = {one.url: one.weight for one in gateway.replicas.values()}
     gateway.put({other: weight if other == url else 0.0 for other, weight in weights.items()}, now_s)
     for _ in range(200):

@@ -64,7 +64,7 @@ def layer(section: Section) -> Layer:
 
 
 def install(folder: Path, *names: str, what: str = "tests.serving.layers.counting:layer") -> Path:
-    """A package that registers the layer by these names, for an import path with `folder`."""
+    """Install a package that registers the layer by these names, for an import path with `folder`."""
     info = folder / "counting-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")

@@ -33,7 +33,7 @@ STAGES = (
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An import path that has the layer, for a process."""
+    """Return an import path that has the layer, for a process."""
     site = install(tmp_path / "site", "counting", "again")
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)])}
 

@@ -24,11 +24,11 @@ class Told(Protocol):
     path: str
 
     async def batch(self, client: Client) -> dict[int, dict[str, Any]]:
-        """The next pieces by number, about answers of this server where they are about answers."""
+        """Return the next pieces by number, about answers of this server if they are about answers."""
         ...
 
     async def numbers(self, client: Client) -> Counter[int]:
-        """The numbers in the state of a server."""
+        """Return the numbers in the state of a server."""
         ...
 
     async def off(self, place: Place, client: Client, numbers: Counter[int]) -> float:

@@ -120,7 +120,7 @@ class Process:
             self.collector.answered(request, Answer(Reply(200, "application/json", b"{}"), INSTANCE, "1"))
 
     async def post(self, **labels: object) -> list[str] | None:
-        """The results of feedback, by request id; `_` stands for a dash in ids."""
+        """Return the results of feedback, by request id; `_` stands for a dash in ids."""
         told: asyncio.Future[Sequence[str] | None] = asyncio.get_running_loop().create_future()
         pieces = [Feedback(identity.replace("_", "-"), {"label": label}) for identity, label in labels.items()]
         assert self.forwarding.post(pieces, 10, told.set_result)
@@ -141,7 +141,7 @@ class Process:
 
 
 def link(*processes: Process) -> None:
-    """All of them are peers of each other, and have talked once."""
+    """Make all of them peers of each other, and let them talk once."""
     for one in processes:
         one.links.linked = [Linked(other, asyncio.get_running_loop()) for other in processes if other is not one]
         for linked in one.links.linked:

@@ -83,7 +83,7 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
         return [one["result"] for one in json.loads(answer.body)["results"]]
 
     async def state(self, model: str) -> bytes:
-        """The learner's state."""
+        """Return the learner's state."""
         data, number, total = b"", 0, 1
         while len(data) < total:
             page = await self.ask("GET", f"/v2/models/{model}/learned/snapshot?number={number}&begin={len(data)}")
@@ -93,7 +93,7 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
         return snapshot_in(data).state
 
     async def counts(self) -> Counter[int]:
-        """How often the learner of `tallying` has each label."""
+        """Return how often the learner of `tallying` has each label."""
         counts = json.loads(await self.state("m"))["counts"]
         return Counter({int(number): count for number, count in counts.items()})
 
@@ -159,7 +159,7 @@ class Place:
 
 
 def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) -> list[Place]:
-    """Places on free ports, each with the others as peers."""
+    """Return places on free ports, each with the others as peers."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     found = [kind(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(sockets)]
     for one in sockets:

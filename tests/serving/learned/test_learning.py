@@ -44,7 +44,7 @@ class FlakyObjects(FakeObjects):
 
 
 def said(process: Process) -> dict[str, float]:
-    """The metrics of a process, by name and result."""
+    """Return the metrics of a process, by name and result."""
     metrics: Sequence[Metric] = list(process.learning.metrics())
     samples = [sample for metric in metrics for sample in metric.samples]
     return {

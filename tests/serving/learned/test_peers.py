@@ -32,7 +32,7 @@ KEYS = "peer:aaaaaaaaaaaaaaaa\nclient:bbbbbbbbbbbbbbbb\noperator:ccccccccccccccc
 
 @asynccontextmanager
 async def listening(process: Process, auth: Auth | None = None) -> AsyncIterator[str]:
-    """The process behind a real listener; its URL."""
+    """Yield the URL of the process behind a real listener."""
     loop = asyncio.get_running_loop()
     routes: list[ModelRoute] = [
         FeedbackDoor(process.forwarding).route(),

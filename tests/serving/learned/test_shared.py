@@ -74,7 +74,7 @@ class Processes(RuleBasedStateMachine):
             self.wire.append((sender.writer, to.writer, kind, content))
 
     def _known(self, process: Process) -> list[Vector]:
-        """The vectors of the others, as far as the process knows them."""
+        """Return the vectors of the others, as far as the process knows them."""
         return [process.others.get(at, Vector()) for at, one in enumerate(self.alive) if one is not process]
 
     def _by_name(self, writer: str) -> Process | None:

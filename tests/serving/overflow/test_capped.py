@@ -45,7 +45,7 @@ def capped(usd_per_hour: float = USD_PER_HOUR) -> tuple[CappedFunctions, Billing
 
 
 def sent(functions: CappedFunctions, count: int) -> int:
-    """How many of `count` calls were sent, one after the other."""
+    """Return how many of `count` calls were sent, one after the other."""
 
     async def all_of_them() -> int:
         answered = 0

@@ -79,7 +79,7 @@ def observation(
     at_s: float = 10.0,
     version: str = "v",
 ) -> Observation:
-    """Feedback on an answer that scored one item for a key."""
+    """Return feedback on an answer that scored one item for a key."""
     one = Scored(None, np.array([1.0, 2.0, 4.0], dtype=np.float32)) if scored is None else scored
     note = HeadNote(key and key_name(key), version, [one], id_name(own) if own else 0)
     return Observation(answer("a", provenance=Provenance(note=note.to_json())), Feedback("a", said), at_s)

@@ -76,7 +76,7 @@ class Observations:
 
 
 async def numbers_at(client: Client) -> Counter[int]:
-    """The numbers of observations in a server's state, by their rewards (`reward_of`)."""
+    """Return the numbers of observations in a server's state, by their rewards (`reward_of`)."""
     heads = (await client.state("songs")).partition(b"\n")[2]
     keys = json.loads(heads)["keys"] if heads else {}
     rows = (json.loads(base64.b64decode(text)) for text in keys.values())

@@ -32,7 +32,7 @@ def tower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Songs]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Songs]:
-    """A server without a stage, whose vectors come from a table."""
+    """Yield a server without a stage, whose vectors come from a table."""
     folder = place(tmp_path_factory.mktemp("table"), TABLE_FILE)
     with served(folder, service="songs.toml") as (process, url), Songs(url) as songs:
         yield songs

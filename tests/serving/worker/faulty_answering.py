@@ -57,7 +57,7 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
 
 
 def opened(calls: Sequence[Call]) -> list[Any]:
-    """The calls, and a place for their replies."""
+    """Return the calls, and a place for their replies."""
     if calls[0].body == b"undecodable":
         raise ArithmeticError("undecodable")
     what, _, where = bytes(calls[0].body[:200]).decode("latin-1").partition(" ")
@@ -125,7 +125,7 @@ def hang(calls: Sequence[Call], where: str) -> None:
 
 
 def family(calls: Sequence[Call], _: str) -> str:
-    """Process ids of children in every form, one made by a thread that has ended, and of a child's child."""
+    """Return the process ids of children in every form, one made by a thread that has ended, and of a child's child."""
     found, theirs = os.pipe()
 
     def fork(then: Callable[[], object] = lambda: None) -> None:
@@ -162,7 +162,7 @@ def sessions(calls: Sequence[Call], _: str) -> str:
 
 
 def grow(calls: Sequence[Call], mib: str) -> int:
-    """Takes so much memory and keeps it."""
+    """Take this much memory and keep it."""
     KEPT.append(b"x" * (int(mib) << 20))
     return os.getpid()
 

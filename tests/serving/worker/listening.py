@@ -20,7 +20,7 @@ from typing import Any
 
 
 def python_of(user: int) -> list[str] | None:
-    """This Python, or the system's of the same version, as far as the user may run it; and where modules are."""
+    """Return this Python, or the system's of the same version, if the user may run it; and the path of modules."""
     version = f"/usr/bin/python3.{sys.version_info.minor}"
     for program in (sys.executable, version):
         try:

@@ -88,7 +88,7 @@ class Bouncer:
         self.channel.send(BATCH.pack(size))
 
     def hear(self) -> tuple[list[tuple[int, bytes]], float]:
-        """Replies to the next batch, and the time that they are said to have taken."""
+        """Return the replies to the next batch, and their reported time."""
         kind, size, service_s = DONE.unpack(self.channel.recv(MESSAGE_BYTES))
         assert kind == b"D"
         _, replies = self.slots[self.heard % SLOTS]

@@ -32,7 +32,7 @@ def heir(one: Pool) -> WorkerProcess:
 
 @asynccontextmanager
 async def grown(here: Told, reference: str = "good") -> AsyncIterator[Pool]:
-    """A worker that is too large and in the midst of a batch, and its successor, which is ready."""
+    """Yield a worker that is too large and has a batch, and its successor, which is ready."""
     async with ready_pool(memory_bytes=LIMIT_BYTES, reference=reference) as one:
         await one.text(0, "grow 100")
         one.send(0, f"told {here.path}")

@@ -101,7 +101,7 @@ class Pool:
 
 @asynccontextmanager
 async def pool(reference: str = "good", count: int = 1, **options: Any) -> AsyncIterator[Pool]:
-    """Started; afterwards ended, with no batch unaccounted for."""
+    """Yield a started pool; end it afterwards, with no batch unaccounted for."""
     made = Pool(reference, count, **options)
     made.workers.start()
     try:
@@ -171,7 +171,7 @@ class Told:
 
 @pytest.fixture(params=["alone", *(pytest.param(p, marks=pytest.mark.slow) for p in ("ahead", "kept"))], autouse=True)
 def threads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Every test runs for a worker that decodes ahead in a separate thread, and for a worker that a keeper starts."""
+    """Run every test for a worker that decodes ahead in a separate thread, and for a worker that a keeper starts."""
     if request.param == "ahead":
         monkeypatch.setenv(AHEAD, "1")
     if request.param == "kept":

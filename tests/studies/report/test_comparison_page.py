@@ -44,7 +44,7 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def evil_page() -> str:
-    """Every text that can come from outside is hostile."""
+    """Return a result in which every text that can come from outside is hostile."""
     decision = Decision(1.0, "launch", EVIL, EVIL, 1.0)
     changes: dict[str, Any] = {
         "trace": TraceInfo(EVIL, 10, 60.0),

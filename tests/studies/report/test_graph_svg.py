@@ -35,7 +35,7 @@ def drawn(pipeline: Pipeline) -> ElementTree.Element:
 
 
 def boxes(svg: ElementTree.Element) -> dict[str, tuple[float, float, float, float]]:
-    """Left, top, right and bottom by the stage's name."""
+    """Return left, top, right and bottom by the stage's name."""
     found = {}
     for group in svg.iter("g"):
         if group.get("class") == "box":

@@ -73,7 +73,7 @@ def test_every_line_is_readable_on_white() -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Seven policies, a day by minutes, 500 decisions each."""
+    """Return results of seven policies, a day by minutes, 500 decisions each."""
     decisions = tuple(Decision(60.0 * k, "launch", f"launch {k} c5.large", "done", 0.1) for k in range(500))
     runs = {
         name: result(

@@ -97,7 +97,7 @@ class Minutes:
         self.supervised.fit(load(0.0, history))
 
     def pass_(self, fault: str = "", times: int = 1, rate_rps: float | None = None) -> list[str]:
-        """The reasons, one a minute, for which the fallback stood in."""
+        """Return the reasons for which the fallback stood in, one a minute."""
         reasons = []
         for _ in range(times):
             self.predictor.fault = fault
@@ -112,7 +112,7 @@ class Minutes:
 
 
 def assert_usable(forecast: Forecast, origin_s: float, step_s: float, steps: int) -> None:
-    """Everything a planner relies on."""
+    """Check all that a planner relies on."""
     assert (forecast.origin_s, forecast.step_s, forecast.steps) == (origin_s, step_s, steps)
     assert (np.diff(forecast.levels) > 0.0).all()
     for rates in (forecast.mean_rps, forecast.peak_rps):

@@ -25,7 +25,7 @@ NAN = float("nan")
 
 
 def trace(rates: FloatArray, bin_s: float = 60.0) -> Trace:
-    """A trace of these rates (requests/s); NaN is a gap."""
+    """Return a trace of these rates (requests/s); NaN is a gap."""
     starts = np.arange(len(rates)) * bin_s
     known = np.isfinite(rates)
     return trace_of_bins("t.csv", np.asarray(starts[known], np.float64), rates[known] * bin_s, bin_s)
@@ -169,7 +169,7 @@ def test_load_is_handed_over_once_and_in_order() -> None:
 
 
 def owners(array: Any) -> list[Any]:
-    """The array and everything whose memory it says it borrows."""
+    """Return the array and every array whose memory it borrows."""
     chain = [array]
     while getattr(chain[-1], "base", None) is not None:
         chain.append(chain[-1].base)
@@ -226,7 +226,7 @@ class Greedy(Fake):
 
 
 def views(name: str, predictor: Predictor, cut: Split) -> Any:
-    """A driver that does it wrong: slices of the whole load."""
+    """Hand over slices of the whole load, which is wrong."""
     load = cut.load
     for origin in cut.origins:
         predictor.fit(Load(load.start_s, load.step_s, load.mean_rps[:origin], load.peak_rps[:origin]))
@@ -234,7 +234,7 @@ def views(name: str, predictor: Predictor, cut: Split) -> Any:
 
 
 def a_step_early(name: str, predictor: Predictor, cut: Split) -> Any:
-    """Another: the step that begins at the origin is handed over before the forecast."""
+    """Hand over the step that begins at the origin before the forecast, which is wrong."""
     for origin in cut.origins:
         predictor.fit(cut.seen(0, origin + 1))
         yield predictor.predict(cut.steps)

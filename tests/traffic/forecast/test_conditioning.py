@@ -20,7 +20,7 @@ def of_paths(paths: FloatArray) -> Forecast:
 
 
 def surges(lengths: list[int], calm: int, steps: int = 60) -> Forecast:
-    """`calm` paths without and one path for each length with a surge from the first step on."""
+    """Return `calm` paths without a surge and, for each length, a path with a surge from the first step on."""
     paths = np.full((calm + len(lengths), steps), CALM)
     for path, length in zip(paths[calm:], lengths, strict=True):
         path[:length] = SURGE

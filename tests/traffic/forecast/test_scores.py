@@ -21,7 +21,7 @@ def naive_pinball(level: float, quantile: float, truth: float) -> float:
 
 
 def forecasts(count: int, steps: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
-    """Quantiles (19, steps) and truths (steps,), some of them missing."""
+    """Return quantiles (19, steps) and truths (steps,), some of them missing."""
     rng = np.random.default_rng(seed)
     truths = rng.gamma(2.0, 50.0, (count, steps))
     truths[rng.random((count, steps)) < 0.2] = NAN

@@ -48,7 +48,7 @@ ALB_LINE = (
 
 
 def stamp(at_s: float) -> str:
-    """Seconds from 2018-07-02T22:00 as AWS writes them."""
+    """Return the seconds from 2018-07-02T22:00 as AWS writes them."""
     micros = round(at_s * 1e6)
     hour, rest = divmod(micros, 3_600_000_000)
     minute, rest = divmod(rest, 60_000_000)

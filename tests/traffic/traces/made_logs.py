@@ -227,7 +227,7 @@ LOCAL = ("Flask", "HAProxy", "uvicorn", "Docker")
 
 
 def made_log(folder: Path, seed: int, most: int = 400) -> MadeLog:
-    """The log of a seed, written below `folder`."""
+    """Write the log of a seed below `folder`."""
     rng = Random(seed)
     name = rng.choice(list(FORMATS))
     line, step_s, head = FORMATS[name]

@@ -115,7 +115,7 @@ def _table(rows: list[list[str]], delimiter: str) -> str:
 
 
 def _dirty(random: Random, rows: list[list[str]], delimiter: str, total: str, said: list[str]) -> str:
-    """The table's text with some of the lines that tools and people add."""
+    """Return the table's text with some of the lines that tools and people add."""
     rows = list(rows)
     dirt = random.choice([None] * 6 + ["total", "header", "comment", "cut", "sep", "blank", "words"])
     if dirt is not None:
@@ -183,7 +183,7 @@ def _spreadsheet(random: Random) -> Made:
 
 
 def _grafana(random: Random) -> Made:
-    """Inspect, Data, Download CSV: the legend is the query; formatted data have units."""
+    """Return the text of "Inspect, Data, Download CSV": the legend is the query; formatted data have units."""
     minutes = _minutes(random)
     kind = random.choice(["rate", "increase", "formatted", "formatted K", "legend", "latency", "counter", "wide"])
     said = [kind]
@@ -362,7 +362,9 @@ def _k6_json(random: Random) -> Made:
 
 
 def _locust(random: Random) -> Made:
-    """`--csv`: a row a second, and the sum of requests so far; with `--csv-full-history` a row a name, too."""
+    """Return the text of `--csv`: a row a second, and requests so far; `--csv-full-history` adds a row for each
+    name.
+    """
     full = random.random() < 0.5
     rows, total = [["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "99%"]], 0.0
     for second in range(random.randint(30, 200)):
@@ -376,7 +378,7 @@ def _locust(random: Random) -> Made:
 
 
 def _insights(random: Random) -> Made:
-    """`aws logs get-query-results`: `stats count() by bin(1m)`."""
+    """Return the JSON of `aws logs get-query-results`: `stats count() by bin(1m)`."""
     minutes = _minutes(random)
     status = random.choice(["Complete", "Complete", "Complete", "Running"])
     rows = [

@@ -64,7 +64,7 @@ COMMON = '127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.gif HTTP/1.0" 200 2
 
 
 def kept(folder: Path, text: str, name: str, value: str) -> int:
-    """How many lines a filter keeps, 0 where it leaves nothing."""
+    """Return how many lines a filter keeps, 0 if it keeps none."""
     path = written(folder, text, "access.log")
     try:
         return open_trace(path, log_filter=(name, value)).rows

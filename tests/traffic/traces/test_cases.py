@@ -32,7 +32,7 @@ def table(header: str, row: Callable[[int], str], n: int = N) -> str:
 
 
 def values(header: str, cell: Callable[[int], str]) -> str:
-    """Counts of each minute as `cell` writes the i-th one."""
+    """Return counts of each minute as `cell` writes the i-th one."""
     return table(f"Time,{header}", lambda i: f"{at(i)},{cell(i)}")
 
 

@@ -323,7 +323,7 @@ def test_a_time_format_reads_what_is_not_known(tmp_path: Path) -> None:
 
 
 def local_log(folder: Path, began: datetime, zone: str, seconds: int, step: int) -> tuple[str, list[float]]:
-    """A Flask log on the clock of a zone, and when its requests came."""
+    """Return a Flask log on the clock of a zone, and the times of its requests."""
     from zoneinfo import ZoneInfo
 
     came = [began.timestamp() + k for k in range(0, seconds, step)]
