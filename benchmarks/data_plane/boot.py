@@ -166,7 +166,7 @@ class Memory:
             try:
                 self.folder.rmdir()
                 return
-            except OSError:  # a process has not quite gone
+            except OSError:  # a process has not fully ended
                 time.sleep(0.1)
 
 

@@ -69,7 +69,7 @@ class Target:
 
     @property
     def wires(self) -> list[bytes]:
-        """The requests as they are sent."""
+        """Return the requests as they are sent."""
         found = []
         for body in self.bodies or (self.body,):
             headers = {"host": "{}:{}".format(*self.address), "content-length": str(len(body)), **self.headers}

@@ -82,7 +82,7 @@ class Server:
     command: str
     path: str = "/inference"
     workloads: tuple[str, ...] = tuple(WORKLOADS)
-    oip_binary: bool = False  # tensors come as the protocol's binary extension, else as bare octets
+    oip_binary: bool = False  # tensors come as the protocol's binary extension, otherwise as bare octets
     python: str = "bin/python"  # within the folder of the peers
     compiled: bool = False
 

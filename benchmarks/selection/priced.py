@@ -158,9 +158,9 @@ def shown(name: str, one: Priced) -> None:
 
 
 def at_error(fixed: Sequence[Priced], error: float, what: str) -> float | None:
-    """Return the dollars of a threshold with this error, between neighbours among thresholds that no other one beats.
+    """Return the dollars of a threshold with this error, between neighbours among thresholds that no other beats.
 
-    None where no threshold has so small an error.
+    None if no threshold has so small an error.
     """
     best: list[Priced] = []
     for one in sorted(fixed, key=lambda one: (one.error, one.usd)):

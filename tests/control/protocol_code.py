@@ -50,7 +50,7 @@ SERVICE = resolved(ON_DEMAND)
 
 
 class Killed(BaseException):
-    """The controller is gone: nothing after this line is run."""
+    """The controller has ended: no line after this one runs."""
 
 
 class SteppedThread:
@@ -103,7 +103,7 @@ class SteppedThread:
 
 
 class SiteTerms(MemoryTerms):
-    """The terms, as they are."""
+    """The terms, without faults."""
 
     def term(self) -> Term | None:
         return self._terms.get(LEASE)

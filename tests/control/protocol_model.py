@@ -94,7 +94,7 @@ class ModelController(NamedTuple):
     made: tuple[ModelIntent, ...] = ()
     put_off: frozenset[int] = frozenset()  # tokens that are not called for again in the minute `now`
     spans: frozenset[int] | None = None
-    unkept: bool = False  # are there spans that the store may not have?
+    unkept: bool = False  # whether the store may lack some spans
     kept: bool = True  # does the store have `pending` and `made`, as far as it knows?
     # Its round.
     now: int = 0

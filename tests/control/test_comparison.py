@@ -79,7 +79,7 @@ def test_no_mix_of_types_makes_a_release_worse() -> None:
 
 
 def test_no_load_that_changes_makes_a_release_worse() -> None:
-    """Most of the new one's requests came in bad times, most of the other one's in good ones."""
+    """The new release got most of its requests in bad times, the other one in good times."""
     good = counts(100), counts(5000)
     bad = counts(5000, errors=500, misses=500, each_s=2.0), counts(100, errors=10, misses=10, each_s=2.0)
     assert compared(*[good] * 10, *[bad] * 10).worse(SLO) == ""

@@ -853,7 +853,7 @@ def test_what_does_as_well_is_launched_in_one_call() -> None:
 
 
 def test_all_that_were_short_together_are_put_off() -> None:
-    """One call found neither in A nor in B: the plan made again knows both."""
+    """One call found capacity neither in A nor in B: the next plan knows both."""
     bench = alike(A, B, OD)
     bench.cloud.left = {A: 0, B: 0}
     bench.tick()
@@ -1114,7 +1114,7 @@ def _refuse(key: str, value: object) -> None:
 
 @pytest.mark.parametrize(("key", "kept"), [("state", {"plan": None}), ("memory", 3)])
 def test_the_state_of_another_version_is_left_alone(key: str, kept: object, caplog: pytest.LogCaptureFixture) -> None:
-    """The controller starts afresh, and says so."""
+    """The controller starts with an empty state, and logs that."""
     bench = Bench()
     bench.store.put(key, kept)
     bench.controller = bench.controller_again()

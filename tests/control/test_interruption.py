@@ -44,7 +44,9 @@ def said(commands: tuple[Command, ...]) -> list[str]:
 
 
 def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
-    """Two lost, three standbys of the same capacity: the two cheapest are resumed; the doomed go on serving."""
+    """Two instances are lost and three standbys have their capacity: the two cheapest are resumed; the lost ones
+    still serve.
+    """
     fleet = Fleet((doomed(1), doomed(2), standby(3, BURSTABLE.name), standby(4, SMALL.name), standby(5, SMALL.name)))
     assert said(HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {}, 0.0)) == [
         "resume #4 t2.small/burstable", "resume #5 t2.small/burstable",
@@ -121,7 +123,7 @@ def test_standbys_bridge_until_ready_capacity_covers_plan_and_arrivals(
     [
         (1, 2, (), 1),
         (1, 2, (resumed(9),), 0),  # it makes up for it
-        (0, 2, (replace(resumed(9), launched_s=-1.0),), 1),  # it makes up for another one, which is gone
+        (0, 2, (replace(resumed(9), launched_s=-1.0),), 1),  # it bridges another instance, which has ended
         (0, 3, (resumed(9),), 0),  # the rest of the plan is launched
         (1, 2, (replace(resumed(9), resumed=False),), 1),  # it boots for the first time, and will be stopped
         (2, 2, (), 0),  # the planned instances are ready without the doomed one

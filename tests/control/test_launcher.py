@@ -297,7 +297,7 @@ def test_a_throttled_launch_of_standbys_is_given_up() -> None:
 
 
 def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
-    """It may have started something, whose outcome belongs into the journal."""
+    """It may have launched instances, whose outcome belongs in the journal."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 2)
@@ -400,7 +400,7 @@ def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_
 
 
 def test_a_launch_from_a_clock_ahead_stays_no_longer() -> None:
-    """The next leader counts from when it began: else it would wait for as much longer as the clock was ahead."""
+    """The next leader counts from its own begin: otherwise it would wait for as much longer as the clock was ahead."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 2, 900.0)
@@ -489,7 +489,7 @@ def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
 
 
 def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
-    """Its memory goes on; the next plan and launch keep the new limits."""
+    """Its memory is kept; the next plan and launch obey the new limits."""
     bench = Bench()
     bench.tick({OD: 2})
     tight = replace(bench.resolved, service=replace(bench.resolved.service, max_instances=3))

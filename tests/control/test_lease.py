@@ -90,7 +90,7 @@ def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) 
 
 
 class MovedTerms(CountingTerms):
-    """Kept where no other holder looks any more, once they have `moved`."""
+    """Terms that no other holder reads any more, once they have `moved`."""
 
     moved = False
 

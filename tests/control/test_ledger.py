@@ -88,7 +88,7 @@ def test_without_a_word_the_fleet_has_to_do() -> None:
 
 
 def test_compressed_time_does_not_shorten_the_grace() -> None:
-    """The queue is as slow as ever: a word that comes seconds later counts."""
+    """The queue is as slow as before, so a report that comes seconds later counts."""
     ledger = Ledger(resolved(), MemoryStore(), 50.0)
     ledger.observe(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
     ledger.observe(600.0, EMPTY, ())

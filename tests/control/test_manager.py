@@ -155,7 +155,7 @@ def test_a_paused_service_says_that_its_release_waits() -> None:
 
 
 def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
-    """No first fleet again, no launch; bill, history and decisions go on."""
+    """There is no second first fleet and no launch; bill, history and decisions continue."""
     world = World()
     world.planner.wanted = {OD: 2}
     first = Process(world)
@@ -214,7 +214,7 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
 
 
 def test_an_unknown_outcome_blocks_a_second_launch() -> None:
-    """Every answer is lost for a while: the launch is asked for again, never beside itself."""
+    """Every answer is lost for a while: the launch is repeated, but never made twice."""
     world = World()
     world.planner.wanted = {OD: 2}
     world.cloud.fail = {OD: CloudError("no answer in time")}
@@ -229,7 +229,7 @@ def test_an_unknown_outcome_blocks_a_second_launch() -> None:
 
 
 def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
-    """The second waits for the lease's end, then goes on from store and cloud."""
+    """The second waits for the lease's end, then continues from store and cloud."""
     world = World()
     world.planner.wanted = {OD: 2}
     one, other = Process(world), Process(world)
@@ -239,12 +239,12 @@ def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
     assert other.manager.view("inception").mode == "standing by"
     with pytest.raises(BadInput, match="stands by"):
         other.manager.pause("inception", True)
-    other.run(14)  # `one` is gone, or asleep
+    other.run(14)  # `one` has ended, or is asleep
     assert other.manager.leads()
     other.run(120)
     assert other.manager.view("inception").mode == "acting"
     assert launches(world) == 1
-    one.step()  # awake again: it notices, and lets go
+    one.step()  # awake again: it notices, and gives up the lease
     assert not one.manager.leads()
     assert one.manager.view("inception").mode == "standing by"
     assert world.closed == 1

@@ -88,7 +88,7 @@ def test_a_rescue_that_does_not_help_backs_off() -> None:
 
 
 def test_a_rescue_that_helped_is_kept_longer_next_time() -> None:
-    """The plan takes it away and the misses come back: else a launch and an end every five minutes."""
+    """When the plan drops it, the misses return: otherwise there is a launch and an end every five minutes."""
     launches = _run(MONITOR, lambda now_s, extra: 0.1 if extra == 0 else 0.0)
     assert len(launches) <= 7
     assert set(launches.values()) == {1}

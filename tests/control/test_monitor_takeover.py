@@ -138,7 +138,7 @@ def test_a_rescue_that_was_not_stored_is_made_next_round() -> None:
 
 
 def test_without_the_lease_no_launch_is_repeated() -> None:
-    """The leader may know that this one was refused, and have bought something else."""
+    """The leader may know that this launch was refused, and have bought another offer."""
     bench = Bench()
     bench.store.put("intents", (Intent("t", 0.0, OD, 3, False, OD, "needed"),))
     policy = Policy(bench.planner, bench.resolved, bouncers=True)

@@ -116,7 +116,7 @@ def test_what_is_lacking_of_a_rescue_is_not_counted_on() -> None:
 
 
 def test_what_the_own_limit_forbids_waits_out_its_pause() -> None:
-    """Another offer is not to be had either, and each round would say so in the journal."""
+    """Another offer has no capacity either, and each round would write that to the journal."""
     bench = troubled(most=1)
     for _ in range(3):
         bench.fast()
@@ -229,7 +229,7 @@ def resumed(number: int, *, done: bool = False, refused: bool = False) -> Outcom
 
 
 def test_a_resume_whose_answer_was_lost_counts() -> None:
-    """It is not stopped any more, so it was started; another one that was refused is still to be had elsewhere."""
+    """It is not stopped any more, so it was started; for a refused one another offer may have capacity."""
     rescue = Rescue(MonitorState(), 2, REASON)
     lost, refused = resumed(1, refused=True), resumed(2, refused=True)
     assert rescue.after([lost, refused], stopped=[2]) == replace(rescue, lacking=1)

@@ -426,7 +426,7 @@ def test_a_rescue_that_is_not_planned_is_replaced_too() -> None:
 
 
 def test_what_is_not_sold_any_more_leaves_last() -> None:
-    """It serves until its replacement is ready, counts for the limits, and is gone then."""
+    """It serves until its replacement is ready, counts for the limits, and is then terminated."""
     world = Rolling()
     world.cloud.unsold.add(LARGE)
     world.planner.wanted = {OTHER.name: 2}
@@ -885,7 +885,7 @@ def test_what_is_silent_takes_the_place_of_nothing() -> None:
 
 
 def test_needed_boots_of_the_release_before_go_on() -> None:
-    """The plan has grown during the trial, and of the new release nothing may be to be had."""
+    """The plan has grown during the trial, and the new release may get no capacity."""
     rolling = Rollout("b", RolloutStage.ROLLING, "a")
     ready = [Instance(n, LARGE, Phase.READY, 0.0, release="a" if n else "b") for n in range(5)]
     booting = [Instance(n, LARGE, Phase.PENDING, 0.0, release="a") for n in range(5, 9)]

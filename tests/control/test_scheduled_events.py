@@ -18,7 +18,7 @@ def instance(number: int, phase: Phase = Phase.READY, event: ScheduledEvent | No
 
 
 class Serving(Bench):
-    """Two ready instances, the first of which is to be retired; a launch is ready at the next but one minute."""
+    """Two ready instances, the first of which will be retired; a launch is ready two minutes later."""
 
     def __init__(self, **limits: int) -> None:
         super().__init__(where=resolved(**limits))

@@ -41,7 +41,7 @@ LIMITS = Limits(8, 0.5)
 
 
 class Killed(BaseException):
-    """The process is gone: nothing after this line is run."""
+    """The process has ended: no line after this one runs."""
 
 
 class Notebook(MemoryStore):

@@ -143,7 +143,7 @@ NAMES = st.sampled_from([LARGE, OTHER.name, SPOT])
 def test_the_pool_never_exceeds_its_size(
     held: list[tuple[str, float]], leaving: list[tuple[str, bool, bool]], most: int
 ) -> None:
-    """Each drained one is stopped or ended, once; nothing else is touched but stopped ones that are ended."""
+    """Each drained instance is stopped or terminated, once; of the others only stopped ones may be terminated."""
     pool = [stopped(n, name, at_s) for n, (name, at_s) in enumerate(held, 1)]
     others = [
         drained(n, name, idle=idle, gone_s=9.0 if taken else None)

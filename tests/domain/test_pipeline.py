@@ -71,7 +71,7 @@ def test_a_stage_is_awaited_unless_a_join_can_spare_it(join: Join, awaited: bool
 
 @pytest.mark.parametrize(("join", "needed"), [(ALL, [8.0, 6.0, 7.0, 4.0]), (FIRST, [7.0, 6.0, 7.0, 4.0])])
 def test_a_call_needs_the_time_of_what_must_follow(join: Join, needed: list[float]) -> None:
-    """Stages of 1, 2, 3 and 4 s: the longer branch counts where both are waited for, else the shorter."""
+    """Stages take 1, 2, 3 and 4 s: the longer branch counts if both are waited for, otherwise the shorter."""
     found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
     assert found.successors == ((1, 2), (3,), (3,), ())
     assert found.awaits_all == (join is ALL,) * 4

@@ -2,9 +2,9 @@
 
 Simultaneous events happen in this order:
 
-1. batches are answered, replicas join and leave, queries arrive and go on to their next stages; 2. at each stage, free
-replicas pull in order of their numbers, the earliest deadline first; 3. calls whose last moment is now (or was before
-they came) go to the stage's function, the earliest deadline first.
+1. batches are answered, replicas join and leave, queries arrive and go on to their next stages;
+2. at each stage, free replicas pull in order of their numbers, the earliest deadline first;
+3. calls whose last moment is now (or was before they came) go to the stage's function, the earliest deadline first.
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ class Replica:
 
 
 class Environments:
-    """The function's: busy, idle or gone."""
+    """The environments of the function: busy, idle or recycled."""
 
     def __init__(self, env: simpy.Environment, use: FunctionUse | None) -> None:
         self.env, self.use = env, use
@@ -461,7 +461,7 @@ class World:
                 self.replicas[change.number] = self.replica(change.number, change.candidate)
                 self.ever[change.number] = self.replicas[change.number]
             elif change.what == "drain":
-                self.replicas.pop(change.number)  # its events go on until it is empty
+                self.replicas.pop(change.number)  # its events continue until it is empty
             elif change.what == "speed":
                 self.replicas[change.number].speed = change.speed
             elif change.what == "crash":

@@ -67,7 +67,7 @@ def test_idle_replicas_are_asked_in_turn() -> None:
 
 
 def test_a_class_with_nothing_ready_gets_nothing() -> None:
-    """Everything goes to the only ones there are; a replica of the other class is asked once it is ready."""
+    """All requests go to the other class; a replica of this class is asked once it is ready."""
     stage = StageSimulation(
         [SLOW, FAST],
         rt_max_s=RT_MAX_S,
@@ -87,7 +87,7 @@ def test_a_class_with_nothing_ready_gets_nothing() -> None:
     stage.advance(times, position, np.inf)
     stage.finish()
     slot = stage.recording().slot
-    assert (slot[:10] == REFUSED).all()  # no instance is there
+    assert (slot[:10] == REFUSED).all()  # no instance exists
     assert (slot[10:100] == 0).all()
     assert (slot[100:] == 1).all()
 

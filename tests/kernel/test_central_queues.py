@@ -135,11 +135,11 @@ def test_an_uncalled_stage_is_no_answer_but_all_of_waits() -> None:
         simulated, _ = outcome_of(PipelineCase(after, replicas, (0.0,), (calls,), (ALL, ALL, ALL, join)))
         return float(simulated.end_s()[0])
 
-    assert ends_s(ALL) == 3.0  # goes on when stage 1 has been passed by, which is when stage 0 has answered
+    assert ends_s(ALL) == 3.0  # goes on when stage 1 was skipped, which is when stage 0 has answered
     assert ends_s(FIRST) == 2.0  # with the answer of stage 2
     assert ends_s(Join(1, 0.5)) == 2.5
     assert ends_s(Join(2, 0.0)) == 3.0  # there are not two answers to come
-    assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer to come at all
+    assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer will come
 
 
 def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:

@@ -59,7 +59,7 @@ def test_arrivals_that_do_not_ascend_to_the_end_are_refused(
         stage.advance(np.array(arrivals_s), 0, np.inf)
     assert stage.arrived == 0
     assert stage.advance(np.array([3.0, END_S]), 0, np.inf) == 2
-    with pytest.raises(BadInput, match="must not be before 60 s"):  # nor from one call to the next
+    with pytest.raises(BadInput, match="must not be before 60 s"):  # or from one call to the next
         stage.advance(np.array([3.0]), 0, np.inf)
     stage.finish()
     assert stage.accounts.departed == 2

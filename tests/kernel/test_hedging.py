@@ -1,4 +1,4 @@
-"""Second copies: the kernel against the plain reference, laws, and cases that can be reckoned by hand."""
+"""Second copies: the kernel against the plain reference, laws, and cases that can be computed by hand."""
 
 from __future__ import annotations
 

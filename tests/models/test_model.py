@@ -83,7 +83,7 @@ def test_a_spec_fits_shapes() -> None:
 
 
 def test_importing_mark_stays_light() -> None:
-    """The names for models are there, and neither numpy nor the models' package is until one is used."""
+    """The names for models exist, but numpy and the models' package are not loaded until one is used."""
     code = (
         "import sys, mark\n"
         "assert 'numpy' not in sys.modules and 'mark.models' not in sys.modules\n"

@@ -111,7 +111,7 @@ def test_what_is_expected_and_not_there_is_a_conflict(registry: Registry, tmp_pa
 
 
 def test_a_create_whose_answer_was_lost_is_known_again(objects: FakeObjects, tmp_path: Path) -> None:
-    """The SDK repeats it, and the repetition hears that the object is there: it is our own."""
+    """The SDK repeats the create and finds the object, which is our own."""
 
     class Repeating(FakeObjects):
         def create(self, key: str, content: bytes | Path) -> bool:

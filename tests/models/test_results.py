@@ -1,4 +1,4 @@
-"""Decoded results as bytes: there and back, and nothing else is taken for them."""
+"""Decoded results as bytes: they survive the round trip, and no other bytes are taken for them."""
 
 from __future__ import annotations
 

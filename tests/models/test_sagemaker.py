@@ -40,7 +40,7 @@ def npy(array: np.ndarray) -> bytes:
     ],
 )
 def test_json(body: bytes, items: list[Any], answer: bytes | None) -> None:
-    """Many items in an object of one key, else one item; the answer has the same form."""
+    """An object of one key holds many items, any other body is one item; the answer has the same form."""
     for content_type in ("application/json; charset=utf-8", "", "application/x-www-form-urlencoded"):
         model = Echo()
         reply = one(model, sagemaker(body, content_type))
@@ -72,7 +72,7 @@ def test_npy_comes_back_as_numpy_wrote_it(data: st.DataObject, kind: str, fortra
 
 
 def test_everything_else_is_one_item() -> None:
-    """Text as `str`, other types as `bytes`; bytes come back as they are, under the type asked for."""
+    """Text becomes `str`, other types `bytes`; bytes are returned unchanged, under the requested type."""
     model = Echo()
     assert one(model, sagemaker("é".encode(), "text/plain", "text/plain")).body == "é".encode()
     image = one(model, sagemaker(b"\x89PNG", "image/png", "image/png"))
@@ -98,7 +98,7 @@ def test_everything_else_is_one_item() -> None:
     ],
 )
 def test_the_answer_is_of_a_type_that_is_accepted(accept: str, status: int, body: bytes | None) -> None:
-    """The first one that we have, else 406."""
+    """It is the first type that we have, otherwise the status is 406."""
     reply = one(Echo(), sagemaker(b"1.5,2.0", "text/csv", accept))
     assert reply.status == status
     assert body is None or reply.body == body

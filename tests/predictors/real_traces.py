@@ -1,4 +1,4 @@
-"""Public traces for the tests of predictors, where the data folder is there, and how well one does on them."""
+"""Public traces for the tests of predictors, if the data folder exists, and a predictor's loss on them."""
 
 from __future__ import annotations
 

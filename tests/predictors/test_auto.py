@@ -227,7 +227,7 @@ def test_burst_by_the_clock_is_foreseen_with_its_peak() -> None:
 
 
 def test_peaks_follow_what_foretold_them_better() -> None:
-    """The members know no peaks; past steps with such a mean do, until peaks are gone and the past is wrong."""
+    """The members know no peaks; past steps with such a mean do, until peaks stop and the past is wrong."""
     rates = 100.0 + np.random.default_rng(5).normal(0.0, 2.0, 900)
     predictor = told([100.0] * 3, [2.0] * 3)
     predictor.update(load(rates[:600]))

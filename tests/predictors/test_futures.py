@@ -16,7 +16,7 @@ STEPS = 60
 
 @pytest.mark.parametrize("first", [0, 1, 40])
 def test_stretches_of_the_past_differ_however_long_it_is(first: int) -> None:
-    """Inside the past, in its order, and never all the same one."""
+    """They lie inside the past, in its order, and are never all the same."""
     for known in range(first + 3, 400):
         places = blocks(known, STEPS, 30, first)
         assert places.shape == (PATHS, STEPS)

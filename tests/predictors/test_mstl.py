@@ -86,7 +86,7 @@ def test_one_accident_does_not_become_a_habit() -> None:
 
 
 def test_a_day_goes_by_unseen() -> None:
-    """The time of day goes on in a gap."""
+    """The time of day continues during a gap."""
     steps = np.arange(8 * DAY)
     wave = np.exp(np.sin(2.0 * np.pi * steps / DAY))
     rates = noisy(np.sin(2.0 * np.pi * steps / DAY))

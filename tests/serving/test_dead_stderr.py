@@ -1,4 +1,4 @@
-"""A standard error that takes nothing ends neither a bouncer nor a gateway, nor changes how they end."""
+"""A standard error that accepts no output ends neither a bouncer nor a gateway, and does not change how they end."""
 
 from __future__ import annotations
 

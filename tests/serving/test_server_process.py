@@ -352,7 +352,7 @@ def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
     assert retries is not None
     # Up to fifteen others shared its batch; on a busy machine, where requests come one by one, none may have.
     assert float(retries[1]) <= 16
-    # Together with others it raised first, then by itself.
+    # It raised first together with others, then alone.
     assert said.count("ValueError: not 49") == (2 if float(retries[1]) else 1)
 
 

@@ -142,6 +142,6 @@ def test_the_terminal_names_the_stand_in(
 
 
 def test_json_counts_plans_by_predictor(capsys: pytest.CaptureFixture[str]) -> None:
-    """A key beside `predictor`, for machines."""
+    """JSON has it as a key beside `predictor`."""
     main(["simulate", "synthetic:poisson?rate=20", "--service", "inception-v3", "--duration", "600", "--json", "-"])
     assert json.loads(capsys.readouterr().out)["predictors"] == {"auto": 10}

@@ -1,4 +1,4 @@
-"""Small services, beside the smallest fixed fleet that keeps their promise: no dearer, no less answered, no churn."""
+"""Small services, compared with the smallest fixed fleet that keeps their promise: same cost and answers, no churn."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float)
     }
     # A boot may take five minutes, and replaced instances end within the next.
     swapped = int(BACK_S / 60.0) + 8
-    # The last stand-in may stay as long as it is open whether the load needs it at all: then no launch replaces it.
+    # The last stand-in may stay while it is open whether the load needs it: then no launch replaces it.
     assert np.all(ready[Market.ON_DEMAND][swapped:] <= 1)
     assert ready[Market.ON_DEMAND][-1] == 0
     assert np.all(ready[Market.SPOT][swapped:] > 0)

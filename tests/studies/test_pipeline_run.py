@@ -150,7 +150,10 @@ def test_stages_that_name_functions_share_what_these_may_cost(with_functions: Ru
 def test_what_came_before_is_planned_on_where_it_is_enough(
     request_: RunRequest, rate: int, train_s: float | None, start_s: float, planned: tuple[float, float]
 ) -> None:
-    """A thousand queries and two minutes: else the part's own beginning. `planned` is its start and its length."""
+    """A thousand queries and two minutes are enough; otherwise the part's own beginning is used.
+
+    `planned` is its start and its length.
+    """
     trace = f"synthetic:poisson?rate={rate}"
     request = replace(request_, trace=trace, start_s=start_s, train_s=train_s, with_bound=False)
     window = simulate_pipeline(request, ("coarse-mean",))["coarse-mean"].planned_on

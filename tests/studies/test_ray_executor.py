@@ -124,7 +124,7 @@ def expected(place: RayHome) -> str:
 
 
 def test_its_own_cluster_writes_what_processes_write_and_ends(expected: str) -> None:
-    """Byte for byte, and nothing else is said; no process and no file stays, but Ray's token in the home folder."""
+    """The output is equal byte by byte; no process and no file stays, except Ray's token in the home folder."""
     with tempfile.TemporaryDirectory(prefix="mark-") as folder:
         alone = RayHome(Path(folder), [])
         assert alone.run(*SHORT, *RAY) == (0, expected, "")

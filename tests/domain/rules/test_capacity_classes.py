@@ -72,7 +72,7 @@ def test_no_other_classes_are_as_few_and_narrower(capacity_rps: dict[str, float]
 
 @given(fleets, st.randoms(use_true_random=False))
 def test_classes_do_not_depend_on_the_order_of_offers(capacity_rps: dict[str, float], by: random.Random) -> None:
-    """Offers of one type share a class, even where one of them is said to do less."""
+    """Offers of one type share a class, even if one of them has a smaller stated capacity."""
     offers = {f"{name}/{market}": rps for name, rps in capacity_rps.items() for market in ("on-demand", "spot")}
     offers |= {name: rps / 3.0 for name, rps in offers.items() if by.random() < 0.3 and name.endswith("spot")}
     mixed = list(offers.items())

@@ -98,7 +98,7 @@ def test_committed_capacity_serves_for_nothing() -> None:
 
 
 def test_a_type_serves_only_where_it_is_available() -> None:
-    """The cheap type is gone in the second half, where only the dear one is left."""
+    """The cheap type is not available in the second half, where only the dear one is left."""
     problem = steady().problem()
     by_bin = np.tile(problem.usd_per_s, (3600, 1))
     by_bin[1800:, 0] = np.inf

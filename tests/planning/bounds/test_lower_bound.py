@@ -333,7 +333,7 @@ def test_beside_free_capacity_the_proof_never_exceeds_the_program(made: BoundPro
 def test_any_price_of_credits_proves_a_bound(made: BoundProgram, credit_price: float) -> None:
     late = enough_late(made, 0.0)
     exact = solve_lp(made, late)
-    # Nothing can answer when neither credits nor a function are there; then there is nothing to compare with.
+    # Without credits and without a function nothing can answer, so there is nothing to compare with.
     assume(exact is not None)
     assert exact is not None
     worth = made.highest + credit_price

@@ -47,7 +47,9 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
-    """Whole instances with workers of both stages, beside the stages at the prices of their parts."""
+    """The fleets are whole instances with workers of both stages; the bound has the stages at the prices of their
+    parts.
+    """
     problem, by_worker, slo = sharing(seed)
     bound = pipeline_bound(problem, (1.0 - slo.attainment) * len(problem.arrivals_s))
     least = cheapest(problem.pipeline, sample_of(problem), by_worker, slo, 6) * problem.end_s / 3600.0

@@ -155,7 +155,7 @@ def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
 
 
 def test_demand_beyond_the_highest_level_is_exponential() -> None:
-    """Rates whose excess over 30 is exponential: told up to their p95, they are believed as they are."""
+    """The excess of rates over 30 is exponential, and quantiles up to the p95 suffice to recover it."""
 
     def at(level: FloatArray | float) -> FloatArray:
         return np.asarray(30.0 - 10.0 * np.log2(2.0 - 2.0 * level))

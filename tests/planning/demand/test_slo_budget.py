@@ -57,7 +57,7 @@ def test_functions_get_as_many_calls_as_their_money_pays_for() -> None:
 
 
 def test_a_miss_is_priced_by_what_stays() -> None:
-    """Spot is cheaper and may be gone: the on-demand price counts where there is one."""
+    """Spot is cheaper but may be interrupted: the on-demand price counts if there is one."""
     of = resolved(sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0})
     a_request = 0.2 / 3600.0 / 10.0
     assert neutral_usd(of, (0, 1)) == pytest.approx(NEUTRAL * a_request / 0.02)

@@ -83,7 +83,7 @@ def test_replicas_alone_are_those_that_the_tuner_follows_with() -> None:
 
 
 def test_a_dear_function_bridges_nothing() -> None:
-    """Hardly one is needed as the load is known, and each costs half an hour of a replica once it grows."""
+    """At the known load hardly a call is needed, but each call costs half an hour of a replica once the load grows."""
     assert max(found((costing(5e5), costing(5e5))).roles) <= STANDBY
 
 

@@ -56,7 +56,7 @@ def test_each_level_keeps_the_promise_with_its_share_of_misses(levels: LoadLevel
 
 
 def test_levels_are_known_in_windows_longer_than_their_sample(levels: LoadLevels) -> None:
-    """At 400 queries/s the sample's 6,000 queries are gone after 15 s."""
+    """At 400 queries/s the sample's 6,000 queries end after 15 s."""
     expected = levels.rates * levels.windows_s[-1]
     assert levels.windows_s[-1] > 20.0
     assert levels.counts[:, -1].tolist() == pytest.approx(expected.tolist(), rel=0.15)

@@ -94,7 +94,7 @@ def test_alternatives_are_listed_cheapest_first() -> None:
     found = weighed(plan(large=1), context(150.0, running={"small": 3}))
     labels = {one.label for one in found.alternatives}
     assert {KEPT, NONE, "one large/on-demand more"} <= labels
-    assert "one large/on-demand fewer" not in labels  # no instance at all: the same as functions alone, named once
+    assert "one large/on-demand fewer" not in labels  # no instance: the same as functions alone, named once
     assert any(label.endswith(" small/on-demand") for label in labels)
     prices = [one.usd_per_hour for one in found.alternatives]
     assert prices == sorted(prices)
@@ -135,7 +135,7 @@ def test_committed_instances_cost_nothing_more() -> None:
 
 
 def test_what_the_limits_forbid_is_no_alternative() -> None:
-    """Two large ones for 3 $/h are all that is allowed: no third one, nor the twenty small ones it would take."""
+    """Two large ones for 3 $/h are allowed: neither a third one nor the twenty small ones instead."""
     for limits in ({"max_usd_per_hour": 3.0}, {"max_instances": 2}):
         found = weighed(plan(large=2), context(190.0, of=usual(**limits)))
         for one in found.alternatives:
@@ -166,7 +166,7 @@ def test_slow_functions_are_no_alternative_and_lateness_has_a_price() -> None:
 
 
 def test_late_answers_are_priced_as_the_planner_does() -> None:
-    """Cheap spot beside it makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
+    """Cheap spot beside on-demand makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
     of = resolved(sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0}, function_ms=None)
     chosen = weighed(plan(small=1), context(80.0, of=of)).chosen
     miss_usd = NEUTRAL * 0.2 / 3600.0 / 10.0 / 0.02

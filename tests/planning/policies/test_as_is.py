@@ -70,7 +70,7 @@ def test_a_fixed_fleet_is_its_minimum() -> None:
 
 @pytest.mark.parametrize("kind", ["asg", "hpa", "keda", "knative", "ray", "cron", "sagemaker", "fixed"])
 def test_as_is_policies_have_neither_bouncers_nor_functions(kind: str) -> None:
-    """Their system is simulated as it is."""
+    """The user's system is simulated without additions."""
     policy = as_is(running(AsIsPolicy(kind, "small")), load(1.0))
     assert not policy.bouncers
     assert policy.resolved.function is None

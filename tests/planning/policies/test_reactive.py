@@ -75,7 +75,7 @@ def test_nothing_observed_changes_nothing() -> None:
 
 
 def test_spot_is_taken_only_without_on_demand() -> None:
-    """The comparison is on-demand against on-demand wherever that is sold."""
+    """Policies are compared on on-demand instances if those are sold."""
     from mark.domain.offer import Market
 
     of = resolved(sold("small", 0.05, Market.SPOT, "a"), sold("small", 0.2), latencies_ms={"small": 100.0})

@@ -38,7 +38,7 @@ def test_it_is_the_best_plan_within_the_limits(seed: int) -> None:
 
 
 def test_what_boots_beside_the_limit_is_let_through() -> None:
-    """One may be held: the large one cannot boot beside the small one that serves."""
+    """One instance may be held: the large one cannot boot beside the small one that serves."""
     of = program(usd=(1.0, 1.0), rps=(1.0, 4.0), boot=1, running=(1, 0), most=1, max_instances=1, usd_per_rps=9.0)
     _, counts, _ = cheapest(of, np.arange(2), limits=True)
     assert counts.tolist() == [[1, 0, 0, 0], [0, 1, 1, 1]]

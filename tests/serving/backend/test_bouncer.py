@@ -562,7 +562,7 @@ def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
     bouncer.finished(again, 4.5)
     behind = bouncer.next_ahead(4.5)
     assert behind is not None
-    assert ids(bouncer.worker_down(5.0, 6.0, alone[1]).failed) == ["d"]  # tried twice; e and f were not tried at all
+    assert ids(bouncer.worker_down(5.0, 6.0, alone[1]).failed) == ["d"]  # tried twice; e and f were not tried
     assert [(r.id, r.tries) for r in behind[1].requests] == [("e", 0), ("f", 0)]
     bouncer.worker_up(6.0)
     assert ids(started(bouncer, 6.0).requests) == ["e", "f"]

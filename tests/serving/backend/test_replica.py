@@ -316,7 +316,7 @@ async def test_functions_answer_failed_requests_that_workers_cannot() -> None:
 
 @on_a_loop
 async def test_a_failed_request_is_refused_once_a_drain_has_ended() -> None:
-    """Its last chance is gone with the functions, and it has one answer."""
+    """Functions were its last chance, and it has one answer."""
     bench = Bench(functions=False, n_batch=4)
     bench.workers.poison = {b"bad"}
     bench.offer("a", "bad")

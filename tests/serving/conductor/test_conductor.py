@@ -134,7 +134,7 @@ def test_a_join_goes_on_with_the_first_the_other_unused(cast_of: CastOf) -> None
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
         assert cast.said("r1") == {"a": "unused", "b": "", "c": ""}
         cast.pools["a"].release()
-        # One that fails is done without, whichever of them it is.
+        # Any single branch that fails is skipped.
         cast = cast_of({"a": raises, "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
 

@@ -206,7 +206,7 @@ def test_a_remote_stage_is_asked_with_its_key_or_missed(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_an_overloaded_stage_is_answered_by_its_function(folder: Path) -> None:
-    """Another server of the stage. Here behind one endpoint; by itself; and by a gateway without an instance."""
+    """The function is another server of the stage: behind one endpoint, alone, and by a gateway without an instance."""
     text = FILE.format(slo_ms=2000, s=0).replace("add=1000&s=0", "add=1000&s=0.2")
     (folder / "p.toml").write_text(text)
     with ExitStack() as started:

@@ -1,4 +1,4 @@
-"""A stage elsewhere, over connections that answer, fail and stay silent as they are told to: no socket, no clock."""
+"""A stage elsewhere, over connections that answer, fail and stay silent on command: no socket, no clock."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Candidates(Cast):
         super().__init__(models, selection=self.served, cached=cached)
 
     def feedback(self, identity: str, **said: Any) -> bool:
-        """Learn from feedback on an answer; was there anything to learn?"""
+        """Learn from feedback on an answer; return whether there was anything to learn."""
         how = self.how[identity]
         answer = ServedAnswer(identity, "p", "1", 0.0, how.made_by, NO_BODY, NO_BODY, how.provenance)
         fact = self.learner.fact(Observation(answer, Feedback(identity, said), 0.0))

@@ -14,7 +14,7 @@ AMPLE = 10**9
 
 
 def apply(join: FeedbackJoin, identity: str, now_s: float, version: str | None = None) -> str:
-    """Judge one piece, and keep it where it is to be kept."""
+    """Judge one piece, and store it if it must be stored."""
     ((result, _),) = join.judge([feedback(identity, version)], now_s)
     if result == APPLIED:
         join.applied(identity, now_s)

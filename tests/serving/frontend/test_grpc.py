@@ -653,7 +653,7 @@ def test_a_drain_answers_calls_under_way_and_refuses_new_ones(run: Run) -> None:
 
 
 def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
-    """A real process: each call has the model's answer, or was not taken and hears so."""
+    """It is a real process: each call has the model's answer, or was not accepted and is told so."""
 
     async def load(address: str, then: Callable[[], None]) -> dict[int, grpc.StatusCode]:
         codes: dict[int, grpc.StatusCode] = {}

@@ -773,7 +773,7 @@ def test_a_header_without_an_end_is_refused() -> None:
 
 
 def test_whole_requests_between_two_halves_are_no_head() -> None:
-    """A read may begin and end in the midst of a head, and hold a thousand requests between."""
+    """A read may begin and end in the middle of a head, and hold a thousand requests between."""
     listener = Listener(header_bytes=100, target_bytes=100, pipelined=1000)
     one = request()
     wire = listener.ask(one[:10], one[10:] + 100 * one + one[:10], one[10:])
@@ -809,7 +809,7 @@ def from_peer(listener: Listener, peer: str) -> tuple[Wire, Connection]:
 
 
 def test_the_peer_with_most_connections_makes_room_for_others() -> None:
-    """The oldest of them without a request under way, be it idle or in the midst of its head or body."""
+    """Its oldest connection without a request under way is closed, whether idle or in the middle of a head or body."""
     listener = Listener(answer_now=False, connections=4)
     held = [from_peer(listener, "greedy") for _ in range(3)]
     other, _ = from_peer(listener, "other")
@@ -1317,7 +1317,7 @@ def test_a_client_still_sending_gets_its_refusal(run: Run) -> None:
 
 
 def test_a_client_that_does_not_read_is_cut(run: Run) -> None:
-    """Its answers fill the buffers, then it is neither read nor answered further, and the sweep ends it."""
+    """Its answers fill the buffers, then its requests are neither read nor answered, and the sweep closes it."""
 
     async def main() -> None:
         async with live(answer_timeout_s=5, bytes_per_s_min=1e6) as listener:

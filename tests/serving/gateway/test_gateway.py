@@ -153,7 +153,7 @@ def test_one_slow_first_answer_does_not_exclude_a_replica() -> None:
 
 
 def test_a_replica_once_slow_is_tried_again_after_a_while() -> None:
-    """Two requests at a time: A gets the second as soon as it is taken to be less than twice as slow as B."""
+    """Two requests come at a time: A gets the second as soon as it is believed to be less than twice as slow as B."""
     gateway = a_gateway()
     teach(gateway, A, 2.0)
     teach(gateway, B, 0.1)
@@ -207,7 +207,7 @@ def test_a_refusal_is_retried_elsewhere_unless_all_refuse(status: int) -> None:
     second = again(gateway.answered(begun(gateway, 1.0), status, 1.001))
     assert second.replica.url == B
     assert gateway.answered(second, status, 1.002) is PASS_ON
-    # Both have just refused: one more refusal is passed on as it is.
+    # Both have just refused: another refusal is passed on unchanged.
     assert gateway.answered(begun(gateway, 1.003), status, 1.004) is PASS_ON
     assert gateway.retries == 1
     # A while later it is worth a try again.
@@ -290,7 +290,7 @@ def test_an_outrun_replica_is_known_to_be_slow() -> None:
 
 
 def test_a_replica_outrun_by_a_moment_is_not_slow() -> None:
-    """The first answers just after the hedge: the other one had no time to."""
+    """The first replica answers just after the hedge, so the other one had no time to."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)
@@ -376,7 +376,7 @@ def test_a_replica_that_does_not_answer_questions_is_put_out() -> None:
     assert not a.ready
     (a,) = gateway.tick(4.0)
     gateway.probed(a, None, 4.0)
-    assert [one.url for one in gateway.tick(5.0)] == [A]  # it goes on asking
+    assert [one.url for one in gateway.tick(5.0)] == [A]  # it continues to probe
     with pytest.raises(IllegalTransition):
         gateway.probed(gateway.replicas[A], True, 5.0) or gateway.probed(gateway.replicas[A], True, 5.0)
 
@@ -586,7 +586,7 @@ TestAnything.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 def test_alb_counts_requests_whatever_a_replica_can_do() -> None:
-    """Weights are of groups, and response times do not matter; ties go in turn, not to the first."""
+    """Weights apply to groups, and response times do not matter; ties are broken in turn, not by order."""
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0}, routing="alb")
     gateway.replicas[A].each_s = gateway.replicas[A].response_s = 9.0
     assert [begun(gateway).replica.url for _ in range(6)] == [A, B, C, A, B, C]

@@ -1,4 +1,4 @@
-"""Layers before the model: which are there and in which order is said by the service file."""
+"""Layers before the model: the service file gives their names and order."""
 
 from __future__ import annotations
 

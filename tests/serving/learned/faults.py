@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tests.serving.learned.processes import Client, Gone, Place
 
 KILL, PARTITION, ROLLOUT = "kills", "partitions", "roll-outs"
-_CUT_S = (0.3, 3.0)  # a peer that is silent for a second counts as gone
+_CUT_S = (0.3, 3.0)  # a peer that is silent for a second counts as lost
 _AT_ONCE = 100  # posts
 
 
@@ -37,7 +37,7 @@ class Told(Protocol):
 
 
 class Wire:
-    """The way to a port. While it is `cut`, nothing passes in either direction, and no side hears of it."""
+    """The way to a port. While it is `cut`, nothing passes in either direction, and no side is told."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -81,7 +81,7 @@ class Wire:
             self._writers.discard(writer)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):  # one side is gone
+        with suppress(OSError):  # one side has closed
             while data := await reader.read(1 << 16):
                 await self._whole.wait()
                 writer.write(data)
@@ -94,7 +94,7 @@ class Outcome:
     """The outcome of faults under load."""
 
     faults: Counter[str] = field(default_factory=Counter)
-    results: Counter[str] = field(default_factory=Counter)  # of pieces, the last that their client heard
+    results: Counter[str] = field(default_factory=Counter)  # of pieces, the last result that their client got
     repeated: int = 0  # posts that were made again
     seconds: float = 0.0
     lost: int = 0  # told `applied` or `duplicate`, and in no state
@@ -154,7 +154,7 @@ async def told_under_faults(
             outcome.latencies_s.append(loop.time() - began_s)
             results = [one["result"] for one in json.loads(answer.body)["results"]]
             outcome.results.update(results)
-            # A duplicate was applied at another process, before its client heard of it.
+            # A duplicate was applied at another process, before its client got the answer.
             known.update(
                 number for number, result in zip(pieces, results, strict=True) if result in ("applied", "duplicate")
             )

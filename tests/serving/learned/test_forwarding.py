@@ -67,7 +67,7 @@ def test_a_clients_own_id_goes_to_all_peers_together(tmp_path: Path) -> None:
 
 
 def test_feedback_is_passed_on_once(tmp_path: Path) -> None:
-    """Two processes that each believe that the other one answered do not send it to and fro."""
+    """Two processes that each believe that the other one answered do not send it back and forth."""
 
     async def main() -> None:
         a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
@@ -91,7 +91,7 @@ def test_feedback_that_a_peer_cannot_keep_is_to_be_repeated(tmp_path: Path) -> N
         assert await a.post(b_1=5) is None
         assert await a.post(own=6) is None
         b.links.linked[0].cut = False
-        assert await a.post(b_1=5, own=6) == ["applied", "duplicate"]  # one fact took the other one along
+        assert await a.post(b_1=5, own=6) == ["applied", "duplicate"]  # one fact brought the other one along
         assert b.learner.counts == {5: 1, 6: 1}
         await close(a, b)
 

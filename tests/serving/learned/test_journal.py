@@ -46,7 +46,7 @@ def test_appended_facts_are_read_by_the_next_process(folder: Path) -> None:
 
 
 def test_old_files_go_once_a_snapshot_has_their_facts(folder: Path) -> None:
-    """Facts that come while it is taken stay, and those under way, which it may lack."""
+    """Facts that arrive during the snapshot stay, and so do those under way, which it may lack."""
     journal = Journal(folder, 0)
     journal.append([fact("a", 1), fact("a", 2)])
     journal.rotate()

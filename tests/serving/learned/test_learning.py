@@ -28,7 +28,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class FlakyObjects(FakeObjects):
-    """Cannot be reached while `gone`."""
+    """Objects that cannot be reached while `gone`."""
 
     gone = False
 
@@ -285,7 +285,7 @@ def test_a_process_goes_on_alone_where_no_peer_answers(tmp_path: Path, monkeypat
         a.links.linked[0].cut = True
         await a.learning.catch_up()
         assert said(a)["peers"] == 0
-        a.learning.hear(["http://other:80"])  # the controller says that it has gone
+        a.learning.hear(["http://other:80"])  # the controller says that it has ended
         a.answer("x")
         assert await a.post(x=5) == ["applied"]
         for one in (a, b):

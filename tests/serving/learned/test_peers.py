@@ -81,7 +81,7 @@ def test_processes_exchange_facts_and_feedback_over_sockets(tmp_path: Path) -> N
 
 
 def test_only_peers_and_operators_exchange_facts(tmp_path: Path) -> None:
-    """A client that may infer and send feedback must not write the learner's state, nor read it."""
+    """A client that may infer and send feedback must neither write nor read the learner's state."""
 
     async def main() -> None:
         a = Process("a", tmp_path / "a")

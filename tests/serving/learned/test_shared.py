@@ -276,7 +276,7 @@ def test_a_snapshot_of_another_learner_changes_nothing() -> None:
     with pytest.raises(ValueError, match="another version"):
         ours.adopt(theirs.snapshot())
     assert set(ours.vector.writers) == {"a"}
-    assert [one.number for one in theirs.lacking(ours.vector).facts] == [1, 2]  # facts are taken all the same
+    assert [one.number for one in theirs.lacking(ours.vector).facts] == [1, 2]  # facts are taken even so
 
 
 def test_facts_that_others_may_lack_are_kept_for_longer() -> None:

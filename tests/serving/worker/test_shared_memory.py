@@ -94,11 +94,11 @@ def test_a_batch_larger_than_the_arena_fits(sides: Sides) -> None:
     large = sides.reader.read_calls(sides.writer.write_calls([one_call(b"small"), one_call(body)]))
     assert (large[0].body, large[1].body) == (b"small", body)
     assert len(small[0].body) == 5
-    bytes(small[0].body)  # no fault: the memory is there
+    bytes(small[0].body)  # no fault: the memory is mapped
 
 
 def test_trimming_gives_back_what_a_large_batch_took(sides: Sides) -> None:
-    """Memory returns to the system, and the arena goes on."""
+    """Memory returns to the system, and the arena can still be used."""
     sides.writer.write_calls([one_call(bytes(3 * KEEP_BYTES))])
     assert os.fstat(sides.writer.fd).st_blocks * 512 >= 3 * KEEP_BYTES
     sides.reader.trim()

@@ -1,4 +1,4 @@
-"""The worker's loop by itself, over a real channel and real arenas: with one thread, and with a second one."""
+"""The worker's loop alone, over a real channel and real arenas: with one thread, and with a second one."""
 
 from __future__ import annotations
 

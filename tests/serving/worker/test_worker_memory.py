@@ -65,7 +65,7 @@ def test_a_growing_worker_is_replaced_between_batches() -> None:
             assert one.replaced == 1
             looking = one.workers._looking
             assert looking is not None
-            # A model that needs so much for each batch would else be started again and again.
+            # Otherwise a model that needs this memory for each batch would be started again and again.
             assert looking.when() - asyncio.get_running_loop().time() > 20.0
             assert one.said.empty()
 

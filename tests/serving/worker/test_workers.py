@@ -435,7 +435,7 @@ def test_an_idle_worker_that_dies_is_replaced() -> None:
             assert await one.next() == ("ready", 0)
             pid = one.workers.pids()[0]
             os.kill(pid, signal.SIGKILL)
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and the loop has not heard of it
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and the loop does not know it yet
             one.send(0, b"too late")
             assert await one.next() == ("lost", 0, "Killed (signal 9)", 1)
             assert await one.next() == ("ready", 0)
@@ -818,7 +818,9 @@ def test_a_worker_imports_little() -> None:
 
 
 def test_through_any_mishaps_every_batch_ends_once() -> None:
-    """Seeded: good batches, failing ones, crashes and kills, on two workers; then both serve as ever."""
+    """The mishaps are seeded: good batches, failing ones, crashes and kills, on two workers; then both serve as
+    before.
+    """
     chance = random.Random(7)
     mishaps = ["echo"] * 12 + ["raise it", "exit", "segfault", "babble", "killed"]
     plan = [chance.choice(mishaps) for _ in range(40)]

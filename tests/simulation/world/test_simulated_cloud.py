@@ -142,7 +142,7 @@ def test_the_fleet_is_the_same_object_until_something_changes() -> None:
 
 
 def test_a_drained_instance_is_idle_when_its_queue_is_empty() -> None:
-    """The snapshot says so when the data plane has finished."""
+    """The snapshot shows it when the data plane has finished."""
     plane = FakePlane(queue_s=3.0)
     c = cloud(plane)
     c.start_ready(OD.name, 1)
@@ -281,7 +281,7 @@ def test_without_spot_capacity_no_launch_succeeds() -> None:
 
 
 def test_a_falling_share_interrupts_that_fraction_longest_running_first() -> None:
-    """1 to 0.5: half of the zone's spot instances get a notice and are gone 120 s later."""
+    """When the share falls from 1 to 0.5, half of the zone's spot instances get a notice and end 120 s later."""
     plane = FakePlane()
     c = cloud(plane, spot=[shares((0.0, 1.0), (600.0, 0.5)), shares((0.0, 1.0))])
     c.start_ready(SPOT_A.name, 2)
@@ -355,7 +355,7 @@ def test_without_a_series_lives_are_exponential_with_the_hazard_rate() -> None:
     c.start_ready(SPOT_A.name, 4000)
     c.advance(1e9)
     notices = c.notices()
-    assert notices == ()  # all long gone
+    assert notices == ()  # all ended long ago
     result = c.fleet_result(1e9)
     assert result.interrupted == 4000
     hours = result.instance_hours[SPOT_A.name] / 4000
@@ -371,7 +371,7 @@ def test_a_series_replaces_the_hazard_rate() -> None:
 
 
 def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
-    """The second file is of the second zone, also for a fleet that knows no other (and so in the bound)."""
+    """The second file is of the second zone, even for a fleet that knows no other zone (and so in the bound)."""
     series = [shares((0.0, 1.0)), shares((0.0, 1.0), (500.0, 0.5))]
     c = SimulatedCloud([SPOT_B], FakePlane(), seed=0, end_s=1e6, spot=series, zones=("a", "b"))
     c.start_ready(SPOT_B.name, 2)
@@ -380,7 +380,7 @@ def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
 
 
 def test_a_series_without_any_spot_offer_is_named() -> None:
-    """Spot files do nothing where no spot is bought, and that is said."""
+    """Spot files have no effect if no spot is bought, and a note says so."""
     c = SimulatedCloud([OD], FakePlane(), seed=0, end_s=1e6, spot=[shares((0.0, 1.0))], zones=("a", "b"))
     assert c.notes == ("0 spot zones: availability series not used: series",)
 
@@ -526,7 +526,7 @@ STEP = st.tuples(
 @settings(max_examples=80)
 @given(st.lists(STEP, max_size=25), st.booleans(), st.integers(0, 3))
 def test_whatever_is_asked_of_it_the_laws_hold(script: list[Any], series: bool, seed: int) -> None:
-    """Legal transitions, limits kept, no negative bill, nothing billed when gone, every instance accounted for."""
+    """Legal transitions, limits kept, no negative bill, no bill after the end, every instance accounted for."""
     falls = [shares((0.0, 1.0), (500.0, 0.5), (900.0, 0.0), (1500.0, 1.0), period_s=2000.0)] if series else []
     plane = FakePlane(busy=0.7, queue_s=2.0)
     c = cloud(plane, seed=seed, max_instances=8, spot=falls, end_s=6000.0, bills_disks=True)
@@ -621,7 +621,7 @@ def crashing(per_hour: float = 1.0, **more: Any) -> tuple[SimulatedCloud, Crashi
 
 
 def test_what_crashes_is_silent_and_paid_until_it_is_ended() -> None:
-    """The cloud goes on to say that it is ready."""
+    """The cloud still shows it as ready."""
     c, plane = crashing()
     (number,) = c.start_ready(OD.name, 1)
     ((_, crash_s),) = plane.of("doom")

@@ -1,4 +1,4 @@
-"""`mark check`: every kind of file is told and read."""
+"""`mark check`: every kind of file is recognised and read."""
 
 import re
 from pathlib import Path

@@ -80,7 +80,7 @@ def test_nine_of_ten_walks_stay_within_the_interval() -> None:
 
 
 def test_gaps_are_no_zeros() -> None:
-    """A missing step is neither the last value nor an error."""
+    """A missing step counts neither as the last value nor as an error."""
     fallback = LastValue()
     fallback.fit(load(0.0, [100.0, float("nan")] * 200))
     forecast = fallback.predict(2)

@@ -54,7 +54,7 @@ def write(path: Path, header: object, **arrays: Any) -> None:
 
 
 def test_every_other_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    """Something else, half of one, one with a flipped bit, one that would run code, one of another kind or format."""
+    """Examples are another file, half a file, a flipped bit, code to run, and another kind or format."""
     path = tmp_path / "model.npz"
     save(str(path), some())
     whole = path.read_bytes()

@@ -19,7 +19,7 @@ DAY = [100.0] * 1440
 
 
 def test_a_good_predictor_is_heard_and_not_judged() -> None:
-    """Its forecasts pass as they are, and each call is made once."""
+    """Its forecasts pass unchanged, and each call is made once."""
     run = Minutes(history=DAY)
     assert run.pass_(times=200) == [""] * 200
     assert run.supervised.causes == {}
@@ -34,7 +34,7 @@ def test_only_a_wrong_forecast_is_replaced(fault: str) -> None:
 
 
 def test_a_raising_predict_is_replaced_and_its_message_kept() -> None:
-    """The name of the reason is bounded, the first message stands beside it."""
+    """The name of the reason is bounded, and the first message is kept with it."""
     run = Minutes(history=DAY)
     assert run.pass_("predict") + run.pass_() == [module.PREDICT_RAISED, ""]
     assert run.supervised.causes == {module.PREDICT_RAISED: "ArithmeticError: predict of 60 steps"}
@@ -62,7 +62,7 @@ def test_the_highest_rate_ever_seen_is_that_of_5_s(most_times: float, stands_in:
 def test_any_finite_forecast_is_believed_before_load_was_seen(
     history: list[float], forecast_rps: float, stands_in: str
 ) -> None:
-    """After no requests at all 100 a minute are thinkable, 1.1 x 1.5 a second among them, and no more."""
+    """After a history without requests a forecast may reach 100 a minute (1.1 x 1.5 a second), and no more."""
     run = Minutes(history=history)
     run.predictor.rate_rps = forecast_rps
     run.supervised.predict(60)

@@ -1,4 +1,4 @@
-"""Arrivals files: exact at scale 1, repeated and jittered else, streamed."""
+"""Arrivals files: exact at scale 1, otherwise repeated and jittered; streamed."""
 
 from __future__ import annotations
 

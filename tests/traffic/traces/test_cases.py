@@ -550,7 +550,7 @@ def test_a_change_of_the_clocks_keeps_every_hour(tmp_path: Path) -> None:
 
 
 def test_steps_that_change_leave_no_gap(tmp_path: Path) -> None:
-    """Rows of five minutes are five bins, so that neither rates nor the length are wrong."""
+    """Rows of five minutes become five bins, so that rates and the length are right."""
     trace = open_trace(str(FILES / "k1_mixed_step.csv"))
     assert (trace.duration_s, trace.gaps, trace.bin_s) == (8400.0, (), 60.0)
 

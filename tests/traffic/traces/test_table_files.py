@@ -231,7 +231,7 @@ def test_a_missing_column_is_named_with_the_existing_ones(
 ) -> None:
     text = counts(lambda at, n: f"{clock(at)},{n}", "time,requests")
     if what is None:
-        assert read(tmp_path, text, columns).kind == "arrivals"  # by seconds since the start, as was said
+        assert read(tmp_path, text, columns).kind == "arrivals"  # by seconds since the start, as given
         return
     with pytest.raises(BadInput, match=what.replace("'", "")):
         read(tmp_path, text, columns)
