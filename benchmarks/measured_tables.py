@@ -286,9 +286,7 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
 
 
 def kept(found: Any) -> Any:
-    """Return `found` without its curves (lists that hold no objects) and without details of runs that no table
-    shows.
-    """
+    """Return `found` without its curves (lists without objects) and without details that no table shows."""
     if isinstance(found, dict):
         return {key: kept(value) for key, value in found.items() if key not in _DETAILS and not _is_curve(value)}
     return [kept(value) for value in found] if isinstance(found, list) else found

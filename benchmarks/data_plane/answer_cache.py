@@ -190,9 +190,7 @@ def served(cached: bool, compiled: bool) -> Iterator[Served]:
 
 
 def ratios(bodies: Sequence[bytes], rounds: int, seconds: float, *, compiled: bool) -> dict[str, list[float]]:
-    """Return by round the plain server's requests per processor second, and the cached and control servers' ratios
-    to it.
-    """
+    """Return, by round, the plain server's requests per processor second, and the others' ratios to it."""
     with ExitStack() as stack:
         plain, control, cached = (stack.enter_context(served(one, compiled)) for one in (False, False, True))
         before = cached.counts()

@@ -69,9 +69,7 @@ def table(items: int) -> ItemTable:
 
 
 def stage_ms(items: int) -> tuple[float, float]:
-    """Return the median and the 99th percentile of the processor time that the head takes for a call, in
-    milliseconds.
-    """
+    """Return the median and the 99th percentile of the head's processor time for a call, in milliseconds."""
     heads = PersonalHeads(PersonalSettings(), "v", now=time.monotonic, table=table(items))
     draw = np.random.default_rng(1)
     for number in range(KEYS * ROWS):

@@ -156,9 +156,7 @@ def _answered(exchange: Exchange, page: bytes) -> None:
 
 
 def scrapes(page: bytes, count: int, tls: TlsFiles | None, rounds: int) -> tuple[float, float]:
-    """Return CPU seconds until all have answered, by when connections are made, and the median of the rounds after
-    that.
-    """
+    """Return the CPU seconds of the first round, in which connections are made, and the median of the later ones."""
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve_pages, args=(page, tls, theirs), daemon=True)
     server.start()

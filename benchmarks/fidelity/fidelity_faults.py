@@ -124,8 +124,9 @@ def answered_in_logs(folder: Path) -> Counter[str]:
 def outside_faults(
     rows: Log, data: dict[str, Any], faults: list[tuple[float, str]], args: argparse.Namespace
 ) -> tuple[int, float]:
-    """Return the number of requests due outside the recovery after the beginning and the faults, and their share in
-    time.
+    """Return the number of requests due outside recovery times, and the share of them in time.
+
+    A recovery time follows the beginning and each fault.
     """
     due_s = np.array([float(r["due_s"]) for r in rows])
     good = np.array([r["status"] == "200" for r in rows])

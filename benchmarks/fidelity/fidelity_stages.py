@@ -75,9 +75,7 @@ STARTS_S = 20.0  # approximate start-up time of the testbed
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """Write two hours of history at `--rate`, a gap, `--calm` seconds at the same rate, the rise, and the higher
-    rate.
-    """
+    """Write two hours of history at `--rate`, a gap, `--calm` seconds at that rate, the rise, and the higher rate."""
     load_s = np.arange(0.0, seconds_of(args), MINUTE_S / 4.0)
     rise = np.clip((load_s - args.calm) / RISE_S, 0.0, 1.0)
     before_s = np.arange(0.0, HISTORY_S, MINUTE_S / 4.0)

@@ -191,9 +191,7 @@ def _assigns_several(node: ast.AST) -> bool:
 
 
 def _cycles(graph: Graph) -> str:
-    """Return the number of strongly connected components with several nodes, and the number of their nodes
-    (Kosaraju).
-    """
+    """Return the number of strongly connected components of several nodes, and of their nodes (Kosaraju)."""
     order: list[str] = []
     seen: set[str] = set()
     for start in sorted(graph):

@@ -34,8 +34,9 @@ JUMPS = dict.fromkeys(("seasonal_jump", "trend_jump", "low_pass_jump"), 10)
 
 
 def peers(day: int) -> tuple[int, dict[str, tuple[int, Callable[[], Any]]]]:
-    """Return the steps between two fits and, by name, the steps of history and the constructor, for `day` steps a
-    day.
+    """Return the steps between two fits and, by name, the steps of history and the constructor.
+
+    `day` is the number of steps a day.
     """
     if day == 1440:
         return day, {

@@ -245,9 +245,7 @@ def advance_call_us(replicas: int, changed: bool, calls: int = 2000) -> float:
 
 
 def insured(requests: int, rounds: int) -> list[dict[str, float]]:
-    """Return the processor seconds of a fleet of one-by-one replicas and of the same one with parity models, by
-    their code.
-    """
+    """Return the processor seconds of a fleet of one-by-one replicas, and of the same one with parity models."""
     replicas, stragglers = 48, Faults(slow_share=0.05, slow_s=20.0, slow_factor=3.0)
     rate = 0.75 * replicas * CPU.capacity_rps
     arrivals_s: Floats = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, requests))

@@ -175,8 +175,9 @@ def days(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def plans_of(request: RunRequest, parts_s: list[float]) -> tuple[float, CostGap]:
-    """Return the bound, and plans that know every arrival, of all stages with their parts of RT_max and of the
-    misses.
+    """Return the bound, and plans that know every arrival, of all stages.
+
+    Each stage has its part of RT_max and of the misses.
     """
     config = load_pipeline(request.service)
     said = zip(config.stages, parts_s, strict=True)

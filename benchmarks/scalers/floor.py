@@ -52,9 +52,7 @@ def summed(result: SimulationResult) -> dict[str, float]:
 
 
 def best_static(inputs: Inputs, kind: str, late: float, share: float) -> tuple[int, dict[str, float]] | None:
-    """Return the smallest static minimum with no more late requests than `late`; None if none up to `MOST` has so
-    few.
-    """
+    """Return the smallest static minimum with no more late requests than `late`; None if it exceeds `MOST`."""
 
     def at(least: int) -> dict[str, float]:
         return summed(run(scaler(inputs, kind, share, least)))

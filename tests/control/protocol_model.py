@@ -159,9 +159,7 @@ def actions(world: ModelWorld, bounds: Bounds) -> Iterator[Action]:
 
 
 def is_late(world: ModelWorld, c: ModelController) -> bool:
-    """Return whether the intent that it is about to call for has ended or may end: refused to another one, or too
-    old.
-    """
+    """Return whether the intent that it is about to call for has ended or may end, refused to another or too old."""
     intent = c.intent
     if intent is None or intent not in c.pending:
         return False
@@ -453,10 +451,10 @@ def violated(before: ModelWorld, world: ModelWorld) -> str:
 
 
 def _settles(world: ModelWorld, rules: Rules, known: set[ModelWorld]) -> bool:
-    """Return whether some fault-free way leads from here to a state where the need is met once and nothing is left
-    open.
+    """Return whether some fault-free way leads from here to a settled state.
 
-    All controllers have a turn in each minute; a controller that stands before a late call is restarted.
+    There the need is met once and nothing is left open. All controllers have a turn in each minute; a controller that
+    stands before a late call is restarted.
     """
     way: list[ModelWorld] = []
     world = world._replace(crashes=0, faults=0)

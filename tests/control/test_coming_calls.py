@@ -68,9 +68,7 @@ def test_stages_bought_together_are_no_limit_to_each_other() -> None:
 
 
 def test_queries_are_counted_where_each_calls_alike() -> None:
-    """A stage that only some queries visit does not show their number; a stage that each query calls twice counts
-    double.
-    """
+    """A stage that only some queries visit does not show their number; two calls of each query count double."""
     calls = PipelineCalls([0.5, 2.0, 1.0], [False, True, True])
     coming = calls.coming(2, [now(SURGE, misses=True), now(2.0 * CALM), now()])
     assert coming is not None

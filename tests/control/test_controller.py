@@ -414,7 +414,7 @@ def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
 
 
 def test_a_rescue_stays_though_another_offer_became_cheaper() -> None:
-    """The monitor would launch another offer now, but that is no reason to terminate its earlier launches."""
+    """The monitor would launch another offer now, but its earlier launches still help."""
     bench = Bench(ScriptedPlanner(monitors_slo=True), resolved(SPOT_A, SPOT_B))
     bench.tick({B: 3})
     bench.cloud.boot()
@@ -696,8 +696,9 @@ def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: 
 
 
 def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool = True) -> Bench:
-    """Return a bench on which one A runs by plan, then `windows_rps` arrive, for which the planner wants three A and
-    no OD.
+    """Return a bench on which one A runs by plan, then `windows_rps` arrive.
+
+    For these the planner wants three A and no OD.
     """
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=replans), predictor=RampPredictor())
     bench.tick({A: 1, OD: 1}, at_s=0.0)
@@ -873,7 +874,7 @@ def test_what_was_refused_is_tried_alone() -> None:
     state = bench.store.get("state")
     assert (state.beliefs[A].refusals, state.beliefs[B].refusals) == (2, 0)
     there = set(bench.cloud.instances)
-    bench.tick(at_s=240.0)  # A is wanted again, and B, which has capacity, is no alternative to A
+    bench.tick(at_s=240.0)  # A is wanted again, and B, which has capacity, is not equivalent
     assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD, A, B, A]
     assert set(bench.cloud.instances) == there
 

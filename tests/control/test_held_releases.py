@@ -107,9 +107,7 @@ def test_no_offer_is_put_off_and_the_plan_stays() -> None:
 
 @pytest.mark.parametrize("error", [NO_IMAGE, NotFoundError("no version of the template is known for release c")])
 def test_what_is_launched_beside_it_is_not_asked_for(error: CapacityError | NotFoundError) -> None:
-    """Another zone is not asked either, for a planner without replanning; the journal says that the launch was
-    dropped.
-    """
+    """Another zone is not asked either, if the planner cannot replan; the journal says that the launch was dropped."""
     bench = Bench()
     bench.cloud.fail = {OD: error, A: error, B: error}
     bench.tick({A: 1, OD: 2})

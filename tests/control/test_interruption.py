@@ -44,8 +44,9 @@ def said(commands: tuple[Command, ...]) -> list[str]:
 
 
 def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
-    """Two instances are lost and three standbys have their capacity: the two cheapest are resumed; the lost ones
-    still serve.
+    """Three standbys have the capacity of each of two lost instances: the two cheapest are resumed.
+
+    The lost instances still serve.
     """
     fleet = Fleet((doomed(1), doomed(2), standby(3, BURSTABLE.name), standby(4, SMALL.name), standby(5, SMALL.name)))
     assert said(HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {}, 0.0)) == [

@@ -1,4 +1,4 @@
-"""Late refusals: an instance that the cloud ends before it ever ran was refused, and is no failed boot."""
+"""Late refusals: an instance that the cloud ends before it ever ran was refused; its boot did not fail."""
 
 from __future__ import annotations
 

@@ -181,9 +181,7 @@ def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> N
 
 @pytest.mark.parametrize("ahead_s", [-1e6, -20.0, 20.0, 900.0, 1e6])
 def test_a_standby_by_another_clock_waits_a_term_itself(terms: CountingTerms, ahead_s: float) -> None:
-    """The wall clock of a standby may be ahead or jump, so times that the holder wrote by another clock prove
-    nothing.
-    """
+    """A standby's wall clock may be ahead or jump, so times that the holder wrote by another clock prove nothing."""
     one, other = Holder(terms), Holder(terms, ahead_s=ahead_s)
     for at_s in range(100, 131):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -218,8 +216,10 @@ def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s
 
 
 def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> None:
-    """A round that is under way all the time goes by the control time that began with the old clock: by its number
-    it can be told that it does."""
+    """A control time that began with the old clock leads a round under way to act all the time.
+
+    Its term's number shows that it still holds.
+    """
     one = Holder(terms, ahead_s=600.0)
     assert one.hold(100.0) == 1
     one.ahead_s = 0.0

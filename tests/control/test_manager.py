@@ -50,7 +50,7 @@ def rolling_out(world: World, release: str) -> Process:
 
 
 def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
-    """Nothing runs and nothing is stored, so the first plan is made in the first round and followed."""
+    """Neither an instance nor a stored plan exists, so the first plan is made in the first round and followed."""
     world = World()
     world.planner.wanted = {OD: 3}
     process = Process(world)
@@ -109,9 +109,7 @@ def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
 
 
 def test_a_written_wish_takes_a_release_back() -> None:
-    """The wish concerns the serving release; a wish for another release waits for the controller that starts with
-    it.
-    """
+    """The wish concerns the serving release; one for another release waits for the controller that starts with it."""
     world = World()
     second = rolling_out(world, "b")
     rollout = second.manager.view("inception").rollout

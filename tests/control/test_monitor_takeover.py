@@ -34,9 +34,7 @@ class WrittenStore(MemoryStore):
 
 
 def monitored() -> Bench:
-    """Return a bench on which one instance serves, the promise is broken, and the monitor launched another at second
-    65.
-    """
+    """Return a bench on which the promise is broken and the monitor launched a second instance at second 65."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.store = WrittenStore()
     bench.controller = bench.controller_again()

@@ -58,8 +58,7 @@ def test_no_rule_can_be_left_out(rules: Rules, broken: str) -> None:
 
 
 def test_a_call_after_its_intent_has_ended_may_launch_twice() -> None:
-    """No lease prevents this (docs/reliability.md): a controller stands still for longer than the intent and then
-    calls.
+    """No lease prevents this (docs/reliability.md): a controller calls after it stood still beyond the intent.
 
     Another controller asked for the same, was refused, and made a new launch. Then the late call arrived and succeeded.
     """

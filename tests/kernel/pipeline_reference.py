@@ -168,8 +168,9 @@ class CentralQueue:
                     self.world.env.process(self.serve(batch, service_s))
 
     def batch(self, replica: PulledBy) -> tuple[list[simpy.Event], float]:
-        """Return the answers of the calls that the replica takes, and a factor of its time; hopeless calls are
-        dropped.
+        """Return the answers of the calls that the replica takes, and a factor of its time.
+
+        Calls that cannot be in time are dropped.
         """
         now, case, world = self.world.env.now, self.world.case, self.world
         batch: list[simpy.Event] = []

@@ -104,9 +104,7 @@ def test_one_query_takes_its_service_time() -> None:
 
 
 def test_simultaneous_calls_share_a_batch_of_the_lowest_numbered_replica() -> None:
-    """Five calls come before two replicas with batches of three: they form three and two, and replica 0 takes the
-    three.
-    """
+    """Five calls come before two replicas with batches of three: replica 0 takes three and the other two."""
     replicas = (PulledBy(0, (1.0, 2.0, 3.0)), PulledBy(0, (5.0, 6.0, 7.0)))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0,) * 5, ((1,),) * 5))
     assert outcome.answer_s.tolist() == [3.0, 3.0, 3.0, 6.0, 6.0]
@@ -173,8 +171,9 @@ def test_replicas_join_and_leave() -> None:
 
 
 def test_a_stage_may_grow_while_it_runs() -> None:
-    """It grows from one replica to seventy, one a second, some busy when the next comes; the result is as if known
-    before.
+    """It grows from one replica to seventy, one a second, some of them busy.
+
+    The result is as if the growth had been known before.
     """
     rng = np.random.default_rng(1)
     arrivals = tuple(np.cumsum(rng.exponential(1 / 20, 1400)))

@@ -27,8 +27,9 @@ REFUSED = -2
 def call(
     use: FunctionUse, times_s: list[float], pings: dict[float, int] | None = None
 ) -> tuple[StageSimulation, Floats]:
-    """Return the latencies (s) of calls at these times, infinite if throttled; `pings` maps times to wanted
-    environments.
+    """Return the latencies (s) of calls at these times, infinite if throttled.
+
+    `pings` maps times to wanted environments.
     """
     arrivals = np.array(times_s)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, recent=len(times_s), keep=True)

@@ -57,9 +57,7 @@ def pollaczek(rate: float, mean_s: float, square_s2: float) -> float:
 
 
 def test_short_slow_periods_make_an_mg1_queue() -> None:
-    """Periods are far shorter than a service: each batch is slow independently, with the share of time as
-    probability.
-    """
+    """Periods are far shorter than a service, so each batch is slow with the share of time as probability."""
     share, factor, add_s, rate = 0.2, 2.0, 0.05, 4.0
     stage = stage_of(Faults(slow_share=share, slow_s=2e-3, slow_factor=factor, slow_add_s=add_s))
     slow_s = factor * SERVICE_S + add_s

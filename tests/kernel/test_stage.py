@@ -308,8 +308,10 @@ def test_a_shorter_horizon_is_a_shorter_promise() -> None:
 
 
 def test_routing_that_knows_less_of_queues_waits_longer() -> None:
-    """Mean wait at load 0.9 on 20 replicas: least by completion, then by counting, then by asking two; and far less
-    than M/D/1's of a random choice."""
+    """At load 0.9 on 20 replicas the mean wait is least by completion, then by counting, then by asking two.
+
+    All are far below the wait of a random choice, which is that of M/D/1.
+    """
     service_s, replicas, load = 0.1, 20, 0.9
     arrivals = poisson(load * replicas / service_s, 2000.0)
 

@@ -183,9 +183,7 @@ def test_tensorflow_serving(tmp_path: Path) -> None:
 
 
 def test_a_sagemaker_container(tmp_path: Path) -> None:
-    """Each item is a request of JSON or bytes, answered unchanged; a container that takes batches gets the whole
-    batch.
-    """
+    """Each item is a request of JSON or bytes, answered unchanged, unless the container takes whole batches."""
 
     def route(method: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if path == "/ping":

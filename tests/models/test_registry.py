@@ -46,7 +46,7 @@ def registered(registry: Registry, folder: Path, text: str = "1", **more: Any) -
 
 
 def test_the_same_content_again_is_the_same_version(registry: Registry, tmp_path: Path) -> None:
-    """The user and the time are no content, so the first registration stays."""
+    """The user and the time do not belong to the content, so the first registration stays."""
     first = registered(registry, tmp_path, metrics={"auc": 0.5})
     assert registered(registry, tmp_path, metrics={"auc": 0.5}) == first
     assert [version.created_at for version in registry.versions("m")] == ["1970-01-01T00:00:00.000000+00:00"]

@@ -146,9 +146,7 @@ WAYS: list[Callable[[Rows], Call]] = [as_instances, as_lists, as_csv, as_oip_jso
 
 
 def compare(model: mark.Model, table: Rows, ways: list[Callable[[Rows], Call]]) -> None:
-    """Compare all ways: each gives the same answer, row by row or together, and with another client's rows in the
-    batch.
-    """
+    """Compare all ways: each gives the same answer, row by row or together, even with another client's rows."""
     if any(row["age"] != row["age"] for row in table):
         ways = [way for way in ways if way is not as_oip_json]
     expected = answers(one(model, ways[0](table)))

@@ -62,8 +62,9 @@ def test_the_cool_down_and_launch_price_are_settings() -> None:
 
 
 def test_it_costs_no_more_than_algorithm_1_with_equal_capacities() -> None:
-    """If requests are served immediately, both plan with equal capacities: a long RT_max and services of 1 ms or
-    less.
+    """If requests are served immediately, both plan with equal capacities.
+
+    RT_max is 30 s here, and services take 1 ms or less.
     """
     of = resolved(
         sold("large", 1.5),

@@ -35,8 +35,9 @@ def drawn(seed: int, offers: int = 2, steps: int = 3, peak_rps: float = 4.0) -> 
 
 
 def least_usd(program: PaperProgram, most: int = 5) -> float:
-    """Return the price of the cheapest plan with up to `most` instances of each offer that keeps limits and covers
-    all.
+    """Return the price of the cheapest plan with up to `most` instances of each offer.
+
+    The plan covers every step within the limits.
     """
     counts = np.array(list(itertools.product(range(most + 1), repeat=len(program.usd_per_step))))
     usd = counts @ program.usd_per_step

@@ -38,7 +38,9 @@ def resolved(
     max_function_usd_per_hour: float = math.inf,
     as_is: AsIsPolicy | None = None,
 ) -> ResolvedService:
-    """Return profiles: `latencies_ms` of batch 1 by instance type, `batch` a further row (size, ms); ml.* are only
+    """Return a service of these offers.
+
+    `latencies_ms` are those of batch 1 by instance type, `batch` is a further row (size, ms). Types of ml.* are only
     sold.
     """
     slo = Slo(rt_max_s, 0.98)
@@ -87,8 +89,9 @@ def usual(**changes: object) -> ResolvedService:
 
 
 def forecast(rate_rps: FloatArray | float, spread: float = 0.0, peak: float = 1.0, steps: int = 60) -> Forecast:
-    """Return a forecast with quantiles spread evenly by +-`spread` around the rate; the 5 s peak is `peak` times the
-    mean.
+    """Return a forecast with quantiles spread evenly by +-`spread` around the rate.
+
+    The 5 s peak is `peak` times the mean.
     """
     middle = np.broadcast_to(np.asarray(rate_rps, dtype=np.float64), (steps,))
     mean = (1.0 + spread * (2.0 * LEVELS[:, None] - 1.0)) * middle
@@ -108,9 +111,7 @@ def fleet(counts: Mapping[str, int], pending: Mapping[str, int] | None = None) -
 
 
 class Minutes:
-    """A planner played minute by minute; launches are ready `boot` minutes later, surplus instances leave
-    immediately.
-    """
+    """A planner played minute by minute: launches are ready after `boot` minutes, surplus ones leave immediately."""
 
     def __init__(self, planner: Planner, of: ResolvedService, boot: int = 5) -> None:
         self.planner, self.of, self.boot = planner, of, boot

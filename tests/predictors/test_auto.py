@@ -50,9 +50,7 @@ def _knowing() -> Auto:
 
 @pytest.fixture
 def knowing(_knowing: Auto) -> Auto:
-    """Return a predictor fitted on the first 600 steps of `noisy`; each test gets a copy, because fitting takes
-    long.
-    """
+    """Return a predictor fitted on the first 600 steps of `noisy`, as a copy, because fitting takes long."""
     return deepcopy(_knowing)
 
 

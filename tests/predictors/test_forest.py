@@ -154,8 +154,10 @@ def leaf_of(tree: Tree, features: NDArray[np.float32]) -> int:
 
 
 def test_paths_are_drawn_by_the_leaves_of_now() -> None:
-    """A loop over trees: origins in the leaf of now have equal parts of its weight; then draws at even distances
-    through the ordered weights."""
+    """The reference is a loop over trees: origins in the leaf of now have equal parts of the tree's weight.
+
+    Paths are draws at even distances through the ordered weights.
+    """
     rates = wandering(5 * 288)
     analogs = learned(rates[: 4 * 288], 300.0)
     assert analogs._origins is not None

@@ -104,9 +104,7 @@ def test_a_tally_returns_from_its_row(facts: Facts, discount: float) -> None:
 
 
 def filled(contexts: Sequence[int], most: int = 1_000_000) -> Tallies:
-    """Return tallies in which the n-th context has the loss 1 / n of the first of two candidates, and the stamp n of
-    all.
-    """
+    """Return tallies in which the n-th context has the stamp n and the loss 1 / n of the first of two candidates."""
     tallies = Tallies(2, 0.9, most)
     for n, context in enumerate(contexts, 1):
         tallies.add(context, 1, n, [(0, 1.0 / n, 0.5), (1, 0.0, 0.5)])

@@ -163,8 +163,7 @@ def body(number: int) -> bytes:
 
 
 async def load(url: str, count: int, connections: int, tell: asyncio.Event, after: int) -> list[tuple[int, int, str]]:
-    """Send `count` requests over `connections`; return the number in the answer, the status and its maker, -1 for no
-    answer.
+    """Send `count` requests over `connections`; return each answer's number, status and maker, -1 for no answer.
 
     `tell` is set once `after` of them are answered.
     """
@@ -242,9 +241,7 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
 
 
 def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each of two bouncers joins feedback on its own answers; other feedback is joined from their logs, each piece
-    once.
-    """
+    """Each bouncer joins feedback on its own answers; other feedback is joined from the logs, each piece once."""
     write_service(folder, more='[feedback]\nlog = "said"\nbody_bytes = 60\n')
     door = "/v2/models/echo/feedback"
     with served(folder) as (one, url), served(folder) as (other, beside):

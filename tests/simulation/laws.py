@@ -9,8 +9,9 @@ from mark.simulation.result import SimulationResult
 
 
 def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
-    """Check the laws of every run; `refunds` allows a bill to fall, because spot reclaimed in its first hour is
-    free.
+    """Check the laws of every run.
+
+    `refunds` allows a bill to fall, because spot that AWS reclaims in its first hour is free.
     """
     out = result.as_json()
     requests, bill, fleet = out["requests"], out["bill_usd"], out["fleet"]

@@ -376,8 +376,7 @@ def test_a_full_stage_is_asked_only_where_the_answer_is_worth_its_price(tmp_path
 
 
 def test_a_fleet_grows_for_calls_that_a_high_price_holds_back(tmp_path: Path) -> None:
-    """At four times the load the price of `b` is that of its function until instances have booted, which are bought
-    early.
+    """At four times the load the price of `b` is that of its function until instances, bought early, have booted.
 
     A planner that counts only the calls that are made sees few of them at that price, and keeps one or two instances.
     """

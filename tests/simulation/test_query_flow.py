@@ -107,9 +107,7 @@ def test_a_missed_call_lets_its_query_go_on_without_an_answer() -> None:
 
 
 def test_a_query_is_decided_at_its_deadline_by_the_answers_that_it_has() -> None:
-    """At its deadline of 4 s the first query has an answer and is decided; the second has none, so its first one
-    decides.
-    """
+    """The first query has an answer at its deadline of 4 s, which decides it; the second one's first answer decides."""
     stages = (PipelineStage("a", "a"), PipelineStage("b", "b"))
     flow = QueryFlow(Pipeline(stages), np.array([0.0, 0.0, 0.0]), np.array([[1, 1], [1, 1], [1, 0]]))
     for stage in (0, 1):

@@ -19,8 +19,9 @@ LEFT_OUT = "left out: predictor lstm: needs torch"
 
 
 def found(trace: str = "day.csv.gz", notes: tuple[str, ...] = ()) -> Fig6:
-    """Return a figure of rates of 120 to 239 with a mean of 179.5; every fan rises evenly from 1 to 19, an hour
-    apart.
+    """Return a figure of rates of 120 to 239 with a mean of 179.5.
+
+    Every fan rises evenly from 1 to 19, an hour apart.
     """
     stream = test_forecast.found(lstm=score(17.95), auto=score(3.59), last_value=score(35.9))
     mmpp = test_forecast.found(lstm=score(71.8), auto=score(53.85), last_value=score(89.75))

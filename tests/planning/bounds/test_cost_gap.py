@@ -90,9 +90,7 @@ def test_the_last_step_is_paid_to_its_end() -> None:
 
 
 def test_poisson_arrivals_queue_as_the_formula_says_and_no_more() -> None:
-    """The reference is the best whole fleet of every minute by the planner's formula, which knows that arrivals are
-    Poisson.
-    """
+    """The reference is the best whole fleet of every minute by the planner's formula for Poisson arrivals."""
     counts, call = poisson(40.0), 5e-5
     fleets = np.arange(20)
     capacities = np.arange(0.0, 200.0, 10.0)

@@ -58,8 +58,9 @@ def test_paths_never_exceed_schedules_in_ten_thousand_cases() -> None:
 
 
 def lonely(gap_s: int) -> SmallCase:
-    """Return a case of one request each `gap_s` for ten thousand seconds; an instance costs a dollar a second, 40 to
-    start.
+    """Return a case of one request each `gap_s` for ten thousand seconds.
+
+    An instance costs a dollar a second and 40 to start.
     """
     counts = np.zeros(10_000, dtype=np.int64)
     counts[::gap_s] = 1

@@ -47,9 +47,7 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
-    """The fleets are whole instances with workers of both stages; the bound has the stages at the prices of their
-    parts.
-    """
+    """Fleets have whole instances with workers of both stages; the bound prices the stages' parts of them."""
     problem, by_worker, slo = sharing(seed)
     bound = pipeline_bound(problem, (1.0 - slo.attainment) * len(problem.arrivals_s))
     least = cheapest(problem.pipeline, sample_of(problem), by_worker, slo, 6) * problem.end_s / 3600.0
@@ -100,9 +98,7 @@ def test_no_fleet_that_keeps_its_own_promise_costs_less(seed: int, data: st.Data
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
-    """Replicas and functions are random, and the bound allows the simulated number of late queries at the whole
-    bill.
-    """
+    """Replicas and functions are random; the bound allows the simulated late queries at the whole bill."""
     pipeline, sample, options, slo = anything_sold(seed)
     rng = np.random.default_rng(seed)
     stages: list[ResolvedService] = []

@@ -88,9 +88,7 @@ def test_a_dear_function_bridges_nothing() -> None:
 
 
 def test_a_dear_function_stands_by_where_it_costs_nothing() -> None:
-    """On even traffic replicas with their margin answer every call; a function call costs as much as a replica's
-    hour.
-    """
+    """On even traffic replicas with their margin answer every call, and a function call costs a replica's hour."""
     even = QuerySample(np.arange(1800) / RATE, np.ones((1800, 2), dtype=np.int64))
     tuner = HorizonTuner(load_levels(PIPELINE, even, CHOICES, SLO), 90.0)
     use = costing(1e6)

@@ -116,9 +116,7 @@ def test_a_lasting_load_needs_more_than_a_moment_of_it() -> None:
 
 
 def test_shared_instances_stand_beside_separate_ones() -> None:
-    """Three stages together use three vCPUs, and the smallest instance has two: two shared instances instead of
-    three.
-    """
+    """Three stages use three vCPUs together, and the smallest instance has two, so they share two instances."""
     host = Host("small", 0.1, 2.0, 0.0)
     sample = QuerySample(np.arange(300) / 10.0, np.ones((300, 3), dtype=np.int64))
     separate = [[option("small", 0.1, 0.0, 0.02, workers=2)]] * 3

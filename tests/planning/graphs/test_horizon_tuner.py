@@ -57,7 +57,7 @@ def test_more_load_is_noticed_at_the_next_step() -> None:
 
 
 def test_a_replica_is_kept_for_the_time_of_a_boot() -> None:
-    """Half a minute after a burst of 60 it is no longer recent, and its replicas stay for the rest of the time."""
+    """Half a minute after a burst of 60 it is not recent any more, and its replicas stay for the remaining time."""
     arrivals_s = np.sort(np.concatenate([evenly(20.0, 0.0, 600.0), np.full(60, 200.0)]))
     for activation_s, held_s in ((5.0, 60.0), (180.0, 180.0)):
         asked = np.array(followed(HorizonTuner(LEVELS, activation_s, 0.0), arrivals_s, 190.0, 600.0))[:, 0]
@@ -81,9 +81,7 @@ def test_stages_with_functions_follow_the_mean_others_have_a_margin() -> None:
 
 
 def test_a_function_is_alone_while_few_queries_come() -> None:
-    """Below ten queries a second the second stage has no replica; above that, and for the hold time after it, it
-    has.
-    """
+    """The second stage has replicas only above ten queries a second, and for the hold time after that."""
     arrivals_s = np.concatenate([evenly(5.0, 0.0, 200.0), evenly(40.0, 200.0, 260.0), evenly(5.0, 260.0, 500.0)])
     tuner = HorizonTuner(LEVELS, 60.0, bridged=(False, True), alone_below=(0.0, 10.0))
     asked = np.array(followed(tuner, arrivals_s, 190.0, 500.0))

@@ -67,9 +67,7 @@ def test_more_load_is_noticed_at_once_and_scaled_by_formula() -> None:
 
 
 def test_bursts_are_noticed_at_the_same_rate() -> None:
-    """Six queries arrive together, while the sample had three within 150 ms; no longer window has more than the
-    sample.
-    """
+    """Six queries arrive together where the sample had three within 150 ms; longer windows are as in the sample."""
     steady_s = evenly(20.0, 0.0, 40.0)
     burst_s = np.where((steady_s >= 29.7) & (steady_s < 30.0), 29.9, steady_s)
     asked = followed(np.sort(burst_s), 40)

@@ -14,8 +14,9 @@ RUNNING = {"a/on-demand": np.array([1.0, 1.0, 2.0, 4.0])}  # used 100, 50, 25, 2
 
 @pytest.mark.parametrize(("discount", "count", "saved"), [(0.2, 1, 0.2), (0.6, 2, 0.7), (0.8, 4, 1.2), (0.5, 1, 0.5)])
 def test_a_commitment_pays_above_its_break_even(discount: float, count: int, saved: float) -> None:
-    """At 1 $/h an instance pays if it is used for more than 1 - discount of the time; at exactly that it saves
-    nothing.
+    """At 1 $/h an instance pays if it is used for more than 1 - discount of the time.
+
+    At exactly that use it saves nothing.
     """
     (found,) = advise(RUNNING, {"a/on-demand": 1.0}, {"1-year": discount})
     assert found.used == (1.0, 0.5, 0.25, 0.25)

@@ -139,7 +139,7 @@ def test_spares_cost_next_to_the_least_of_any_number(need: int, missing_usd_per_
 
 
 def test_spares_are_for_chance_and_for_what_misses_cost() -> None:
-    """No spares if every boot takes the same time or nothing is missed; more spares if misses are dear."""
+    """Spares cover random boot times and the price of misses: no spares without either, more if misses are dear."""
     assert replacing(4, Delay(180.0, 180.0), 1e-4, 1.0)[0] == 0
     assert replacing(4, BOOT, 1e-4, 0.0)[0] == 0
     numbers = [replacing(4, BOOT, 1e-4, usd)[0] for usd in (1e-5, 1e-4, 4e-4, 1.0)]
@@ -158,7 +158,7 @@ def test_spot_costs_its_price_and_its_interruptions() -> None:
 
 
 def test_spot_dearer_than_on_demand_is_not_bought() -> None:
-    """This market interrupts every few minutes; without on-demand beside it there is no choice."""
+    """This market interrupts every few minutes, but must be bought if on-demand is not offered."""
     wild = replace(A, interruptions_per_hour=20.0)
     assert list(pools(ON_DEMAND, wild).terms({}, 0.0, 2e-5).buyable) == [True, False]
     assert list(pools(wild).terms({}, 0.0, 2e-5).buyable) == [True]

@@ -46,8 +46,9 @@ def labelled(found: Weighed, label: str) -> Alternative:
 
 
 def test_a_first_fleet_costs_its_price_and_overflow() -> None:
-    """At a certain 80 requests/s it is one large of 100 requests/s without a launch; overflow is by the queueing
-    formula.
+    """At a certain 80 requests/s it is one large of 100 requests/s, without a launch.
+
+    The overflow follows the queueing formula.
     """
     found = weighed(plan(large=1), context(80.0))
     of = usual()
@@ -148,7 +149,7 @@ def test_what_the_limits_forbid_is_no_alternative() -> None:
 
 
 def test_how_many_burstables_may_be_started_is_not_weighed() -> None:
-    """The planner alone knows their credits: chosen burstables are priced, but are no alternative."""
+    """The planner alone knows their credits: chosen burstables are priced, but not offered as alternatives."""
     of = resolved(sold("t2", 0.05, Market.BURSTABLE), sold("small", 0.2), latencies_ms={"t2": 100.0, "small": 100.0})
     for counts in ({}, {"t2/burstable": 2}):
         made = Plan(0.0, tuple(Target(name, n, "") for name, n in {"small/on-demand": 3, **counts}.items()))

@@ -166,7 +166,7 @@ def test_the_program_of_new_ones() -> None:
 
 
 def test_which_burstable_carries() -> None:
-    """A carrier needs on-demand beside it, and is no type with paid surplus or without launch credits.
+    """A carrier needs on-demand beside it, must have launch credits, and must not be billed for surplus.
 
     Of several, the largest carries.
     """

@@ -29,8 +29,9 @@ def decided(of: ResolvedService, running: Fleet, believed: Forecast, *, first: b
 
 
 def small(**changes: object) -> ResolvedService:
-    """Return a service of 10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a
-    function.
+    """Return a service of 10 requests/s at 0.2 $/h.
+
+    A request costs 5.6e-6 $ on a full instance and 20e-6 $ as a function.
     """
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
 

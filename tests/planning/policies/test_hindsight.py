@@ -65,8 +65,9 @@ def shed(load_rps: float, capacity_rps: float) -> float:
 
 
 def test_costs_are_the_discounted_sum_of_instances_launches_and_misses() -> None:
-    """The reference is a sum by hand: two minutes at 8 and 30 requests/s, of one instance and of three, two of which
-    boot.
+    """The reference is a sum by hand: two minutes at 8 and 30 requests/s.
+
+    One instance runs, then three, two of which boot.
     """
     past = played(fleets(), [8.0, 30.0], [(1, 0), (3, 0), (3, 0)])
     discount = 0.5 ** (60.0 / HALF_LIFE_S)

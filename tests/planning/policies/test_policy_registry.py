@@ -36,8 +36,7 @@ def everything() -> ResolvedService:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
-    """Plans name offers of the policy's resolved service only, at the start and later, and the same arguments repeat
-    them."""
+    """Plans only name offers of the policy's resolved service, at any time, and the same arguments repeat them."""
     policy = make_policy(name, everything(), load(30.0, 50.0))
     assert policy.planner.name == name
     assert policy.planner.needs_forecast == policy_entry(name).forecasts

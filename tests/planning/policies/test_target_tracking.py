@@ -14,8 +14,9 @@ from tests.planning.build import Minutes, forecast, load, resolved, sold
 
 
 def endpoint(model: str = "some-model", **changes: Any) -> ResolvedService:
-    """Return an endpoint on which ml.p2.xlarge is cheaper batched, ml.c5.xlarge (10 requests/s, target 300)
-    unbatched.
+    """Return an endpoint on which ml.p2.xlarge is cheaper batched.
+
+    ml.c5.xlarge (10 requests/s, target 300 a minute) is cheaper unbatched.
     """
     return resolved(
         sold("ml.c5.xlarge", 0.2, Market.SAGEMAKER),
@@ -99,8 +100,9 @@ def test_a_minute_without_observation_is_no_point() -> None:
 
 
 def test_the_endpoint_has_no_bouncer_functions_or_batches() -> None:
-    """The resolved service is SageMaker's: one ml type, unbatched, in service after five minutes, outside our
-    limits."""
+    """The resolved service is SageMaker's: one ml type, unbatched, in service after five minutes, without our
+    limits.
+    """
     policy = target_tracking("target-tracking", endpoint("inception-v3", max_instances=2), load(1e4))
     altered = policy.resolved
     assert not policy.bouncers

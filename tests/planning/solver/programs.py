@@ -15,8 +15,9 @@ from mark.planning.solver.program import Program
 def covering(
     load_rps: Sequence[float], usd_per_rps: float = 1.0, levels: int = 10, top_rps: float = 10.0
 ) -> FloatArray:
-    """Return the overflow cost of a load known for sure: the load beyond the capacity, at a price for each request/s
-    and step.
+    """Return the overflow cost of a load known for sure.
+
+    The overflow is the load beyond the capacity, at a price for each request/s and step.
     """
     capacity = np.linspace(0.0, top_rps, levels + 1)
     return np.asarray(usd_per_rps * np.maximum(0.0, np.asarray(load_rps, dtype=np.float64)[:, None] - capacity))

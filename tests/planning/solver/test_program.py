@@ -54,9 +54,7 @@ def test_overflow_is_linear_between_levels_and_constant_beyond_the_last() -> Non
 
 
 def test_an_instance_is_held_while_it_boots() -> None:
-    """A new instance boots for two steps and serves in step 2; one of three running is given up; both are wanted
-    now.
-    """
+    """A new instance boots for two steps and serves in step 2, and one of three is given up: both are wanted now."""
     of = program(usd=(1.0, 1.0), rps=(2.0, 1.0), boot=2, running=(0, 3))
     counts = np.array([[0, 0, 1, 2], [2, 2, 2, 1]])
     assert held(of, counts).tolist() == [[1, 2, 2, 2], [2, 2, 2, 1]]

@@ -76,9 +76,7 @@ class Timers:
 
 
 class Behind:
-    """A backend that keeps requests until the test answers them, or refuses them immediately if `refuses` gives a
-    reason.
-    """
+    """A backend that keeps requests until the test answers them, or refuses each if `refuses` gives a reason."""
 
     least_s = 0.25
 

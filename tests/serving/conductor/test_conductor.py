@@ -31,8 +31,9 @@ from tests.serving.fakes import ModelFunctions
 
 @pytest.fixture(params=[False, True], ids=["here", "elsewhere"])
 def cast_of(request: pytest.FixtureRequest) -> CastOf:
-    """Return a factory of conductors whose stages are replicas here, or servers behind addresses; both must behave
-    alike.
+    """Return a factory of conductors whose stages are replicas here, or servers behind addresses.
+
+    Both must behave alike.
     """
     return partial(Cast, elsewhere=request.param)
 

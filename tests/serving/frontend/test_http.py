@@ -1097,8 +1097,9 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Return a runner of a test's coroutine on a plain loop and on uvloop, at most a minute; a logged loop error
-    fails.
+    """Return a runner of a test's coroutine on a plain loop and on uvloop, at most a minute.
+
+    An error that a loop only logs fails the test.
     """
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 

@@ -96,7 +96,7 @@ def test_a_function_call_equals_the_one_a_bouncer_makes() -> None:
 
 
 def test_what_a_function_cannot_know_is_not_asked_of_it() -> None:
-    """This covers another model, a version, and requests that are no inference."""
+    """This covers another model, a version, and requests other than inference."""
 
     async def main() -> None:
         functions = FakeFunctions()

@@ -55,9 +55,7 @@ def test_nothing_outlives_a_bouncer_that_is_killed() -> None:
 @pytest.mark.parametrize("started", ["family", "sessions"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
 def test_nothing_outlives_a_worker(end: signal.Signals | None, started: str) -> None:
-    """A worker is killed, asked to end, or stopped by the bouncer: its group ends, and so do processes in new
-    sessions.
-    """
+    """Its group ends with a worker that is killed, asked to end or stopped, and so do processes in new sessions."""
 
     async def test() -> None:
         async with ready_pool() as one:

@@ -818,9 +818,7 @@ def test_a_worker_imports_little() -> None:
 
 
 def test_through_any_mishaps_every_batch_ends_once() -> None:
-    """The mishaps are seeded: good batches, failing ones, crashes and kills, on two workers; then both serve as
-    before.
-    """
+    """Seeded mishaps hit two workers: good batches, failing ones, crashes and kills; then both serve as before."""
     chance = random.Random(7)
     mishaps = ["echo"] * 12 + ["raise it", "exit", "segfault", "babble", "killed"]
     plan = [chance.choice(mishaps) for _ in range(40)]

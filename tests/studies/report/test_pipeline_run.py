@@ -1,6 +1,4 @@
-"""The report of simulated pipelines: the cheapest policy that keeps the promise, and the text if every policy misses
-it.
-"""
+"""The report of simulated pipelines: the cheapest policy that keeps the promise, or that none keeps it."""
 
 from __future__ import annotations
 

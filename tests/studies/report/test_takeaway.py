@@ -50,7 +50,7 @@ def test_savings_count_against_what_runs_today_else_against_the_dearest() -> Non
 
 @pytest.mark.parametrize("name", ["as-is", "fixed:c5.large=3", "best-fixed"])
 def test_a_reference_keeps_the_promise(name: str) -> None:
-    """A policy that buys less is cheaper for that reason, so it is no reference for savings."""
+    """A policy that buys less is cheaper for that reason, so savings are not measured against it."""
     missed = result(name, usd=5.0, attainment=0.9)
     others = {"mark": result(usd=10.0), "static-peak": result("static-peak", usd=40.0)}
     assert reference({name: missed, **others}) == "static-peak"

@@ -404,9 +404,7 @@ def test_the_json_is_the_stable_object() -> None:
 
 
 def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
-    """The file suffices to score again: rows joined with the trace by target_s, a loop over levels, the same
-    numbers.
-    """
+    """The file suffices to score again: rows joined with the trace by target_s, and a loop over levels."""
     rates = np.random.default_rng(1).gamma(5.0, 10.0, 1600)
     rates[1560:1570] = NAN
     path = str(tmp_path / "f.csv.gz")

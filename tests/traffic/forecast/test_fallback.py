@@ -54,9 +54,7 @@ def test_its_peak_is_the_highest_of_twelve_windows() -> None:
 
 
 def test_its_spread_is_that_of_its_own_errors() -> None:
-    """The reference is a loop over the past: the rate's distance from the last value h steps before, h = 1, 15 and
-    60.
-    """
+    """The reference is a loop over the past: errors of the last value h steps ahead, h = 1, 15 and 60."""
     walk = np.abs(np.cumsum(np.random.default_rng(2).normal(0.0, 10.0, 1440)) + 500.0)
     fallback = LastValue()
     fallback.fit(load(0.0, walk.tolist()))

@@ -101,9 +101,7 @@ def test_one_more_failure_right_after_a_rest_begins_the_next() -> None:
 
 
 def test_rests_double_and_good_behaviour_shortens_them() -> None:
-    """A predictor that always raises is asked ever more rarely; after a good hour the rests start at 5 minutes
-    again.
-    """
+    """A predictor that always raises is asked ever more rarely; after a good hour the rests start again short."""
     run = Minutes(history=DAY)
     run.pass_("update", times=650)
     fits = [i for i, (what, _) in enumerate(run.predictor.calls) if what == "fit"]

@@ -92,8 +92,7 @@ def cur2(path: Path, items: Sequence[Item]) -> str:
 
 
 def invoice_of(result: SimulationResult, catalog: Catalog, began_s: float = MAY) -> list[Item]:
-    """Return the invoice that AWS would send for a run: the hours of every offer, clock hour by clock hour, at list
-    price.
+    """Return the invoice that AWS would send for a run: hours of every offer by clock hour, at list price.
 
     Functions are one line of calls and one of time; `other` is balancer hours; extras of markets have separate line
     items. It adds up to the run's bill.

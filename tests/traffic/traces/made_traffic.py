@@ -362,8 +362,9 @@ def _k6_json(random: Random) -> Made:
 
 
 def _locust(random: Random) -> Made:
-    """Return the text of `--csv`: a row a second, and requests so far; `--csv-full-history` adds a row for each
-    name.
+    """Return the text of `--csv`: a row a second, and requests so far.
+
+    `--csv-full-history` adds a row for each name.
     """
     full = random.random() < 0.5
     rows, total = [["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "99%"]], 0.0
