@@ -49,7 +49,7 @@ class Rules(NamedTuple):
     counts_unsure: bool = True  # a launch that may have happened is not repeated as a new one
     keeps_unsure: bool = True  # an intent stays written while its outcome is unknown
     keeps_made: bool = True  # a launch stays written until it shows to all
-    dated_by_call: bool = True  # and that from its call on, however late that came
+    dated_by_call: bool = True  # it is dated by its call, however late that came
 
 
 ALL = Rules()
@@ -70,13 +70,13 @@ class Bounds(NamedTuple):
 
 class ModelIntent(NamedTuple):
     token: int
-    at: int  # minute in which the round began that wrote it; of what was made, in which it was called for
+    at: int  # minute of the round that wrote it; of a made launch, the minute of its call
     made: bool = False
 
 
 class ModelInstance(NamedTuple):
     token: int
-    at: int  # minute of its launch; from the next one on all controllers see it
+    at: int  # minute of its launch; all controllers see it from the next one on
     seen_by: frozenset[int] = frozenset()
 
 
@@ -84,8 +84,8 @@ class ModelController(NamedTuple):
     at: str = ROUND
     # Its lease.
     asked: bool = False  # since time passed last
-    seen: bool = False  # is the term that it was told last the one of now?
-    over: bool = False  # has it seen it for a minute?
+    seen: bool = False  # whether it saw the current term last
+    over: bool = False  # whether it has seen that term for a minute
     lasts: bool = False
     fence: int = 0
     # Its launcher and ledger, while they belong to the term `parts`.
@@ -95,7 +95,7 @@ class ModelController(NamedTuple):
     put_off: frozenset[int] = frozenset()  # tokens that are not called for again in the minute `now`
     spans: frozenset[int] | None = None
     unkept: bool = False  # whether the store may lack some spans
-    kept: bool = True  # does the store have `pending` and `made`, as far as it knows?
+    kept: bool = True  # whether the store has `pending` and `made`, as far as it knows
     # Its round.
     now: int = 0
     todo: tuple[int, ...] = ()  # intents that it has not yet looked at again, by token
@@ -374,7 +374,7 @@ def _hidden(world: ModelWorld, c: ModelController) -> tuple[ModelIntent, ...]:
 
 def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
     c = world.controllers[i]
-    if c.intent is None:  # out of the store, which may have one that it does not have
+    if c.intent is None:  # take it out of the store, which may have an intent that the controller lacks
         c = c._replace(made=c.stays, stays=())
         world, known = _put(_with(world, i, c), i, outcome, rules, (*c.pending, *c.made))
         return _looked_again(world, i, c._replace(kept=True), rules) if known else world

@@ -68,7 +68,7 @@ def test_a_standby_that_was_stopped_has_booted() -> None:
 
 @pytest.mark.parametrize("then", [instances((1, PENDING), doomed=1), instances((1, Phase.DRAINING))])
 def test_what_leaves_for_another_reason_did_not_fail(then: list[Instance]) -> None:
-    """Announced as interrupted, or ended by us."""
+    """They were interrupted with a notice, or we ended them."""
     assert Boots((1,)).seen(then, 5.0, ()).seen([], 10.0, ()).failed == 0
     assert ended({OD: Boots((1,))}, OD, 1) == {OD: Boots()}
 

@@ -1,4 +1,4 @@
-"""Releases are compared like with like, and only beyond chance is one worse."""
+"""Releases are compared like with like; one is worse only if chance does not explain the difference."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compared(*looks: tuple[Counts, Counts]) -> Comparison:
         (counts(1000, errors=50), counts(1000, errors=50), ""),  # both are ill
         (counts(1000, misses=19), counts(100_000), ""),  # within the promise
         (counts(1000, misses=60), counts(100_000), "late"),
-        (counts(100_000, misses=2_300), counts(100_000, misses=2_000), ""),  # too little more to go back for
+        (counts(100_000, misses=2_300), counts(100_000, misses=2_000), ""),  # the difference is too small to go back
         (counts(500, misses=250), counts(0), ""),  # nothing to compare with
         (counts(2000, each_s=2.0), counts(2000, each_s=1.0), "2.0 times the worker time"),
         (counts(2000, each_s=1.2), counts(2000, each_s=1.0), ""),

@@ -246,7 +246,7 @@ def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
 
 
 def test_missing_capacity_is_bought_elsewhere_and_kept_by_the_plan() -> None:
-    """Out of a zone: the next zone, then on-demand; recorded, counted, and not undone by the next tick."""
+    """A zone has no capacity: the next zone is tried, then on-demand. The next tick keeps the recorded stand-in."""
     bench = Bench()
     bench.cloud.left = {A: 1, B: 1}
     bench.tick({A: 3})
@@ -287,7 +287,7 @@ def test_a_refused_drain_or_terminate_does_not_stop_the_loop() -> None:
 
 
 def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> None:
-    """Tokens are a function of service, seed and time: crash and repeat is harmless."""
+    """Tokens are a function of service, seed and time, so a repetition after a crash is harmless."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.cloud.instances.clear()  # the second controller sees a fleet that does not show them yet
@@ -298,7 +298,7 @@ def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> No
 
 
 def test_a_plan_that_came_down_launches_nothing_more() -> None:
-    """A spike was planned for, and the cloud asked for patience; by the time that is over, so is the spike."""
+    """The cloud throttled the launches for a spike; when the back-off ends, the spike is over as well."""
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.fail = {OD: ThrottledError("later")}
@@ -454,7 +454,9 @@ def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
 
 
 def test_an_interrupted_instance_is_bridged_replaced_and_drained() -> None:
-    """Notice: resume a standby, launch, warm functions; the doomed one serves on, and leaves shortly before its end."""
+    """On a notice a standby is resumed, an instance launched and functions warmed; the doomed one leaves just before
+    its end.
+    """
     bench = Bench()
     bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
     bench.tick({A: 2})
@@ -505,7 +507,7 @@ def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
 
 
 def test_an_interrupted_surplus_instance_is_not_replaced() -> None:
-    """The doomed instance was one too many already."""
+    """The doomed instance was surplus already."""
     bench = Bench()
     bench.tick({A: 2})
     bench.cloud.boot()
@@ -529,7 +531,7 @@ def test_standbys_are_launched_kept_and_ended_as_planned() -> None:
 
 
 def test_planned_warm_environments_are_held_warm_every_tick() -> None:
-    """Keep-alive ends otherwise."""
+    """Otherwise their keep-alive ends."""
     bench = Bench()
     bench.planner.warm = 3
     bench.tick({})
@@ -538,7 +540,7 @@ def test_planned_warm_environments_are_held_warm_every_tick() -> None:
 
 
 def test_the_predictor_updates_first_and_its_forecast_begins_now() -> None:
-    """Update with the new steps, then 60 steps of a minute from now on."""
+    """It gets the new steps, then forecasts 60 steps of a minute from now on."""
     predictor = RampPredictor(origin_s=60.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.telemetry.steps = [25.0]
@@ -602,7 +604,7 @@ def test_where_a_forecast_does_not_reach_its_last_step_stays() -> None:
 
 
 def test_a_forecast_with_a_wrong_origin_is_a_predictor_failure() -> None:
-    """Wrong origin: last value, counted; never a forecast of another hour."""
+    """The last value stands in and the failure is counted, so that no forecast is of another hour."""
     predictor = RampPredictor(origin_s=86400.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.tick({})
@@ -727,7 +729,7 @@ def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
 @pytest.mark.parametrize(
     ("windows_rps", "after_s", "replans"),
     [
-        ([50.0, 50.0], 10.0, False),  # a policy as printed does not
+        ([50.0, 50.0], 10.0, False),  # a policy as printed does not react
         ([50.0, 50.0], 5.0, True),  # half of it came before the plan was made
         ([50.0, float("nan")], 10.0, True),  # a gap
         ([0.0, 0.0], 10.0, True),  # as believed
@@ -739,7 +741,7 @@ def test_what_is_no_news_is_not_planned_for(windows_rps: list[float], after_s: f
 
 
 def test_what_the_plan_can_serve_is_no_news() -> None:
-    """The forecast's median is 0, but there is capacity for 60."""
+    """The forecast's median is 0, but the capacity is enough for 60."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.planner.capacity_rps = 60.0
     bench.tick({A: 1}, at_s=0.0)
@@ -750,7 +752,7 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
 
 
 def test_a_stage_buys_for_calls_not_yet_reaching_it() -> None:
-    """Nothing more arrives than was planned for, but the stage before refuses calls of a surge."""
+    """Arrivals are as planned, but the stage before refuses calls of a surge."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 1}, at_s=0.0)
     bench.planner.wanted = {A: 3}
@@ -776,7 +778,7 @@ def test_forecasts_learn_what_comes_not_what_is_let_through() -> None:
 
 
 def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:
-    """Two A and one OD run; seen is a surge for which the planner wants one A and three OD."""
+    """Two A and one OD run; then a surge comes for which the planner wants one A and three OD."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 2, OD: 1}, at_s=0.0)
     bench.planner.wanted = {A: 1, OD: 3}
@@ -790,7 +792,7 @@ def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:
 
 
 def test_during_a_surge_the_tick_plans_for_the_current_rate() -> None:
-    """The forecast is made of whole minutes; 20 s of another rate than it says count, as long as the surge is fresh."""
+    """Forecasts are made of whole minutes, so 20 s of another rate replace them while the surge is recent."""
     bench = surprised([50.0, 50.0])
     bench.telemetry.windows += [52.0] * 4
     bench.tick({A: 3}, at_s=60.0)
@@ -880,7 +882,7 @@ def test_what_was_refused_is_tried_alone() -> None:
 
 
 def test_a_plan_of_several_offers_stays_spread() -> None:
-    """Each of two zones is short: neither launch goes to the other zone, the planner is asked."""
+    """Both zones are short: neither launch goes to the other zone, and the planner is asked."""
     planner = ScriptedPlanner(needs_forecast=True, replans=True)
     bench = Bench(planner, resolved(ON_DEMAND, SPOT_A, SPOT_B), predictor=RampPredictor())
     bench.tick({A: 2, B: 2})
@@ -937,7 +939,7 @@ def test_what_a_repeated_launch_is_refused_is_believed() -> None:
 
 
 def test_a_refused_offer_is_retried_after_its_back_off() -> None:
-    """Refused at one minute, skipped, bought at the next; a sale clears the refusals."""
+    """It is refused in one minute, skipped, and bought in the next; a sale clears the refusals."""
     bench = reading(A, OD)
     bench.cloud.left = {A: 0}
     bench.tick(at_s=0.0)
@@ -965,7 +967,10 @@ def test_an_interruption_notice_replans_with_the_loss_recorded() -> None:
 
 
 def test_beliefs_grow_with_the_hours_held_and_survive_the_controller() -> None:
-    """Held from the first tick to the third: two minutes. The next controller reads them from the store."""
+    """It is held from the first tick to the third, two minutes.
+
+    The next controller reads the beliefs from the store.
+    """
     bench = reading(A)
     for _ in range(3):
         bench.tick()

@@ -277,7 +277,7 @@ def test_the_second_refusal_puts_off_all_in_its_scope() -> None:
 
 @pytest.mark.parametrize(("unsure", "launched"), [({}, 1), ({A: 1}, 0)])
 def test_a_canary_waits_for_the_answer_of_any_launch(unsure: dict[str, int], launched: int) -> None:
-    """That may have been one, of another offer."""
+    """That launch may have been a canary of another offer."""
     rollout = Rollout("a", RolloutStage.CANARY, candidate="b")
     state = replace(ControllerState(rollout=rollout), plan=Plan(0.0, (Target(OD, 1, "wanted"),)))
     seen = snapshot(ready(1, release="a"), agenda=(AgendaItem.ROLL_OUT,), wanted_release="b", unsure=unsure)

@@ -85,7 +85,7 @@ def test_what_is_not_there_is_not_found(verb: str) -> None:
 
 
 def test_what_the_real_fleet_loses_is_lost_here_too() -> None:
-    """Interruptions are announced, and played instances of it forgotten."""
+    """Interruptions are announced, and played copies of lost instances are dropped."""
     world = World(running=2)
     world.dry.drain(1)
     world.real.interrupt(2)
@@ -95,7 +95,7 @@ def test_what_the_real_fleet_loses_is_lost_here_too() -> None:
 
 
 def test_a_controller_plans_on_what_it_would_have_bought() -> None:
-    """It does not want the same again every minute."""
+    """Otherwise it would want the same again every minute."""
     bench = Bench()
     dry = DryRunCloud(bench.cloud, bench.resolved.offers, bench.clock)
     real: FakeCloud = bench.cloud

@@ -1,4 +1,4 @@
-"""The pure rule: which floor a plan justifies, and for how long."""
+"""The rule for floors: which floor a plan justifies, and for how long."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_tenth_is_rounded_down(ready: int, most: int) -> None:
 
 
 def test_if_all_are_silent_one_is_replaced_and_none_leaves() -> None:
-    """Our network, most likely. When a replacement answers, it was theirs."""
+    """The fault is most likely in our network. If a replacement answers, it was in the instances."""
     seen = fleet(10.0, 10.0)
     assert len(mark_unhealthy(seen, 100.0).live()) == 1
     assert mark_unhealthy(seen, 100.0).live()[OD] == 1
@@ -110,7 +110,7 @@ def test_an_instance_that_never_gets_ready_is_replaced_and_ended(limit: int) -> 
         expected()
         for _ in range(12):
             bench.fast()
-        bench.controller.tick()  # a look is both, in this order
+        bench.controller.tick()  # each round does both, in this order
         assert len(bench.cloud.instances) <= 2, minute
     assert bench.phases() == {1: f"{OD} ready", 4: f"{OD} pending"}
     ended = [command for _, command, _ in bench.store.journal if command.verb == "terminate"]

@@ -128,7 +128,7 @@ def test_a_launch_in_part_shows_that_not_everything_is_refused() -> None:
 
 
 def test_an_end_at_launch_for_such_reasons_holds_the_release() -> None:
-    """The key of its volumes, say: no offer is put off, and no boot has failed."""
+    """The key of its volumes may be wrong, for example: no offer is put off, and no boot counts as failed."""
     bench = reading(A, OD)
     bench.cloud.ends = {A: CapacityError("Client.InternalError: at launch", RefusalScope.EVERYTHING)}
     bench.tick()

@@ -56,7 +56,7 @@ def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
 
 
 def test_small_standbys_bridge_a_large_instance_together() -> None:
-    """One instance of 25 requests/s is made up for by three standbys of 10."""
+    """Three standbys of 10 requests/s replace one instance of 25."""
     of = resolved(SPOT_A, SMALL)
     large = replace(of.candidates[0], capacity_rps=25.0)
     handler = InterruptionHandler(replace(of, candidates=(large, of.candidates[1])))
@@ -66,7 +66,7 @@ def test_small_standbys_bridge_a_large_instance_together() -> None:
 
 
 def test_a_round_that_failed_has_bridged_already() -> None:
-    """The notice is answered again: the standby that was resumed at the first time is enough."""
+    """The notice is answered again, and the standby that was already resumed is enough."""
     since = replace(resumed(2), launched_s=5.0)
     fleet = Fleet((doomed(1), since, standby(3, SMALL.name)))
     assert said(HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)) == ["warm 4 function environments"]
@@ -75,7 +75,7 @@ def test_a_round_that_failed_has_bridged_already() -> None:
 
 
 def test_what_is_on_its_way_out_leaves_no_gap() -> None:
-    """A draining instance that is interrupted needs nothing."""
+    """A draining instance that is interrupted needs no replacement."""
     assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}, 0.0) == ()
 
 
@@ -86,14 +86,14 @@ def test_an_instance_that_still_boots_leaves_no_load_to_functions() -> None:
 
 
 def test_the_replacement_of_a_stand_in_is_what_was_planned() -> None:
-    """Bought for an on-demand instance, lost: the planned offer is asked for again."""
+    """A stand-in for on-demand is lost, so the planned offer is asked for again."""
     commands = HANDLER.on_notices((notice(1),), Fleet((doomed(1),)), {ON_DEMAND.name: 1}, {1: ON_DEMAND.name}, 0.0)
     assert [c.offer for c in commands if c.verb == "launch"] == [ON_DEMAND.name]
 
 
 @pytest.mark.parametrize(("now_s", "leaves"), [(0.0, False), (119.9 - LAST_S, False), (120.1 - LAST_S, True)])
 def test_a_doomed_instance_drains_just_before_its_end(now_s: float, leaves: bool) -> None:
-    """Its two minutes are paid; it leaves a look, RT_max and five seconds before it is taken."""
+    """Its two minutes are paid; it drains a look, RT_max and five seconds before its end."""
     assert said(HANDLER.leave(Fleet((doomed(1), ready(2))), now_s, {}, 0.0)) == (
         ["drain #1 c5.large/spot/a"] if leaves else []
     )

@@ -47,7 +47,7 @@ def test_how_much_is_refused_is_what_its_scope_says() -> None:
 
 
 def test_old_refusals_and_those_of_unsold_offers_are_no_news() -> None:
-    """A controller without memory finds an hour of it."""
+    """A controller without memory finds an hour of old refusals."""
     assert late_refusals((), fleet(ended(1)), NEWS_S - 1.0, OFFERS)[0]
     assert late_refusals((), fleet(ended(1)), NEWS_S, OFFERS) == ((), (1,))
     assert late_refusals((), fleet(ended(1, "m1.large/spot/a")), 1.0, OFFERS) == ((), (1,))

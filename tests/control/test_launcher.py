@@ -1,4 +1,4 @@
-"""Launches are written down before they are made, and crossed out when their outcome is known."""
+"""Launches are stored before they are made, and crossed out when their outcome is known."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
 
 
 def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
-    """The cloud may not show it yet, and would be asked for it again; repeated, it shows."""
+    """The cloud may not show it yet, so it would be launched again; a repetition makes it show."""
     shop = Shop()
     assert shop.buy(OD, 2)
     shown, shop.cloud.instances = shop.cloud.instances, {}
@@ -102,7 +102,7 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     shop.repeat(SHOWN_S - 0.5)
     assert len(shop.tokens()) == 2
     assert len(shop.store.journal) == 1, "it was one decision"
-    again(shop, SHOWN_S - 0.2)  # the next one needs it as well
+    again(shop, SHOWN_S - 0.2)  # the next process needs it as well
     assert len(shop.tokens()) == 3
     again(shop, SHOWN_S)
     assert len(shop.tokens()) == 3
@@ -110,7 +110,7 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
 
 
 def test_a_launch_is_kept_from_its_call_on() -> None:
-    """A call may come long after its round has begun; until then nothing can show."""
+    """A call may come long after its round began, and its instances cannot show before it."""
     shop = Shop()
     launch = shop.cloud.launch
 
@@ -139,7 +139,7 @@ def test_launches_of_long_ago_are_not_kept() -> None:
 
 
 def test_a_late_crossing_out_keeps_nothing_older() -> None:
-    """The store failed when the answer came: by the time it takes the outcome, the launch before has shown."""
+    """The store failed when the answer came; when it accepts the outcome, the launch before shows already."""
     shop = Shop()
     shop.buy(OD, 1, 0.0)
     put = shop.store.put
@@ -184,7 +184,7 @@ def test_what_is_known_to_be_refused_is_not_asked_again() -> None:
 
 
 def test_nothing_is_launched_that_could_not_be_written_down() -> None:
-    """The store is the fence: a controller that lost the lease, or the store, launches nothing."""
+    """The store is the fence: a controller without the lease or the store launches nothing."""
     shop = Shop()
 
     def full(key: str, value: object) -> None:
@@ -263,7 +263,7 @@ def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
 
 
 def test_what_is_given_up_stays_so_where_the_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is down just when it is given up: it is given up again in the next round."""
+    """The store is down at that moment, so the launch is given up again in the next round."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
@@ -465,7 +465,7 @@ def test_what_stays_unclear_is_given_up() -> None:
 
 
 def test_an_unclear_launch_of_hours_ago_is_not_made() -> None:
-    """The process died with it; by now it would be bought for a plan that is long over."""
+    """The process died with it, and the plan that wanted it is long over."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 3)

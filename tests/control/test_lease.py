@@ -66,7 +66,7 @@ def test_a_third_of_a_term_goes_by_between_two_questions(terms: CountingTerms) -
 
 
 def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
-    """The next term has another number, also for the same holder; without a term there is nothing to release."""
+    """The next term has another number, even for the same holder; without a term there is nothing to release."""
     one, other = Holder(terms), Holder(terms)
     assert one.hold(0.0) == 1
     other.lease.release()
@@ -79,7 +79,7 @@ def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
 
 
 def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) -> None:
-    """A second before, in case clocks differ: then another one might lead. It asks on, and leads again when it can."""
+    """The lead ends a second early, in case clocks differ. The holder still asks, and leads again when it can."""
     one = Holder(terms)
     assert one.hold(100.0) == 1
     terms.failing = True
@@ -216,10 +216,7 @@ def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s
 
 
 def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> None:
-    """A control time that began with the old clock leads a round under way to act all the time.
-
-    Its term's number shows that it still holds.
-    """
+    """A round that is still under way uses control time by the old clock, so the lead gets a new number."""
     one = Holder(terms, ahead_s=600.0)
     assert one.hold(100.0) == 1
     one.ahead_s = 0.0
@@ -250,7 +247,7 @@ def test_leases_of_other_names_are_others(terms: CountingTerms) -> None:
 
 
 def test_every_holder_has_its_own_name(terms: CountingTerms) -> None:
-    """A restarted controller is another one: it waits for the end of the term before."""
+    """A restarted controller counts as another holder: it waits for the end of the term before."""
     assert len({Holder(terms).lease.holder for _ in range(9)}) == 9
 
 

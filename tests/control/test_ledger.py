@@ -51,7 +51,7 @@ def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
 
 
 def test_a_minute_is_paid_at_least() -> None:
-    """The meter's rule is EC2's."""
+    """EC2 has this rule."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0), Ran(1, OD, False, 12.0)])
     assert bench.usd(100.0) == pytest.approx(60 * USD)
@@ -67,7 +67,7 @@ def test_the_end_may_be_told_before_the_beginning() -> None:
 
 
 def test_told_twice_is_told_once() -> None:
-    """Queues deliver at least once; stopping is followed by other words for the same."""
+    """Queues deliver at least once, and several events report the same stop."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)] * 2)
     bench.ledger.observe(200.0, EMPTY, [Ran(1, OD, False, 190.0)] * 2)
@@ -76,7 +76,7 @@ def test_told_twice_is_told_once() -> None:
 
 
 def test_without_a_word_the_fleet_has_to_do() -> None:
-    """Billed from the launch, up to when it was missed; known after the grace."""
+    """Without events it is billed from its launch until it was missed; that is certain after the grace."""
     bench = Bench()
     bench.ledger.observe(100.0, fleet(Phase.READY), ())
     assert bench.usd(100.0) == 0.0
@@ -173,7 +173,7 @@ def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
 
 
 def test_events_redelivered_after_a_restart_are_billed_once() -> None:
-    """The queue gives it once more; its start and end were billed."""
+    """The queue delivers its start and end again, which were already billed."""
     bench = Bench()
     life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
     bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
@@ -199,7 +199,7 @@ def test_markets_and_functions_have_their_own_lines() -> None:
 
 
 def test_an_offer_missing_from_the_catalogue_is_no_error() -> None:
-    """Another catalogue since the last start."""
+    """The catalogue has changed since the last start."""
     bench = Bench()
     bench.ledger.observe(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
     ledger = Ledger(resolved(SPOT_A), bench.store)

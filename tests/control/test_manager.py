@@ -62,7 +62,7 @@ def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
 
 
 def test_an_empty_plan_still_keeps_one_instance() -> None:
-    """A fleet of none would be blind."""
+    """A fleet without instances observes nothing."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -272,12 +272,12 @@ def test_a_leader_without_descriptors_gives_the_lease_back() -> None:
 
 
 def test_a_released_lease_is_taken_at_once() -> None:
-    """An orderly end makes room."""
+    """An orderly end releases it."""
     world = World()
     one, other = Process(world), Process(world)
     one.run(2)
     one.manager.close()
-    other.run(16)  # it asks again within the term it had seen
+    other.run(16)  # it asks again within the last term that it saw
     assert other.manager.leads()
     assert world.closed == 1
 
@@ -321,7 +321,7 @@ def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
 
 
 def test_a_service_still_busy_is_skipped_and_named() -> None:
-    """The room never waits for a look."""
+    """The room never waits for a service's look."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -399,7 +399,7 @@ def test_a_pause_that_failed_to_store_is_stored_later(monkeypatch: pytest.Monkey
 
 
 def test_while_it_is_paused_load_is_taken_in() -> None:
-    """It would be lost with the process."""
+    """Otherwise it would be lost with the process."""
     world = World()
     process = Process(world)
     process.run(70)
@@ -490,7 +490,7 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
 
 
 def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
-    """A snapshot: the same object between looks."""
+    """The view is a snapshot: the same object between looks."""
     world = World()
     world.planner.wanted = {OD: 2, SPOT_A.name: 1}
     process = Process(world)
@@ -537,7 +537,7 @@ def test_a_release_that_cannot_be_launched_is_a_trouble() -> None:
 
 
 def test_silence_of_what_is_ready_is_a_trouble() -> None:
-    """Instances that serve and tell nothing: the plan rests on nothing."""
+    """Serving instances that report nothing leave the plan without a basis."""
     world = World()
     process = Process(world)
     process.run(1)
@@ -568,7 +568,7 @@ def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFi
 
 
 def test_a_dry_run_says_that_nothing_was_done() -> None:
-    """Mode and outcomes cannot be mistaken."""
+    """Mode and outcomes show it clearly."""
     world = World()
     process = Process(world, dry_run=True)
     process.run(2)
@@ -587,7 +587,7 @@ def test_an_unknown_service_is_a_key_error() -> None:
 
 
 def test_what_the_fleet_loses_is_replaced() -> None:
-    """The loop really is closed."""
+    """This shows that the control loop is closed."""
     world = World()
     world.planner.wanted = {OD: 2}
     process = Process(world)

@@ -25,7 +25,7 @@ ALL_LATE = RecentAnswers(1000, 0)
     [
         (RecentAnswers(1000, 980), 0),  # exactly the promise
         (RecentAnswers(1000, 979), 1),
-        (RecentAnswers(180, 170), 0),  # 3.6 misses may be, and ten are chance
+        (RecentAnswers(180, 170), 0),  # 3.6 misses are allowed, and ten may be chance
         (RecentAnswers(180, 167), 1),
         (RecentAnswers(1, 0), 0),
         (RecentAnswers(4, 0), 1),
@@ -33,7 +33,9 @@ ALL_LATE = RecentAnswers(1000, 0)
     ],
 )
 def test_it_launches_one_when_the_promise_is_broken_beyond_chance(recent: RecentAnswers, launches: int) -> None:
-    """M = 1,000 requests, fewer than SL_min in time, L = 1; of fewer requests three standard deviations."""
+    """Of M = 1,000 requests fewer than SL_min are in time, so L = 1; for fewer requests three standard deviations
+    count.
+    """
     commands, _ = MONITOR.check(0.0, recent, MonitorState())
     assert [c.count for c in commands] == [1] * launches
 
@@ -47,7 +49,7 @@ def test_monitor_expects_clustered_misses_of_a_sound_fleet(missed: int, launches
 
 
 def _run(monitor: SloMonitor, late: Callable[[float, int], float], until_s: int = 4 * 3600) -> dict[int, int]:
-    """Time of each launch -> extra instances from then on. `late`: the share of misses, by time and extra instances."""
+    """Return the additional instances by the time of each launch. `late` gives the share of misses."""
     state, launches = MonitorState(), {}
     for now_s in range(0, until_s, 5):
         share = late(now_s, state.extra)
@@ -68,7 +70,7 @@ def test_window_count_and_pause_are_settings() -> None:
 
 
 def test_the_paper_s_launches_every_five_minutes() -> None:
-    """A launch needs its time to help."""
+    """A launch needs time to take effect."""
     assert list(_run(PAPERS, lambda now_s, extra: 1.0, 905)) == [0, 300, 600, 900]
 
 
@@ -95,7 +97,7 @@ def test_a_rescue_that_helped_is_kept_longer_next_time() -> None:
 
 
 def test_a_trouble_after_a_long_calm_is_a_new_one() -> None:
-    """Its pause is the first one again."""
+    """Its pause is as long as a first one."""
     _, state = MONITOR.check(7200.0, ALL_LATE, MonitorState(0.0, 0, 3600.0, 1.0))
     assert state == MonitorState(7200.0, 1, 300.0, 1.0, offer=ON_DEMAND.name)
 

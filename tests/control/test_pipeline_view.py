@@ -1,4 +1,4 @@
-"""A pipeline put together of its stages' services, and which stage limits it."""
+"""A pipeline's view, composed of its stages' services, and its bottleneck."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Rolling(Bench):
 
 
 def test_a_canary_is_tried_with_what_can_be_had() -> None:
-    """The plan's only type serves, but is sold no more: the trial would wait for as long."""
+    """The plan's only type serves, but has no more capacity, so the trial would wait for it."""
     world = Rolling()
     world.cloud.fail, world.seen = {LARGE: CapacityError("out")}, []
     world.deploy("b")
@@ -198,7 +198,7 @@ def test_the_same_release_again_changes_nothing() -> None:
     ],
 )
 def test_a_bad_release_is_stopped_at_the_canary(ill: str, why: str) -> None:
-    """It never has more than its canaries, and the one before serves as if nothing had been."""
+    """It never has more than its canaries, and the release before serves as usual."""
     world = Rolling(serving(settings=RolloutSettings(canary_s=300.0)), wanted=8)
     world.ill["b"] = ill
     world.seen.clear()
@@ -250,7 +250,7 @@ def test_a_rollback_is_asked_for_and_lasts() -> None:
     world.controller.roll_back()
     world.run(BOOT_S + 20.0)  # all in one step
     assert world.releases() == {"a": 4}
-    world.deploy("b")  # the controller is replaced, and nothing else
+    world.deploy("b")  # only the controller is replaced
     world.run(600.0)
     assert world.releases() == {"a": 4}
     assert trouble(world.rollout, "b") == "release b is not served, but a: it was taken back"
@@ -550,7 +550,7 @@ def test_a_refused_canary_is_not_asked_for_every_few_seconds() -> None:
 
 
 def test_a_bad_release_makes_room_at_a_limit() -> None:
-    """Misses raise the plan to the limit: the way back is not to wait for that."""
+    """Misses raise the plan to the limit, and the way back must not wait for that."""
     world = Rolling(serving(max_instances=6), wanted=4)
     world.deploy("b")
     world.run(1800.0)
@@ -603,7 +603,7 @@ def test_a_refused_release_makes_room_for_a_third_one() -> None:
 
 
 def test_a_refused_release_makes_room_for_a_canary() -> None:
-    """The way back stalls, as nothing can be had, and a third release is deployed; the plan is at the limit."""
+    """The way back stalls without capacity, and a third release is deployed; the plan is at the limit."""
     world = Rolling(serving(max_instances=8), wanted=6)
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
@@ -713,7 +713,7 @@ def test_a_throttled_launch_of_a_refused_release_is_given_up() -> None:
 
 
 def test_a_throttled_spike_is_over_in_a_roll_out() -> None:
-    """More than a roll-out may have at most is launched for nothing."""
+    """Launches beyond the limit of a roll-out would be useless."""
     world = Rolling(serving(), wanted=2)
     world.deploy("b")
     world.until(RolloutStage.CANARY)
@@ -836,7 +836,7 @@ def test_a_bad_release_does_not_hold_back_the_one_before(ill: str, within_s: flo
 
 
 def test_boots_that_hang_do_not_hold_up_what_mends_them() -> None:
-    """They are needed, and of a release that was never seen to boot."""
+    """They are needed, and belong to a release that was never seen to boot."""
     world = Rolling(serving(max_instances=8), wanted=8)
     world.cloud.instances.clear()
     world.ill["a"] = "hangs"
@@ -962,7 +962,7 @@ def test_a_mix_of_types_makes_no_release_dearer(other_busy_s: float) -> None:
 
 @pytest.mark.parametrize("stage", [RolloutStage.CANARY, RolloutStage.ROLLING])
 def test_a_crowd_condemns_no_release(stage: RolloutStage) -> None:
-    """Both are late as often: when the canary has just begun to serve, or when most are new."""
+    """Both releases are late equally often: when the canary has just begun to serve, or when most are new."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.until(stage)

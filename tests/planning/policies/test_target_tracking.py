@@ -100,9 +100,7 @@ def test_a_minute_without_observation_is_no_point() -> None:
 
 
 def test_the_endpoint_has_no_bouncer_functions_or_batches() -> None:
-    """The resolved service is SageMaker's: one ml type, unbatched, in service after five minutes, without our
-    limits.
-    """
+    """The resolved service is SageMaker's: one ml type, unbatched, after five minutes of boot, without our limits."""
     policy = target_tracking("target-tracking", endpoint("inception-v3", max_instances=2), load(1e4))
     altered = policy.resolved
     assert not policy.bouncers
