@@ -454,9 +454,7 @@ def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
 
 
 def test_an_interrupted_instance_is_bridged_replaced_and_drained() -> None:
-    """On a notice a standby is resumed, an instance launched and functions warmed; the doomed one leaves just before
-    its end.
-    """
+    """A standby is resumed, an instance launched and functions warmed; the doomed one leaves just before its end."""
     bench = Bench()
     bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
     bench.tick({A: 2})

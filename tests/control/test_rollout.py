@@ -1092,7 +1092,7 @@ def test_a_roll_out_is_not_done_while_unsold_instances_serve() -> None:
 
 
 def test_a_stray_instance_says_nothing_of_what_serves() -> None:
-    """An old one turns up long after the roll-out, and the model fails for another reason."""
+    """An old instance turns up long after the roll-out, and the model fails for another reason."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.run(2400.0)
@@ -1112,7 +1112,7 @@ def test_a_stray_instance_says_nothing_of_what_serves() -> None:
 
 
 def test_a_canary_is_asked_for_though_another_offer_is_refused() -> None:
-    """Whose launch fails once a minute, a moment after the roll-out was looked at."""
+    """That launch fails once a minute, a moment after the roll-out was looked at."""
     world = Rolling(wanted=8)
     world.round_s = 0.2
     world.cloud.fail[OTHER.name] = LimitError("VcpuLimitExceeded")
@@ -1161,7 +1161,9 @@ def test_what_makes_no_progress_does_not_hold_up_its_mend() -> None:
 
 
 def test_a_revert_ends_a_roll_out_at_once() -> None:
-    """The release before is deployed again while another one takes its place; that one is the one before then."""
+    """The release before is deployed again during a roll-out; it becomes the target, and the other one the release
+    before.
+    """
     world = Rolling(wanted=8)
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
@@ -1238,7 +1240,7 @@ def test_a_release_begun_on_the_way_back_can_be_left() -> None:
 
 
 def test_what_served_is_the_way_back_and_no_stray() -> None:
-    """An old one turns up long after the roll-out; then all is lost, and another release is deployed."""
+    """An old instance turns up long after the roll-out; then all are lost, and another release is deployed."""
     settings, slo = RolloutSettings(), Slo(0.6, 0.98)
     served = Instance(1, LARGE, Phase.READY, 0.0, release="b")
     stray = Instance(2, LARGE, Phase.PENDING, 0.0, release="a")

@@ -76,7 +76,7 @@ def test_it_serves_until_its_replacement_does_and_is_journaled() -> None:
     drained, ended = world.journal_of(1)
     assert "instance-retirement is scheduled for it in 5" in drained
     assert "its queue is empty" in ended
-    assert world.controller.state.beliefs == {}  # the market took nothing back, and sells it as before
+    assert world.controller.state.beliefs == {}  # the market took nothing back, and sells as before
     for _ in range(65):  # beyond the end
         world.minute()
     assert set(world.cloud.instances) == {2, 3}

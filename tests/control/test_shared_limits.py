@@ -77,7 +77,7 @@ def test_what_is_held_fits_the_whole_or_not(whole: Limits, keeps: bool) -> None:
 def test_no_step_exceeds_the_whole_or_takes_anything(
     count: int, most: int, usd: float, rounds: list[list[float]]
 ) -> None:
-    """Stages grow and shrink within their limits; of each it is unknown when the next ones are in force."""
+    """Stages grow and shrink within their limits, which take effect at an unknown time for each."""
     whole = Limits(most, usd)
     limits = equal_parts(whole, count)
     for shares in rounds:

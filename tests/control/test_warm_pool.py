@@ -43,7 +43,7 @@ def launch(name: str = LARGE, count: int = 1, *, standby: bool = False) -> Launc
 
 
 def test_a_launch_resumes_first_and_launches_the_rest() -> None:
-    """The last stopped first: others grow old, and go."""
+    """The last stopped is resumed first; others grow old, and are terminated."""
     fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=9.0), stopped(3, OTHER.name)))
     commands = WarmPool(pooling(5)).resumed_first((launch(count=3),), fleet, {}, 60.0)
     assert [type(c) for c in commands] == [Resume, Resume, Launch]
@@ -103,7 +103,7 @@ def test_what_is_taken_back_is_ended() -> None:
 
 
 def test_a_full_pool_keeps_what_was_needed_last() -> None:
-    """Two places, two c5.large in them, and both kinds are drained: the c5.xlarge displaces the older c5.large."""
+    """The pool has two places with two c5.large. When both types drain, the c5.xlarge displaces the older c5.large."""
     fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=1.0), drained(3), drained(4, OTHER.name)))
     commands = WarmPool(pooling(2)).drained(fleet, ())
     assert [(type(c), c.number) for c in commands if isinstance(c, Stop | Terminate)] == [

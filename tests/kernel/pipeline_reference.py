@@ -70,7 +70,7 @@ class PipelineCase:
 
 @dataclass(order=True)
 class WaitingCall:
-    """The most urgent is the least."""
+    """A call that waits; the most urgent call is the least."""
 
     urgent_s: float
     arrival_s: float
@@ -200,7 +200,7 @@ class CentralQueue:
 
 
 class PipelineWorld:
-    """Times by query and stage; infinite where it never happens."""
+    """Times by query and stage; infinite for events that never happen."""
 
     def __init__(self, case: PipelineCase) -> None:
         self.case, self.env, self.urgency = case, simpy.Environment(), case.urgency()

@@ -105,7 +105,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """Request by request, as `mark.kernel.departures.Recording` has it."""
+    """The outcome by request, as `mark.kernel.departures.Recording` has it."""
 
     slot: NDArray[np.int64]
     start_s: NDArray[np.float64]
@@ -183,7 +183,7 @@ class Troubles:
 
 
 class Times:
-    """Sums of steps, each but the first `more_s` longer; endless, so each is drawn when it is first looked at."""
+    """Endless sums of steps, each but the first `more_s` longer; each is drawn when it is first needed."""
 
     def __init__(self, step_s: Callable[[int], float], more_s: float) -> None:
         self.step_s, self.more_s = step_s, more_s
@@ -536,7 +536,7 @@ class World:
             share = class_weights([sum(r.kind.capacity_rps for r in ready if r.group == g) for g in groups])
             drawn = self.bits() % sum(share)
             group = next(g for g, upto in zip(groups, accumulate(share), strict=True) if drawn < upto)
-            # In turn: the one that was asked longest ago, and at first the lowest number.
+            # In turn: the replica that was asked longest ago, and at first the lowest number.
             return min(
                 (r for r in ready if r.group == group),
                 key=lambda r: (r.in_flight(), r.asked[-1] if r.asked else -1, r.number),

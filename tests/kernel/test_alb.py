@@ -45,14 +45,14 @@ def counts(stage: StageSimulation, replicas: int) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3])
 def test_a_class_gets_its_share_of_capacity(sigma: float) -> None:
-    """11 slow and 2 fast ones do 55 and 110 requests a second: a third goes to the slow ones."""
+    """11 slow and 2 fast replicas do 55 and 110 requests a second: a third of the requests goes to the slow ones."""
     fleet = [0] * 11 + [1] * 2
     stage = served([0, 1], fleet, 60.0, sigma)
     assert counts(stage, len(fleet))[:11].sum() == pytest.approx(stage.by_instances / 3, rel=0.02)
 
 
 def test_one_group_for_unequal_ones_overloads_the_slow() -> None:
-    """A batch needs more in flight than a slow one can bear: with 80 % of the load, a tenth goes to functions."""
+    """A fast one needs more in flight than a slow one can bear: at 80 % of the load, a tenth goes to functions."""
     fleet = [0] * 11 + [1] * 2
     together, apart = served([0, 0], fleet, 132.0), served([0, 1], fleet, 132.0)
     assert together.accounts.by_functions > 0.1 * together.arrived
@@ -60,7 +60,7 @@ def test_one_group_for_unequal_ones_overloads_the_slow() -> None:
 
 
 def test_idle_replicas_are_asked_in_turn() -> None:
-    """Equals get the same number of requests, to one."""
+    """Equal replicas get the same number of requests, to within one."""
     asked = counts(served([0, 1], [0] * 7, 0.05), 7)
     assert asked.sum() > 20
     assert asked.max() - asked.min() <= 1

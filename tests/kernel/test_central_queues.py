@@ -111,7 +111,7 @@ def test_simultaneous_calls_share_a_batch_of_the_lowest_numbered_replica() -> No
 
 
 def test_the_earliest_deadline_goes_first() -> None:
-    """The second to arrive has the earlier deadline, and waits for the running batch only."""
+    """The second to arrive has the earlier deadline, and only waits for the running batch."""
     case = PipelineCase(((),), one_stage(1.0), (0.0, 0.25, 0.5), ((1,),) * 3, deadlines_s=(9.0, 8.0, 7.0))
     simulated, _ = outcome_of(case)
     assert simulated.queries.as_given(simulated.end_s()).tolist() == [1.0, 3.0, 2.0]
@@ -136,7 +136,7 @@ def test_an_uncalled_stage_is_no_answer_but_all_of_waits() -> None:
     assert ends_s(ALL) == 3.0  # goes on when stage 1 was skipped, which is when stage 0 has answered
     assert ends_s(FIRST) == 2.0  # with the answer of stage 2
     assert ends_s(Join(1, 0.5)) == 2.5
-    assert ends_s(Join(2, 0.0)) == 3.0  # there are not two answers to come
+    assert ends_s(Join(2, 0.0)) == 3.0  # only one answer will come
     assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer will come
 
 
@@ -149,7 +149,7 @@ def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:
     assert simulated.end_s().tolist() == [1.25, np.inf]
     assert first.dropped_s.tolist() == [np.inf, 1.0]
     assert (first.dropped, second.dropped, second.batches.sum()) == (1, 0, 1)
-    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which is more than not yet
+    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which differs from not yet
     assert simulated.missed == 1
 
 
@@ -243,7 +243,7 @@ def test_what_comes_behind_is_left_its_time() -> None:
 
 
 def test_a_replica_that_is_free_goes_before_the_function() -> None:
-    """It takes longer, and is in time."""
+    """It takes longer than the function, but is in time."""
     simulated, outcome = bridged((0.0,), (1.0,))
     assert simulated.end_s() == [1.0]
     assert outcome.by_function.calls == 0
@@ -389,7 +389,7 @@ def cases(draw: st.DrawFn, with_functions: bool = False) -> PipelineCase:
 @sampled(400)
 @given(cases())
 def test_reference(case: PipelineCase) -> None:
-    """Each query at each stage is ready, answered and dropped when the plain model says so, in the same batches."""
+    """Each query at each stage is ready, answered and dropped as in the plain model, in the same batches."""
     simulated = simulation(case)
     simulated.advance()
     check(case, simulated)
@@ -566,7 +566,9 @@ def test_one_more_replica_delays_no_query_without_batches(replicas: int, seed: i
 
 
 def test_a_backlog_of_thousands_is_simulated_like_any_other() -> None:
-    """Half of the queries wait at an overloaded stage and the others pass it by: far out of order behind it."""
+    """Half of the queries wait at an overloaded stage and the others skip it: the order behind it is far from
+    theirs.
+    """
     n = 20_000
     arrivals = np.arange(n) / 128.0
     calls = np.ones((n, 2), dtype=np.int64)

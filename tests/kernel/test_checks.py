@@ -1,4 +1,4 @@
-"""Numbers that no stage can use are refused before compiled code reads or writes by them."""
+"""Numbers that no stage can use are refused before compiled code uses them as indices."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_pings_make_calls_warm_and_are_repeatable() -> None:
 
 
 def test_a_stage_without_functions_refuses() -> None:
-    """Functions off: nothing to warm, nothing to pay."""
+    """Without functions nothing can be warmed or paid."""
     stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
     assert stage.warm(0.0, 5) == 0
     stage.advance(np.array([1.0]), 0, np.inf)
@@ -140,7 +140,7 @@ def test_a_function_without_concurrency_is_bad_input() -> None:
 
 @pytest.mark.parametrize("bills_init", [False, True])
 def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
-    """Each in whole billing steps; whether initialisation is billed is the catalogue's matter."""
+    """Each call counts in whole billing steps; the catalogue says whether initialisation is billed."""
     use = function(0.25, 2.01, bills_init=bills_init)
     stage, _ = call(use, [10.0, 10.0, 10.0, 20.0], pings={0.0: 2})
     assert stage.function_calls().cold == 1

@@ -86,7 +86,7 @@ def test_hundreds_of_cases_agree_with_the_reference(hedged_case: tuple[Case, flo
 @settings(max_examples=30)
 @given(st.one_of(*(cases(windows=True, routing=one, varies=varies) for one in ROUTINGS for varies in (False, True))))
 def test_copies_that_are_never_due_change_nothing(case: Case) -> None:
-    """The same places and times as by the loop that settles batches as they close."""
+    """Places and times equal those of the loop that settles batches as they close."""
     plain, with_copies = by_kernel(case)[0], by_kernel(case, hedged(case, 1e12))[0]
     one, other = plain.recording(), with_copies.recording()
     np.testing.assert_array_equal(one.slot, other.slot)
@@ -188,7 +188,7 @@ def seed_with(*slow: bool) -> int:
 
 
 def test_the_second_copy_answers_for_a_slow_replica() -> None:
-    """Requests far apart all go to replica 0, which is slow: answered after the delay and one service instead."""
+    """Requests far apart all go to replica 0, which is slow: each is answered after the delay and one service."""
     seed = seed_with(True, False)
     arrivals = np.arange(0.0, 1000.0, 10.0)
     np.testing.assert_allclose(latencies_of(pair(1e12, seed=seed), arrivals), SLOW * SERVICE_S)
@@ -201,7 +201,7 @@ def test_the_second_copy_answers_for_a_slow_replica() -> None:
 
 
 def test_the_99th_percentile_of_stragglers_falls() -> None:
-    """Drawn at random, a quarter of the requests meets the slow one: 1 s, or the delay and 0.1 s."""
+    """A random quarter of the requests meets the slow replica: 1 s without copies, the delay and 0.1 s with them."""
     seed = seed_with(False, True)
     arrivals = np.arange(0.0, 4000.0, 2.0)
     plain, with_copies = (
@@ -222,7 +222,7 @@ def two_of_one_second() -> HedgedStage:
 
 
 def test_requests_that_ended_give_their_places_back() -> None:
-    """Three at a time, of which copies wait and leave their queues: memory does not grow with their number."""
+    """Three requests come at a time, whose copies wait and leave their queues: memory does not grow with them."""
     stage = two_of_one_second()
     latencies_of(stage, np.repeat(np.arange(100) * 10.0, 3))
     assert stage.hedges[0] > 100
@@ -241,7 +241,7 @@ def test_a_copy_that_waits_leaves_its_queue() -> None:
 
 
 def test_second_copies_have_the_budget_of_second_attempts() -> None:
-    """A burst, then a fifth of all requests."""
+    """The budget is a burst, then a fifth of all requests."""
     count, expected, budget = 4000, 0, second_attempts.BURST
     for _ in range(count):
         budget = min(second_attempts.BURST, budget + second_attempts.SHARE)

@@ -69,7 +69,7 @@ def test_short_slow_periods_make_an_mg1_queue() -> None:
 
 
 def test_long_slow_periods_make_two_queues() -> None:
-    """Periods far longer than a busy time: M/D/1 at one pace, then at the other, by their shares of the time."""
+    """Periods are far longer than a busy time: M/D/1 at one pace, then at the other, by their shares of the time."""
     share, factor, rate = 0.3, 1.5, 4.0
     stage = stage_of(Faults(slow_share=share, slow_s=200.0, slow_factor=factor))
     calm, slow = (pollaczek(rate, d, d * d) for d in (SERVICE_S, factor * SERVICE_S))
@@ -108,7 +108,7 @@ def test_replicas_of_a_host_group_are_slow_together() -> None:
 @settings(max_examples=40)
 @given(st.one_of(*(cases(windows=True, routing=routing) for routing in ROUTING)), st.sampled_from([0.0, 0.3]))
 def test_faults_that_do_not_come_change_no_byte(case: Case, sigma: float) -> None:
-    """A world in which replicas could crash and hang, and none does: everything is drawn as without."""
+    """In a world where replicas could crash and hang but never do, all draws are as without faults."""
     case = replace(case, candidates=tuple(replace(one, sigma=sigma) for one in case.candidates))
     could = Faults(hangs_per_hour=1e-12, crashes_per_hour=1e-12)
     assert seen(by_kernel(replace(case, faults=could))[0]) == seen(by_kernel(case)[0])
@@ -145,7 +145,7 @@ CRASHES = Faults(crashes_per_hour=1.0)
 
 
 def test_a_crash_takes_what_is_not_answered() -> None:
-    """Running, in the queue, in the open batch: all ask another replica at that moment, in the order they came."""
+    """Running, queued and open requests all ask another replica at that moment, in their order of arrival."""
     stage = stage_of(CRASHES, batch=2)
     stage.doom(0, 0.15)
     arrivals = np.array([0.0, 0.01, 0.02, 0.03])
@@ -163,7 +163,7 @@ def test_a_crash_takes_what_is_not_answered() -> None:
 
 
 def test_behind_an_alb_the_client_hears_of_it() -> None:
-    """No second attempt and no function: it is never answered."""
+    """A request gets no second attempt and no function, so it is never answered."""
     stage = stage_of(CRASHES, replicas=2, routing="alb", function=function(0.1, 0.1))
     stage.doom(0, 0.05)
     stage.advance(np.zeros(2), 0, 0.05)

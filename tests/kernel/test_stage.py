@@ -150,7 +150,7 @@ def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
 
 
 def test_without_answers_numbers_are_undefined() -> None:
-    """None, which JSON shows as null."""
+    """They are None, which JSON shows as null."""
     stage = StageSimulation([GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True)
     stage.advance(np.array([1.0]), 0, np.inf)
     stage.finish()
@@ -264,7 +264,9 @@ def test_a_replica_takes_nothing_before_it_is_ready() -> None:
 
 
 def test_speed_holds_from_the_next_batch_on() -> None:
-    """A batch under way or due keeps its pace, the next takes 1 / factor times as long; later it is fast again."""
+    """A batch under way or due keeps its pace, the next one takes 1 / factor times as long, and a later one is fast
+    again.
+    """
     arrivals = np.array([0.0, 0.01, 1.0, 2.0])
     stage = stage_of([0], arrivals, overflow=False, bouncers=False)
     position = stage.advance(arrivals, 0, 0.5)  # the second batch was due at 0.0431, though not considered since
@@ -336,7 +338,7 @@ def test_routing_that_knows_less_of_queues_waits_longer() -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.4])
 def test_a_function_in_time_gets_doubtful_requests(sigma: float) -> None:
-    """Fewer requests are late for it; certain times leave no doubt, and nothing changes."""
+    """Fewer requests are late because of it; with certain times nothing is doubtful, and nothing changes."""
     arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0 / 8.0, 2000))
     plain, valued = (stage_of([1, 1], arrivals, sigma=sigma, least=least) for least in (0.0, 0.95))
     for stage in (plain, valued):

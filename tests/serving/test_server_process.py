@@ -287,7 +287,7 @@ def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pyt
 
 
 def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
-    """Each request has one answer: the model's, or a refusal with a time to come back; and no worker stays behind."""
+    """Each request has the model's answer or a refusal with a time to come back, and no worker is left."""
     with served(folder, "--workers", "2") as (process, url):
         workers = psutil.Process(process.pid).children()
         answers = under_load(url, 400, [lambda: process.send_signal(signal.SIGTERM)])
@@ -424,7 +424,7 @@ def test_a_worker_blocked_on_a_full_stderr_is_replaced(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_closes_descriptors_costs_only_its_requests(folder: Path) -> None:
-    """All descriptors, the channel to the bouncer among them; and the working directory is another."""
+    """It closes all descriptors, even the channel to the bouncer, and changes the working directory."""
     write_service(folder, "Wild")
     with served(folder) as (process, url), httpx.Client(base_url=url, trust_env=False, timeout=30.0) as client:
         assert client.post(INFER, content=body(13)).status_code == 503
@@ -507,7 +507,7 @@ def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: P
 
 @pytest.mark.slow
 def test_a_slow_first_batch_does_not_refuse_requests_for_ever(folder: Path) -> None:
-    """A model that prepares itself when it is first asked: slower than RT_max once, and fast from then on."""
+    """The model prepares itself at its first call: that is slower than RT_max, and later calls are fast."""
     (folder / "lazy.py").write_text(
         "import time\nimport mark\n\n@mark.model\nclass Lazy:\n    ready = False\n\n    def predict(self, batch):\n"
         "        if not self.ready:\n            time.sleep(0.5)\n        self.ready = True\n        return batch\n"
@@ -593,7 +593,7 @@ def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("versions", first(1, [True, False]))
 def test_a_paced_server_is_ready_and_answers_on_schedule(folder: Path, versions: bool) -> None:
-    """The real model's answers; of versions, too."""
+    """Its answers are the real model's, for versions too."""
     more = '[service.versions]\n"1" = { model = "model:Echo", weight = 1.0 }\n' if versions else ""
     write_service(folder, more=more)
     (folder / "own.csv").write_text("model,instance,batch,latency_ms\nmodel:Echo,c7i.large,1,150\n")

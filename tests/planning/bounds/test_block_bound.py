@@ -1,4 +1,4 @@
-"""Blocks: never above the cheapest schedule of whole instances, and close to it where blocks are long."""
+"""Blocks: never above the cheapest schedule of whole instances, and close to it if blocks are long."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_steady_demand_costs_whole_instances() -> None:
 
 
 def test_a_life_over_the_border_of_two_blocks_pays_its_boot_once() -> None:
-    """Each of the two blocks charges half of it."""
+    """Each of the two blocks charges half of the boot."""
     counts = np.zeros(300, dtype=np.int64)
     counts[115:125] = 5
     case = steady(counts=counts, warm_start=False)

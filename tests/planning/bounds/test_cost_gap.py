@@ -1,4 +1,4 @@
-"""Clairvoyant plans with one friction more each: against closed forms, enumeration and the bound."""
+"""Clairvoyant plans, each with one more friction: against closed forms, enumeration and the bound."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
         return
     bound = fluid_bound(made).fluid_usd
     assert bound is not None
-    slack = 0.01 * bound + 1e-4  # capacity is looked at on a grid
+    slack = 0.01 * bound + 1e-4  # capacity is searched on a grid
     assert plans.fluid_usd <= plans.whole_usd + slack
     assert plans.fluid_usd <= plans.launching_usd + slack
     assert bound <= plans.launching_usd + 0.05 * bound + 1e-3
@@ -141,7 +141,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
 
 
 def test_without_functions_the_late_requests_are_left_over() -> None:
-    """The more may be late the cheaper, about as the bound."""
+    """The more requests may be late, the cheaper it is, in about the same way as the bound."""
     made = problem(poisson(40.0), (offer(), 10.0))
     total = float(made.counts.sum())
     costs = [found(made, share * total).fluid_usd for share in (0.0, 0.01, 0.05)]
@@ -170,7 +170,7 @@ def test_committed_instances_serve_for_nothing() -> None:
 
 
 def test_spot_is_used_while_it_is_there() -> None:
-    """Away for the second half hour (and the two minutes of notice): the dearer type serves then."""
+    """Spot is away for the second half hour (and two minutes of notice), in which the dearer type serves."""
     series = Steps("availability", (0.0, 1800.0), (1.0, 0.0), period_s=1e6)
     spot = offer("a.large", 0.2, Market.SPOT, zone="z")
     made = problem([20.0] * 3600, (offer(), 20.0), (spot, 20.0), spot=[series])

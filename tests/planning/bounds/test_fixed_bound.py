@@ -57,7 +57,7 @@ def test_even_traffic_needs_whole_instances_that_keep_up_with_it() -> None:
 
 
 def test_simultaneous_queries_need_instances_that_answer_them_at_once() -> None:
-    """Ten every 10 s, and within 0.25 s an instance answers two of them."""
+    """Ten queries come every 10 s, and within 0.25 s an instance answers two of them."""
     slo = Slo(0.25, 0.99)
     sample = QuerySample(np.repeat(np.arange(20) * 10.0, 10), np.ones((200, 1), dtype=np.int64))
     problem = problem_of(chain("a"), sample, [stage_of([option("x", 1.0, 0.0, 0.1, 1)], slo)], slo)
@@ -111,7 +111,7 @@ def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None
 
 
 def test_of_shared_instances_whole_workers_are_counted() -> None:
-    """Three stages with one worker each fit on two instances of two: three instances would be above that."""
+    """Three stages with one worker each fit on two instances of two workers: three instances would be too many."""
     slo, sample = Slo(0.5, 0.99), even(200, 10.0, 1, 1, 1)
     stages = [stage_of([option("small", 0.1, 0.0, 0.02, 1, workers=2)], slo) for _ in "abc"]
     pipeline = chain("a", "b", "c")

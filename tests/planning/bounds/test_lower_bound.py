@@ -179,7 +179,7 @@ def test_no_demand_costs_nothing() -> None:
 
 
 def test_a_run_late_in_nearly_all_bins_has_bound_zero() -> None:
-    """An overloaded fleet answers nearly everything too late: its bound is 0, not a fault."""
+    """An overloaded fleet answers nearly all requests too late, so its bound is 0."""
     made = problem([3.0, 5.0, 4.0, 2.0], (offer(), 10.0), usd_per_request=1e-4)
     for late in (12.0, 13.0):
         found = fluid_bound(made, late)

@@ -136,9 +136,9 @@ def test_even_traffic_pays_for_its_share_of_each_stages_instances() -> None:
 
 
 def test_late_queries_are_the_dearest_of_all_stages_together() -> None:
-    """Every tenth query visits b as well, which costs ten times as much: without them b costs nothing, and a its rest.
+    """Every tenth query visits b as well, which costs ten times as much.
 
-    Stage by stage a might be rid of a tenth of other queries besides.
+    If these are late, b costs nothing, and a only its rest. Stage by stage, a could drop another tenth of the queries.
     """
     slo = Slo(0.5, 0.9)
     calls = np.ones((4000, 2), dtype=np.int64)
@@ -227,7 +227,7 @@ def test_a_stage_that_nothing_can_run_is_infeasible() -> None:
 @pytest.mark.parametrize("function", [None, (2e-4, 0.3)])
 @pytest.mark.parametrize("late", [0.0, 12.0, 60.0])
 def test_one_stage_alone_is_a_service(warm: bool, function: tuple[float, float] | None, late: float) -> None:
-    """The same as the bound of a service on the same bins; or a little above where late requests differ in worth."""
+    """It equals the bound of a service on the same bins, or is a little above if late requests differ in worth."""
     slo = Slo(0.5, 0.99)
     sample = traffic(600, 10.0, 4.0, (1.0,), seed=3)
     stage = stage_of([option("x", 1.0, 0.05, 0.05, 4), option("y", 3.0, 0.02, 0.01, 4)], slo, function=function)

@@ -24,7 +24,7 @@ def two_types(counts: np.ndarray, **more: object) -> BoundProblem:
 
 
 def test_small_service_pays_for_one_whole_instance() -> None:
-    """A hundredth of one would do for its requests."""
+    """A hundredth of an instance would be enough for its requests."""
     rare = problem(np.full(7200, 1.0), (offer(), 100.0), (offer("b.xlarge", 3.0), 400.0))
     strict, loose = highest_bound(rare), highest_bound(rare, 0.02 * 7200)
     assert strict.usd == strict.whole_usd == pytest.approx(2.0, rel=0.001)

@@ -43,7 +43,7 @@ from tests.kernel.reference import BY_FUNCTION, REFUSED, Case, Change, Outcome, 
 from tests.kernel.test_reference import by_kernel
 
 
-# drawing a case takes milliseconds, more on a busy machine: no reason to fail
+# Drawing a case takes milliseconds, more on a busy machine, which must not fail the test.
 def request(
     arrived_s: float = 0.0, deadline_s: float = NEVER_S, items: int = 1, size: int = 0, id: str = "", tries: int = 0
 ) -> Request:
@@ -86,7 +86,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
     n = len(case.arrivals_s)
     outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
     ends: list[tuple[float, int, Batch]] = []
-    order = count(1)  # of batches that end at the same time: as they were started
+    order = count(1)  # of batches that end at the same time, in the order of their starts
 
     def start_what_is_due(now_s: float) -> None:
         while (batch := bouncer.next_batch(now_s)) is not None:
@@ -180,7 +180,7 @@ def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case, a
 @given(cases(sigmas=(0.1, 0.4, 1.2)), st.booleans())
 def test_decides_as_the_kernel_where_service_times_vary(case: Case, ahead: bool) -> None:
     """Neither knows the end of a batch in advance. A single worker may have the next batch already."""
-    ahead &= case.candidates[0].workers == 1  # of several workers another may have to take it back
+    ahead &= case.candidates[0].workers == 1  # another of several workers may have to take it back
     expected, got = by_kernel(case)[0].recording(), played(case, ahead=ahead)
     np.testing.assert_array_equal(got.slot, expected.slot)
     here = got.slot == 0
@@ -459,7 +459,7 @@ def test_requests_that_failed_together_are_tried_alone_behind_the_queue() -> Non
 
 
 def test_a_failed_request_is_alone_even_beside_lost_ones() -> None:
-    """Lost requests may share a batch where time is short, failed ones not: their error must be their own."""
+    """Lost requests may share a batch if time is short; failed ones may not, because their error must be their own."""
     bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=3, workers=2, rt_max_s=7.0)
     for name in "abcde":
         bouncer.offer(request(id=name), 0.0)
@@ -476,7 +476,7 @@ def test_a_failed_request_is_alone_even_beside_lost_ones() -> None:
 
 @pytest.mark.parametrize(("function_s", "instead"), [(NEVER_S, REJECT), (3.0, FUNCTION), (4.0, REJECT)])
 def test_failed_requests_are_tried_again_only_in_time(function_s: float, instead: int) -> None:
-    """Alone one takes 2 s: of four with 3.5 s left only one is in time here. Another client waits for 60 s."""
+    """A request takes 2 s alone: of four with 3.5 s left only one is in time. Another client waits for 60 s."""
     bouncer = a_bouncer(n_batch=5, rt_max_s=9.5, function_s=function_s)
     for deadline_s in (NEVER_S, NEVER_S, NEVER_S, 7.9, 60.0):
         bouncer.offer(request(deadline_s=min(deadline_s, 9.5) if deadline_s < 60.0 else deadline_s), 0.0)
@@ -572,7 +572,7 @@ def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
 
 
 def test_a_worker_lost_at_the_batch_ahead_blames_that_batch() -> None:
-    """The one before it had its results: its requests are served again as if they were untried."""
+    """The batch before it had its results: its requests are served again as if untried."""
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
     for name in "abcd":
         bouncer.offer(request(id=name), 0.0)

@@ -133,7 +133,7 @@ class Bench:
         self.counts = self.cache._counts
         self.answers: dict[int, Answer] = {}
         self.order: list[int] = []
-        self.fails: set[int] = set()  # answers that cannot be said
+        self.fails: set[int] = set()  # answers that cannot be sent
         self._numbers = itertools.count()
 
     def ask(self, what: bytes | Call = b"question", allowed_s: float = RT_MAX_S) -> int:
@@ -318,7 +318,7 @@ def test_an_answer_is_given_until_its_time_has_passed_and_then_replaced() -> Non
 
 
 def test_while_no_call_is_repeated_only_every_eighth_is_looked_up() -> None:
-    """A call that is looked up and repeats an earlier one ends that."""
+    """A looked-up call that repeats an earlier one ends this mode."""
     bench = Bench(store=Sieve(100_000_000))
 
     def kept(first: int, count: int) -> list[int]:
@@ -334,7 +334,7 @@ def test_while_no_call_is_repeated_only_every_eighth_is_looked_up() -> None:
 
     assert kept(0, 10_000) == list(range(10_000))
     assert kept(10_000, 80) == list(range(10_007, 10_080, 8))
-    for _ in range(7):  # they are not looked up, so that their answers do not come from memory
+    for _ in range(7):  # they are not looked up, so their answers do not come from memory
         bench.ask(b"10015")
         assert bench.behind.has
         bench.behind.reply()
@@ -573,7 +573,7 @@ def test_an_entry_takes_no_more_memory_than_is_counted() -> None:
 
 
 class Forgetful(dict[int, Answer]):
-    """Answers that are not kept by the test, too."""
+    """A test's record that does not keep the answers."""
 
     def __setitem__(self, number: int, answer: Answer) -> None:
         """Store nothing."""

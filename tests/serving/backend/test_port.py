@@ -54,7 +54,7 @@ class Behind:
 
 
 class Cache(Behind):
-    """Answers a body that was answered before by that answer."""
+    """Answers a repeated body with its earlier answer."""
 
     def __init__(self, behind: Backend) -> None:
         super().__init__(behind)
@@ -99,7 +99,7 @@ class Sum(Behind):
 
 
 class Choosing(Behind):
-    """Says how each answer came about."""
+    """Adds to each answer how it was made."""
 
     def offer(self, request: Request) -> None:
         self.behind.offer(request.attempt(self._answered))

@@ -124,7 +124,7 @@ async def test_what_a_batch_takes_is_counted_against_its_profile() -> None:
 
 @on_a_loop
 async def test_a_request_that_would_be_late_goes_to_a_function() -> None:
-    """Two batches fit into RT_max; the third request is the function's, and does not wait for a worker."""
+    """Two batches fit into RT_max; the third request goes to the function, and does not wait for a worker."""
     bench = Bench()
     bench.offer("a", "b", "c")
     await turns()
@@ -193,7 +193,9 @@ async def test_no_more_calls_at_once_than_allowed() -> None:
 
 @on_a_loop
 async def test_a_late_answer_changes_no_promise() -> None:
-    """Two fit just into RT_max by the profile, also after the second was late: as in the simulator, means decide."""
+    """Two batches just fit into RT_max by the profile, even after the second was late: means decide, as in the
+    simulator.
+    """
     bench = Bench(functions=False, service_s=0.495)
     bench.offer("a", "b")
     await turns()
@@ -287,7 +289,7 @@ async def test_a_request_that_fails_a_batch_fails_only_itself() -> None:
 
 @on_a_loop
 async def test_a_failed_batch_without_time_is_answered_at_once() -> None:
-    """The error that the model gave, for all but the one that can still be tried alone."""
+    """All but the request that can still be tried alone get the model's error."""
     bench = Bench(functions=False, n_batch=4)
     bench.workers.poison = {b"bad"}
     bench.offer("a", "bad", "c")
@@ -482,12 +484,12 @@ async def test_throttled_functions_are_left_alone_until_their_retry_after() -> N
 
 @on_a_loop
 async def test_calls_that_fail_by_themselves_say_nothing_of_functions() -> None:
-    """A body that is too large, or a client in a hurry; the next request is served."""
+    """Such calls have a body that is too large or a client in a hurry; the next request is served."""
     bench = Bench(workers=0)
     assert bench.functions is not None
     for number in range(2 * MOST_FAILURES):
         bench.functions.error = Unsuitable("too large") if number % 2 else FunctionsFailed("no answer in time")
-        # All within less than FIRST_S: no request is let through as a probe.
+        # All come within less than FIRST_S, so no request is admitted as a probe.
         bench.offer(f"own fault {number}", deadline_s=None if number % 2 else bench.now_s + 0.25)
         bench.now_s += 0.25 if number % 2 == 0 else 0.0
         await turns()

@@ -23,7 +23,7 @@ class Row:
 
 
 class Reference:
-    """The queue as a list, oldest first; `hand` is the place that the hand looks at next."""
+    """The queue as a list, oldest first; `hand` is the next place to look at."""
 
     def __init__(self, budget: int) -> None:
         self.budget, self.rows, self.hand = budget, list[Row](), 0
@@ -68,7 +68,7 @@ def key(number: int) -> bytes:
 
 @given(budget=st.integers(3, 8), keys=st.integers(2, 12), ages=st.booleans(), seed=st.integers(0, 2**32))
 def test_sieve_agrees_with_a_plain_list(budget: int, keys: int, ages: bool, seed: int) -> None:
-    """Values, evictions and sizes, by owner, however entries age, grow and are asked for."""
+    """Values, evictions and sizes by owner agree, however entries age, grow and are asked for."""
     draw, sieve, reference, now_s = random.Random(seed), Sieve[int](budget), Reference(budget), 0.0
     owners = [Owner(), Owner()]
     evictions = [0, 0]

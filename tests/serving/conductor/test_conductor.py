@@ -237,7 +237,7 @@ def test_a_drivers_nesting_is_the_clients_fault_until_stages_answer(
         said = {"error": "stage bad: an item is nested too deeply, or no plain value"}
         assert await cast.ask(nested(600)) == (status, said, INSTANCE)
         assert cast.said("r1") == {"bad": "failed"}
-        assert (await cast.ask(nested(600)))[0] == status  # the first has left nothing
+        assert (await cast.ask(nested(600)))[0] == status  # the first call has left nothing
         assert not caplog.records
 
     run(main)
@@ -439,7 +439,7 @@ def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> 
         asked = {"instances": [0, 1, 2]}
         assert [(await cast.ask(asked))[0] for _ in range(2)] == [504, 504]
         assert len(cast.pools["b"].calls) == 1
-        # The others follow it, where there is time.
+        # The others follow it if there is time.
         cast = cast_of({"a": plus(1), "b": plus(1)}, pipeline=pipeline, driver=chain if driven else None)
         await cast.ask(0, allowed_s=0.0015)
         assert await cast.ask(asked) == (200, {"predictions": [2, 3, 4]}, INSTANCE)
@@ -568,7 +568,7 @@ def test_the_items_of_requests_are_limited(cast_of: CastOf) -> None:
         cast.pools["a"].release()
         assert (await cast.answer(first))[0] == 200
         assert (await cast.ask({"instances": [1, 2]}))[0] == 200
-        # More than there is room for at any time is not to be sent again.
+        # A client must not repeat a request that never has room.
         cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=2)
         assert (await cast.ask({"instances": [1, 2, 3]}))[0] == 413
 
@@ -627,7 +627,10 @@ def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> No
 
 @pytest.mark.parametrize("driven", [False, True])
 def test_a_stage_that_was_asked_the_same_before_is_not_called(cast_of: CastOf, driven: bool) -> None:
-    """Each stage by its own input: of a query that is new, only a part may be. The answer says which parts were not."""
+    """Each stage looks up its own input, so a new query may be new for some stages only.
+
+    The answer names the others.
+    """
 
     async def main() -> None:
         models = {"halves": lambda batch: [each // 2 for each in batch], "next": plus(1)}

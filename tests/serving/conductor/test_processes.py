@@ -1,4 +1,4 @@
-"""`mark serve` of a pipeline as its users run it: real processes, whose workers are killed under load."""
+"""`mark serve` of a pipeline in production form: real processes, whose workers are killed under load."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_a_call_with_just_the_stages_own_time_says_none() -> None:
 def test_the_way_there_and_back_is_taken_off_the_time() -> None:
     setup = Setup()
     setup.stage.look()
-    setup.now_s += 0.125  # as long as the question takes
+    setup.now_s += 0.125  # the duration of the probe
     setup.says(200)
     setup.offer("q", 0.5)
     assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"375.000"
@@ -232,7 +232,7 @@ def test_a_stage_that_takes_nothing_now_is_asked_once_more() -> None:
     setup.says(503)
     setup.says(503, b'{"error": "no worker is ready"}')
     assert setup.status("b") == 503
-    # One that has too much to do is not.
+    # A server with too much to do is not.
     setup.offer("c")
     setup.says(429)
     assert (setup.status("c"), setup.line.asked) == (429, [])
@@ -419,7 +419,7 @@ def test_a_function_that_answers_for_the_stage_is_asked_rarely() -> None:
 
 
 def test_a_stage_that_is_not_ready_is_asked_less_often() -> None:
-    """A load balancer counts each question as a request; a silent address, whose calls are refused, is asked on."""
+    """A load balancer counts each probe as a request; a silent address, whose calls are refused, is still probed."""
 
     def questions_in(seconds: float, status: int | None) -> list[float]:
         asked, until_s = [], setup.now_s + seconds

@@ -126,7 +126,7 @@ def test_feedback_the_sink_lost_is_applied_when_it_comes_again() -> None:
 
 
 def test_feedback_that_cannot_be_written_fails_alone() -> None:
-    """Others that come in the same batch are kept, once."""
+    """Other feedback in the same batch is stored, once."""
 
     async def main() -> None:
         place = Collected()

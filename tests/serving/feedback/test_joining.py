@@ -36,7 +36,7 @@ def test_an_answer_takes_feedback_once() -> None:
 
 
 def test_what_could_not_be_kept_may_come_again() -> None:
-    """Judging alone takes nothing."""
+    """Judging alone stores nothing."""
     join = FeedbackJoin(100.0, AMPLE)
     join.answered(answer("a"))
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_answers_expire_at_the_horizon_ids_are_forgotten_at_two() -> None:
 
 
 def test_an_id_answered_again_stands_for_the_newest_answer() -> None:
-    """Unless there was feedback on the one before: then it takes no more."""
+    """If the answer before already has feedback, the id takes no more."""
     join = FeedbackJoin(100.0, AMPLE)
     newest = answer("a", 60.0, "2")
     join.answered(answer("a", 0.0, "1"))

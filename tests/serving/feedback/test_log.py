@@ -136,7 +136,7 @@ def test_what_cannot_be_written_leaves_no_line(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_in_the_middle_leaves_no_line(tmp_path: Path) -> None:
-    """The disk is full: by the limit on the size of this process's files, which is one for all of them."""
+    """A limit on the file size, which is one for all files of the process, makes the disk full."""
     log = FeedbackLog(tmp_path, 16 * MB)
     log.received([Observation(answer("a"), feedback("a"), 1.0)], [], 1.0)
     size = next(tmp_path.rglob("observations-*")).stat().st_size

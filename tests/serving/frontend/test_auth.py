@@ -164,7 +164,7 @@ def test_the_key_to_show_has_its_scope_and_time_left() -> None:
     assert key_with(METRICS, {digest_of(key): grant for key, grant in found.items()}, 0.0) is None
     ending = {KEY: Grant("old", frozenset((INFER,)), 1000.0), "n" * 20: Grant("new", frozenset((INFER,)))}
     assert key_with(INFER, ending, 900.0) == KEY
-    assert key_with(INFER, ending, 950.0) == "n" * 20  # a minute before the end: clocks differ
+    assert key_with(INFER, ending, 950.0) == "n" * 20  # a minute before the end, because clocks differ
 
 
 @pytest.mark.parametrize(

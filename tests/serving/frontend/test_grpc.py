@@ -208,7 +208,7 @@ def test_calls_that_come_together_share_a_batch(run: Run) -> None:
             place.pool.release()
             got = [np.frombuffer((await call).raw_output_contents[0], "<f4")[0] for call in calls]
             assert got == [0.0, 2.0, 4.0, 6.0, 8.0]
-            assert place.metrics.batch_items.counts[0] <= 1  # the rest waited, and went together
+            assert place.metrics.batch_items.counts[0] <= 1  # the rest waited, and went in one batch
 
     run(main())
 
@@ -305,7 +305,7 @@ def test_a_model_that_fails_is_an_internal_error(run: Run) -> None:
 def test_whatever_another_server_answers_the_call_ends(
     run: Run, reply: Reply, code: grpc.StatusCode, said: str
 ) -> None:
-    """Functions are other people's servers, and one odd answer must not take others of its batch along."""
+    """Functions are other people's servers, and an odd answer must not fail other requests of its batch."""
 
     async def main() -> None:
         async with Place() as place:
@@ -572,7 +572,7 @@ def test_an_idle_client_may_ping_and_not_flood(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_client_that_pings_every_ten_seconds_keeps_its_connection(run: Run) -> None:
-    """Ten times as fast: gRPC ends a connection at the third ping that comes too soon."""
+    """The test is ten times as fast: gRPC ends a connection at the third ping that comes too early."""
     options = [("grpc.keepalive_time_ms", 1_000), ("grpc.keepalive_permit_without_calls", 1)]
     options += [("grpc.http2.max_pings_without_data", 0)]
 

@@ -73,7 +73,7 @@ class Wire(asyncio.Transport):
 
     @property
     def ended(self) -> bool:
-        """No more will be written, and the client knows."""
+        """Whether the server has ended the stream, as the client knows."""
         return self.closing or self.eof
 
 
@@ -230,7 +230,7 @@ def test_an_answer_is_one_write() -> None:
 
 
 def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
-    """Behind the answers that are owed."""
+    """The 500 follows the answers that are owed."""
 
     def admit(method: bytes, path: bytes, headers: Any) -> None:
         if path == b"/odd":
@@ -243,7 +243,7 @@ def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptu
 
 
 def test_a_length_may_begin_with_zeros() -> None:
-    """More of them than int() takes."""
+    """There are more zeros than int() accepts."""
     wire = Listener().ask(b"POST / HTTP/1.1\r\nhost: m\r\ncontent-length: %b2\r\n\r\nok" % (b"0" * 4400))
     assert only(wire).status == 200
 
@@ -836,7 +836,7 @@ def test_a_content_type_said_twice_is_one() -> None:
 
 
 def test_a_header_repeated_again_and_again_is_refused() -> None:
-    """Each repetition copies all before: 80 kB of them cost 28 ms."""
+    """Each repetition copies all earlier ones: 80 kB of them cost 28 ms."""
     listener = Listener()
     head = b"GET / HTTP/1.1\r\nhost: m\r\n" + b"a:\r\n" * 100 + b"\r\n"
     assert only(listener.ask(head)).status == 200
@@ -844,7 +844,7 @@ def test_a_header_repeated_again_and_again_is_refused() -> None:
 
 
 def test_a_peer_makes_no_room_for_its_own_connections() -> None:
-    """A load balancer has them all, and may be sending on the one that would be cut."""
+    """A load balancer may have all connections, and may be sending on the one that would be cut."""
     listener = Listener(connections=2)
     held = [from_peer(listener, "balancer") for _ in range(2)]
     refused, _ = from_peer(listener, "balancer")

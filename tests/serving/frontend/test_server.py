@@ -1,4 +1,4 @@
-"""Several models behind one listener, and calls by value, which only the server of a stage takes."""
+"""Several models behind one listener, and calls by value, which only a stage's server accepts."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_model_that_is_no_stage_takes_none() -> None:
     ],
 )
 def test_an_encoded_slash_is_no_slash(path: str, status: int) -> None:
-    """A proxy with rules by path sees one name there."""
+    """A proxy that routes by path sees one name there."""
 
     async def main(client: httpx.AsyncClient, replicas: list[Replica]) -> None:
         for replica in replicas:

@@ -231,7 +231,7 @@ def test_errors_of_the_model_are_passed_on() -> None:
 
 
 def test_retries_have_a_budget() -> None:
-    """A fifth of the requests in the long run, after a burst."""
+    """The budget is a fifth of the requests in the long run, after a burst."""
     gateway = a_gateway(retry_burst=5.0, eject_after=10**9)
     retried = 0
     for n in range(1000):
@@ -276,7 +276,7 @@ def test_a_retry_repeats_the_body_of_its_attempt() -> None:
 
 
 def test_an_outrun_replica_is_known_to_be_slow() -> None:
-    """Its attempt is cancelled, and it looks idle: without that each further request would go there and be hedged."""
+    """Its attempt is cancelled, so it looks idle: without that each further request would go there and be hedged."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)

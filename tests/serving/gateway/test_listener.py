@@ -1,4 +1,4 @@
-"""The gateway's own pages, the access to them, and its process from start to end."""
+"""The gateway's own pages, their access control, and its process from start to end."""
 
 from __future__ import annotations
 

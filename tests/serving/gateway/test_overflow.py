@@ -29,7 +29,7 @@ from tests.serving.test_server_process import folder as folder
 
 
 class Kept(FakeFunctions):
-    """Keeps calls as they came, and answers with a part in JSON."""
+    """Keeps calls unchanged, and answers with a part in JSON."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def test_replicas_come_first() -> None:
 
 
 def test_broken_functions_are_left_alone() -> None:
-    """Each failure is the refusal that there would have been anyway; a call at fault, or in a hurry, says nothing."""
+    """Each failure is a refusal as without functions; a faulty or hurried call says nothing about functions."""
 
     async def main() -> None:
         functions = FakeFunctions()

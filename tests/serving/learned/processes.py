@@ -35,7 +35,7 @@ BOOT_S = 300.0  # of a server on a busy machine
 
 
 class Gone(Exception):
-    """The server answered nothing."""
+    """The server gave no answer."""
 
 
 class Client(Asker["asyncio.Future[HttpAnswer]"]):

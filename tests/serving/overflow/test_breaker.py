@@ -1,4 +1,4 @@
-"""When functions are left alone, for how long, and which call finds out that they answer again."""
+"""The breaker of functions: when and for how long it is open, and which call probes them."""
 
 from __future__ import annotations
 

@@ -419,7 +419,7 @@ def test_what_the_model_says_is_its_reply(server: Server, status: int) -> None:
 def test_what_stands_in_its_way_is_not(
     server: Server, status: int, headers: dict[str, str], error: type[Exception]
 ) -> None:
-    """A client must not be told that its key is wrong when it was ours."""
+    """A client must not be told that its key is wrong if the key was ours."""
     with pytest.raises(error) as caught:
         answered(server, Said(status, headers=headers))
     assert type(caught.value) is error
@@ -452,7 +452,9 @@ def test_a_connection_that_breaks_is_a_failure(server: Server, said: bytes, why:
 
 @pytest.mark.slow
 def test_a_real_server_answers_refuses_and_is_gone(tmp_path: Path) -> None:
-    """`mark serve` behind the port: in order over one connection; overload is throttling; after its end nothing."""
+    """`mark serve` behind the port answers in order over one connection, throttles in overload, and fails after its
+    end.
+    """
     (tmp_path / "model.py").write_text(MODEL)
     write_service(tmp_path, slo_ms=500)
     process = start(tmp_path, "--max-batch", "1", SERVICE_S="0.05")

@@ -462,7 +462,7 @@ def test_tls_is_spoken_only_with_a_trusted_authority(run: Run, tmp_path: Path) -
 
 
 def test_connecting_has_a_time_limit(run: Run) -> None:
-    """A server that takes the connection and says nothing to the TLS client."""
+    """The server accepts the connection and is silent to the TLS client."""
 
     async def main() -> None:
         left = asyncio.Event()

@@ -467,7 +467,7 @@ def test_what_it_said_last_counts(fifo: Callable[[str], Told]) -> None:
 
 
 def test_a_worker_that_hangs_is_killed() -> None:
-    """After `hang_s`, and not before: a worker that is idle longer lives on."""
+    """It is killed after `hang_s`, and not before; an idle worker may be silent for longer."""
 
     async def test() -> None:
         async with ready_pool(hang_s=0.2) as one:
@@ -559,7 +559,7 @@ def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) ->
 
 
 def test_what_never_loaded_is_not_tried_again(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """The start of a service with a broken model should fail now."""
+    """The start of a service with a broken model should fail immediately."""
     looked = fifo("weights.looked")
 
     async def test() -> None:
@@ -629,7 +629,7 @@ def test_a_burst_of_kills_ends_nothing() -> None:
 
 
 def test_a_reload_has_less_time_than_the_first_load(tmp_path: Path) -> None:
-    """Ten times its first load, or `hang_s`: requests wait for it, which were admitted because it was to be back."""
+    """It has ten times its first load, or `hang_s`, because admitted requests wait for it."""
     weights = tmp_path / "weights"
     weights.touch()
 
@@ -644,7 +644,7 @@ def test_a_reload_has_less_time_than_the_first_load(tmp_path: Path) -> None:
 
 
 def test_while_one_serves_nothing_has_failed(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """The other is tried on and on, and comes back when it can."""
+    """The other is tried again and again, and returns when it can."""
     weights, looked = tmp_path / "weights", fifo("weights.looked")
     weights.touch()
 
