@@ -1161,8 +1161,9 @@ def test_what_makes_no_progress_does_not_hold_up_its_mend() -> None:
 
 
 def test_a_revert_ends_a_roll_out_at_once() -> None:
-    """The release before is deployed again during a roll-out; it becomes the target, and the other one the release
-    before.
+    """The release before is deployed again during a roll-out, and becomes its target.
+
+    The release that was rolled out then is the one before.
     """
     world = Rolling(wanted=8)
     world.deploy("b")

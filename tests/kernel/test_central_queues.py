@@ -566,9 +566,7 @@ def test_one_more_replica_delays_no_query_without_batches(replicas: int, seed: i
 
 
 def test_a_backlog_of_thousands_is_simulated_like_any_other() -> None:
-    """Half of the queries wait at an overloaded stage and the others skip it: the order behind it is far from
-    theirs.
-    """
+    """Half of the queries wait at an overloaded stage and the others skip it, so the order behind it differs much."""
     n = 20_000
     arrivals = np.arange(n) / 128.0
     calls = np.ones((n, 2), dtype=np.int64)

@@ -264,9 +264,7 @@ def test_a_replica_takes_nothing_before_it_is_ready() -> None:
 
 
 def test_speed_holds_from_the_next_batch_on() -> None:
-    """A batch under way or due keeps its pace, the next one takes 1 / factor times as long, and a later one is fast
-    again.
-    """
+    """A batch under way or due keeps its pace; the next takes 1 / factor times as long, until speed is restored."""
     arrivals = np.array([0.0, 0.01, 1.0, 2.0])
     stage = stage_of([0], arrivals, overflow=False, bouncers=False)
     position = stage.advance(arrivals, 0, 0.5)  # the second batch was due at 0.0431, though not considered since

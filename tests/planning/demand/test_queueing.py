@@ -51,7 +51,7 @@ def test_one_servers_law_is_erlangs(load: float) -> None:
 
 @pytest.mark.parametrize("servers", [1, 4, 36])
 def test_the_mean_is_the_integral_of_the_tail(servers: int) -> None:
-    """Two ways that share no step from the roots on."""
+    """The two computations share no step after the roots."""
     load = 0.9
     rate = load * servers / SERVICE_S
     edges = np.linspace(0.0, 12.0 * SERVICE_S, 2401)

@@ -27,7 +27,7 @@ from tests.planning.build import forecast, resolved, sold
 @settings(max_examples=25)
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
-    """Rising in capacity, never above it, and the expected load where everything is covered."""
+    """They rise with capacity, never exceed it, and reach the expected load."""
     saved = served_load(forecast(rate, spread, peak), Lateness(0.5))
     served = saved.served[:, 1]
     assert np.all(np.diff(served) >= -1e-9)
@@ -55,7 +55,7 @@ def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> N
 
 
 def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
-    """Overflow falls with both, is all of the load without capacity, and never more."""
+    """Overflow falls with both, equals the load without capacity, and never exceeds it."""
     loads, capacities = np.array([1.0, 40.0, 100.0, 300.0])[:, None], np.arange(0.0, 400.0, 7.0)
     turned = overflow_rps(loads, capacities, 0.3)
     assert np.all(np.diff(turned, axis=1) <= 1e-9)
@@ -196,7 +196,7 @@ def test_the_slope_is_that_of_the_largest_convex_function_below(holds: float) ->
     differences = np.diff(overflow_rps(loads_rps, np.array(1.0), holds)) / np.diff(loads_rps)
     rising = isotonic_regression(differences).x
     middles_rps = 0.5 * (loads_rps[1:] + loads_rps[:-1])
-    seen = middles_rps < 10.0  # further on the end of the grid shows
+    seen = middles_rps < 10.0  # further on the end of the grid has an effect
     assert overflow_slope(middles_rps, np.array(1.0), holds)[seen] == pytest.approx(rising[seen], abs=0.01)
 
 

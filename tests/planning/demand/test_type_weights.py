@@ -1,4 +1,4 @@
-"""The capacity of an instance of each type beside the others, at the load that comes."""
+"""The capacity of an instance of each type among the others, at the load that comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small pipelines to plan, and the cheapest plan of each by looking at all of them."""
+"""Small pipelines to plan, and the cheapest plan of each by a full search."""
 
 from __future__ import annotations
 

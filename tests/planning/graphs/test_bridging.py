@@ -69,7 +69,7 @@ def test_a_cheap_function_takes_the_place_of_the_margin() -> None:
 
 
 def test_a_stage_bridges_only_where_last_moments_leave_enough_time() -> None:
-    """Its function leaves b a single call's time, in which nothing may queue: so a keeps its margin."""
+    """Its function leaves b the time of a single call, without a queue, so a keeps its margin."""
     first = found((USE, None))
     assert (first.roles, first.functions) == ((STANDBY, NONE), (USE, None))
     assert replicas(first) == replicas(PLAIN)

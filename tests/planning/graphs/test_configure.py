@@ -134,7 +134,7 @@ def test_the_best_so_far_is_told_when_work_runs_out() -> None:
     """Its misses on the sample, which need not be known then, are reported as well."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
-    for resamples, whole in ((0, 17_000), (20, 103_000)):  # calls after which it ends by itself
+    for resamples, whole in ((0, 17_000), (20, 103_000)):  # calls after which it ends without a limit
         for most_calls in range(1, whole, whole // 8):
             found = configure(pipeline, sample, options, slo, resamples=resamples, most_calls=most_calls)
             assert found.miss_share <= min(0.01, found.miss_limit)
@@ -224,7 +224,7 @@ def test_within_two_percent_of_the_cheapest_of_anything_small(seed: int) -> None
 
 
 def test_the_work_for_many_stages_is_bounded_too() -> None:
-    """Before the first answer as well, which is found in any case: stages together where one by one takes too long."""
+    """The work before the first answer is bounded too; if stages one by one take too long, they are tried together."""
     names = "abcdefghijkl"
     sample = traffic(2000, 60.0, 4.0, (1.0,) * len(names), seed=1)
     few = option("few", 0.1, 0.0, 0.02, 4)
@@ -256,7 +256,7 @@ def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -
 
 @pytest.mark.parametrize("seed", range(6))
 def test_room_that_is_left_is_used(seed: int) -> None:
-    """One more worker of either stage would cost another instance."""
+    """Another worker of either stage would need another instance."""
     pipeline, sample, options, slo = shared(seed)
     choices = configure(pipeline, sample, options, slo, resamples=5).choices
     for stage, choice in enumerate(choices):

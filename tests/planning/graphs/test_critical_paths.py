@@ -1,4 +1,4 @@
-"""Latency where nothing waits: by hand, and as the kernel says of a query alone."""
+"""Latency without queues: by hand, and as the kernel gives it for a query alone."""
 
 from __future__ import annotations
 

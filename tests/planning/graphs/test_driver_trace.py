@@ -124,7 +124,7 @@ def test_branches_side_by_side_do_not_wait_for_each_other() -> None:
 
 
 def test_calls_are_interleaved() -> None:
-    """A call that was begun before and is awaited after another chain does not hold that chain up."""
+    """A call begun earlier and awaited after another chain does not delay that chain."""
 
     async def respond(query: Any, models: Models) -> Any:
         slow = asyncio.gather(models.a(query), models.b(query))

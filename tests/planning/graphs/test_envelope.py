@@ -1,4 +1,4 @@
-"""Traffic envelopes beside counting every window."""
+"""Traffic envelopes against a count of every window."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def same(one: Estimate, other: Estimate) -> None:
 
 
 def test_one_query() -> None:
-    """It takes the time of a batch of one, and the replica is busy all the while."""
+    """It takes the time of a batch of one, and the replica is busy for that time."""
     seen = estimate(SINGLE, QuerySample(np.array([3.0]), np.array([[1]])), [StageChoice(option(0.5, 0.25), 4, 2)])
     assert seen.latency_s == [0.75]
     assert seen.dropped_at == [-1]
@@ -119,7 +119,7 @@ def test_the_example() -> None:
 @pytest.mark.parametrize("early_drop", [False, True])
 @pytest.mark.parametrize("choices", [CHOICES, BESIDE], ids=["one type", "beside"])
 def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
-    """A pipeline with fan-out, stages passed by and a join that does not wait for long, at a load that queues."""
+    """The pipeline has fan-out, skipped stages and a join that does not wait for long, at a load that queues."""
     queries = sample(500, 90.0)
     seen = estimate(SOCIAL, queries, choices, slo_s=SLO_S, early_drop=early_drop)
     replicas = tuple(
@@ -177,7 +177,7 @@ def test_beside_others_a_first_choices_only_replica_may_go() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=12))
 @settings(max_examples=25)
 def test_what_is_remembered_changes_no_answer(moves: list[tuple[int, int, int]]) -> None:
-    """A walk that changes one stage at a time, estimates and promises mixed, against a fresh estimate each time."""
+    """A walk changes one stage at a time and mixes estimates and promises; a fresh estimate must agree each time."""
     queries = sample(300, 50.0)
     kept = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, early_drop=True)
     few = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, early_drop=True, memory_bytes=3 * 16 * 300)

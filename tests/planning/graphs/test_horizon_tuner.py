@@ -102,7 +102,7 @@ def test_every_stage_keeps_a_replica_and_steps_are_repeatable(arrivals: list[flo
 
 
 def test_the_margin_is_of_the_rate_not_its_bursts() -> None:
-    """Bursts of 30 within a second, every ten seconds, at 20 queries/s: the level has them in it already."""
+    """Bursts of 30 within a second come every ten seconds at 20 queries/s, and the level includes them already."""
     steady_s = evenly(17.0, 0.0, 300.0)
     bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)
     arrivals_s = np.sort(np.concatenate([steady_s, bursts_s]))

@@ -1,4 +1,4 @@
-"""RT_max split over stages: against every split there is, and on paths that some queries take."""
+"""RT_max split over stages: against every possible split, and on paths that some queries take."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_levels_are_known_in_windows_longer_than_their_sample(levels: LoadLevels
 
 
 def test_what_no_replica_helps_is_no_reason_to_buy() -> None:
-    """Times vary so that 1.5 % of the calls are late by themselves, where a fifth of 2 % would be let pass."""
+    """Times vary so much that 1.5 % of the calls are late even alone, where a fifth of 2 % would be allowed."""
     choices = (StageChoice(replace(option("cpu", 0.1, 0.0, 0.05, 1), sigma=0.7), 1, 3),)
     sample = traffic(3000, 20.0, 1.0, (1.0,), seed=2)
     alone = estimate(chain("a"), sample, (replace(choices[0], replicas=50),)).miss_share(0.2)

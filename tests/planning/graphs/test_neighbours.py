@@ -1,4 +1,4 @@
-"""Configurations like one that is known."""
+"""Configurations close to a known one."""
 
 from __future__ import annotations
 

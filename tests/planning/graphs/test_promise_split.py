@@ -60,7 +60,7 @@ def test_it_is_the_cheapest_of_all_splits(data: st.DataObject) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_split_with_early_joins_is_never_too_cheap(data: st.DataObject) -> None:
-    """Found by units of time, so that it may be dearer than the cheapest."""
+    """The split is found by units of time, so it may be dearer than the cheapest."""
     pipeline = any_graph(data)
     steps = [data.draw(some_steps()) for _ in pipeline.stages]
     every = np.ones((1, len(steps)), dtype=np.int64)

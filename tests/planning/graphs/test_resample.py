@@ -32,7 +32,7 @@ def test_rate_spread_and_calls_are_kept_on_average() -> None:
 
 
 def test_neighbours_stay_together() -> None:
-    """Calls that alternate in runs of a hundred still do, but where blocks meet."""
+    """Calls that alternate in runs of a hundred still do, except at the borders of blocks."""
     sample = QuerySample(np.arange(2000.0), (np.arange(2000) // 100 % 2)[:, None])
     made = resampled(sample, np.random.default_rng(3), block=50)
     assert np.count_nonzero(np.diff(made.calls[:, 0])) <= 2000 / 50 * 1.5

@@ -84,7 +84,7 @@ def test_it_scales_down_after_15_calm_seconds_by_recent_peaks() -> None:
 
 
 def test_a_change_is_followed_by_15_s_without_scaling_down() -> None:
-    """A burst that is over: its replicas stay for as long as its windows count, and for 15 s after they came."""
+    """After a burst its replicas stay as long as its windows count, and for 15 s after the last change."""
     arrivals_s = np.sort(np.concatenate([evenly(20.0, 0.0, 200.0), np.full(20, 50.0)]))
     asked = followed(arrivals_s, 200)
     up = next(n for n, replicas in enumerate(asked) if replicas != (5, 2))

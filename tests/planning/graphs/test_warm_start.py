@@ -1,4 +1,4 @@
-"""How tuners begin: where they would be, and not before they have seen enough."""
+"""The start of tuners: in the state that they would have, once they have seen enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which offers do as well as another one."""
+"""Offers that are equivalent to another one."""
 
 from __future__ import annotations
 

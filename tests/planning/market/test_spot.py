@@ -165,7 +165,7 @@ def test_spot_dearer_than_on_demand_is_not_bought() -> None:
 
 
 def test_what_was_refused_is_not_to_be_had_until_then() -> None:
-    """A pool can be bought as long as one of its zones can."""
+    """A pool can be bought while one of its zones has capacity."""
     of = pools(*FOUR)
     beliefs = {A.name: Belief(until_s=100.0), B.name: Belief(until_s=200.0), C.name: Belief(until_s=50.0)}
     assert [bool(of.terms(beliefs, now_s, 2e-5).buyable[1]) for now_s in (49.0, 50.0, 200.0)] == [False, True, True]
@@ -173,7 +173,7 @@ def test_what_was_refused_is_not_to_be_had_until_then() -> None:
 
 
 def test_spot_is_bought_up_to_its_on_demand_price() -> None:
-    """The chance of interruptions included."""
+    """The price includes the expected interruptions."""
     one_usd = pools(*FOUR).terms({A.name: Belief(held_h=1e6, losses=1e6)}, 0.0, 2e-5).offer_usd_per_hour[1] - 0.06
     even = (0.2 - 0.06) / one_usd  # interruptions per hour
     for rate, there in ((0.99 * even, True), (1.01 * even, False)):
@@ -316,7 +316,7 @@ def test_instances_stay_until_their_replacement_is_there(ready_y: int, left_x: i
 
 
 def test_spares_of_two_offers_cover_a_gap_once() -> None:
-    """20 requests/s are still to come: two x stand in for them, so no y has to."""
+    """20 requests/s are missing: two x cover them, so that no y is needed."""
     plan = Plan(0.0, (Target("x", 2, "", spare=2), Target("y", 1, "", spare=1), Target("z", 1, "")))
     capacity_rps = {**CAPACITY, "z": 20.0}
     assert without_spares(plan, {"x": 2, "y": 1}, capacity_rps).counts == {"x": 2, "z": 1}
@@ -371,7 +371,7 @@ def test_without_burstables_there_are_no_standbys() -> None:
 
 
 def test_the_disk_is_the_one_that_is_billed() -> None:
-    """One price, in the planner and on the meter."""
+    """The planner and the meter use one price."""
     assert pytest.approx(DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0) == DISK_USD_PER_HOUR
 
 

@@ -34,7 +34,7 @@ def test_an_auto_scaling_group_tracks_cpu() -> None:
 
 
 def test_cpu_is_reckoned_from_load_where_it_is_not_measured() -> None:
-    """Load over capacity, but never above one."""
+    """CPU is load over capacity, and at most one."""
     play = started(AsIsPolicy("asg", "small", target=0.5), 20.0)
     assert [play.minute(400.0)[SMALL] for _ in range(3)] == [4, 4, 8]
 
@@ -64,7 +64,7 @@ def test_an_endpoint_keeps_the_users_target_and_bounds() -> None:
 
 
 def test_a_fixed_fleet_is_its_minimum() -> None:
-    """kind = fixed holds `min` instances."""
+    """`kind = fixed` holds `min` instances."""
     assert started(AsIsPolicy("fixed", "small", min_instances=7), 1.0).ready == {SMALL: 7}
 
 

@@ -57,7 +57,7 @@ def test_launch_credits_last_as_long_as_full_use_spends_them() -> None:
     st.lists(st.tuples(st.floats(0.0, 3600.0), st.integers(0, 20)), max_size=150),
 )
 def test_no_day_sees_more_starts_than_have_launch_credits(asked: list[tuple[float, int]]) -> None:
-    """A policy that starts no more than are left never makes more than a day's starts within any 24 hours."""
+    """A policy that keeps to the starts left never exceeds a day's starts within any 24 hours."""
     starts_s: list[float] = []
     now_s = 0.0
     for passed_s, count in asked:
@@ -127,7 +127,7 @@ def test_overflow_beside_capacity_that_is_there_anyway() -> None:
 
 
 def test_a_burstable_stays_while_it_saves_more_than_it_costs() -> None:
-    """Load of two levels at 1 $ each: two stay at 0.9 $, the third saves nothing; at 1.1 $ none does."""
+    """The load has two levels at 1 $ each: two stay at 0.9 $, the third saves nothing; at 1.1 $ none stays."""
     overflow_usd = np.tile([2.0, 1.0, 0.0, 0.0], (10, 1))
     those = tuple(Lasting(n, 0.0, 20.0 - n) for n in range(3))
     assert worth_keeping(those, overflow_usd, 1.0, 0.9) == those[:2]
@@ -227,7 +227,7 @@ def test_the_first_fleet_takes_no_more_than_the_reserve() -> None:
 
 
 def test_plans_without_burstables_are_as_ever() -> None:
-    """A burstable that may carry nothing changes no plan, and the planner remembers nothing."""
+    """A burstable that may not carry changes no plan, and the planner remembers nothing of it."""
     latencies_ms = {"steady": 100.0, "t2": 100.0}
     plain = resolved(sold("steady", 0.2), latencies_ms=latencies_ms)
     dear = resolved(replace(T2, usd_per_hour=0.3), sold("steady", 0.2), latencies_ms=latencies_ms)

@@ -37,7 +37,7 @@ def small(**changes: object) -> ResolvedService:
 
 
 def test_certain_load_is_covered_and_no_more() -> None:
-    """Steady 90 requests/s need nine or ten of ten each; the eleventh would serve next to nothing."""
+    """Steady 90 requests/s need nine or ten instances of ten; the eleventh would serve almost nothing."""
     count = decided(small(), Fleet(()), forecast(90.0), first=True).counts[SMALL]
     assert 9 <= count <= 11
 
@@ -88,7 +88,9 @@ def step(before: float, after: float, at: int) -> FloatArray:
 def test_a_small_load_has_one_instance_if_functions_are_slow(
     function_ms: float | None,
 ) -> None:
-    """A twentieth of an instance is not worth it by any price of misses, and without it all are late or refused."""
+    """By prices of misses alone a twentieth of an instance is not worth it, but without it all requests are late or
+    refused.
+    """
     of = small(function_ms=function_ms)
     assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 1}), forecast(0.5)).counts == {SMALL: 1}
@@ -98,7 +100,7 @@ def test_a_small_load_has_one_instance_if_functions_are_slow(
 
 
 def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
-    """A certain rise is launched for when the certain boot of three minutes just reaches it, and not earlier."""
+    """A certain rise is launched for exactly a boot of three minutes ahead, not earlier."""
     of = resolved(replace(sold("small", 0.2), boot=Delay(180.0, 180.0)), latencies_ms={"small": 100.0})
     running = fleet({SMALL: 3})
     late = decided(of, running, forecast(step(28.0, 90.0, 4))).counts[SMALL]
@@ -231,7 +233,7 @@ def test_reason_weighs_more_misses_than_dollars_for_what_is_planned(function_ms:
 
 
 def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
-    """A few where next to nothing overflows, more where functions carry the load, none where they are too slow."""
+    """There are a few if almost nothing overflows, more if functions carry the load, and none if they are too slow."""
     covered = decided(small(), Fleet(()), forecast(70.0), first=True)
     assert 2 <= covered.warm <= 5
     tiny = decided(small(), Fleet(()), forecast(0.5), first=True)  # 0.19 busy on average

@@ -59,7 +59,7 @@ def test_silent_floor_leaves_the_scaler_alone() -> None:
 
 
 def test_old_floor_is_kept_until_it_is_stale() -> None:
-    """The last number before the outage, for 30 s."""
+    """The last number before the outage is used for 30 s."""
     assert played(Asked(7, 8, 9), Outage(60.0, 120.0, 30.0)) == [7] * 4 + [7] * 2 + [1] * 2 + [9] * 4
 
 

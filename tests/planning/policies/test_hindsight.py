@@ -250,7 +250,7 @@ def test_what_is_swapped_serves_until_its_replacement_does() -> None:
 
 
 def test_nothing_is_held_where_nothing_near_it_is_likely() -> None:
-    """A spike that is over and foreseen for no minute of the forecast."""
+    """The spike is over, and the forecast expects it in no minute."""
     assert held(counts(1), counts(3), forecast(17.0)) == [1, 0]
     assert held(counts(1), counts(1), forecast(np.append(np.full(59, 5.0), 19.0))) == [3, 0]
 
@@ -309,7 +309,7 @@ def test_a_small_service_holds_through_bursts_it_could_not_foresee() -> None:
 
 
 def test_note_names_no_fleet_that_missed_bursts() -> None:
-    """The same bursts, each within 20 s of its minutes: three instances have the room in the mean alone."""
+    """Each of the same bursts lies within 20 s of its minute: three instances have room for the mean only."""
     of = bursty()
     notes = []
     for spread in (1.0, 3.0):

@@ -50,7 +50,7 @@ NO_LIMIT = 1e9
 
 
 def test_next_to_no_demand_buys_nothing() -> None:
-    """A forecast that fades out ends in no fleet, not in a price per request that overflows."""
+    """A forecast that falls to zero ends in an empty fleet, not in an overflowing price per request."""
     choices = Choices(np.array([1.0]), np.array([0.03]), np.array([0.0]), np.array([0]))
     assert list(greedy(choices, np.array([2.2e-313, 0.0]), 10, NO_LIMIT).counts) == [0]
 
@@ -126,7 +126,7 @@ def test_running_instances_are_used_before_launching() -> None:
 
 
 def test_instances_of_the_last_six_plans_are_kept() -> None:
-    """The fleet shrinks only after six plans in a row did without."""
+    """The fleet shrinks only after six consecutive plans without them."""
     planner, memory = MarkPaperPolicy(usual()), MarkPaperPolicy(usual()).begin()
     running = fleet({"small/on-demand": 3})
     plan, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), memory)
@@ -161,7 +161,7 @@ def test_tau_steps_and_launch_overhead_are_settings() -> None:
 
 @pytest.mark.parametrize(("cool_down_s", "plans"), [(0.0, 1), (60.0, 1), (61.0, 2), (600.0, 10)])
 def test_the_cool_down_is_a_setting(cool_down_s: float, plans: int) -> None:
-    """An instance goes with the last of `plans` plans that do without it."""
+    """An instance leaves with the last of `plans` plans that do without it."""
     planner, running = _by(ControlSettings(cool_down_s=cool_down_s)), fleet({"small/on-demand": 3})
     _, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), planner.begin())
     kept = 0

@@ -193,9 +193,7 @@ async def test_no_more_calls_at_once_than_allowed() -> None:
 
 @on_a_loop
 async def test_a_late_answer_changes_no_promise() -> None:
-    """Two batches just fit into RT_max by the profile, even after the second was late: means decide, as in the
-    simulator.
-    """
+    """By the profile two batches just fit into RT_max, even after a late one, because means decide."""
     bench = Bench(functions=False, service_s=0.495)
     bench.offer("a", "b")
     await turns()

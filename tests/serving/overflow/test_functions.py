@@ -452,9 +452,7 @@ def test_a_connection_that_breaks_is_a_failure(server: Server, said: bytes, why:
 
 @pytest.mark.slow
 def test_a_real_server_answers_refuses_and_is_gone(tmp_path: Path) -> None:
-    """`mark serve` behind the port answers in order over one connection, throttles in overload, and fails after its
-    end.
-    """
+    """`mark serve` behind the port answers in order, throttles in overload, and fails after its end."""
     (tmp_path / "model.py").write_text(MODEL)
     write_service(tmp_path, slo_ms=500)
     process = start(tmp_path, "--max-batch", "1", SERVICE_S="0.05")
