@@ -60,7 +60,7 @@ ROWS: tuple[tuple[str, str, float, float, tuple[int | None, ...], tuple[int | No
     ("5 % x3 20 s", NOISY, 3.0, 0.99, (None, 15, 17, 24), (None, 16, 17, 24)),
     ("5 % x3 20 s", NOISY, 3.0, 0.999, (None, 16, 25, 34), (None, 16, 18, 26)),
     ("5 % x3 20 s", NOISY, 5.0, 0.999, (17, 15, 18, 24), (13, 14, 17, 24)),
-    # The design's hedge of this row waited for longer than RT_max, so it was none.
+    # The design's hedge in this row waited for longer than RT_max, so it never hedged.
     ("1 % x8 5 s", RARE, 2.0, 0.99, (13, 27, 17, 24), (13, 13, 17, 24)),
     ("1 % x8 5 s", RARE, 2.0, 0.999, (None, None, 18, 26), (None, None, 18, 26)),
     ("1 % x8 5 s", RARE, 3.0, 0.999, (None, 14, 17, 24), (None, 14, 17, 24)),
@@ -69,7 +69,7 @@ ROWS: tuple[tuple[str, str, float, float, tuple[int | None, ...], tuple[int | No
 
 
 def table(hours: float, seed: int) -> bool:
-    """Print our fleets beside the design's; True where they are those of `ROWS`, within one instance."""
+    """Print our fleets beside the design's; return True if they equal those of `ROWS` within one instance."""
     right = True
     print(f"{'faults':<20}{'RT_max':>7}{'SL_min':>8}  " + "".join(f"{name:>16}" for name in OPTIONS) + "   advised")
     with tempfile.TemporaryDirectory() as folder:
@@ -166,7 +166,7 @@ def _train_network(torch: Any, build: Any, x: Any, y: Any, seed: int, file: Path
 
 
 def picture(hours: float, seed: int, file: Path) -> None:
-    """Draw the fleets by RT_max; those that never keep the promise have no point."""
+    """Draw the fleets by RT_max; a fleet that never keeps the promise has no point."""
     fleets: dict[str, list[int | None]] = {option: [] for option in OPTIONS}
     with tempfile.TemporaryDirectory() as folder:
         faults = Path(folder) / "faults.toml"
@@ -185,7 +185,7 @@ def picture(hours: float, seed: int, file: Path) -> None:
 
 
 def drawn(fleets: dict[str, list[int | None]]) -> str:
-    """The fleets as SVG: RT_max to the right, instances upwards."""
+    """Return the fleets as SVG: RT_max to the right, instances upwards."""
     width, height, left, bottom, least, most = 640, 380, 60, 50, 10, 30
 
     def place(at: int, count: float) -> tuple[float, float]:
@@ -224,7 +224,7 @@ def deployed(found: Insurance, option: str) -> int | None:
 
 
 def cpu_s() -> float:
-    """Seconds of a core that this process and those it has ended took."""
+    """Return the core seconds of this process and of the children that it has ended."""
     return sum(
         used.ru_utime + used.ru_stime
         for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -232,7 +232,7 @@ def cpu_s() -> float:
 
 
 def winner(fleets: list[int | None]) -> set[str]:
-    """The options with the fewest instances."""
+    """Return the options with the fewest instances."""
     able = {option: fleet for option, fleet in zip(OPTIONS, fleets, strict=True) if fleet is not None}
     return {option for option, fleet in able.items() if fleet == min(able.values())}
 

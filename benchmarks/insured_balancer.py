@@ -26,7 +26,7 @@ SERVICE = Path(__file__).parents[1] / "examples" / "insurance" / "noisy.toml"
 TRACE = "synthetic:poisson?rate=100"
 REQUEST_S, SIGMA = 0.1, 0.05
 # Option, RT_max in times of a request, SL_min, and fleets, the second fleet after the first: those of this command and
-# those of the design where they differ by more than one, and fleets without protection for a short RT_max.
+# those of the design if they differ by more than one, and fleets without protection for a short RT_max.
 COMPARED = (
     ("instances", 5.0, 0.999, ((17, 0), (13, 0))),
     ("parity", 3.0, 0.999, ((20, 5), (14, 4))),
@@ -38,11 +38,11 @@ TICK_S = 0.25  # as the gateway's process does
 
 
 def answered_s(arrivals_s: FloatArray, instances: int, faults: Faults, seed: int, routing: str) -> FloatArray:
-    """When each request is answered by instances with one worker each, behind a balancer of this routing.
+    """Return when each request is answered by instances with one worker each, behind a balancer of this routing.
 
-    The balancer is the class that serves as mark's gateway, told of requests and answers in simulated time. With
-    KNOWS a request goes where it ends first, which no balancer can know. Instances are slow when those of the simulator
-    are.
+    The balancer is the class that serves as mark's gateway, told of requests and answers in simulated time. With KNOWS
+    a request goes to the instance where it ends first, which no balancer can know. Instances are slow at the same times
+    as in the simulator.
     """
     takes_s = REQUEST_S * np.exp(np.random.default_rng(seed).normal(-0.5 * SIGMA**2, SIGMA, len(arrivals_s)))
     played = [PlayedFaults(faults, FaultStream(0.0, seed, one)) for one in range(instances)]

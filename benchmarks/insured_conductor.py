@@ -137,7 +137,7 @@ class Balanced:
 
 
 def served(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tuple[FloatArray, int]:
-    """The latency of each query, infinite where it has no answer, and how many answers are reconstructions."""
+    """Return the latency of each query, infinite without an answer, and the number of reconstructed answers."""
     loop = VirtualLoop()
     stages = [
         ConductedStage(name, Balanced(name, count, seed, loop), RT_MAX_S)
@@ -179,7 +179,7 @@ def served(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tu
 
 
 def simulated(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tuple[FloatArray, int]:
-    """The same by the simulator, as `mark insure` uses it, with the same slow periods."""
+    """Return the same from the simulator, as `mark insure` uses it, with the same slow periods."""
     request = RunRequest(
         "synthetic:poisson?rate=36", str(SERVICE), duration_s=float(arrivals_s[-1]) + 1.0, seed=seed, with_bound=False
     )

@@ -44,7 +44,7 @@ def _seconds(milliseconds: float) -> str:
 
 
 def _bill(run: Json, asked: float) -> str:
-    """Bill and share in time, which is bold where it is below the promise."""
+    """Return bill and share in time, which is bold if it is below the promise."""
     in_time = percent(run["in_time"])
     return f"{usd(run['usd'])}, {in_time if run['in_time'] >= asked else f'**{in_time}**'}"
 
@@ -78,7 +78,7 @@ def optimum(result: Json) -> Rows:
 
 
 def against_sagemaker(result: Json) -> Rows:
-    """The raw stream: SageMaker's bill over ours, and the paper's system."""
+    """Return rows of the raw stream: SageMaker's bill over ours, and the paper's system."""
     others = ("mark-paper", "mark-paper:artefact")
     yield ("model", "SageMaker / `mark`", "paper", "SageMaker", "`mark`", "regret", *(f"`{name}`" for name in others))
     for row in result["rows"]:
@@ -108,7 +108,7 @@ def against_sagemaker_capped(result: Json) -> Rows:
 
 
 def _ratios(row: Json, kind: str) -> tuple[str, str]:
-    """Ours, bold where it reaches the paper's, and the paper's."""
+    """Return our ratio, bold where it reaches the paper's, and the paper's."""
     ours, paper = row[f"{kind}ratio"], row[f"paper_{kind}ratio"]
     shown = f"{ours:.2f}"
     return f"**{shown}**" if ours >= paper else shown, f"{paper:.2f}"
@@ -141,7 +141,7 @@ def _paid(run: Json) -> str:
 
 
 def routings(result: list[Json]) -> Rows:
-    """A row for each service: the share of requests that go to functions, and the bill."""
+    """Return a row for each service: the share of requests that go to functions, and the bill."""
     names = list(dict.fromkeys(row["routing"] for row in result))
     yield ("service", *names)
     for service in dict.fromkeys(row["service"] for row in result):
@@ -189,7 +189,7 @@ def planners(result: Json) -> Rows:
 
 
 def tuners(result: Json) -> Rows:
-    """Each load with the bill and the share in time of each run, and the paper's where it prints them."""
+    """Return each load with the bill and the share in time of each run, and the paper's if it prints them."""
     names = list(dict.fromkeys(name for load in result["loads"] for name in load["runs"]))
     with_paper = [name for name in names if any(name in load["paper"] for load in result["loads"])]
     heads: list[str] = []
@@ -207,7 +207,7 @@ def tuners(result: Json) -> Rows:
 
 
 def activation(result: Json) -> Rows:
-    """A row for each load, promise and activation time, with the bound for fleets with functions."""
+    """Return a row for each load, promise and activation time, with the bound for fleets with functions."""
     names = ["inferline", "mark", "mark lean", "mark functions"]
     yield ("load", "within", "activation", *(f"`{name}`" for name in names), "of it functions", "over the bound")
     for load in result["loads"]:
@@ -220,7 +220,7 @@ def activation(result: Json) -> Rows:
 
 
 def forecasts(kind: str) -> Callable[[Json], Rows]:
-    """Of one kind of traffic: error of the median by horizon, and CRPS, as shares of the mean rate."""
+    """Make a table of one kind of traffic: the median's error by horizon, and CRPS, as shares of the mean rate."""
 
     def make(result: Json) -> Rows:
         found = result[kind]
@@ -235,7 +235,10 @@ def forecasts(kind: str) -> Callable[[Json], Rows]:
 
 
 def panels(result: Json) -> Rows:
-    """The rows of all panels with their titles. Columns that end in _ms or _us are times, other numbers shares."""
+    """Return the rows of all panels with their titles.
+
+    Columns that end in _ms or _us are times, other numbers shares.
+    """
     shown = result["panels"]
     yield ("", *(column.replace("_", " ") for column in shown[0]["rows"][0]))
     for panel in shown:
@@ -283,7 +286,7 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
 
 
 def kept(found: Any) -> Any:
-    """`found` without its curves (lists that hold no objects) and without details of runs that no table shows."""
+    """Return `found` without its curves (lists without objects) and without details that no table shows."""
     if isinstance(found, dict):
         return {key: kept(value) for key, value in found.items() if key not in _DETAILS and not _is_curve(value)}
     return [kept(value) for value in found] if isinstance(found, list) else found
@@ -302,7 +305,7 @@ def keep(name: str, path: Path, docs: Path, measured: str, command: str) -> None
 
 
 def block(name: str, docs: Path) -> str:
-    """The table NAME as Markdown, with where and when it was measured."""
+    """Return the table NAME as Markdown, with where and when it was measured."""
     if name not in TABLES:
         raise SystemExit(f"no table {name!r}; known: {', '.join(TABLES)}")
     source, make = TABLES[name]
@@ -317,7 +320,7 @@ def block(name: str, docs: Path) -> str:
 
 
 def written(page: str, docs: Path) -> str:
-    """The page with each of its tables as the kept files have it."""
+    """Return the page with its tables from the kept files."""
     return _BLOCK.sub(lambda found: f"{found[1]}\n{block(found[2], docs)}\n\n{found[3]}", page)
 
 

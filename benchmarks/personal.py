@@ -116,7 +116,7 @@ def new_users(targets: Targets, splits: int) -> None:
 
 
 def heads(log: LoggedRewards, rows: IntArray, seed: int, policy: str) -> PersonalLearner:
-    """A learner with vectors and heads from these rows."""
+    """Return a learner with vectors and heads from these rows."""
     vectors = item_factors(log.keys[rows], log.items[rows], log.rewards[rows], len(log.item_names), seed)
     settings = PersonalSettings(table="films", ridge=RIDGE, explore=Exploration(policy, ALPHAS[policy]), memory_mb=4000)
     learner = PersonalLearner(settings, table=ItemTable(log.item_names, vectors, "films"))
@@ -146,7 +146,7 @@ def loop(targets: Targets, splits: int) -> None:
 
 
 def imputed(log: LoggedRewards, most: int = 300, rank: int = 8) -> FloatArray:
-    """The ratings of the 300 busiest users for the 300 busiest films; missing ones are of a model of rank 8."""
+    """Return the ratings of the 300 busiest users for the 300 busiest films; a model of rank 8 fills the gaps."""
     users, films = (np.argsort(-np.bincount(numbers), kind="stable")[:most] for numbers in (log.keys, log.items))
     rated = np.full((len(log.key_names), len(log.item_names)), np.nan)
     rated[log.keys, log.items] = log.rewards
@@ -161,7 +161,7 @@ def imputed(log: LoggedRewards, most: int = 300, rank: int = 8) -> FloatArray:
 
 
 def shown_in_rounds(truth: FloatArray, policy: str, seed: int, noise: float = 0.7) -> tuple[float, float]:
-    """Mean reward of rounds 5 to 10, and the part of the catalogue that was ever shown.
+    """Return the mean reward of rounds 5 to 10, and the part of the catalogue that was ever shown.
 
     Each of ten rounds trains the vectors again on all that was shown, and each user comes three times and sees one of
     20 films. The catalogue begins with half of the films and gets a twentieth more in each round.
@@ -211,14 +211,14 @@ def update(targets: Targets, _: int) -> None:
 
 
 def update_s(dimension: int) -> float:
-    """Seconds of the update of a head."""
+    """Return the seconds of an update of a head."""
     rows = cycle(list(np.random.default_rng(0).normal(size=(200, dimension)) / np.sqrt(dimension)))
     head = HeadPrior(np.zeros(dimension), np.ones(dimension)).head()
     return fastest(lambda: head.learn(next(rows), 0.5), 400)
 
 
 def learner_speed(dimension: int) -> str:
-    """What an observation and a question cost with all that belongs to them."""
+    """Return the cost of an observation and a question, with all that belongs to them."""
     learner = PersonalLearner(PersonalSettings(features="tower", memory_mb=1000), dimension=dimension)
     vectors = np.random.default_rng(0).normal(size=(500, dimension)).astype(np.float32)
     times = iter(range(10**9))
@@ -261,12 +261,12 @@ def top(targets: Targets, _: int) -> None:
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """Milliseconds of CPU time of a call: the median of 100."""
+    """Return the milliseconds of CPU time of a call: the median of 100."""
     return 1e3 * float(np.median(timeit.repeat(call, number=1, repeat=100, timer=time.process_time)))
 
 
 def table_learner(count: int, policy: str = "greedy", dimension: int = 64) -> PersonalLearner:
-    """A learner of 200 keys with 30 observations each, over items in 200 clusters."""
+    """Return a learner of 200 keys with 30 observations each, over items in 200 clusters."""
     draw = np.random.default_rng(0)
     centers = draw.normal(size=(200, dimension))
     vectors = (centers[draw.integers(0, 200, count)] + 0.7 * draw.normal(size=(count, dimension))) / 8.0
@@ -283,7 +283,7 @@ def table_learner(count: int, policy: str = "greedy", dimension: int = 64) -> Pe
 
 
 def fastest(call: Callable[[], object], number: int) -> float:
-    """Seconds of CPU time of a call, of the fastest of 15 repetitions."""
+    """Return the seconds of CPU time of a call, of the fastest of 15 repetitions."""
     return min(timeit.repeat(call, number=number, repeat=15, timer=time.process_time)) / number
 
 

@@ -56,7 +56,7 @@ MEMORY_MB = 1
 
 class Policy(Protocol):
     def hit(self, key: int) -> bool:
-        """Was it there? It is afterwards."""
+        """Return whether the key was there, and keep it."""
 
 
 class OurSieve:
@@ -127,7 +127,7 @@ def streams() -> dict[str, np.ndarray]:
 
 
 def hit_rates() -> dict[str, dict[str, float]]:
-    """By stream, policy and share in per cent."""
+    """Return the hit rates in per cent, by stream, policy and share."""
     found = {}
     for name, stream in streams().items():
         keys = stream.tolist()
@@ -141,7 +141,7 @@ def hit_rates() -> dict[str, dict[str, float]]:
 
 
 class Served:
-    """A running server, and what it has counted and used."""
+    """A running server, and its counters and processor time."""
 
     def __init__(self, url: str, process: psutil.Process) -> None:
         self.url, self.process = url, process
@@ -151,7 +151,7 @@ class Served:
         assert serving.is_right(self.expected, "echo"), self.expected[:300]
 
     def per_cpu_s(self, bodies: Sequence[bytes], seconds: float) -> float:
-        """Right answers for each second of processor time."""
+        """Return right answers for each second of processor time."""
         at = self.right % len(bodies)  # where it ended before
         turn = [*bodies[at:], *bodies[:at]]
         target = load.Target(f"{self.url}/v2/models/echo/infer", turn[0], expected=self.expected, bodies=turn)
@@ -163,7 +163,7 @@ class Served:
         return found.requests / used_s
 
     def counts(self) -> dict[str, float]:
-        """Of its cache, since the start; none without."""
+        """Return the counters of the server's cache since the start; empty without a cache."""
         with urllib.request.urlopen(f"{self.url}/metrics") as page:
             text = page.read().decode()
         return {name: float(value) for name, value in re.findall(r"^mark_cache_(\w+)\{.*\} (.*)$", text, re.MULTILINE)}
@@ -190,7 +190,7 @@ def served(cached: bool, compiled: bool) -> Iterator[Served]:
 
 
 def ratios(bodies: Sequence[bytes], rounds: int, seconds: float, *, compiled: bool) -> dict[str, list[float]]:
-    """By round: the plain server's requests for a processor second, and those of the cached and the control over it."""
+    """Return, by round, the plain server's requests per processor second, and the others' ratios to it."""
     with ExitStack() as stack:
         plain, control, cached = (stack.enter_context(served(one, compiled)) for one in (False, False, True))
         before = cached.counts()
@@ -226,7 +226,7 @@ def told(name: str, found: dict[str, list[float]]) -> dict[str, float]:
 
 
 class _Echo:
-    """A backend that answers at once."""
+    """A backend that answers without delay."""
 
     ready, least_s = True, 0.0
 
@@ -240,18 +240,18 @@ class _Echo:
         return 1.0
 
     async def drain(self, until_s: float) -> None:
-        """Nothing is on its way."""
+        """Return: no request is on its way."""
 
 
 def calls(runs: int = 150, together: int = 1_000) -> dict[str, float]:
-    """Microseconds of the cache for a call, without those of the backend behind it."""
+    """Return the microseconds of the cache for a call, without those of the backend behind it."""
     behind, numbers = _Echo(), itertools.count()
     loop = asyncio.new_event_loop()
     cache = Cache(behind, Sieve[Reply](MEMORY_MB * 1_000_000), loop, model="m", rt_max_s=1.0)
 
     def took_us(backend: Backend, *, repeats: bool = False) -> float:
         def answered(request: Request, answer: Answer) -> None:
-            """As if said."""
+            """Accept an answer and drop it."""
 
         now_s = time.monotonic()
         bodies = [

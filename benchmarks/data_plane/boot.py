@@ -65,7 +65,7 @@ case "$*" in
 esac
 """,
 }
-# The first process of the instance. What it prints is when, since it began, user data ended, and how.
+# The first process of the instance. It prints the time from its start to the end of user data, and the exit status.
 FIRST = """
 begun=$(date +%s%N)
 bash /store/user-data >/var/log/cloud-init-output.log 2>&1
@@ -96,7 +96,7 @@ CASES = (
 
 @dataclass
 class Boot:
-    """What one boot took."""
+    """The result of one boot."""
 
     case: str
     start: str
@@ -130,7 +130,7 @@ HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 
 
 class Memory:
-    """A cgroup with a limit (version 2, or 1), and what was used at most while it is watched."""
+    """A cgroup with a limit (version 2, or 1), and the highest use while it is watched."""
 
     def __init__(self, limit: int) -> None:
         self.second = (CGROUPS / "cgroup.controllers").is_file()
@@ -141,7 +141,10 @@ class Memory:
         self._ended = threading.Event()
 
     def watch(self, disk: Path) -> int:
-        """Until `end`: the most used of memory, page cache not counted, and, returned, of the disk. Bytes."""
+        """Watch until `end`; return the highest use of the disk in bytes.
+
+        `peak` and `tmp` get the highest use of memory, without page cache, and of /tmp.
+        """
         most = 0
         while not self._ended.wait(0.05):
             stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
@@ -163,7 +166,7 @@ class Memory:
             try:
                 self.folder.rmdir()
                 return
-            except OSError:  # a process has not quite gone
+            except OSError:  # a process has not fully ended
                 time.sleep(0.1)
 
 
@@ -178,7 +181,7 @@ def called(*command: object) -> None:
 
 @contextmanager
 def mounted(image: Path, folder: Path) -> Iterator[Path]:
-    """The disk, and this machine's programs over which it lies: the root of the instance."""
+    """Yield the disk, and this machine's programs over which it lies: the root of the instance."""
     disk, root = folder / "disk", folder / "root"
     for made in (disk, root):
         made.mkdir(exist_ok=True)
@@ -210,7 +213,7 @@ class Bench:
         (self.store / "first").write_text(FIRST.replace("KEY", KEY).replace("NAME", case.service))
         shutil.copy(Path(__file__).with_name("boot_units.py"), self.store)
         write_programs(PROGRAMS, self.store / "bin")
-        values = BOUNCER_VALUES | {"service": case.service, "scheme": "http"}  # a handshake is not what is measured
+        values = BOUNCER_VALUES | {"service": case.service, "scheme": "http"}  # handshakes are not measured
         for kind, file in {"archive": packed, "wheels": packages.file}.items():
             values |= artifact(self.store, kind, f"artifacts/{kind}/{case.service}", file, "v1")
         (self.store / "user-data").write_text(rendered(BOUNCER, values))
@@ -275,12 +278,12 @@ exec unshare --mount --net --pid --fork --kill-child bash -ec '
 
 
 def allocated(folder: Path) -> int:
-    """Bytes of its files on the disk."""
+    """Return bytes of its files on the disk."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*")) if folder.is_dir() else 0
 
 
 def missing(folder: Path) -> Iterator[str]:
-    """What this machine lacks."""
+    """Yield the things that this machine lacks."""
     if os.geteuid() != 0 or platform.system() != "Linux" or platform.machine() != "x86_64":
         yield "root on Linux, x86-64"
         return
@@ -308,11 +311,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/boot"))
     args = parser.parse_args()
     if os.environ.get("BOOT_BENCH_INSIDE") is None and os.geteuid() == 0 and shutil.which("unshare"):
-        # Mounts are in a namespace of this process, so that none is left whatever happens.
+        # Mounts are in a namespace of this process, so that none is left after any failure.
         os.environ["BOOT_BENCH_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # mounts and cgroups are taken away then, too
-    # Not in /tmp, which may be in memory.
+    # /tmp may be in memory.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as work:
         if lacking := list(missing(Path(work))):
             print(f"this machine lacks: {'; '.join(lacking)}", file=sys.stderr)

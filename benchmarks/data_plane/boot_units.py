@@ -1,6 +1,6 @@
 """systemd, as far as a bouncer's boot needs it: runs mark.service, and a keeper for each worker that it asks for.
 
-Started in the chroot of boot.py by the stand-in for systemctl, with the system's Python, which has nothing of ours.
+The stand-in for systemctl starts it in the chroot of boot.py, with the system's Python, which has no package of ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOOR = "/run/mark-worker.socket"
 
 
 def settings(name: str) -> dict[str, str]:
-    """Of a unit; of settings that are there several times, the last."""
+    """Return the settings of a unit; of a repeated setting, the last value."""
     text = (UNITS / name).read_text().replace("\\\n", "")
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
 
@@ -43,7 +43,7 @@ def started(unit: dict[str, str], **others: object) -> subprocess.Popen[bytes]:
 
 
 def keep() -> None:
-    """A keeper for each connection, as Accept=yes has it."""
+    """Start a keeper for each connection, as Accept=yes does."""
     unit = settings("mark-worker@.service")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(DOOR)

@@ -1,4 +1,4 @@
-"""What a conductor costs: its own processor time for each stage call, and a chain of stages against its stages alone.
+"""The cost of a conductor: its processor time for each stage call, and a chain of stages against its stages alone.
 
     python benchmarks/data_plane/conductor.py
 
@@ -69,7 +69,7 @@ async def chain(query: object, models: StageModels) -> object:
 
 
 def serving(folder: Path, driver: PipelineDriver | None, at: str | None) -> Serving:
-    """Of all stages here, or of those at an address."""
+    """Return the serving of all stages here, or of stages at an address."""
     part_s = RT_MAX_S / len(STAGES)
     here = {
         name: Serving(name=name, versions=Versions({"1": ("same:Same", 1.0)}), search=folder, rt_max_s=part_s)
@@ -96,7 +96,7 @@ async def asked(offer: Callable[[Request], None], call: Call) -> Reply:
 
 
 async def timed(one: Callable[[int], Awaitable[None]], number: int) -> tuple[float, float]:
-    """Wall and processor seconds of a query."""
+    """Return wall and processor seconds of a query."""
     began_s, busy_s = time.perf_counter(), time.process_time()
     await one(number)
     return time.perf_counter() - began_s, time.process_time() - busy_s

@@ -158,7 +158,7 @@ class Bench:
         self.room = ControllerManager(members, lease, self.pool)
 
     def step(self, now_s: float) -> tuple[float, float]:
-        """All of them at once: seconds on the wall and of the processor."""
+        """Step all services together; return seconds on the wall and of the processor."""
         for service in self.services:
             service.cloud.advance(now_s)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -171,7 +171,7 @@ class Bench:
         return sum(service.planned for service in self.services)
 
     def forecasters(self) -> Counter[str]:
-        """Services by the predictor behind their last plan."""
+        """Return the services by the predictor behind their last plan."""
         plans = [self.room.view(service.name).plan for service in self.services]
         return Counter(plan.predictor for plan in plans if plan is not None)
 

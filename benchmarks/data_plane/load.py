@@ -69,7 +69,7 @@ class Target:
 
     @property
     def wires(self) -> list[bytes]:
-        """The requests as they are sent."""
+        """Return the requests as they are sent."""
         found = []
         for body in self.bodies or (self.body,):
             headers = {"host": "{}:{}".format(*self.address), "content-length": str(len(body)), **self.headers}
@@ -80,7 +80,7 @@ class Target:
 
 @contextmanager
 def serving(arguments: Sequence[str], folder: Path, core: str) -> Iterator[str]:
-    """`mark serve` with these arguments, in the folder and on these cores (as of taskset); its address."""
+    """Yield the address of `mark serve` with these arguments, in the folder and on these cores (as of taskset)."""
     command = ["taskset", "-c", core, sys.executable, "-m", "mark.cli.main", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     try:
@@ -99,15 +99,15 @@ def serving(arguments: Sequence[str], folder: Path, core: str) -> Iterator[str]:
 
 
 def poisson(rate_rps: float, duration_s: float, seed: int) -> FloatArray:
-    """Times of a Poisson stream within [0, duration_s), in seconds."""
+    """Return the times of a Poisson stream within [0, duration_s), in seconds."""
     draw = np.random.default_rng(seed)
     return np.sort(draw.uniform(0.0, duration_s, draw.poisson(rate_rps * duration_s)))
 
 
 def open_loop(target: Target, arrivals_s: FloatArray, connections: int = 256, patience_s: float = 10.0) -> Answers:
-    """Send a request at each of `arrivals_s` (sorted); an answer later than `patience_s` after the last one is none.
+    """Send a request at each of `arrivals_s` (sorted); answers later than `patience_s` after the last one do not count.
 
-    What finds all connections busy waits for one: `connections` should be more than are ever on their way.
+    A request that finds all connections busy waits for one, so `connections` should exceed the requests under way.
     """
     due: list[float] = arrivals_s.tolist()
     sent, end_s = 0, due[-1] + patience_s
@@ -127,9 +127,9 @@ def open_loop(target: Target, arrivals_s: FloatArray, connections: int = 256, pa
 
 
 def closed_loop(target: Target, duration_s: float, connections: int = 64, patience_s: float = 10.0) -> Answers:
-    """Each connection sends again when it is answered, for so long; due is when sent.
+    """Send again on each connection when it is answered, for `duration_s`; a request is due when it is sent.
 
-    What is on its way at the end is waited for, `patience_s` at most.
+    Requests under way at the end are waited for, `patience_s` at most.
     """
     with _client(target, connections) as client:
         free = list(client.connections)
@@ -144,7 +144,7 @@ def closed_loop(target: Target, duration_s: float, connections: int = 64, patien
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run of answers amounts to. Latency is of the right ones, from when they were due."""
+    """The summary of a run. Latency covers the right answers, from when they were due."""
 
     requests: int
     refused: int  # 429 or 503
@@ -190,7 +190,7 @@ class _Connection:
 
 
 class _Client:
-    """`connections` of them behind one epoll, and what was answered so far."""
+    """`connections` connections behind one epoll, and the answers so far."""
 
     def __init__(self, target: Target, connections: int) -> None:
         self.target, self._wires = target, itertools.cycle(target.wires)
@@ -206,7 +206,7 @@ class _Client:
         return time.perf_counter() - self.start_s
 
     def send(self, connection: _Connection, due_s: float | None = None) -> bool:
-        """Due now unless said. False where nothing listens: then the request is lost."""
+        """Send the request, due now by default. Return False if no server listens: then the request is lost."""
         connection.sent_s = self.now()
         connection.due_s = connection.sent_s if due_s is None else due_s
         try:
@@ -226,7 +226,7 @@ class _Client:
         return True
 
     def receive(self, wait_s: float) -> list[_Connection]:
-        """The connections that are free again, once there are any or nearly `wait_s` is over."""
+        """Return the connections that are free again, once there are any or nearly `wait_s` is over."""
         if wait_s > _AWAKE_S:
             select.select([self._epoll], [], [], wait_s - _AWAKE_S)  # in microseconds, where epoll waits milliseconds
         free = []
@@ -239,7 +239,7 @@ class _Client:
         return free
 
     def answers(self) -> Answers:
-        """All that was sent, also what is still on its way."""
+        """Return a row for each sent request, also for those still on their way."""
         for connection in self.connections:
             if connection.busy:
                 self._lose(connection)
@@ -261,7 +261,7 @@ class _Client:
         connection.sock, connection.buffer = sock, b""
 
     def _lose(self, connection: _Connection) -> None:
-        """The connection is gone, and the request on it."""
+        """Count the request on a lost connection as lost."""
         if connection.sock is not None:
             del self._by_fd[connection.sock.fileno()]
             connection.sock.close()  # takes it out of the epoll as well
@@ -304,7 +304,7 @@ class _Client:
 
 @contextmanager
 def _client(target: Target, connections: int) -> Iterator[_Client]:
-    """Without garbage collection, whose pauses would be the client's lag."""
+    """Yield a client without garbage collection, whose pauses would be the client's lag."""
     client = _Client(target, connections)
     gc.collect()
     gc.freeze()

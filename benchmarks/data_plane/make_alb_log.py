@@ -32,7 +32,7 @@ AGENTS = (
 
 
 def first_arrivals(lines: int, spec: str, seed: int, longest_days: int = 30) -> np.ndarray:
-    """The first `lines` arrivals of a generator, in seconds."""
+    """Return the first `lines` arrivals of a generator, in seconds."""
     trace = open_trace(spec, duration_s=longest_days * DAY_S, seed=seed)
     found: list[np.ndarray] = []
     for times, _ in trace.chunks(0.0, trace.duration_s, 1.0, seed):
@@ -43,7 +43,7 @@ def first_arrivals(lines: int, spec: str, seed: int, longest_days: int = 30) -> 
 
 
 def alb_lines(lines: int, spec: str, seed: int) -> Iterator[str]:
-    """The lines of the log, each with its line feed, ascending by the time of the answer."""
+    """Yield the lines of the log, each with its line feed, ascending by the time of the answer."""
     rng = np.random.default_rng(seed)
     came = first_arrivals(lines, spec, seed)
     took = rng.lognormal(np.log(0.12), 0.6, len(came))

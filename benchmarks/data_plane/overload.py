@@ -51,7 +51,7 @@ BODY = json.dumps(
 
 @contextmanager
 def served(folder: Path, file: str, core: int, *options: str) -> Iterator[str]:
-    """`mark serve` on that core; its address."""
+    """Yield the address of `mark serve` on that core."""
     command = ["taskset", "-c", str(core), sys.executable, "-m", "mark.cli.main", "serve", file, "--port", "0"]
     process = subprocess.Popen([*command, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -68,7 +68,7 @@ def served(folder: Path, file: str, core: int, *options: str) -> Iterator[str]:
 
 
 def offered(url: str, rate_rps: float, seconds: float, capacity_rps: float) -> dict[str, Any]:
-    """What became of a Poisson stream."""
+    """Return the outcome of a Poisson stream."""
     os.sched_setaffinity(0, {1})
     answers = load.open_loop(
         load.Target(url + "/v2/models/m/infer", BODY), load.poisson(rate_rps, seconds, 1), connections=512
@@ -104,7 +104,7 @@ def main() -> int:
         (folder / "slow.toml").write_text(SERVICE.format(model="Slow", slo_ms=100, more='profile = "profile.csv"\n'))
         more = 'profile = "elsewhere.csv"\n'
         (folder / "elsewhere.toml").write_text(SERVICE.format(model="Elsewhere", slo_ms=2000, more=more))
-        # As functions are: each call takes its 20 ms, however many there are.
+        # Functions scale: each call takes its 20 ms, whatever their number.
         rows = "".join(f"models:Elsewhere,there,{batch},20,measured\n" for batch in (1, 64))
         (folder / "elsewhere.csv").write_text(f"model,instance,batch,latency_ms,basis\n{rows}")
         profile = [

@@ -69,7 +69,7 @@ def table(items: int) -> ItemTable:
 
 
 def stage_ms(items: int) -> tuple[float, float]:
-    """The median and the 99th percentile of the processor time that the head takes for a call, in milliseconds."""
+    """Return the median and the 99th percentile of the head's processor time for a call, in milliseconds."""
     heads = PersonalHeads(PersonalSettings(), "v", now=time.monotonic, table=table(items))
     draw = np.random.default_rng(1)
     for number in range(KEYS * ROWS):
@@ -118,7 +118,7 @@ class Route:
 
 
 def cpu_s(server: psutil.Process) -> float:
-    """Processor time of a server and of its workers."""
+    """Return processor time of a server and of its workers."""
     return sum(sum(one.cpu_times()[:2]) for one in (server, *server.children(recursive=True)))
 
 

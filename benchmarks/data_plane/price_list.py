@@ -24,7 +24,7 @@ NOON_S = 43_200.0
 
 
 def milliseconds(action: Callable[[], object], times: int) -> float:
-    """Of processor time, once compiled."""
+    """Return the milliseconds of processor time, once compiled."""
     action()
     began_s = time.process_time()
     for _ in range(times):

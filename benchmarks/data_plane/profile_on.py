@@ -28,8 +28,8 @@ CPUS = tuple(f"{family}.{size}" for family in ("c7i", "c8g") for size in ("large
 GPUS = ("g6.xlarge", "g6.2xlarge", "g6.4xlarge")
 BUDGET_USD = 2.0
 _LOAD_S = 10.0  # a model, once the machine has booted
-_AROUND = 1.15  # what measuring takes besides its seconds: rounds to warm up, and requests on their way
-_SIGMA = 0.01  # of a mean of a full measurement: within +-2 % in 95 of 100, what `--precision` asks for
+_AROUND = 1.15  # overhead of measuring: warm-up rounds, and requests on their way
+_SIGMA = 0.01  # of a mean of a full measurement: within +-2 % in 95 of 100, as `--precision` asks
 _SHARE = 0.5
 
 
@@ -47,7 +47,7 @@ class Family:
         return SearchGoal(Slo(self.rt_max_ms / 1e3, 0.98))
 
     def profile(self, offer: Offer, noise: Callable[[], float] = lambda: 1.0) -> Profile | None:
-        """As measured; None where nothing can be."""
+        """Return the measured profile; None if no batch can be measured."""
         rows = []
         for batch in self.wanted.batches:
             ms = self.latency_ms(offer, batch)
@@ -78,7 +78,7 @@ def _gpu_dominated(offer: Offer, batch: int) -> float:
 
 
 def _too_small(offer: Offer, batch: int) -> float | None:
-    """Needs 6 GiB, and more time on few vCPUs than RT_max is."""
+    """Return a time that exceeds RT_max on few vCPUs, or None below 6 GiB of memory."""
     if offer.memory_gib < 6.0:
         return None
     return 1300.0 * (0.3 + 0.7 * batch) / (offer.vcpu / 2.0) ** 0.95 / _newer(offer)
@@ -103,7 +103,7 @@ class World:
         self.spent_usd = 0.0
 
     def measure(self, rent: Rent, *, kept: bool) -> Profile | None:
-        """On the machine in hand if `kept`, else on one that boots."""
+        """Measure on the machine in hand if `kept`, else on a machine that boots."""
         offer, wanted = self._offers[rent.instance], self._family.wanted
         if not kept:
             self.rentals += 1
@@ -115,7 +115,7 @@ class World:
         return self._family.profile(offer, lambda: self._random.lognormvariate(0.0, sigma))
 
     def end(self, instance: str) -> float:
-        """What the machine in hand cost."""
+        """Return the cost of the machine in hand."""
         billed_s = max(MINIMUM_BILLED_S, math.ceil(self._alive_s - UNBILLED_PENDING_S))
         usd = self._offers[instance].usd_per_s * billed_s
         self.spent_usd += usd
@@ -123,7 +123,7 @@ class World:
 
 
 def search(family: Family, offers: Mapping[str, Offer], world: World, budget_usd: float = BUDGET_USD) -> SearchDone:
-    """What `mark profile --on` would do."""
+    """Search as `mark profile --on` does."""
     found = ProfileSearch(list(offers.values()), family.wanted, budget_usd)
     held = None
     while not isinstance(step := found.next(), SearchDone):
@@ -141,7 +141,7 @@ def search(family: Family, offers: Mapping[str, Offer], world: World, budget_usd
 
 
 def all_of_them(family: Family, offers: Mapping[str, Offer], world: World) -> None:
-    """Every type rented once, and measured in full."""
+    """Rent every type once, and measure it in full."""
     for offer in offers.values():
         wanted = family.wanted
         world.measure(Rent(offer.instance, wanted.batches, wanted.seconds, longest_s(offer, wanted)), kept=False)
@@ -149,7 +149,7 @@ def all_of_them(family: Family, offers: Mapping[str, Offer], world: World) -> No
 
 
 def truly_best(family: Family, offers: Mapping[str, Offer]) -> str:
-    """By the times without noise."""
+    """Return the best machine by the times without noise."""
     costs: dict[str, float] = {}
     for name, offer in offers.items():
         profile = family.profile(offer)
@@ -160,7 +160,7 @@ def truly_best(family: Family, offers: Mapping[str, Offer]) -> str:
 
 
 def offers_of(family: Family) -> dict[str, Offer]:
-    """Its types on demand, by name."""
+    """Return the family's types on demand, by name."""
     catalog = load_catalog("aws-2026")
     sold = {offer.instance: offer for offer in catalog.offers if offer.market is Market.ON_DEMAND}
     return {name: sold[name] for name in family.types}

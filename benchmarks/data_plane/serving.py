@@ -41,13 +41,13 @@ import psutil
 
 HERE = Path(__file__).resolve().parent / "serving_peers"
 sys.path.insert(0, str(HERE))
-import work  # noqa: E402  (the peers find it in their folder, with a Python that has nothing of ours)
+import work  # noqa: E402 (the peers find it in their folder, with a Python without packages of ours)
 
 COMPILED = Path(__file__).resolve().parents[2] / ".compiled"  # as `make bench-serving` makes it
 SERVER_CORE, CLIENT_CORE = 0, 1
 CONNECTIONS = 64
 WORKLOADS = {"echo": "echo, 107 B JSON", "binary": "4 KiB binary x matrix", "sleep": "5 ms + 0.2 ms x batch"}
-SLO_MS = 100  # of the service files of ours: far above what any workload needs
+SLO_MS = 100  # of our service files: far above the need of any workload
 BASELINE = "mosec"
 TOO_MUCH = "Ray Serve"  # its processes alone keep one core busy: tens of requests a second. Only when named
 
@@ -82,7 +82,7 @@ class Server:
     command: str
     path: str = "/inference"
     workloads: tuple[str, ...] = tuple(WORKLOADS)
-    oip_binary: bool = False  # tensors come as the protocol's binary extension, else as bare octets
+    oip_binary: bool = False  # tensors come as the protocol's binary extension, otherwise as bare octets
     python: str = "bin/python"  # within the folder of the peers
     compiled: bool = False
 
@@ -140,7 +140,7 @@ def service_file(folder: Path, workload: str) -> Path:
 
 @contextmanager
 def started(server: Server, workload: str, peers: Path) -> Iterator[tuple[psutil.Process, load.Target, float]]:
-    """The running server, what to ask it with the right answer in it, and the seconds until it gave that."""
+    """Yield the running server, a target with the right answer in it, and the seconds until the first such answer."""
     if server.compiled and not COMPILED.is_dir():
         raise SystemExit("the data plane is not compiled here: make .compiled/.done")
     ports = free_ports(3)
@@ -188,12 +188,15 @@ def question(url: str, workload: str, oip_binary: bool) -> load.Target:
 
 
 def is_right(answer: bytes, workload: str) -> bool:
-    """By meaning; from then on the bytes must be the same. Tensors come last in an answer, whatever stands before."""
+    """Return whether an answer is right in meaning; later ones must repeat its bytes.
+
+    Tensors come last in an answer, whatever stands before.
+    """
     return answer.endswith(PRODUCT) if workload == "binary" else numbers(json.loads(answer)) == DATA
 
 
 def numbers(value: Any) -> Any:
-    """The `data` of the first tensor in an answer."""
+    """Return the `data` of the first tensor in an answer."""
     if isinstance(value, list):
         return numbers(value[0])
     for key in ("data", "inputs", "outputs"):
@@ -230,7 +233,7 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def stop(process: psutil.Process) -> None:
-    """The way an operator would, then by force; also processes that left the group meanwhile."""
+    """Stop the server as an operator would, then by force, including processes that left the group."""
     processes = family(process) if process.is_running() else []
     for one in processes[:1]:
         one.send_signal(signal.SIGTERM)
@@ -241,13 +244,13 @@ def stop(process: psutil.Process) -> None:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Of all its processes so far, in steps of 10 ms."""
+    """Return the processor time of all its processes so far, in steps of 10 ms."""
     times = [one.cpu_times() for one in family(process)]
     return sum(t.user + t.system for t in times)
 
 
 def closed(target: load.Target, seconds: int) -> dict[str, float]:
-    """right, refused, wrong, seconds, p50_ms, p99_ms of a closed loop; wrk's latency is also of what was refused."""
+    """Return right, refused, wrong, seconds, p50_ms and p99_ms of a closed loop; wrk's latency includes refusals."""
     wrk = shutil.which("wrk")
     if wrk is None:
         found = load.summary(load.closed_loop(target, seconds, CONNECTIONS))
@@ -273,7 +276,7 @@ def closed(target: load.Target, seconds: int) -> dict[str, float]:
 
 
 def measure(server: Server, workload: str, peers: Path, seconds: int) -> dict[str, float]:
-    """One run: start, warm up for a second, measure, stop."""
+    """Make one run: start, warm up for a second, measure, stop."""
     with started(server, workload, peers) as (process, target, ready_s):
         closed(target, 1)
         cpu_before = cpu_s(process)
@@ -304,7 +307,7 @@ def measure(server: Server, workload: str, peers: Path, seconds: int) -> dict[st
 
 
 def free_ports(count: int) -> list[int]:
-    """Free when we looked; all open at once, so that they differ."""
+    """Return ports that were free when checked; all were open together, so that they differ."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -312,11 +315,11 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-Table = dict[str, dict[str, dict[str, float]]]  # workload, server, what
+Table = dict[str, dict[str, dict[str, float]]]  # workload, server, figure
 
 
 def medians(runs: dict[str, dict[str, list[dict[str, float]]]]) -> Table:
-    """What was refused or wrong is added up, all else is the median of the rounds."""
+    """Add up refused and wrong answers, and take the median of the rounds of all else."""
 
     def over(rounds: list[dict[str, float]], key: str) -> float:
         values = [run[key] for run in rounds]
@@ -351,7 +354,7 @@ def markdown(table: Table) -> str:
 
 
 def plot(table: Table, runs: dict[str, dict[str, list[dict[str, float]]]], file: Path) -> None:
-    """Requests/s, a panel a workload, the bar at the median, a dot a round."""
+    """Plot requests/s: a panel for each workload, the bar at the median, a dot for each round."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=1, cols=len(table), subplot_titles=[WORKLOADS[workload] for workload in table])

@@ -44,7 +44,7 @@ SCALE = 1.0  # of the clock
 
 
 def certificate(folder: Path) -> TlsFiles:
-    """As the unit of terraform/modules/fleet/bouncer.sh.tftpl has it made."""
+    """Make a certificate as the unit of terraform/modules/fleet/bouncer.sh.tftpl does."""
     files = TlsFiles(folder / "tls.crt", folder / "tls.key")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=i-1"
     said = ["-keyout", str(files.key), "-out", str(files.certificate)]
@@ -54,7 +54,7 @@ def certificate(folder: Path) -> TlsFiles:
 
 @contextmanager
 def bouncer(folder: Path, workload: str, tls: TlsFiles | None) -> Iterator[tuple[psutil.Process, str]]:
-    """The process, and its address."""
+    """Yield the process, and its address."""
     (port,) = serving.free_ports(1)
     file = serving.service_file(folder, workload)
     command = ["taskset", "-c", str(serving.SERVER_CORE), *serving.OURS.format(file=file, port=port).split()]
@@ -78,7 +78,7 @@ def bouncer(folder: Path, workload: str, tls: TlsFiles | None) -> Iterator[tuple
 
 
 def got(url: str, path: str) -> bytes | None:
-    """The body of a good answer."""
+    """Return the body of a good answer."""
     address, port = url.rsplit("/", 1)[1].split(":")
     connection: http.client.HTTPConnection = http.client.HTTPConnection(address, int(port))
     if url.startswith("https:"):
@@ -95,7 +95,7 @@ def got(url: str, path: str) -> bytes | None:
 
 
 def run(process: psutil.Process, target: load.Target, seconds: float, extra: Sequence[str]) -> tuple[float, float]:
-    """Requests/s, and CPU in microseconds a request, of answers with 200."""
+    """Return requests/s, and CPU in microseconds a request, of answers with 200."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         body = "".join(f"\\{byte}" if byte > 99 else f"\\{byte:03}" for byte in target.body)
         script.write(f'wrk.method = "POST"\nwrk.body = "{body}"\n')
@@ -115,7 +115,7 @@ def run(process: psutil.Process, target: load.Target, seconds: float, extra: Seq
 
 
 def requests(rounds: int, seconds: float) -> bytes:
-    """Prints what a bouncer does. Returns a page of its metrics."""
+    """Print a bouncer's throughput and return a page of its metrics."""
     page = b""
     for name, (workload, extra) in LOADS.items():
         with ExitStack() as stack:
@@ -141,7 +141,7 @@ def requests(rounds: int, seconds: float) -> bytes:
 
 
 def serve_pages(page: bytes, tls: TlsFiles | None, port: Connection) -> None:
-    """At every address of loopback, with the bouncers' own HTTP server."""
+    """Serve the page at every address of loopback, with the bouncers' own HTTP server."""
 
     async def forever() -> None:
         server = HttpServer(lambda e: _answered(e, page), HttpLimits(connections=10_000))
@@ -156,7 +156,7 @@ def _answered(exchange: Exchange, page: bytes) -> None:
 
 
 def scrapes(page: bytes, count: int, tls: TlsFiles | None, rounds: int) -> tuple[float, float]:
-    """CPU seconds until all have answered, by when connections are made, and the median of the rounds after that."""
+    """Return the CPU seconds of the first round, in which connections are made, and the median of the later ones."""
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve_pages, args=(page, tls, theirs), daemon=True)
     server.start()

@@ -29,7 +29,7 @@ from fidelity_testbed import DAY_S, MINUTE_S, REPOSITORY, SERVICES, Cut, Looks, 
 
 TRACE = REPOSITORY / "traces" / "diurnal_day_5s.csv.gz"
 MARKETS = ("on_demand", "spot", "burstable", "functions")
-# What is asked: relative differences of bill and quantiles, the difference of the shares of overflow.
+# The asked precision: relative differences of bill and quantiles, the difference of the shares of overflow.
 ASKED = {"bill": 0.02, "p50": 0.05, "p99": 0.05, "overflow": 0.02}
 
 Row = dict[str, Any]
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class World:
-    """Of one service in the simulator: its requests, dollars up to a time, ready instances by the minute."""
+    """One service in the simulator: its requests, dollars up to a time, ready instances by the minute."""
 
     part: Part
     t_s: np.ndarray
@@ -63,7 +63,7 @@ class World:
 
 
 def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
-    """The same part in world 1, seconds from the beginning of the load."""
+    """Simulate the same part in world 1; seconds count from the beginning of the load."""
     from mark.cloud.ec2.draws import service_seed
     from mark.simulation.inputs import open_inputs
     from mark.simulation.request import RunRequest
@@ -96,7 +96,7 @@ def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
 
 
 def measured(rows: list[dict[str, str]]) -> Part:
-    """What a load's log says."""
+    """Return the part that a load's log describes."""
     due_s, answered_s = (np.array([float(r[name]) for r in rows]) for name in ("due_s", "answered_s"))
     return Part(due_s, answered_s - due_s, np.array([r["answered_by"] == "function" for r in rows]))
 
@@ -105,7 +105,7 @@ def compared(
     testbed: dict[str, Part], worlds: dict[str, World], looks: Looks, begin_unix_s: dict[str, float],
     args: argparse.Namespace,
 ) -> list[Row]:  # fmt: skip
-    """What is asked about, in both worlds, over the calm part."""
+    """Return the compared figures of both worlds, over the calm part."""
     first = min(begin_unix_s.values())
     ends = [first + args.settle, first + args.settle + args.calm]
     from_unix_s, to_unix_s = (nearest(looks, end)[0] for end in ends)
@@ -124,7 +124,7 @@ def compared(
 
 
 def usd_between(looks: Looks, from_unix_s: float, to_unix_s: float) -> float:
-    """Of all instances and functions, by the testbed's looks that are nearest to the two times."""
+    """Return the dollars of all instances and functions, by the testbed's looks that are nearest to the two times."""
     (_, before), (_, after) = (nearest(looks, end) for end in (from_unix_s, to_unix_s))
     return float(sum(after["bill_usd"][market] - before["bill_usd"][market] for market in MARKETS))
 
@@ -153,7 +153,7 @@ def minutes(
     testbed: dict[str, Part], worlds: dict[str, World], looks: Looks, begin_unix_s: dict[str, float],
     args: argparse.Namespace,
 ) -> str:  # fmt: skip
-    """Minute by minute, simulated / testbed: instances that are there, p50, and the share of functions in percent."""
+    """Return a table by minute, simulated / testbed: running instances, p50, and the share of functions in percent."""
     lines = ["| minute | " + " | ".join(f"{n}: instances | p50 ms | functions %" for n in testbed) + " |"]
     lines.append("|--:|" + "--:|--:|--:|" * len(testbed))
     for minute in range(round((args.settle + args.calm) / MINUTE_S)):
@@ -226,7 +226,7 @@ def main() -> int:
 
 
 def plot(testbed: dict[str, Part], worlds: dict[str, World], args: argparse.Namespace) -> None:
-    """Latency by quantile in both worlds."""
+    """Plot latency by quantile in both worlds."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 

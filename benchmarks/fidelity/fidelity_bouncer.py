@@ -82,7 +82,7 @@ def nominal_ms(batch: int) -> float:
 
 
 def p99_ms(batch: int, mean_ms: float, tail: float) -> float:
-    """Of a batch that takes `mean_ms` in all: the model's part scatters, what lies between two batches does not."""
+    """Return the p99 of a batch that takes `mean_ms` in all: only the model's part of it scatters."""
     sigma = sigma_of(ProfileRow(batch, 1.0, p99_ms=tail))
     variation = math.expm1(sigma**2) * (nominal_ms(batch) / mean_ms) ** 2
     return p99_of(mean_ms, math.sqrt(math.log1p(variation)))
@@ -90,7 +90,7 @@ def p99_ms(batch: int, mean_ms: float, tail: float) -> float:
 
 @contextmanager
 def served(folder: Path, latency_ms: dict[int, float], overhead_ms: float, tail: float = 1.0) -> Iterator[load.Target]:
-    """A real server that decides by this profile, whatever its model takes; and what to ask it."""
+    """Yield a target on a real server that decides by this profile, whatever its model takes."""
     (folder / "service.toml").write_text(SERVICE)
     nominal = {b: nominal_ms(b) for b in (1, LARGEST)}
     (folder / "nominal.csv").write_text(
@@ -109,13 +109,13 @@ def served(folder: Path, latency_ms: dict[int, float], overhead_ms: float, tail:
 
 
 def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:
-    """Milliseconds by batch size and the overhead of a request, seen from outside.
+    """Return milliseconds by batch size and the overhead of a request, seen from outside.
 
-    A full batch waits with its worker, which decodes it while the model has the one before; one that is not full waits
-    in the bouncer, for which requests may join. So the two are profiled apart, and what lies between two batches is in
-    both: full ones while far more is offered than can be taken; the others below saturation, as `part_ms` says. Not in
-    a closed loop: there the next requests all arrive while the next batch begins, and two processes on one core are in
-    each other's way. The overhead is what a lone request takes longer than a batch of one.
+    A full batch waits with its worker, which decodes it while the model has the one before; a batch that is not full
+    waits in the bouncer, because requests may join. So the two are profiled apart, and the time between two batches is
+    in both: full ones while far more is offered than the server can take; the others below saturation, as `part_ms`
+    says. A closed loop would not do: there the next requests all arrive while the next batch begins, and two processes
+    on one core delay each other. The overhead is the excess of a lone request's time over that of a batch of one.
     """
     with served(folder, {b: nominal_ms(b) for b in (1, LARGEST)}, 0.0) as target:
         full_rps = 1e3 * LARGEST / nominal_ms(LARGEST)
@@ -123,7 +123,7 @@ def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:
         answers = load.open_loop(target, offered_s, CONNECTIONS, patience_s=3.0)
         ends_s = np.sort(answers["answered_s"][answers["right"] & (answers["scheduled_s"] > WARM_UP_S)])
         periods_s = np.sort(ends_s[LARGEST:] - ends_s[:-LARGEST])
-        # The mean, for it is what a queue feels, but not of what the machine did to one in a hundred.
+        # The mean, because it determines queues, but without the slowest percent, which the machine causes.
         full_ms = 1e3 * float(periods_s[: int(0.99 * len(periods_s))].mean())
         parts = [
             load.open_loop(target, load.poisson(share * full_rps, seconds, seed), CONNECTIONS, patience_s=3.0)
@@ -137,8 +137,10 @@ def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:
 
 
 def part_ms(parts: Sequence[load.Answers], batch: int) -> float:
-    """What a batch that is not full takes: the time from one batch's answers to the next's where the next one was
-    waited for already, by a line through all sizes, fitted again without the one in a hundred furthest above it."""
+    """Return the time of a batch that is not full: from its answers to the next ones, if the next batch already waited.
+
+    It is on a line through all sizes, fitted again without the percent that lies furthest above it.
+    """
     items, taken_s = np.concatenate([batches(answers) for answers in parts], axis=1)
     kept = items < LARGEST
     for _ in range(2):
@@ -149,7 +151,7 @@ def part_ms(parts: Sequence[load.Answers], batch: int) -> float:
 
 
 def batches(answers: load.Answers) -> load.FloatArray:
-    """Items and seconds, 2 x n, of the batches that began when the one before ended."""
+    """Return items and seconds, 2 x n, of the batches that began when the one before ended."""
     answers = np.sort(answers[answers["status"] == 200], order="answered_s")
     first = np.flatnonzero(np.diff(answers["answered_s"], prepend=-np.inf) > APART_S)
     ends_s = answers["answered_s"][first]
@@ -193,7 +195,7 @@ def _simulated(kind: Candidate, arrivals_s: load.FloatArray, seed: int) -> Row:
 
 
 def measured(target: load.Target, arrivals_s: load.FloatArray) -> tuple[Row, load.FloatArray]:
-    """And when requests were sent."""
+    """Return the measured row, and the times at which requests were sent."""
     answers = load.open_loop(target, arrivals_s, CONNECTIONS, patience_s=3.0)
     served, sent_s = answers["status"] == 200, answers["sent_s"]
     assert (served | (answers["status"] == REFUSED)).all(), "neither answered nor refused"
@@ -202,7 +204,7 @@ def measured(target: load.Target, arrivals_s: load.FloatArray) -> tuple[Row, loa
 
 
 def row(latency_s: load.FloatArray, asked: int) -> Row:
-    """Of `asked` requests those served took so long."""
+    """Return the latency quantiles of the served ones of `asked` requests, and the shares refused and late."""
     quantiles = 1e3 * np.quantile(latency_s, list(QUANTILES.values()))
     late = 1.0 - np.count_nonzero(latency_s <= RT_MAX_MS / 1e3) / asked
     shares = {"refused": 1.0 - len(latency_s) / asked, "late": late}
@@ -210,7 +212,7 @@ def row(latency_s: load.FloatArray, asked: int) -> Row:
 
 
 def compared(rounds: Sequence[tuple[Row, Row]]) -> Row:
-    """For each quantile and the share refused: how far the two are apart in the median round, and both there."""
+    """Return, for each quantile and share, the difference in the median round, and both values there."""
     cell = {"lag_p99": max(seen["lag_p99"] for seen, _ in rounds)}
     for key in (*QUANTILES, "refused", "late"):
 
@@ -250,7 +252,7 @@ def markdown(table: Table, tail: float = 1.0) -> str:
 
 
 def plot(table: Table, file: Path) -> None:
-    """A panel a stream: quantiles by load, lines simulated, dots measured."""
+    """Plot quantiles by load, a panel for each stream: lines are simulated, dots measured."""
     from plotly.subplots import make_subplots
 
     streams = list(dict.fromkeys(stream for stream, _ in table))

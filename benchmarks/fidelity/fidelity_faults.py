@@ -1,7 +1,8 @@
 """The second half of `fidelity`: faults on the testbed, and whether everything is as it should be after them.
 
-Every request was answered exactly once, by the client's log and the servers'; nothing was launched twice or left
-behind; the controller's bill is the meter's to the cent; the SLO was kept outside `--recovery` seconds after a fault.
+Every request was answered exactly once, by the client's log and the servers'; no launch was repeated and no instance
+left behind; the controller's bill is the meter's to the cent; the SLO was kept outside `--recovery` seconds after a
+fault.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Log = list[dict[str, str]]
 
 @dataclass
 class Faults:
-    """What is to happen; `faults` are (Unix time, what) of those that have."""
+    """The planned faults; `faults` are (Unix time, fault) of those that have happened."""
 
     timers: list[threading.Timer] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
 
 
 def plan(testbed: Testbed, begin_unix_s: float, seconds: float) -> Faults:
-    """A worker killed, 40 % of spot interrupted, a controller killed, within `seconds`; nothing where that is 0."""
+    """Plan to kill a worker, interrupt 40 % of spot and kill a controller within `seconds`; nothing if that is 0."""
     made = Faults()
 
     def at(share: float, what: str, act: Callable[[], object]) -> None:
@@ -62,7 +63,7 @@ def plan(testbed: Testbed, begin_unix_s: float, seconds: float) -> Faults:
 
 
 def kill_worker(folder: Path) -> None:
-    """The first worker of the first bouncer."""
+    """Kill the first worker of the first bouncer."""
     daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"]
     workers = [p for p in psutil.Process(daemon).children(recursive=True) if is_worker(p)]
     workers[0].kill()
@@ -73,7 +74,7 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 def log_of(folder: Path, service: str) -> Log:
-    """A line for each request, of the client."""
+    """Return a line for each request of the client."""
     with (folder / f"{service}.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -82,7 +83,7 @@ def check(
     testbed: Testbed, told: dict[str, dict[str, Any]], logs: dict[str, Log], faults: list[tuple[float, str]],
     args: argparse.Namespace,
 ) -> list[str]:  # fmt: skip
-    """What should not be, in sentences."""
+    """Return sentences about all that is wrong."""
     wrong = []
     served = answered_in_logs(testbed.folder)
     for name, data in told.items():
@@ -108,7 +109,7 @@ def check(
 
 
 def answered_in_logs(folder: Path) -> Counter[str]:
-    """Good answers by request id, as all bouncers logged them, and gateways those that they had from functions."""
+    """Count good answers by request id, as logged by bouncers, and by gateways for answers of functions."""
     counts: Counter[str] = Counter()
     logs = folder / ".mark-testbed" / "logs"
     for file in (*logs.glob("i-*.log"), *logs.glob("gateway-*.log")):
@@ -123,7 +124,10 @@ def answered_in_logs(folder: Path) -> Counter[str]:
 def outside_faults(
     rows: Log, data: dict[str, Any], faults: list[tuple[float, str]], args: argparse.Namespace
 ) -> tuple[int, float]:
-    """Requests due outside the recovery from the beginning and the faults: how many, and the share in time."""
+    """Return the number of requests due outside recovery times, and the share of them in time.
+
+    A recovery time follows the beginning and each fault.
+    """
     due_s = np.array([float(r["due_s"]) for r in rows])
     good = np.array([r["status"] == "200" for r in rows])
     latency_s = np.array([float(r["answered_s"]) for r in rows]) - due_s
@@ -136,7 +140,7 @@ def outside_faults(
 
 
 def bills(testbed: Testbed, services: list[str]) -> list[str]:
-    """The controllers' bills beside the meter's, by market, in cents."""
+    """Return the controllers' bills beside the meter's, by market, in cents."""
     theirs: Counter[str] = Counter()
     meter = testbed.status()["bill_usd"]
     for name in services:

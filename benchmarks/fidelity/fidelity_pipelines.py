@@ -50,7 +50,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 ASKED = {"p50": 0.05, "p99": 0.05}
 CONNECTIONS = 512
 UNSURE = 0.12  # of the digits on a sheet: above it the bigger model reads it as well
-LONE = 60  # queries one at a time, which say what their calls take beside the models
+LONE = 60  # single queries, which show the overhead of their calls beside the models
 
 Row = dict[str, float]
 
@@ -164,7 +164,7 @@ async def respond(query, models):
 
 
 def calls_of(case: Case, queries: int, seed: int) -> np.ndarray:
-    """Which stages each query visits, shape (queries, stages)."""
+    """Return which stages each query visits, shape (queries, stages)."""
     draws = np.random.default_rng(seed).random((queries, len(case.stages)))
     return (draws < [stage.share for stage in case.stages.values()]).astype(np.int64)
 
@@ -178,7 +178,7 @@ def arrivals(stream: str, rate_rps: float, seconds: float, seed: int) -> load.Fl
 
 
 def write_files(name: str, case: Case, folder: Path) -> None:
-    """The pipeline file, its driver and, of replayed stages, their profile."""
+    """Write the pipeline file, its driver and, of replayed stages, their profile."""
     models = {
         "deskew": "driver:Deskew", "small": "driver:Read?kind=small", "large": "driver:Read?kind=large&times=3"
     } if case.real else {
@@ -215,7 +215,7 @@ def write_files(name: str, case: Case, folder: Path) -> None:
 
 
 def real_sheets() -> list[list[list[int]]]:
-    """Sixty digits each, of those that the models were not trained on."""
+    """Return sheets of sixty digits each, which the models were not trained on."""
     from sklearn.datasets import load_digits
 
     images, _ = load_digits(return_X_y=True)
@@ -224,7 +224,7 @@ def real_sheets() -> list[list[list[int]]]:
 
 
 def real_calls() -> np.ndarray:
-    """Which stages each sheet visits, by the models themselves."""
+    """Return which stages each sheet visits, by the models themselves."""
     sys.path.append(str(ROOT / "examples" / "pipeline"))
     import digits
 
@@ -238,7 +238,7 @@ def real_calls() -> np.ndarray:
 
 
 def played(case: Case, folder: Path, stream: str, seconds: float, seed: int, core: str) -> tuple[Row, Row]:
-    """One round: measured, and estimated. The first queries come one at a time."""
+    """Play one round, measured and estimated. The first queries come one at a time."""
     times_s = arrivals(stream, case.rate_rps, seconds, seed)
     queries = LONE + len(times_s)
     if case.real:
@@ -267,7 +267,7 @@ def played(case: Case, folder: Path, stream: str, seconds: float, seed: int, cor
             for own, of_batch, sigma in zip(case.stages.values(), batch_s, sigmas, strict=True)
         ]
 
-    # What a lone query takes beside its batches, spread over the calls on its longest path.
+    # The excess of a lone query's time over its batches, spread over the calls on its longest path.
     apart = QuerySample(np.arange(queries) * 10.0, calls)
     alone_s = estimate(pipeline, apart, options(0.0)).latency_s
     hops = np.round((estimate(pipeline, apart, options(1e-3)).latency_s - alone_s) / 1e-3)
@@ -286,7 +286,7 @@ def played(case: Case, folder: Path, stream: str, seconds: float, seed: int, cor
 
 
 def in_order(profiles: Mapping[str, Profile], case: Case) -> list[Profile]:
-    """The profile of each stage."""
+    """Return the profile of each stage."""
     words = {"deskew": "Deskew", "small": "kind=small", "large": "kind=large"} if case.real else {}
     return [
         next(profile for model, profile in profiles.items() if words.get(stage, f"model={stage}&") in model)
@@ -300,7 +300,7 @@ def row(latency_s: load.FloatArray) -> Row:
 
 
 def compared(rounds: Sequence[tuple[Row, Row]]) -> Row:
-    """For each quantile how far the two are apart in the median round, and both there."""
+    """Return, for each quantile, the difference in the median round, and both values there."""
     cell = {key: max(seen[key] for seen, _ in rounds) for key in ("lag_p99", "overhead")}
     cell["queries"] = min(seen["queries"] for seen, _ in rounds)
     cell["busiest"] = float(np.mean([max(v for k, v in said.items() if k.startswith("busy_")) for _, said in rounds]))

@@ -71,11 +71,11 @@ digits:Digits?kind=large,c7i.large,2,1100,assumed
 HISTORY_S = 7200.0
 RISE_S = 180.0
 ZONES = 4
-STARTS_S = 20.0  # what the testbed takes to start, about
+STARTS_S = 20.0  # approximate start-up time of the testbed
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """Two hours of history at `--rate`, a gap, the same for `--calm` seconds, the rise, and what it rises to."""
+    """Write two hours of history at `--rate`, a gap, `--calm` seconds at that rate, the rise, and the higher rate."""
     load_s = np.arange(0.0, seconds_of(args), MINUTE_S / 4.0)
     rise = np.clip((load_s - args.calm) / RISE_S, 0.0, 1.0)
     before_s = np.arange(0.0, HISTORY_S, MINUTE_S / 4.0)
@@ -94,7 +94,7 @@ def seconds_of(args: argparse.Namespace) -> float:
 
 
 def markets(folder: Path, at_s: float) -> list[str]:
-    """A series for each zone: in the first one all spot capacity is gone for a minute."""
+    """Write a series for each zone: in the first one all spot capacity is gone for a minute."""
     files = []
     for zone in range(ZONES):
         files.append(folder / f"zone{zone}-{at_s:.1f}.csv")
@@ -104,7 +104,7 @@ def markets(folder: Path, at_s: float) -> list[str]:
 
 
 def simulated(args: argparse.Namespace, part: Cut, file: Path, queries: Path, spot: list[str]) -> Any:
-    """The run of world 1: all that is bought from the end of the history on."""
+    """Return the run of world 1 from the end of the history on."""
     request = RunRequest(
         trace=str(part.file), service=str(file), start_s=HISTORY_S, duration_s=args.lead + seconds_of(args),
         spot_traces=tuple(spot), predictor=args.predictor, cold_start=True, with_bound=False,
@@ -113,7 +113,7 @@ def simulated(args: argparse.Namespace, part: Cut, file: Path, queries: Path, sp
 
 
 def minutes(looks: Looks, log: list[dict[str, str]], begin_unix_s: float, args: argparse.Namespace) -> str:
-    """On the testbed, minute by minute: queries, in time, p50, and the instances of each stage that run."""
+    """Return the testbed's table by minute: queries, in time, p50, and the running instances of each stage."""
     part = measured([line if line["status"] == "200" else line | {"answered_s": "nan"} for line in log])
     lines = [f"| minute | queries | in time % | p50 ms | {' | '.join(STAGES)} |", "|--:" * (4 + len(STAGES)) + "|"]
     for minute in range(int(seconds_of(args) // MINUTE_S)):
@@ -129,7 +129,7 @@ def minutes(looks: Looks, log: list[dict[str, str]], begin_unix_s: float, args: 
 
 
 def wrong_of(told: dict[str, Any], log: list[dict[str, str]]) -> list[str]:
-    """What is not as it should be besides the numbers."""
+    """Return sentences about all that is wrong besides the numbers."""
     wrong = []
     ids = {line["request_id"] for line in log}
     if told["answered_twice"] or told["unanswered"] or len(ids) != told["requests"]["total"]:

@@ -65,7 +65,7 @@ CALM, FAULTY = "without faults", "simulated"
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """Half an hour of history, a gap, and the load, all of them at one rate."""
+    """Write half an hour of history, a gap, and the load, all of them at one rate."""
     begin_s = HISTORY_S + args.lead
     times_s = np.concatenate([np.arange(0.0, HISTORY_S, BIN_S), np.arange(begin_s, begin_s + args.calm, BIN_S)])
     made = Cut(folder / "cut.csv", folder / "history.csv", begin_s)
@@ -76,7 +76,7 @@ def cut(args: argparse.Namespace, folder: Path) -> Cut:
 
 
 def simulated(args: argparse.Namespace, part: Cut, file: Path, seed: int, faults: Path) -> SimulationResult:
-    """World 1, from the end of the history on."""
+    """Return the run of world 1 from the end of the history on."""
     request = RunRequest(
         trace=str(part.file), service=str(file), predictor=args.predictor, start_s=HISTORY_S, gaps="zero",
         duration_s=args.lead + args.calm, seed=seed, cold_start=True, with_bound=False, faults=str(faults),
@@ -111,7 +111,7 @@ def span(rows: list[dict[str, float]], q: float) -> dict[str, float]:
 
 
 def played(args: argparse.Namespace, part: Cut, file: Path, folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
-    """World 2, and what the load said."""
+    """Play world 2 and return the load's report."""
     testbed = Testbed(folder, args, part, {"straggler": file})
     with testbed:
         origin = testbed.origins(("straggler",))["straggler"]
@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--account", default="generous", help="what the testbed's AWS refuses, as of `mark testbed up`")
     parser.add_argument("--out", type=Path, default=Path("out/fidelity_straggling"))
     args = parser.parse_args()
-    args.settle = args.faulty = 0.0  # of `fidelity`: nothing is left out, and nothing is killed by hand
+    args.settle = args.faulty = 0.0  # of `fidelity`: no seconds are left out, and no process is killed by hand
     with tempfile.TemporaryDirectory(prefix="mark-straggling-") as name:
         return run(args, Path(name))
 

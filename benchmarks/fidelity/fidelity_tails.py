@@ -41,7 +41,7 @@ _CALL = Call("oip", "application/json", b"")
 
 
 def sigma_of(ratio: float) -> float:
-    """The sigma of a lognormal whose 99th percentile is `ratio` times its mean: the smaller root."""
+    """Return the sigma of a lognormal whose 99th percentile is `ratio` times its mean: the smaller root."""
     z = NormalDist().inv_cdf(0.99)
     return z - math.sqrt(z * z - 2.0 * math.log(ratio))
 
@@ -55,7 +55,7 @@ def kind_of(sigma: float, workers: int) -> Candidate:
 
 
 def simulated(kind: Candidate, arrivals_s: Floats) -> float:
-    """The late share by the kernel."""
+    """Return the late share by the kernel."""
     end_s = float(arrivals_s[-1]) + 1.0
     stage = StageSimulation([kind], rt_max_s=RT_MAX_S, end_s=end_s, function=None, bouncers=True, seed=SEED)
     stage.add(0, 0, 0.0)
@@ -65,7 +65,7 @@ def simulated(kind: Candidate, arrivals_s: Floats) -> float:
 
 
 def live(kind: Candidate, arrivals_s: Floats, *, ahead: bool) -> float:
-    """The late share by the bouncer of `mark serve`; with `ahead` workers may have the next batch already."""
+    """Return the late share by the bouncer of `mark serve`; with `ahead` workers may have the next batch already."""
     bouncer = Bouncer(
         FixedTimes(kind.service_s.tolist(), kind.policy.n_batch),
         rt_max_s=RT_MAX_S,

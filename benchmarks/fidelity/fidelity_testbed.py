@@ -1,4 +1,4 @@
-"""The testbed's half of `fidelity`: what is sent to it, and one run of it."""
+"""The testbed's half of `fidelity`: the load that it gets, and one run of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Looks = list[tuple[float, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Cut:
-    """What is sent: a count file, the part of it that is history, and where in it the load begins (seconds)."""
+    """The load to send: a count file, the part of it that is history, and the load's begin in it (seconds)."""
 
     file: Path
     history: Path
@@ -42,7 +42,7 @@ class Cut:
 
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
-    """History, a gap, and the load, by the minute, scaled."""
+    """Write history, a gap, and the load, by the minute, scaled."""
     from mark.traffic.traces.reader import open_trace
 
     trace = open_trace(str(args.trace))
@@ -86,7 +86,7 @@ class Testbed:
         self.mark("down", "--keep-logs")
 
     def mark(self, *arguments: str) -> str:
-        """The output of a `mark testbed` command; its error is ours."""
+        """Return the output of a `mark testbed` command; exit with its error."""
         done = subprocess.run(
             [*MARK, "testbed", *arguments], cwd=self.folder, capture_output=True, text=True, check=False
         )
@@ -98,12 +98,12 @@ class Testbed:
         return dict(self._remote.ask("/status"))
 
     def asked(self, path: str) -> Any:
-        """Of the controller that leads."""
+        """Ask the leading controller."""
         urls = [c["url"] for c in self.status()["controllers"] if c["url"]]
         return got(next(url for url in urls if got(f"{url}/readyz")["ready"] == "leads") + path)
 
     def origins(self, services: Sequence[str] = tuple(SERVICES)) -> dict[str, float]:
-        """Second 0 of each service's clock, in Unix seconds, as soon as a controller leads."""
+        """Return second 0 of each service's clock, in Unix seconds, as soon as a controller leads."""
         from mark_infra.store.store import open_store
 
         end_s = time.monotonic() + 120.0
@@ -122,7 +122,7 @@ class Testbed:
         return found
 
     def load(self, begin_unix_s: dict[str, float], *options: str) -> dict[str, dict[str, Any]]:
-        """Of all files: what each load printed."""
+        """Send the load of all files and return each load's output."""
         part = ["--start", str(self._cut.begin_s), "--duration", str(self.seconds)]
         running = {
             name: subprocess.Popen(
@@ -146,10 +146,10 @@ class Testbed:
         return told
 
     def touch(self, begin_unix_s: float) -> threading.Thread:
-        """A thread that asks every machine once a second for the last `TOUCH_S`, as their balancers' users would have.
+        """Start a thread that asks every machine once a second for the last `TOUCH_S`, as users of the balancers would.
 
-        What has slept since its boot is slow at first: its memory may have been taken away. No gateway sees it, so
-        it is not counted.
+        A machine that slept since its boot is slow at first, because its memory may have been taken away. No gateway
+        sees these requests, so they are not counted.
         """
         from mark_infra.testbed.load_generator import replay
 
@@ -180,7 +180,7 @@ class Testbed:
         return thread
 
     def watch(self, begin_unix_s: float) -> threading.Thread:
-        """A thread that looks every `LOOK_S` until the load ends."""
+        """Start a thread that looks every `LOOK_S` until the load ends."""
 
         def look() -> None:
             psutil.cpu_percent()

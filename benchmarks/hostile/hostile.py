@@ -83,13 +83,13 @@ slo_attainment = 0.98
 """
 FEEDBACK = '[feedback]\nlog = "{}"\n'
 WORKERS, WORKER_MIB = 2, 400.0
-_WORKER_SLACK_MIB = 200.0  # a worker is looked at once a second, and its successor is loaded beside it
+_WORKER_SLACK_MIB = 200.0  # a worker is measured once a second, and its successor is loaded beside it
 _CALM_SHARE = 0.9
 _WELL_S = 60.0
 _FIRST_S = 1.0  # of each fault in the first minute
 # Longer than an idle connection to a replica or a function is kept; between two rests; in a run that is long enough.
 _REST_S, _WORK_S, _LONG_S = 35.0, 150.0, 240.0
-_ERRORS = ("full", "closed", "file")  # what takes the standard error of the second bouncer, by turns
+_ERRORS = ("full", "closed", "file")  # the targets of the second bouncer's standard error, by turns
 _AIM_GONE = (ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess)  # of a fault: another one ended it
 
 
@@ -121,7 +121,7 @@ class ServedProgram:
         return []
 
     async def start(self, errors: str = "file") -> None:
-        """Until it is ready. Raises RuntimeError where it ends instead."""
+        """Start it and wait until it is ready. Raises RuntimeError if it ends instead."""
         ready = self._folder / f"{self.name}.ready"
         ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "mark.cli.main", *self._words]
@@ -141,12 +141,12 @@ class ServedProgram:
         self.expected_to_run = True
 
     def ended_by_itself(self) -> int | None:
-        """With which code, if it has."""
+        """Return its exit code if it ended without being asked, else None."""
         assert self._process is not None
         return self._process.poll() if self.expected_to_run else None
 
     async def end(self, *, kill: bool = False, within_s: float = 60.0) -> int | None:
-        """Its exit code; None: it did not end in time, and is killed."""
+        """End it and return its exit code; None if it did not end in time and was killed."""
         assert self._process is not None
         self.expected_to_run = False
         (self._process.kill if kill else self._process.terminate)()
@@ -156,7 +156,7 @@ class ServedProgram:
         return None
 
     def stop_at_once(self) -> None:
-        """Whatever state it is in, with its workers."""
+        """Kill the program and its workers in any state."""
         if self._process is not None and self._process.poll() is None:
             family = [psutil.Process(self.pid)]
             with suppress(psutil.Error):
@@ -211,7 +211,7 @@ class HostileRun:
         self._restarts = 0
         self._began_s = time.monotonic()
 
-    # What faults ask for
+    # --- the port of faults
 
     async def kill(self) -> None:
         victim = self.bouncers[-1]
@@ -254,7 +254,7 @@ class HostileRun:
         await self.gateway.start()
 
     async def run(self, seconds: float, warm_up_s: float, kinds: Sequence[HostileFault]) -> None:
-        """Honest load for so long, and faults of these kinds; then everything is asked to end."""
+        """Send honest load and faults of these kinds for `seconds`; then ask all programs to end."""
         stop, self._began_s = asyncio.Event(), time.monotonic()
         honest = [
             HonestClient(
@@ -323,12 +323,12 @@ class HostileRun:
         print(f"{self._now_s():6.1f} s    {said}", flush=True)
         for name in names:
             self.done[name].well_s = max(self.done[name].well_s, took_s)
-        await asyncio.sleep(0.5)  # what was asked just before it ended
+        await asyncio.sleep(0.5)  # the last requests before its end
         self.active = frozenset()
         await asyncio.sleep(calm_s)
 
     async def _rest(self) -> None:
-        """Nothing is done until connections that are kept for a while are gone; then looks at what is held."""
+        """Rest until kept connections have timed out; then record the held resources."""
         await asyncio.sleep(_REST_S)
         for _ in range(LOOKS):
             for program in (self.gateway, self.bouncers[0]):
@@ -338,7 +338,7 @@ class HostileRun:
         print(f"{self._now_s():6.1f} s  rested: {json.dumps(rises(self.looks))}", flush=True)
 
     async def _well(self) -> float | None:
-        """Seconds until all workers are ready and the gateway knows; None: they were not in time."""
+        """Return the seconds until all workers are ready and the gateway knows; None if they were not in time."""
         began_s = time.monotonic()
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
             while time.monotonic() - began_s < _WELL_S:
@@ -356,7 +356,7 @@ class HostileRun:
         return "; ".join(f"{one.name}: {len(one.workers())} workers, {one.log()[-500:]}" for one in self.bouncers)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """A look a second: does anything end by itself, what has a worker?"""
+        """Look once a second whether a process ends by itself, and at the memory of workers."""
         programs = [self.gateway, *self.bouncers]
         while not stop.is_set():
             for program in programs:
@@ -399,7 +399,7 @@ class HostileRun:
         self.stories += left_behind(self._pids, self.folder)
 
     def close(self) -> None:
-        """Whatever happened: nothing stays."""
+        """End all programs, in any state."""
         for program in (*getattr(self, "bouncers", ()), *([self.gateway] if hasattr(self, "gateway") else ())):
             program.stop_at_once()
         self.function.stop()
@@ -409,10 +409,10 @@ class HostileRun:
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    # What is told
+    # --- the report
 
     def result(self) -> dict[str, Any]:
-        """The numbers, for JSON."""
+        """Return the numbers, for JSON."""
         tally = self.tally
         return {
             "seed": self.seed,
@@ -438,7 +438,7 @@ class HostileRun:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The table."""
+    """Return the table."""
     lines = [
         "| fault | times | asked | right | refused | 500 | not let in | broken | slowest, s | ready again, s |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -458,7 +458,7 @@ def _ready(page: str) -> float:
 
 
 def _small_disk(folder: Path) -> Path | None:
-    """A file system of 32 MiB at `folder`, where this process may make one."""
+    """Mount a file system of 32 MiB at `folder`, if this process may; else return None."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(folder)]
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -468,7 +468,7 @@ def _small_disk(folder: Path) -> Path | None:
 
 
 async def hostile(seconds: float, warm_up_s: float, seed: int, only: Sequence[str] = ()) -> HostileRun:
-    """A run. What could not be started is a story, too."""
+    """Make a run. A program that could not be started is a story, too."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
     folder = Path(tempfile.mkdtemp(prefix="hostile-")).resolve()

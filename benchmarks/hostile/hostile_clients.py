@@ -1,8 +1,8 @@
-"""Honest clients of a hostile data plane: each request has an id and an answer of its own, so that what is lost, given
-twice or given to another client is seen.
+"""Honest clients of a hostile data plane.
 
+Each request has a separate id and answer, so that an answer that is lost, given twice or given to another client shows.
 An answer must come to every request that was sent, once, with the request's id and the numbers that follow from it. A
-refusal (429, 502, 503, 504) is an answer, and so is the model's 500; how many there were is reported, not judged.
+refusal (429, 502, 503, 504) is an answer, and so is the model's 500; their number is reported, not judged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 RIGHT, REFUSED, FAILED, TURNED_AWAY = "right", "refused", "failed", "turned away"
 LOST, DOUBLED, SWAPPED, ODD = "lost", "doubled", "swapped", "odd"
 BROKEN = (LOST, DOUBLED, SWAPPED, ODD)
-CALM = "calm"  # while nothing is done to the data plane
+CALM = "calm"  # while the data plane is left alone
 _REFUSALS = frozenset((429, 502, 503, 504))
 _RENEWED = 50  # requests on one connection
 _MODULUS = 1_000_003
@@ -35,12 +35,12 @@ class HeardReply:
 
 
 def answer_to(identity: str, numbers: Sequence[int]) -> dict[str, object]:
-    """What an honest model, or function, makes of a request."""
+    """Return the answer of an honest model or function to a request."""
     return {"id": identity, "y": sum(place * number for place, number in enumerate(numbers, 1)) % _MODULUS}
 
 
 def request(identity: str, numbers: Sequence[int], **more: object) -> bytes:
-    """On the wire. `more` is in the body: what a poisoned request asks for."""
+    """Return the bytes of a request. `more` is in the body: the wish of a poisoned request."""
     body = json.dumps({"id": identity, "x": list(numbers), **more}).encode()
     lines = ("host: 127.0.0.1", f"x-request-id: {identity}", "content-type: application/json")
     head = "\r\n".join(("POST /invocations HTTP/1.1", *lines, f"content-length: {len(body)}"))
@@ -48,7 +48,7 @@ def request(identity: str, numbers: Sequence[int], **more: object) -> bytes:
 
 
 def verdict(identity: str, numbers: Sequence[int], reply: HeardReply) -> str:
-    """What an answer is to the request with that id and these numbers."""
+    """Judge an answer to the request with that id and these numbers."""
     if reply.headers.get("x-request-id", identity) != identity:
         return SWAPPED
     if reply.status == 200:
@@ -62,7 +62,7 @@ def verdict(identity: str, numbers: Sequence[int], reply: HeardReply) -> str:
 
 
 class ClientLine(asyncio.Protocol):
-    """A connection with at most one request on it. What comes unasked is counted in `unasked`, in bytes."""
+    """A connection with at most one request on it. `unasked` counts bytes that came without a request."""
 
     def __init__(self) -> None:
         self.unasked = self.answers = 0
@@ -73,13 +73,13 @@ class ClientLine(asyncio.Protocol):
 
     @classmethod
     async def to(cls, address: tuple[str, int], source: str = "127.0.0.1") -> ClientLine:
-        """Raises OSError."""
+        """Connect to an address. Raises OSError."""
         loop = asyncio.get_running_loop()
         _, line = await loop.create_connection(cls, *address, local_addr=(source, 0))
         return line
 
     async def ask(self, wire: bytes, patience_s: float) -> HeardReply:
-        """Raises ConnectionError where the connection ends first, TimeoutError where nothing comes."""
+        """Send a request and return the answer."""
         if self.closed or self.transport is None:
             raise ConnectionError("closed before it was asked")
         self._waiting = asyncio.get_running_loop().create_future()
@@ -125,16 +125,16 @@ class ClientLine(asyncio.Protocol):
 
 @dataclass
 class HonestTally:
-    """What became of requests, by what was done to the data plane while they were on their way."""
+    """The outcomes of requests, by the faults of the data plane while they were on their way."""
 
     counts: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     statuses: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     slowest_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     every: Counter[str] = field(default_factory=Counter)  # each request once
-    stories: list[str] = field(default_factory=list)  # of what must not happen
+    stories: list[str] = field(default_factory=list)  # of events that must not happen
 
     def note(self, during: Collection[str], what: str, status: int, took_s: float, story: str) -> None:
-        """One request has ended so. `during` is empty where nothing was done."""
+        """Count the outcome of one request. `during` is empty if no fault was active."""
         self.every[what] += 1
         for kind in during or (CALM,):
             self.counts[kind][what] += 1
@@ -145,10 +145,10 @@ class HonestTally:
 
 
 class HonestClient:
-    """Asks every `pause_s` over a kept connection, and looks at what comes.
+    """Asks every `pause_s` over a kept connection, and checks the answers.
 
-    `active` says what is done to the data plane now. A connection that is closed before its first answer was not let
-    in, which is none of the model's business; `shut` says whether that may be now.
+    `active` names the faults in progress. A connection that is closed before its first answer was not admitted, so its
+    request never reached the model; `shut` says whether that is allowed now.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class HonestClient:
         self._line: ClientLine | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; what was asked is waited for."""
+        """Ask until `stop` is set; a request under way is waited for."""
         number = 0
         while not stop.is_set():
             number += 1
@@ -182,7 +182,7 @@ class HonestClient:
         self.close()
 
     async def ask(self, identity: str) -> None:
-        """One request, and what became of it into the tally."""
+        """Make one request, and count its outcome in the tally."""
         numbers = [self._draw.randrange(_MODULUS) for _ in range(4)]
         began_s, during, shut, status = time.monotonic(), set(self._active()), self._shut(), 0
         story, line = identity, self._line

@@ -1,4 +1,4 @@
-"""What is done to a data plane: a name, a sentence and a coroutine for each. All of it is local, and ends by itself."""
+"""Faults for a data plane: a name, a sentence and a coroutine for each. All faults are local, and end by themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 from hostile_clients import BROKEN, LOST, ClientLine, HonestTally, answer_to, request, verdict
 
-# Attackers have addresses of their own: what a client does to its own address is its affair.
+# Attackers have separate addresses: a client may exhaust the limits of its own address, but not those of others.
 FOES, CROWD = "127.0.0.2", "127.0.0.3"
 MEMORY = "memory limit"
 RIGHT, HANG, THROTTLE, DRIP, ENDLESS, RESET = FUNCTION_MODES = ("right", "hang", "throttle", "drip", "endless", "reset")
@@ -38,24 +38,24 @@ class HostileProgram(Protocol):
     def address(self) -> tuple[str, int]: ...
 
     def workers(self) -> list[int]:
-        """Process ids of its workers."""
+        """Return the process ids of its workers."""
 
 
 class HostileWorld(Protocol):
-    """What faults are done to."""
+    """The targets of faults."""
 
     draw: random.Random
     tally: HonestTally
     function: OverflowFunction
     gateway: HostileProgram
     bouncers: list[HostileProgram]
-    disk: Path | None  # a small one, which holds the logs of the first bouncer; None: there is no such thing here
+    disk: Path | None  # a small one, which holds the logs of the first bouncer; None: this machine has no such disk
 
     async def kill(self) -> None:
-        """SIGKILL of the second bouncer; its workers must end with it. It is started again."""
+        """Kill the second bouncer with SIGKILL; its workers must end with it. It is started again."""
 
     async def restart(self) -> None:
-        """SIGTERM of the second bouncer, which must end with 0; its next standard error takes nothing."""
+        """End the second bouncer with SIGTERM, which must exit with 0; its next standard error accepts no output."""
 
 
 Do = Callable[[HostileWorld, float], Awaitable[None]]
@@ -63,8 +63,10 @@ Do = Callable[[HostileWorld, float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class HostileFault:
-    """`do(world, seconds)` does it for about so long, and has mended it when it returns. Those of a `part` of the data
-    plane come one at a time."""
+    """A fault: `do(world, seconds)` makes it for about `seconds`, and has repaired it when it returns.
+
+    Faults of one `part` of the data plane come one at a time.
+    """
 
     name: str
     what: str
@@ -81,7 +83,7 @@ class OverflowFunction:
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Its URL."""
+        """Start it and return its URL."""
         self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/invocations"
 
@@ -117,7 +119,7 @@ class OverflowFunction:
                 writer.write(_CHUNK)
                 await writer.drain()
         else:
-            # As the models do; a poisoned request is an ordinary one to a function.
+            # A function answers as the models do; a poisoned request is an ordinary one to it.
             asked = json.loads(body)
             said = json.dumps(answer_to(asked["id"], asked["x"])).encode()
             writer.write(
@@ -140,7 +142,7 @@ async def worker_stopped(world: HostileWorld, seconds: float) -> None:
 
 
 async def workers_starved(world: HostileWorld, seconds: float) -> None:
-    """They run a tenth of the time."""
+    """Let all workers run a tenth of the time."""
     pids = [pid for one in world.bouncers for pid in one.workers()]
     try:
         async for _ in ticks(seconds, 0.01):
@@ -173,7 +175,7 @@ async def bouncer_restarted(world: HostileWorld, seconds: float) -> None:
 
 
 async def slow_heads(world: HostileWorld, seconds: float) -> None:
-    """150 clients send a byte at a time."""
+    """Let 150 clients send a byte at a time."""
     wire = request("slow", [1])
 
     async def loris(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
@@ -186,7 +188,7 @@ async def slow_heads(world: HostileWorld, seconds: float) -> None:
 
 
 async def slow_readers(world: HostileWorld, seconds: float) -> None:
-    """40 clients ask for megabytes, several at a time, and read none."""
+    """Let 40 clients ask for megabytes, several at a time, and read none."""
 
     async def glutton(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
         writer.write(b"".join(request(f"big-{n}", [n], poison="big") for n in range(4)))
@@ -196,7 +198,7 @@ async def slow_readers(world: HostileWorld, seconds: float) -> None:
 
 
 async def half_bodies(world: HostileWorld, seconds: float) -> None:
-    """30 clients announce a body and hold half of it, or hang up there."""
+    """Let 30 clients announce a body and hold half of it, or hang up there."""
     wire = request("half", list(range(200)))
 
     async def half(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
@@ -208,7 +210,7 @@ async def half_bodies(world: HostileWorld, seconds: float) -> None:
 
 
 async def huge_bodies(world: HostileWorld, seconds: float) -> None:
-    """6 clients announce a gigabyte and send what is taken of it; 6 send chunks without an end."""
+    """Let 6 clients announce a gigabyte and send as much as is read, and 6 send endless chunks."""
     head = b"POST /invocations HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 
     async def announced(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
@@ -227,7 +229,7 @@ async def huge_bodies(world: HostileWorld, seconds: float) -> None:
 
 
 async def resets_and_garbage(world: HostileWorld, seconds: float) -> None:
-    """Whole requests and noise, cut off by RST."""
+    """Send whole requests and noise, cut off by RST."""
 
     async def rude(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
         for _ in range(2):
@@ -246,7 +248,7 @@ async def resets_and_garbage(world: HostileWorld, seconds: float) -> None:
 
 
 def poisoned(kind: str, per_s: float) -> Do:
-    """Requests that make the model misbehave, to the gateway and to bouncers by turns."""
+    """Return a fault that sends requests which make the model misbehave, to the gateway and to bouncers by turns."""
 
     async def do(world: HostileWorld, seconds: float) -> None:
         places = [world.gateway, *world.bouncers]
@@ -260,7 +262,7 @@ def poisoned(kind: str, per_s: float) -> Do:
 
 
 async def memory_limit(world: HostileWorld, seconds: float) -> None:
-    """Workers may have 64 MiB more than they have, and are asked for two gigabytes."""
+    """Allow workers 64 MiB more than they use, and ask them for two gigabytes."""
     with ExitStack() as limits:
         for pid in (pid for bouncer in world.bouncers for pid in bouncer.workers()):
             with suppress(psutil.Error, OSError):
@@ -273,7 +275,7 @@ async def memory_limit(world: HostileWorld, seconds: float) -> None:
 
 
 def function_that(mode: str) -> Do:
-    """More than the instances can take, while functions answer so."""
+    """Return a fault that sends more than the instances can take, while functions answer in this mode."""
 
     async def do(world: HostileWorld, seconds: float) -> None:
         world.function.mode = mode
@@ -286,7 +288,7 @@ def function_that(mode: str) -> Do:
 
 
 async def _crowd(world: HostileWorld, seconds: float) -> None:
-    """500 honest requests a second to bouncers, more than they can take: none may get another's answer."""
+    """Send bouncers 500 honest requests a second, more than they can take: none may get another's answer."""
     tasks = []
     async for turn in ticks(min(seconds, 3.0), 0.05):
         address = world.bouncers[turn % len(world.bouncers)].address
@@ -313,7 +315,7 @@ async def _of_crowd(world: HostileWorld, address: tuple[str, int], identity: str
 
 
 async def descriptors_of_bouncer(world: HostileWorld, seconds: float) -> None:
-    """It may open two more, has 100 connections more to take, and a worker to replace."""
+    """Allow a bouncer two more descriptors, while 100 more connections come and a worker must be replaced."""
     bouncer = world.bouncers[-1]
     with limited(bouncer.pid, resource.RLIMIT_NOFILE, _descriptors(bouncer.pid) + 2):
         crowd = asyncio.create_task(many(world, 100, seconds, _idle(seconds), [bouncer]))
@@ -324,13 +326,13 @@ async def descriptors_of_bouncer(world: HostileWorld, seconds: float) -> None:
 
 
 async def descriptors_of_gateway(world: HostileWorld, seconds: float) -> None:
-    """It may open two more, and has 100 connections more to take."""
+    """Allow the gateway two more descriptors, while 100 more connections come."""
     with limited(world.gateway.pid, resource.RLIMIT_NOFILE, _descriptors(world.gateway.pid) + 2):
         await many(world, 100, seconds, _idle(seconds), [world.gateway])
 
 
 async def disk_full(world: HostileWorld, seconds: float) -> None:
-    """The first bouncer's log and standard error have no room; then they have."""
+    """Fill the disk of the first bouncer's log and standard error, then free it."""
     assert world.disk is not None, "this fault is only drawn where there is a small disk"
     filler = world.disk / "filler"
     try:
@@ -381,7 +383,7 @@ ALL = [
 
 
 async def ticks(seconds: float, every_s: float) -> AsyncIterator[int]:
-    """0, 1, 2, ... for so long, once every `every_s`; at least once."""
+    """Yield 0, 1, 2, ... for `seconds`, once every `every_s`; at least once."""
     loop = asyncio.get_running_loop()
     until_s, turn = loop.time() + seconds, 0
     while True:
@@ -398,7 +400,7 @@ Client = Callable[[asyncio.StreamWriter, asyncio.StreamReader], Awaitable[None]]
 async def many(
     world: HostileWorld, count: int, seconds: float, client: Client, places: list[HostileProgram] | None = None
 ) -> None:
-    """`count` rude clients at a time, of the gateway and the bouncers by turns, for `seconds` at most."""
+    """Run `count` rude clients at a time on the gateway and the bouncers by turns, for `seconds` at most."""
     where = places or [world.gateway, *world.bouncers]
 
     async def one(number: int) -> None:
@@ -420,7 +422,7 @@ def _idle(seconds: float) -> Client:
 
 
 async def _wait(tasks: list[asyncio.Task[None]], seconds: float) -> None:
-    """For their end, or end them."""
+    """Wait for the tasks' end, or end them."""
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=seconds)
         for task in late:
@@ -439,7 +441,7 @@ async def _ask_once(address: tuple[str, int], identity: str, poison: str) -> Non
 
 @contextmanager
 def limited(pid: int, limit: int, soft: int) -> Iterator[None]:
-    """The soft limit of another process, for a while."""
+    """Set the soft limit of another process for a while."""
     before = resource.prlimit(pid, limit)
     resource.prlimit(pid, limit, (soft, before[1]))
     try:
@@ -450,7 +452,7 @@ def limited(pid: int, limit: int, soft: int) -> Iterator[None]:
 
 
 def signal_one(world: HostileWorld, number: signal.Signals) -> int:
-    """To a worker; its process id, 0 where there is none just now."""
+    """Send a signal to a worker and return its process id, or 0 if no worker runs just now."""
     pids = world.draw.choice(world.bouncers).workers()
     pid = world.draw.choice(pids) if pids else 0
     send_signal(pid, number)
@@ -458,7 +460,7 @@ def signal_one(world: HostileWorld, number: signal.Signals) -> int:
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
-    """To a process that may be gone."""
+    """Send a signal to a process that may be gone."""
     if pid:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

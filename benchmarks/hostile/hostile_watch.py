@@ -1,4 +1,4 @@
-"""What processes hold: memory, descriptors, shared memory, over time, and whether it stays flat."""
+"""Resources of processes over time: memory, descriptors, shared memory, and whether they stay flat."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import psutil
 
 from mark.serving.freed_memory import SLACK_BYTES
 
-# What a number may rise between the first looks and the last: so much, and so much for a minute between. Some of what
-# is freed is kept on purpose.
+# The allowed rise of a number between the first looks and the last: a constant, and an amount for each minute between.
+# Processes keep some freed memory on purpose.
 MOST_RISE = {
     "rss_mib": (SLACK_BYTES / 2**20 + 4.0, 0.5),
     "descriptors": (8.0, 0.0),
@@ -28,11 +28,10 @@ _SHARED = re.compile(r"/dev/shm/\S+")
 
 @dataclass(frozen=True, slots=True)
 class HeldResources:
-    """What a process and all its descendants hold at a time, in seconds from the start.
+    """The resources of a process and all its descendants at a time, in seconds from the start.
 
-    `rss_mib` is of the process alone: its workers are replaced, and bounded by an option of their own.
-    `memory_files` are descriptors of files without a name (memfd), `shared_memory` are files under /dev/shm that are
-    mapped or open.
+    `rss_mib` is of the process alone: its workers are replaced, and bounded by a separate option. `memory_files` are
+    descriptors of files without a name (memfd), `shared_memory` are files under /dev/shm that are mapped or open.
     """
 
     at_s: float
@@ -45,7 +44,7 @@ class HeldResources:
 
 
 def held_by(pid: int, at_s: float) -> HeldResources:
-    """Raises psutil.Error where the process is gone."""
+    """Return the resources of a process. Raises psutil.Error if it is gone."""
     process = psutil.Process(pid)
     family = [process, *process.children(recursive=True)]
     descriptors = files = 0
@@ -64,7 +63,7 @@ def held_by(pid: int, at_s: float) -> HeldResources:
 
 
 def not_flat(name: str, looks: Sequence[HeldResources]) -> list[str]:
-    """Where the median of the last `LOOKS` is too far above that of the first: a line each."""
+    """Return a line for each number whose median over the last `LOOKS` is too far above that over the first."""
     if len(looks) < 2 * LOOKS:
         return []
     first, last = looks[:LOOKS], looks[-LOOKS:]
@@ -81,7 +80,7 @@ def not_flat(name: str, looks: Sequence[HeldResources]) -> list[str]:
 
 
 def rises(looks: Mapping[str, Sequence[HeldResources]]) -> dict[str, dict[str, list[float]]]:
-    """By process and kind of resource: the median of each `LOOKS`, in order."""
+    """Return the median of each `LOOKS`, in order, by process and kind of resource."""
     return {
         name: {
             what: [
@@ -95,7 +94,7 @@ def rises(looks: Mapping[str, Sequence[HeldResources]]) -> dict[str, dict[str, l
 
 
 def left_behind(pids: Iterable[int], folder: Path) -> list[str]:
-    """Of these processes, those that still run with `folder` as theirs or their parents': a line each."""
+    """Return a line for each of these processes that still runs with `folder` as its or its parents' folder."""
     found = []
     for pid in pids:
         with suppress(psutil.Error):

@@ -43,7 +43,7 @@ MOST_WORSE = 0.05
 
 
 def kind_of(mean_ms: float, p99_ms: float, slo: Slo, batches: bool) -> Candidate:
-    """Batches take 1 + (b - 1) / 4 of one."""
+    """Return a candidate whose batches take 1 + (b - 1) / 4 of a single request."""
     times = {b: 1.0 + (b - 1) / 4.0 for b in SIZES}
     profile = Profile("m", "i", tuple(ProfileRow(b, x * mean_ms, x * p99_ms) for b, x in times.items()))
     found = candidate(profile, slo) if batches else unbatched(profile, slo)
@@ -54,7 +54,7 @@ def kind_of(mean_ms: float, p99_ms: float, slo: Slo, batches: bool) -> Candidate
 def shares(
     kind: Candidate, rt_max_s: float, arrivals_s: NDArray[np.float64], instances: int, least: float, seed: int
 ) -> tuple[float, float]:
-    """Of the requests: late, and passed on to a function that takes half of RT_max."""
+    """Return the shares of requests that are late, and that go to a function that takes half of RT_max."""
     offer = FunctionOffer(1024, 0.0, 0.0, 1.0, 1 << 16, 1e9, np.inf, 1e9)
     stage = StageSimulation(
         [kind],
@@ -74,7 +74,7 @@ def shares(
 
 
 def table(found: NDArray[np.float64], price: float) -> tuple[list[str], float]:
-    """Rows by rule; and the share of cases in which the rule for 98 % is worse than the margin alone.
+    """Return rows by rule; and the share of cases in which the rule for 98 % is worse than the margin alone.
 
     `found` is (cases, loads, rules, [late, calls]).
     """

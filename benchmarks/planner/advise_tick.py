@@ -43,7 +43,7 @@ _NO_LOAD = Load(0.0, 60.0, np.empty(0), np.empty(0))
 
 
 class Inline(Executor):
-    """Runs everything at once."""
+    """Runs each task when it is submitted."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -83,14 +83,14 @@ class ArrayWorkload:
 
 
 def service_of(number: int) -> ResolvedService:
-    """A shipped service on one type on demand."""
+    """Return a shipped service on one type on demand."""
     shipped = replace(load_service("inception-v3-2026"), name=f"service-{number}", instances=("g6.xlarge",))
     alone = replace(shipped, markets=(Market.ON_DEMAND,), functions=(), warm_pool=0)
     return resolve(alone, load_catalog(alone.catalog), service_profiles(alone))
 
 
 def traffic(number: int, minutes: int) -> np.ndarray:
-    """Requests/s by minute: a mean of 100 up to 2,000, quieter at the weekend."""
+    """Return the requests/s by minute: a mean of 100 up to 2,000, quieter at the weekend."""
     random = np.random.default_rng(number)
     at = np.arange(minutes) / 1440.0
     daily = 1.0 - 0.7 * np.cos(2.0 * np.pi * (at - number / 40.0))
@@ -99,7 +99,7 @@ def traffic(number: int, minutes: int) -> np.ndarray:
 
 
 def run(services: int, minutes: int, days: int) -> dict[str, Any]:
-    """Processor seconds by tick, and the most memory that the process had."""
+    """Return the processor seconds by tick, and the peak memory of the process."""
     clock, before = Clock(), days * 1440
     with tempfile.TemporaryDirectory() as folder:
         specs = [

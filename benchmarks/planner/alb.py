@@ -40,12 +40,12 @@ class Row:
     overflow: float  # share of the requests
     attainment: float
     usd: float
-    extra: float  # of the bill, over that of least completion
+    extra: float  # share of the bill above that of least completion
     p99_ms: float
 
 
 def target_groups(most: int | None) -> AbstractContextManager[object]:
-    """Simulations begun in here have at most that many target groups."""
+    """Limit the target groups of simulations that begin inside."""
     if most is None:
         return nullcontext()
     return patch.object(parts, "capacity_classes", partial(capacity_classes, most=most))
@@ -72,7 +72,7 @@ def routed(inputs: Inputs, routing: str) -> Inputs:
 
 
 def rows(inputs: Inputs) -> Iterator[Row]:
-    """One for each balancer, least completion first."""
+    """Yield a row for each balancer, least completion first."""
     least_usd = None
     for name, routing, most in (
         (LEAST, "least-completion", None),

@@ -43,7 +43,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "check_bound.py"
 
 
 def arrivals(days: int) -> tuple[str, np.ndarray]:
-    """Requests per second, drawn with a fixed seed."""
+    """Return requests per second, drawn with a fixed seed."""
     rng = np.random.default_rng(0)
     data = Path(os.environ.get("MARK_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
     trace = data / "traces" / "twitter_stream_2021_d00_14_1s.csv.gz"

@@ -43,7 +43,7 @@ m,lambda:2048,1,70,,1900,assumed
 
 
 def trace_of(folder: Path, case: Mapping[str, object], until_s: float, seed: int) -> str:
-    """Counts by 5 s, each Poisson around its rate; a burst begins up to `jitter_s` after its time."""
+    """Return counts by 5 s, each Poisson around its rate; a burst begins up to `jitter_s` after its time."""
     draws = np.random.default_rng(seed)
     period_s = STEP_S * float(str(case["period_min"]))
     rate_rps = np.full(int(until_s / BIN_S), BASE_RPS)

@@ -1,9 +1,9 @@
-"""Where the shipped profiles on hardware of 2026 come from: the paper's rows, scaled by half of what is advertised.
+"""The source of the shipped profiles on hardware of 2026: the paper's rows, scaled by half of the advertised gains.
 
     python benchmarks/planner/derived_profiles.py     # writes mark/profiling/data/derived-2026.csv
 
-AWS says "up to", and peak arithmetic is no served request. So of each advertised gain one half is believed: a type that
-is said to be 1.39 times as fast counts as 1.19 times. docs/profiles.md has the sources of the gains.
+AWS says "up to", and peak arithmetic is no served request. So half of each advertised gain is believed: a type that is
+advertised as 1.39 times as fast counts as 1.19 times. docs/profiles.md has the sources of the gains.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEASURED_MB, FUNCTIONS_MB = 3008, (3008, 5120, 10240)  # a function's share of a
 
 
 def derived_rows(paper: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The rows of today's types from rows of the paper's, model by model, instances before functions."""
+    """Return the rows of today's types from rows of the paper's, model by model, instances before functions."""
     found = []
     for model in MODELS:
         rows = [row for row in paper if row["model"] == model]
@@ -50,7 +50,7 @@ def derived_rows(paper: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _scaling(rows: list[dict[str, str]]) -> float:
-    """By which power of the processors latency falls, from four vCPUs to eight; 0 where that was not measured."""
+    """Return the power of the processors by which latency falls from four vCPUs to eight; 0 if it was not measured."""
     by_type = {row["instance"]: float(row["latency_ms"]) for row in rows if row["batch"] == _largest(rows, row)}
     if "c5.2xlarge" not in by_type:
         return 0.0
@@ -62,7 +62,7 @@ def _largest(rows: list[dict[str, str]], row: dict[str, str]) -> str:
 
 
 def _row(of: dict[str, str], instance: str, latency_ms: float, how: str) -> dict[str, str]:
-    """What follows from an assumed row is assumed."""
+    """Return a derived row; a row derived from an assumed one is assumed."""
     basis = "assumed" if of["basis"] == "assumed" else "derived"
     values = (f"{of['model']}-2026", instance, of["batch"], f"{latency_ms:.1f}", of["cold_ms"], basis, how)
     return dict(zip(COLUMNS, values, strict=True))

@@ -22,7 +22,10 @@ OPTIONS = ["--service", "inception-v3", "--predictor", "seasonal-naive"]
 
 
 def measure(trace: list[str], at_least: int, policy: str = "mark-paper") -> dict[str, float]:
-    """One run in a process of its own: seconds from start to exit, peak memory, requests, decisions on a forecast."""
+    """Make one run in a new process.
+
+    Returns seconds from start to exit, peak memory, requests, and decisions on a forecast.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
         command = [

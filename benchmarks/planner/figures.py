@@ -1,6 +1,7 @@
 """Figures of the source itself, as a Markdown table: `python benchmarks/planner/figures.py [BEFORE] [AFTER]`.
 
-Without arguments of this checkout; with two checkouts one column for each. Reads files only, imports nothing of them.
+Without arguments it describes this checkout; with two checkouts each has a column. It reads files and imports no module
+of theirs.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Source:
         return sum(token.type == tokenize.COMMENT for token in self.tokens)
 
     def imports(self, modules: set[str]) -> set[str]:
-        """What it imports of `modules`, late and type-only imports included."""
+        """Return the imports from `modules`, late and type-only imports included."""
         found = set()
         for node in _statements(self.tree):
             if isinstance(node, ast.Import):
@@ -77,7 +78,7 @@ class Checkout:
         self.tests = list(_read(root / "tests", root))
 
     def rooms(self) -> dict[str, tuple[int, int]]:
-        """Files and lines by package: `mark.serving`, `mark_infra`."""
+        """Return files and lines by package: `mark.serving`, `mark_infra`."""
         found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for source in self.sources:
             parts = source.folder.split(".")
@@ -87,7 +88,7 @@ class Checkout:
         return {room: (files, lines) for room, (files, lines) in sorted(found.items())}
 
     def cycles(self) -> dict[str, str]:
-        """Import cycles, late and type-only imports counted."""
+        """Return import cycles, late and type-only imports counted."""
         modules, folders = self._import_graphs()
         return {
             "import cycles between modules (modules in them)": _cycles(modules),
@@ -95,7 +96,7 @@ class Checkout:
         }
 
     def figures(self) -> dict[str, str]:
-        """Every row of the table but those of the rooms."""
+        """Return every row of the table except those of the rooms."""
         sources = self.sources
         every = [node for source in sources for node in source.nodes]
         functions = [function for source in sources for function in source.functions]
@@ -121,7 +122,7 @@ class Checkout:
         }
 
     def names_used_twice(self) -> dict[str, list[str]]:
-        """Names of several public classes, with the modules that define them."""
+        """Return the names of several public classes, with the modules that define them."""
         found: dict[str, list[str]] = defaultdict(list)
         for source in self.sources:
             for node in source.tree.body:
@@ -146,7 +147,7 @@ def _read(package: Path, root: Path) -> Iterator[Source]:
 
 
 def _public(sources: Iterable[Source]) -> Iterator[FunctionNode | ast.ClassDef]:
-    """Functions, classes and methods that no underscore hides."""
+    """Yield the public functions, classes and methods."""
     for source in sources:
         for node in source.tree.body:
             if isinstance(node, FunctionNode | ast.ClassDef) and not node.name.startswith("_"):
@@ -165,7 +166,7 @@ def _spread(lengths: list[int]) -> str:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements, and nothing within them that is none: imports are found in a fifth of the time."""
+    """Yield all statements without their expressions: imports are found in a fifth of the time."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -190,7 +191,7 @@ def _assigns_several(node: ast.AST) -> bool:
 
 
 def _cycles(graph: Graph) -> str:
-    """How many strongly connected components have several nodes, and how many nodes those have (Kosaraju)."""
+    """Return the number of strongly connected components of several nodes, and of their nodes (Kosaraju)."""
     order: list[str] = []
     seen: set[str] = set()
     for start in sorted(graph):
@@ -209,7 +210,7 @@ def _cycles(graph: Graph) -> str:
 
 
 def _visit(start: str, graph: Graph, seen: set[str], finished: list[str]) -> None:
-    """Append what is reached from `start` and not yet seen, each after all that it reaches."""
+    """Append the unseen modules that `start` reaches, each after all that it reaches."""
     if start in seen:
         return
     seen.add(start)

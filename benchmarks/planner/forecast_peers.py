@@ -3,16 +3,16 @@
     python forecast_peers.py SERIES ORIGINS OUT STEP_S HORIZON
 
 SERIES has a rate a line from step 0 on, gaps filled; ORIGINS a step a line; OUT gets `peer,origin,target,quantile,rate`
-with steps as places. statsforecast 2.1.1 needs a pandas below 3, which is why it has an environment of its own.
+with steps as places. statsforecast 2.1.1 needs a pandas below 3, so it has a separate environment.
 
-What each peer is given, and why. It gets the most that it can use in seconds a fit. On minutes it is estimated anew
-once a day, on half hours once a week; in between what it estimated is applied to the newest history (`forward`).
+Each peer gets the most history that it can use in seconds a fit. It is estimated again once a day on minutes and once a
+week on half hours; in between, its estimate is applied to the newest history (`forward`).
 
-- AutoARIMA: on minutes the last 3 days, without a season, since one of a day has 1,440 states and on 7 days the search
-  alone takes minutes; on half hours the last 14 days with the season of a day, of order 1 at most.
+- AutoARIMA: on minutes the last 3 days, without a season, since a season of a day has 1,440 states and on 7 days the
+  search alone takes minutes; on half hours the last 14 days with the season of a day, of order 1 at most.
 - AutoETS: the last 7 days of minutes or 28 of half hours; without a season, since its seasons end at 24 steps.
 - MSTL: the same history; hour and day on minutes, day and week on half hours; the trend by AutoETS, its default. Its
-  smoother looks at every tenth point, without which each forecast of minutes takes ten seconds.
+  smoother uses every tenth point, because each forecast of minutes takes ten seconds otherwise.
 
 Quantiles are the ends of the central intervals of 10 to 90 %, the median is the mean, and rates are clipped at zero.
 """
@@ -34,7 +34,10 @@ JUMPS = dict.fromkeys(("seasonal_jump", "trend_jump", "low_pass_jump"), 10)
 
 
 def peers(day: int) -> tuple[int, dict[str, tuple[int, Callable[[], Any]]]]:
-    """Steps between two fits, and by name: steps of history, and how it is made; for a given number of steps a day."""
+    """Return the steps between two fits and, by name, the steps of history and the constructor.
+
+    `day` is the number of steps a day.
+    """
     if day == 1440:
         return day, {
             "AutoARIMA": (3 * day, lambda: AutoARIMA(approximation=True)),
@@ -67,7 +70,7 @@ def main(series: str, origins_file: str, out: str, step_s: str, horizon: str) ->
 
 
 def quantiles(answer: dict[str, Any]) -> np.ndarray:
-    """Shape (19, horizon), at 0.05, 0.10, ... 0.95."""
+    """Return quantiles of shape (19, horizon), at 0.05, 0.10, ... 0.95."""
     below = [np.asarray(answer[f"lo-{percent}"]) for percent in reversed(INTERVALS)]
     above = [np.asarray(answer[f"hi-{percent}"]) for percent in INTERVALS]
     return np.maximum(0.0, np.stack([*below, np.asarray(answer["mean"]), *above]))

@@ -44,14 +44,14 @@ FAMILIES = {
 
 
 def thinned(family: str, every_s: float, duration_s: float | None) -> Split:
-    """The second half of the family's trace, or `duration_s` of it, with an origin only every `every_s`."""
+    """Return the second half of the family's trace, or `duration_s` of it, with an origin only every `every_s`."""
     cut = split(open_trace(str(DATA / f"{FAMILIES[family]}.csv.gz")), duration_s=duration_s)
     step = max(1, round(every_s / (cut.load.step_s * cut.origins.step)))
     return replace(cut, origins=cut.origins[::step])
 
 
 def ours(cut: Split, names: list[str]) -> dict[str, tuple[float, float]]:
-    """CRPS and coverage of the 90 % interval, by predictor."""
+    """Return CRPS and coverage of the 90 % interval, by predictor."""
     found = backtest(cut, {name: make_predictor(name, 0) for name in names})
     for name, score in found.scores.items():
         assert sum(score.made_by.values()) == len(cut.origins), (name, score.made_by)
@@ -59,7 +59,7 @@ def ours(cut: Split, names: list[str]) -> dict[str, tuple[float, float]]:
 
 
 def peers(cut: Split, python: str) -> dict[str, tuple[float, float]]:
-    """The same of the peers, which run with another Python and answer in a file."""
+    """Return the same for the peers, which run with another Python and answer in a file."""
     steps, rates = cut.steps, cut.load.mean_rps
     with tempfile.TemporaryDirectory() as folder:
         series, origins, out = (str(Path(folder) / name) for name in ("series.csv", "origins.csv", "out.csv"))
@@ -85,7 +85,7 @@ def peers(cut: Split, python: str) -> dict[str, tuple[float, float]]:
 
 
 def filled(rates: FloatArray) -> FloatArray:
-    """Gaps on a line between their neighbours: the peers know no missing values."""
+    """Return rates with gaps on a line between their neighbours, because the peers know no missing values."""
     steps, known = np.arange(len(rates)), np.isfinite(rates)
     return np.interp(steps, steps[known], rates[known])
 

@@ -115,7 +115,7 @@ def scenarios(requests: int, routing: str) -> list[Scenario]:
 
 
 def simulate(scenario: Scenario, record: bool = False) -> tuple[StageSimulation, float]:
-    """The finished stage and the processor seconds that `advance` and `finish` took."""
+    """Return the finished stage and the processor seconds that `advance` and `finish` took."""
     arrivals = scenario.arrivals_s()
     stage = scenario.stage(arrivals, record)
     position, until = 0, TICK_S
@@ -152,7 +152,7 @@ def measure(all_scenarios: list[Scenario], rounds: int) -> None:
 
 
 def digest(stage: StageSimulation, replicas: int) -> str:
-    """Of all that a recorded stage can tell."""
+    """Return a digest of all results of a recorded stage."""
     told = hashlib.sha256()
     for column in (*stage.departures(), *stage.accounts.arrays):
         told.update(np.ascontiguousarray(column).tobytes())
@@ -183,7 +183,7 @@ class TimedArrivals:
 
 
 class _Timed:
-    """Of a stage what arrivals are fed to."""
+    """The part of a stage that takes arrivals."""
 
     def __init__(self, stage: StageSimulation, arrivals: TimedArrivals) -> None:
         self._stage, self._arrivals = stage, arrivals
@@ -198,7 +198,7 @@ class _Timed:
 
 
 def day(service: str) -> dict[str, Any]:
-    """Requests, instances at most, and the rate of the stage: the median of some runs with the same outcome."""
+    """Return the requests, the highest number of instances, and the rate of the stage: the median of equal runs."""
     request = RunRequest(
         str(STREAM),
         service,
@@ -228,7 +228,7 @@ def day(service: str) -> dict[str, Any]:
 
 
 def advance_call_us(replicas: int, changed: bool, calls: int = 2000) -> float:
-    """Microseconds of an `advance` without arrivals; with `changed` the fleet changed before each."""
+    """Return the microseconds of an `advance` without arrivals; with `changed` the fleet changed before each."""
     arrivals = np.array([1e9])
     stage = Scenario("", [GPU] * replicas, 1.0, 1).stage(np.array([1e3]), record=False)
     stage.advance(arrivals, 0, 0.0)
@@ -245,7 +245,7 @@ def advance_call_us(replicas: int, changed: bool, calls: int = 2000) -> float:
 
 
 def insured(requests: int, rounds: int) -> list[dict[str, float]]:
-    """Processor seconds of a fleet of one-by-one replicas and of the same one with parity models, by their code."""
+    """Return the processor seconds of a fleet of one-by-one replicas, and of the same one with parity models."""
     replicas, stragglers = 48, Faults(slow_share=0.05, slow_s=20.0, slow_factor=3.0)
     rate = 0.75 * replicas * CPU.capacity_rps
     arrivals_s: Floats = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, requests))
@@ -321,7 +321,7 @@ class SimpyModel:
         self.batches = 0
 
     def run(self) -> float:
-        """Processor seconds."""
+        """Run the model and return the processor seconds."""
         began = time.process_time()
         self.env.process(self.arrive())
         self.env.run()
@@ -364,7 +364,7 @@ class SimpyModel:
             self.start(replica)
 
     def start(self, replica: Replica) -> None:
-        """Now, or as soon as the worker is free: no request may join any more."""
+        """Start a batch now, or when the worker is free: no request may join any more."""
         batch, replica.open = replica.open, []
         start = max(replica.free_s, batch[-1])
         replica.free_s = start + replica.service_s[len(batch)]
@@ -377,7 +377,7 @@ class SimpyModel:
 
 
 def against_simpy(replicas: int, requests: int) -> dict[str, float]:
-    """Rates of both, functions off, and the proof that both simulated the same."""
+    """Return rates of both, functions off, and the proof that both simulated the same."""
     small = Scenario(f"{replicas} gpu", [GPU] * replicas, 0.9, requests, function=None)
     model = SimpyModel(small)
     simpy_rate = requests / model.run()

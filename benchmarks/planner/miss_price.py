@@ -92,7 +92,7 @@ class Recorder:
 
 
 class Replayed:
-    """Says again what `auto` said."""
+    """Replays the forecasts of `auto`."""
 
     name = "auto"
 
@@ -130,7 +130,7 @@ def settings_of(texts: Sequence[str]) -> list[dict[str, float]]:
 
 
 def replays(part: Part) -> Iterator[tuple[str, Inputs, Sequence[Forecast]]]:
-    """Each service on a part, and the forecasts of that part, which are made once."""
+    """Yield each service on a part, and the forecasts of that part, which are made once."""
     recorder: Recorder | None = None
     for service in SERVICES:
         inputs = inputs_of(part, service)
@@ -181,7 +181,7 @@ def run_known(part: Part) -> None:
 
 
 def beyond_p95(part: Part) -> tuple[float, float]:
-    """How often the load is above a p95 told a minute before, and how far: in distances from the p50 to the p95."""
+    """Return how often the load exceeds a p95 forecast a minute before, and how far, in distances from p50 to p95."""
     inputs = inputs_of(part, SERVICES[0])
     recorder = Recorder(inputs.history.step_s)
     Simulation(inputs, "mark", recorder).run()

@@ -73,32 +73,32 @@ TRACES = {  # name: days that are simulated for reactive and for mark
 _MEAN_RPS = 4.0
 _SIZES = (1.0, 10.0)
 _EVERY = DAY // 2
-_ALLOWED = (0.01, 0.02, 0.04, 0.06, 0.1)  # shares of late requests; what the runs bought does not depend on them
+_ALLOWED = (0.01, 0.02, 0.04, 0.06, 0.1)  # shares of late requests; the runs' purchases do not depend on them
 _BINS = 10
 
 
 def family(name: str) -> str:
-    """The first word of a name; the three feeds of Twitter are families of their own."""
+    """Return the first word of a name; each of Twitter's three feeds is a separate family."""
     return "_".join(name.split("_")[:2]) if name.startswith("twitter") else name.split("_")[0]
 
 
 @dataclass(frozen=True)
 class Days:
-    """A trace by half hours; dollars and late shares are NaN where nothing was simulated."""
+    """A trace by half hours; dollars and late shares are NaN where no run was simulated."""
 
     name: str
     seen: SeenHalfHours
     resolved: ResolvedService
 
     def until(self, now: int, *, billed: int | None = None) -> SeenHalfHours:
-        """What is known at a half hour; of the bills the last `billed` half hours alone."""
+        """Return the knowledge at a half hour; of the bills only the last `billed` half hours."""
         seen = SeenHalfHours(self.seen.rates_rps[:now], self.seen.usd[:now], self.seen.late[:now])
         if billed is None:
             return seen
         return replace(seen, usd=np.where(np.arange(now) < now - billed, np.nan, seen.usd))
 
     def nows(self, least_days: int = 1) -> Iterator[int]:
-        """The half hours at which a day begins that is known."""
+        """Yield the half hours at which a known day begins."""
         for now in range(least_days * DAY, len(self.seen.rates_rps) - DAY + 1, _EVERY):
             after = self.seen.rates_rps[now : now + DAY]
             if np.isfinite(after).mean() >= 0.5 and np.nansum(after) > 0.0:
@@ -106,7 +106,7 @@ class Days:
 
 
 def planned_days(name: str, resolved: ResolvedService, mean_rps: float) -> Days:
-    """The trace at a mean rate. Its bills are the plans of the load that came."""
+    """Return the trace at a mean rate. Its bills are the plans of the load that came."""
     rates_rps = half_hours(name)
     rates_rps = rates_rps * (mean_rps / np.nanmean(rates_rps))
     known = np.isfinite(rates_rps)
@@ -122,7 +122,7 @@ def half_hours(name: str) -> FloatArray:
 
 
 def simulate_days(name: str, policy: str, days: int, service: str, into: Path) -> None:
-    """One run from the trace's first row; its minutes are kept in a file."""
+    """Make one run from the trace's first row, and keep its minutes in a file."""
     path = DATA / f"{name}.csv.gz"
     trace = open_trace(str(path))
     scale = _MEAN_RPS * trace.duration_s / trace.total_counts(0.0, trace.duration_s)
@@ -134,7 +134,7 @@ def simulate_days(name: str, policy: str, days: int, service: str, into: Path) -
 
 
 def simulated_days(path: Path, resolved: ResolvedService) -> Days:
-    """A run that `simulate_days` kept, by half hours; `spent` is what was spent at the end of a minute."""
+    """Return a run that `simulate_days` kept, by half hours; `spent` is the dollars up to the end of a minute."""
     with np.load(path) as kept:
         arrival, attain, spent = kept["arrival"], kept["attain"], kept["spent"]
     minutes = len(arrival) // 30 * 30
@@ -158,7 +158,7 @@ class Window:
 
 
 def windows(days: Days, *, billed: int | None = None) -> list[Window]:
-    """Of the days that are calibrated."""
+    """Return the windows of the days that are calibrated."""
     plan = plan_usd(days.resolved, days.seen.rates_rps)
     found = []
     for now in days.nows(LEAST_WINDOWS // 2 + 2):
@@ -174,7 +174,7 @@ def windows(days: Days, *, billed: int | None = None) -> list[Window]:
 
 
 def _yesterday(days: Days, now: int) -> float:
-    """The width of an interval around yesterday's bill, from the same past days by the same rule."""
+    """Return the width of an interval around yesterday's bill, from the same past days by the same rule."""
     usd = days.seen.usd
     starts = range(now - DAY, DAY - 1, -_EVERY)[:60]
     errors = np.array([[np.log(usd[at : at + DAY].sum() / usd[at - DAY : at].sum())] for at in starts])[::-1]
@@ -198,7 +198,7 @@ def summary(of: list[Window]) -> dict[str, object]:
 
 
 def short(all_days: list[Days]) -> dict[str, object]:
-    """One day is known: the coverage by trace with the shipped factor, and with the one of the other families."""
+    """Return, with one day known, the coverage by trace with the shipped factor and with that of the other families."""
     ratios: dict[str, FloatArray] = {}
     for days in all_days:
         plan = plan_usd(days.resolved, days.seen.rates_rps)
@@ -229,7 +229,7 @@ def short(all_days: list[Days]) -> dict[str, object]:
 
 
 def quantile(of: dict[str, FloatArray], level: float = 0.9) -> float:
-    """Over all values, each trace with one vote."""
+    """Return the quantile over all values, each trace with one vote."""
     values = np.concatenate(list(of.values()))
     weights = np.concatenate([np.full(len(one), 1.0 / len(one)) for one in of.values()])
     order = np.argsort(values)
@@ -238,7 +238,7 @@ def quantile(of: dict[str, FloatArray], level: float = 0.9) -> float:
 
 
 def kept_shares(runs: list[Days], *, calibrated: bool) -> dict[str, object]:
-    """Brier scores and reliability of the stated probabilities, over days and promises."""
+    """Return Brier scores and reliability of the stated probabilities, over days and promises."""
     stated, kept, base, names = [], [], [], []
     for days in runs:
         for allowed in _ALLOWED:
@@ -249,7 +249,7 @@ def kept_shares(runs: list[Days], *, calibrated: bool) -> dict[str, object]:
                 if found is not None and found.promise is not None and found.promise.calibrated is calibrated:
                     stated.append(found.promise.probability)
                     kept.append(ok)
-                    # The share of the days that kept it, of those that are over; one kept and one missed are added.
+                    # The share of past days that kept it, with one kept and one missed day added.
                     over = past[:-1]
                     base.append((sum(over) + 1.0) / (len(over) + 2.0))
                     names.append(family(days.name))
@@ -278,7 +278,7 @@ def _late(days: Days, now: int) -> float:
 
 
 def bill_ratios(runs: list[Days]) -> dict[str, object]:
-    """A bill over its plan, by run."""
+    """Return each run's bill over its plan."""
     found = {}
     for days in runs:
         planned = plan_usd(days.resolved, days.seen.rates_rps)(days.seen.rates_rps)

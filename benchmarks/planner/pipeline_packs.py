@@ -32,7 +32,7 @@ from mark.planning.graphs.fleet_cost import bought
 from mark.planning.graphs.stage_options import InstanceOption, shared_options
 
 LARGEST = 32
-# ms on one vCPU of a c7i: what a batch takes by itself, and each item
+# ms on one vCPU of a c7i: the fixed part of a batch, and each item
 PROCESSOR = {
     "preprocess": (1.0, 6.0), "language": (0.5, 1.5), "categorise": (1.0, 6.0), "plates": (5.0, 45.0),
     "fast": (3.0, 18.0), "vehicles": (5.0, 120.0), "people": (5.0, 120.0), "translate": (30.0, 240.0),

@@ -33,7 +33,7 @@ PLANNED_S, JUDGED_S = 120.0, 300.0
 
 
 def judged(pipeline: Pipeline, new: QuerySample, slo: Slo, choices: Choices) -> tuple[float, float]:
-    """Dollars per hour, and the share of new queries that miss the promise."""
+    """Return the dollars per hour, and the share of new queries that miss the promise."""
     seen = estimate(pipeline, new, choices)
     return seen.usd_per_hour, seen.miss_share(slo.rt_max_s)
 

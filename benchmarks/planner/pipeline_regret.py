@@ -117,7 +117,7 @@ class Case:
 
 def run_of(request: RunRequest) -> PipelineRun:
     run = simulate_pipeline(request, ("mark",))["mark"]
-    # Every query came to the first two stages, unless it was given up before; none is counted twice.
+    # Every query reached the first two stages, unless it was given up before; none is counted twice.
     see, word, translate = (stage.calls for stage in run.stages)
     assert see == run.queries, (see, run.queries)
     assert see >= word >= translate > 0, (see, word, translate)
@@ -125,14 +125,14 @@ def run_of(request: RunRequest) -> PipelineRun:
 
 
 def separate_usd(case: Case, folder: Path) -> float | None:
-    """The bound of fleets whose instances host one stage each."""
+    """Return the bound of fleets whose instances host one stage each."""
     request = case.request(folder, "separate")
     pipeline, law, _ = graph_and_law(load_pipeline(request.service), None, None)
     return promise_bound(request, pipeline, law).usd
 
 
 def row(case: Case, run: PipelineRun, separate: float | None, wall_s: float) -> dict[str, Any]:
-    """What the table says of a run. `over_bound` is said of a promise that was missed as well; `regret` is not."""
+    """Return a run's row of the table. `over_bound` is given even if the promise was missed; `regret` is not."""
     return asdict(case) | {
         "queries": run.queries,
         "usd": run.usd,
@@ -175,7 +175,10 @@ def days(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def plans_of(request: RunRequest, parts_s: list[float]) -> tuple[float, CostGap]:
-    """Of all stages, each with its part of RT_max and of the misses: the bound, and plans that know every arrival."""
+    """Return the bound, and plans that know every arrival, of all stages.
+
+    Each stage has its part of RT_max and of the misses.
+    """
     config = load_pipeline(request.service)
     said = zip(config.stages, parts_s, strict=True)
     config = replace(config, stages=tuple(replace(stage, rt_max_s=part_s) for stage, part_s in said))
@@ -232,7 +235,7 @@ def apart(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def split_of(case: Case, folder: Path) -> dict[str, Any]:
-    """Dollars of the day with the one split of RT_max, with the best fixed one in hindsight, and hour by hour."""
+    """Return the day's dollars with the one split of RT_max, with the best fixed one in hindsight, and hour by hour."""
     request = case.request(folder)
     config = load_pipeline(request.service)
     pipeline, law, _ = graph_and_law(config, None, None)

@@ -72,7 +72,7 @@ def sample(cv: float, seconds: float, seed: int = 1) -> QuerySample:
 
 
 def best_s(rounds: int, work: Callable[[], object]) -> float:
-    """Processor seconds."""
+    """Return the fewest processor seconds of the rounds."""
     times = []
     for _ in range(rounds):
         began = time.process_time()
@@ -82,7 +82,7 @@ def best_s(rounds: int, work: Callable[[], object]) -> float:
 
 
 def estimate_hour(scenario: Scenario, rounds: int) -> tuple[int, float, float, Estimate]:
-    """Calls, the best seconds of the compiled loop and of a whole estimate, and what it says."""
+    """Return the calls, the best seconds of the compiled loop and of a whole estimate, and the estimate."""
     queries = sample(scenario.cv, HOUR_S)
     calls = int(queries.calls.sum())
     numbered = PipelineQueries.of(queries.arrivals_s, queries.calls, queries.arrivals_s + SLO_S)
@@ -110,7 +110,7 @@ def estimate_hour(scenario: Scenario, rounds: int) -> tuple[int, float, float, E
 
 
 def search(cv: float, rounds: int) -> dict[str, tuple[int, float]]:
-    """What a configuration search asks of two minutes of traffic: calls simulated and the best seconds, by question."""
+    """Return the calls of a configuration search on two minutes of traffic, and the best seconds, by question."""
     queries = sample(cv, 120.0)
     calls = queries.calls.sum(axis=0)
     base = replicas(GPU, 16, 4, 2, 4, 4)

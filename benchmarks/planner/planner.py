@@ -61,7 +61,7 @@ Answer = TypeVar("Answer")
 def timed(
     function: Callable[[], Answer], repeats: int = 5, clock: Callable[[], float] = time.process_time
 ) -> tuple[Answer, float]:
-    """The answer and the median of the seconds: of this process, unless another one works for it."""
+    """Return the answer and the median of the seconds: of this process, unless another one works for it."""
     seconds = []
     for _ in range(repeats):
         began = clock()
@@ -83,21 +83,21 @@ def forecast(rng: np.random.Generator, rps: float, steps: int) -> Forecast:
 
 @dataclass(frozen=True)
 class Terms:
-    """Of overflow, as the planner's `served_load` has them."""
+    """The terms of overflow, as in the planner's `served_load`."""
 
     patience_s: float
     usd: float
 
 
 def with_load(of: Program, believed: Forecast, terms: Terms) -> Program:
-    """The offers of `of` for another load."""
+    """Return the offers of `of` for another load."""
     saved = served_load(believed, Lateness(terms.patience_s), believed.steps)
     overflow = overflow_usd(saved.served, None, terms.usd, STEP_S)
     return replace(of, overflow_usd=overflow, spacing_rps=saved.spacing_rps)
 
 
 def program(usd: np.ndarray, rps: np.ndarray, boot_s: np.ndarray) -> Program:
-    """Offers without a load: dollars per hour, requests/s and seconds of boot."""
+    """Return offers without a load, from dollars per hour, requests/s and seconds of boot."""
     offers = len(usd)
     return Program(
         usd_per_step=usd / 60.0,
@@ -112,7 +112,7 @@ def program(usd: np.ndarray, rps: np.ndarray, boot_s: np.ndarray) -> Program:
 
 
 def many_offers(seed: int, rps: float) -> Program:
-    """150 offers and a fleet that was planned for another load."""
+    """Return 150 offers and a fleet that was planned for another load."""
     rng = np.random.default_rng(seed)
     rows = []
     for usd, speed in FAMILIES.values():
@@ -135,7 +135,7 @@ def many_offers(seed: int, rps: float) -> Program:
 def shipped(
     catalog: str, name: str, markets: tuple[Market, ...], seed: int, steps: int
 ) -> tuple[Program, Forecast, Terms]:
-    """A service as it ships, what runs of it, and a load of up to two dozen of its cheapest instances."""
+    """Return a service as it ships, its running instances, and a load of up to two dozen of its cheapest instances."""
     rng = np.random.default_rng(seed)
     service = replace(load_service(name), catalog=catalog, markets=markets)
     resolved = resolve(service, load_catalog(catalog), load_profiles(None))
@@ -164,7 +164,7 @@ def checked(of: Program, found: Solution) -> Solution:
 
 
 def best_known(of: Program, integer_s: float) -> float:
-    """Dollars of the best plan that a longer search finds."""
+    """Return the dollars of the best plan that a longer search finds."""
     part, _ = prune(of, scaled=True)
     counts, _ = prove(part, fast(part)[0], gap=1e-3)
     if integer_s > 0.0:
@@ -213,7 +213,7 @@ def large(seeds: int, integer_s: float) -> list[dict[str, float]]:
 
 
 def by_integers(seeds: int, time_budget_s: float) -> list[dict[str, float | str]]:
-    """The integer program alone, after the fast path, as `how="ilp"` has it."""
+    """Run the integer program alone, after the fast path, as with `how="ilp"`."""
     print("requests/s  solver    s (worst)  gap % (worst)  proven")
     rows: list[dict[str, float | str]] = []
     for rps in (225.0, 900.0, 9000.0):

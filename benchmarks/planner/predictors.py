@@ -36,7 +36,7 @@ def one_minute(load: Load, at: int) -> Load:
 
 
 def measure(name: str, load: Load) -> dict[str, float]:
-    """Seconds of the fit and milliseconds of the rest."""
+    """Return the seconds of the fit and milliseconds of the rest."""
     predictor = make_predictor(name, 0)
     began = time.perf_counter()
     predictor.fit(Load(load.start_s, load.step_s, load.mean_rps[:HISTORY], load.peak_rps[:HISTORY], load.fine))

@@ -35,7 +35,7 @@ STREAM_SCALE = 2.5
 
 
 def runs(trace: str, day: float, service: str, policies: tuple[str, ...], workers: int) -> dict[str, SimulationResult]:
-    """A day of a trace under every policy."""
+    """Run a day of a trace under every policy."""
     request = RunRequest(
         trace=str(DATA / f"{trace}.csv.gz"),
         service=service,
@@ -47,7 +47,7 @@ def runs(trace: str, day: float, service: str, policies: tuple[str, ...], worker
 
 
 def row(name: str, result: SimulationResult) -> dict[str, object]:
-    """What the tables say of a run."""
+    """Return a run's row of the tables."""
     bill, own = result.bill.total, result.bound_own_usd
     return {
         "policy": name,

@@ -74,7 +74,7 @@ TRAFFIC = {
 
 
 def service(folder: Path, model: str, instances: list[str], function: str) -> str:
-    """A service file in `folder`."""
+    """Write a service file in `folder` and return its path."""
     quick_ms, slow_ms = FUNCTION_MS[function]
     (folder / "profile.csv").write_text(PROFILE.format(quick_ms=quick_ms, slow_ms=slow_ms))
     path = folder / "small.toml"
@@ -90,7 +90,7 @@ def service(folder: Path, model: str, instances: list[str], function: str) -> st
 
 
 def flags(policy: str, traffic: str, results: Mapping[str, SimulationResult]) -> list[str]:
-    """What is wrong with a policy's run, beside the best fixed fleet's."""
+    """Return the faults of a policy's run, compared with the best fixed fleet's."""
     run, fixed = results[policy], results[BEST_FIXED]
     attained, promised = run.slo_result.attainment, run.slo.attainment
     found = []

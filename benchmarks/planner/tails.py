@@ -45,7 +45,7 @@ CASES: Mapping[str, tuple[object, ...]] = {
 
 
 def service_of(folder: Path, tail: float, slack: float, types: int, function: str) -> str:
-    """A service file in `folder`: batches take 1 + (b - 1) / 4 of one, and the second type is half as quick."""
+    """Write a service file: batches take 1 + (b - 1) / 4 of a single request, and the second type is half as quick."""
     slo_ms = slack * MEAN_MS
     kinds = {"c7i.large": 1.0, "c8g.large": 2.0} if types == 2 else {"c7i.large": 1.0}
     rows = ["model,instance,batch,latency_ms,p99_ms,cold_ms,basis"]
@@ -65,7 +65,7 @@ def service_of(folder: Path, tail: float, slack: float, types: int, function: st
 
 
 def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, object]:
-    """Both bills and shares, and what is wrong."""
+    """Return both bills and shares, and the faults."""
     rate = float(str(case["rps"]))
     with tempfile.TemporaryDirectory() as name:
         request = RunRequest(

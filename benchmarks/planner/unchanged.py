@@ -44,7 +44,7 @@ ALL_MARKETS = ("--markets", "on-demand,spot,burstable")
 
 
 def commands() -> dict[str, tuple[str, ...]]:
-    """Arguments of `mark`, without `--json`, by the name of the scenario."""
+    """Return the arguments of `mark`, without `--json`, by the name of the scenario."""
     social = ("examples/pipeline/social.toml",)
     fleets = ("--service", "examples/pipeline/digits_fleets.toml")
     graph = ("--queries", "examples/pipeline/queries.jsonl")
@@ -70,7 +70,7 @@ def commands() -> dict[str, tuple[str, ...]]:
 
 
 def scenarios() -> dict[str, tuple[str, ...]]:
-    """Arguments of `mark compare` by the name of the scenario."""
+    """Return the arguments of `mark compare` by the name of the scenario."""
     found: dict[str, tuple[str, ...]] = {
         "diurnal": (DIURNAL, "--service", "inception-v3", "--policies", EVERY),
         "alb": ("traces/alb_sample.log.gz", "--service", "inception-v3", "--policies", EVERY),
@@ -131,7 +131,7 @@ print(json.dumps({
 
 
 def record(folder: Path, checkout: Path, only: str, jobs: int) -> int:
-    """The number of scenarios that failed."""
+    """Record the scenarios and return the number of failed ones."""
     folder.mkdir(parents=True, exist_ok=True)
     own = checkout / ".venv/bin/python"
     python = str(own) if own.exists() else sys.executable

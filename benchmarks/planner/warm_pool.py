@@ -29,7 +29,7 @@ PARTS = tuple(f"{STREAM}:{day:g}" for day in STARTS)
 
 
 def pooling(inputs: Inputs, most: int, *, cold: bool, bound: bool) -> Inputs:
-    """The same with a warm pool of at most that size."""
+    """Return the same with a warm pool of at most that size."""
     service = replace(inputs.resolved.service, warm_pool=most)
     request = replace(inputs.request, cold_start=cold, with_bound=bound)
     return replace(inputs, request=request, resolved=replace(inputs.resolved, service=service))

@@ -37,7 +37,7 @@ PARTS: tuple[Part, ...] = (
 
 
 def stated(inputs: Inputs, confidence: float) -> Inputs:
-    """The same run with that confidence, and a window as long as the part."""
+    """Return the same run with that confidence, and a window as long as the part."""
     service = inputs.resolved.service
     window_s = math.ceil(inputs.duration_s / HOUR_S) * HOUR_S
     slo = replace(service.slo, confidence=confidence, window_s=window_s)
@@ -45,7 +45,7 @@ def stated(inputs: Inputs, confidence: float) -> Inputs:
 
 
 def interval(kept: int, windows: int) -> tuple[float, float]:
-    """Of the probability of a kept window, 90 %."""
+    """Return the 90 % interval of the probability of a kept window."""
     low = 0.0 if kept == 0 else float(beta.ppf(0.05, kept, windows - kept + 1))
     high = 1.0 if kept == windows else float(beta.ppf(0.95, kept + 1, windows - kept))
     return low, high

@@ -35,7 +35,7 @@ MOST = 512  # replicas of a static minimum
 
 
 def outages(hours: float) -> tuple[Outage, ...]:
-    """The exporter's faults, spread over the part and shortened to it."""
+    """Return the exporter's faults, spread over the part and shortened to it."""
     end_s = hours * HOUR_S
     hour_s = min(HOUR_S, end_s / 8.0)
     return (
@@ -52,7 +52,7 @@ def summed(result: SimulationResult) -> dict[str, float]:
 
 
 def best_static(inputs: Inputs, kind: str, late: float, share: float) -> tuple[int, dict[str, float]] | None:
-    """The smallest static minimum with no more late requests than `late`; None where none up to `MOST` has so few."""
+    """Return the smallest static minimum with no more late requests than `late`; None if it exceeds `MOST`."""
 
     def at(least: int) -> dict[str, float]:
         return summed(run(scaler(inputs, kind, share, least)))

@@ -55,13 +55,13 @@ def row(result: SimulationResult, share: float | None = None) -> dict[str, Any]:
 
 
 def best(rows: list[dict[str, Any]], allowed: float) -> dict[str, Any]:
-    """The cheapest that keeps the promise, or else the one with the fewest late requests."""
+    """Return the cheapest row that keeps the promise, or else the row with the fewest late requests."""
     keeping = [one for one in rows if one["late"] <= allowed]
     return min(keeping, key=lambda one: one["usd"]) if keeping else min(rows, key=lambda one: one["late"])
 
 
 def rays_own(inputs: Inputs) -> SimulationResult:
-    """Ray's own policy instead of ours, where it is installed."""
+    """Run Ray's own policy instead of ours, if it is installed."""
     own = as_is(inputs.resolved, inputs.evaluated)
     assert isinstance(own.planner, PodScaler)
     rule = own.planner.rule
@@ -104,7 +104,7 @@ def on_world(world: World, folder: Path, hours: float, shares: tuple[float, ...]
 
 
 def table(found: list[dict[str, Any]], allowed: float = 0.02) -> str:
-    """A line for each scaler, those that keep the promise most often first, then the cheaper ones."""
+    """Return a line for each scaler: those that keep the promise most often first, then the cheaper ones."""
     lines = []
     for name in found[0]["rows"]:
         rows = [(one["rows"][name], one["bound_usd"]) for one in found]
@@ -119,7 +119,7 @@ def table(found: list[dict[str, Any]], allowed: float = 0.02) -> str:
 
 
 def svg(found: list[dict[str, Any]]) -> str:
-    """Dollars over the bound from left to right, late requests upwards, both in the median and on scales of powers."""
+    """Return a chart: dollars over the bound to the right, late requests upwards, medians on scales of powers."""
     points = []
     for name in found[0]["rows"]:
         over = median(one["rows"][name]["usd"] / one["bound_usd"] for one in found)

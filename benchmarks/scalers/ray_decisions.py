@@ -71,7 +71,7 @@ class _Clock:
 
 
 def recorded(seed: int = 0) -> list[dict[str, float]]:
-    """Inputs and Ray's decisions, tick by tick."""
+    """Return inputs and Ray's decisions, tick by tick."""
     rng, rows = Random(seed), []
     for service in range(SERVICES):
         settings = {

@@ -1,4 +1,4 @@
-"""What the benchmarks of other projects' autoscalers have in common: parts of traces, and runs of a scaler on them."""
+"""The common parts of the benchmarks of other projects' autoscalers: parts of traces, and runs of a scaler on them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
 
 
 def scaler(inputs: Inputs, kind: str, share: float, least: int = 1) -> Inputs:
-    """The same part for a user who runs this scaler, with a target at which a replica has `share` of its capacity."""
+    """Return the same part for a user of this scaler, with a target at which a replica has `share` of its capacity."""
     able = able_on(inputs)
     busy_s = float(able.service_s[1]) + able.overhead_s
     target = {
@@ -60,13 +60,13 @@ def scaler(inputs: Inputs, kind: str, share: float, least: int = 1) -> Inputs:
 
 
 def able_on(inputs: Inputs) -> Candidate:
-    """The model on the type that scalers have."""
+    """Return the model on the scalers' type."""
     resolved = inputs.resolved
     return next(c for o, c in zip(resolved.offers, resolved.candidates, strict=True) if o.instance == INSTANCE)
 
 
 def run(inputs: Inputs, *, with_floor: bool = False, outages: tuple[Outage, ...] = ()) -> SimulationResult:
-    """The user's own scaler, alone or above mark's floor."""
+    """Run the user's own scaler, alone or above mark's floor."""
     policy: Policy = as_is(inputs.resolved, inputs.evaluated)
     if with_floor:
         policy = floored(inputs.resolved, inputs.evaluated, outages)
@@ -74,5 +74,5 @@ def run(inputs: Inputs, *, with_floor: bool = False, outages: tuple[Outage, ...]
 
 
 def late_share(result: SimulationResult) -> float:
-    """Requests answered late or refused, of all."""
+    """Return the share of requests answered late or refused."""
     return 1.0 - (result.slo_result.attainment or 0.0)

@@ -26,9 +26,9 @@ TARGET, LABELS, BINS = 0.02, 1000, 10
 def confidences(
     data: Classified, queries: int, seed: int, *, goes_on: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Of each query after the first 1,000 the confidence and whether the answer was correct, 0 or 1.
+    """Return, for each query after the first 1,000, the confidence and whether the answer was correct, 0 or 1.
 
-    Labels are told of these too where feedback `goes_on`.
+    Labels of these queries are told as well if feedback `goes_on`.
     """
     learner = AskedLearner(data.names, SelectionSettings("exp4"), seed)
     said, right = [], []
@@ -44,7 +44,7 @@ def confidences(
 
 
 def calibration_error(said: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> float:
-    """ECE, 0 to 1."""
+    """Return the expected calibration error (ECE), 0 to 1."""
     place = np.minimum((said * BINS).astype(int), BINS - 1)
     return float(sum(abs((said[place == one] - right[place == one]).sum()) for one in range(BINS)) / len(said))
 

@@ -36,7 +36,7 @@ Point = tuple[str, float, float]
 
 
 def points(data: str) -> list[Point]:
-    """Of each policy its name, dollars for a million queries, and the error in percent."""
+    """Return each policy's name, dollars for a million queries, and error in percent."""
     found = classified(data)
     small, large = found.names.index("logreg"), found.names.index("svm")
     drawn = np.random.default_rng(0).integers(0, len(found.labels), QUERIES)
@@ -64,7 +64,7 @@ def _point(name: str, settings: SelectionSettings, queries: list[LoggedQuery]) -
 
 
 def picture(found: list[Point]) -> str:
-    """The points as SVG: dollars to the right, errors upwards."""
+    """Return the points as SVG: dollars to the right, errors upwards."""
     width, height, left, bottom = 640, 380, 60, 50
     most_usd, most_error = 120.0, 1.15 * max(error for _, _, error in found)
 

@@ -20,7 +20,7 @@ TARGETS = {0.07: 16_090, 0.1: 2_990, 0.2: 570, 0.9: 70}
 
 
 def detected(worse: float, share: float | None, requests: int, seed: int) -> int | None:
-    """After how many requests the challenger is off; None: not among so many. `share` None: both answer each."""
+    """Return after how many requests the challenger is off, or None; with `share` None both answer each request."""
     generator, duel, evidence = np.random.default_rng(seed), Duel(), 0.0
     draws = generator.random((requests, 3))
     to_challenger = (draws[:, 0] < (share or 0.0)).tolist()

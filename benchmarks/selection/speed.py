@@ -43,7 +43,7 @@ CASES: tuple[tuple[str, int, bool, dict[str, Any]], ...] = (
 def parts(
     policy: str, n: int, scored: bool, others: dict[str, Any]
 ) -> tuple[Callable[[int], SelectedQuery], Callable[[SelectedQuery], None]]:
-    """The two halves: a query by its number, and its feedback."""
+    """Return the two halves of a query: asking by its number, and its feedback."""
     names = [f"m{one}@0000000{one}" for one in range(n)]
     settings, generator = SelectionSettings(policy, **others), np.random.default_rng(1)
     state = SelectionState(names, settings)

@@ -43,7 +43,7 @@ class Hangs(mark.Model):
 
 
 def service(candidates: int) -> str:
-    """The pipeline file with one candidate that hangs, the first."""
+    """Return the pipeline file, whose first candidate hangs."""
     stages = ['[stage.hangs]\nmodel = "candidates:Hangs"']
     stages += [f'[stage.fast{n}]\nmodel = "candidates:Fast"' for n in range(1, candidates)]
     head = f'[service]\nname = "crowd"\nslo_ms = {SLO_MS}\nslo_attainment = 0.99\n'
@@ -52,7 +52,7 @@ def service(candidates: int) -> str:
 
 
 def latencies(candidates: int, queries: int) -> tuple[list[float], int]:
-    """Milliseconds of each query, and how many of them had no answer of the candidate that hangs."""
+    """Return the milliseconds of each query, and the number of queries without an answer of the hanging candidate."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "candidates.py").write_text(MODELS)
         Path(folder, "service.toml").write_text(service(candidates))

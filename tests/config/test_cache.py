@@ -16,7 +16,7 @@ PIPELINE = '[service]\nname = "m"\nslo_ms = 100\nslo_attainment = 0.9\n[stage.a]
 
 
 def written(folder: Path, text: str) -> tuple[str, str]:
-    """A service file and a pipeline file with this text."""
+    """Write a service file and a pipeline file with this text."""
     (folder / "m.toml").write_text(SERVICE + text)
     (folder / "p.toml").write_text(PIPELINE + text)
     return str(folder / "m.toml"), str(folder / "p.toml")

@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_every_key_of_faults_is_read(tmp_path: Path) -> None:
-    """From either file; unless said nothing happens."""
+    """The keys may be in either file; without them nothing fails."""
     said = Faults(0.1, 20.0, 3.0, 0.05, 4, 2.0, 7.0, 0.5, 0.025)
     assert load_faults(written(tmp_path, FAULTS)) == said
     assert load_service(written(tmp_path, SERVICE + FAULTS)).faults == said

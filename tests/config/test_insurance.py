@@ -1,4 +1,4 @@
-"""The section [insurance]: what it takes, and one clear line for each thing that it does not."""
+"""The section [insurance]: its keys, and one clear line for each refusal."""
 
 from __future__ import annotations
 

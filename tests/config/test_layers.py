@@ -1,4 +1,4 @@
-"""Sections of layers: those of installed packages are read by them, and all others are still unknown."""
+"""Sections of layers: installed packages read theirs, and all others are still unknown."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PIPELINE = '[service]\nname = "m"\nslo_ms = 100\nslo_attainment = 0.9\n[stage.a]
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the layers `counting` and `again` are installed."""
+    """Return a folder where the layers `counting` and `again` are installed."""
     install(tmp_path / "site", "counting", "again")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path
 
 
 def layers_in(folder: Path, text: str) -> tuple[LayerSection, ...]:
-    """Those of a service file and of a pipeline file with these sections, which are the same."""
+    """Return the layers of a service file with these sections, after checking that a pipeline file gives the same."""
     (folder / "m.toml").write_text(SERVICE + text)
     (folder / "p.toml").write_text(PIPELINE + text)
     service, pipeline = load_service(str(folder / "m.toml")).layers, load_pipeline(str(folder / "p.toml")).layers

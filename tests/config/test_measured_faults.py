@@ -14,7 +14,7 @@ from mark.serving.backend.metrics import Metrics, ModelMetrics
 
 
 def page(model: str = "noisy", *, periods: int = 40, factor: float = 3.0, hangs: int = 0, seed: int = 0) -> str:
-    """The page of an instance that was slow so often for 20 s in the mean, in all 5 % of the time."""
+    """Return the page of an instance that was slow `periods` times, for 20 s in the mean and 5 % of the time in all."""
     rng, counts = np.random.default_rng(seed), ModelMetrics(model, "1")
     at_s = 0.0
     for _ in range(max(1, periods)):

@@ -1,4 +1,4 @@
-"""`mark init`'s texts: they load, say what was given, and promise nothing that cannot be kept."""
+"""`mark init`'s texts: they load, contain the given values, and promise nothing that cannot be kept."""
 
 from __future__ import annotations
 

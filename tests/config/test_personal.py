@@ -1,4 +1,4 @@
-"""The section [personal]: what it takes, and one clear line for each thing that it does not."""
+"""The section [personal]: its keys, and one clear line for each refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline files: what they say, what is refused, and that services stay what they were."""
+"""Pipeline files: their meaning, their refusals, and that services stay unchanged."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mark.domain.errors import BadInput
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with two entry points, one of which does not load."""
+    """Install a package with two entry points, one of which does not load."""
     info = tmp_path / "own-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")

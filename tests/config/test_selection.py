@@ -1,4 +1,4 @@
-"""The section [selection]: what it takes, and one clear line for each thing that it does not."""
+"""The section [selection]: its keys, and one clear line for each refusal."""
 
 from pathlib import Path
 

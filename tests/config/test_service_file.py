@@ -1,4 +1,4 @@
-"""Service files: what ships, and what is refused."""
+"""Service files: the shipped ones, and refusals."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_function_may_have_several_sizes(tmp_path: Path, said: str, functions:
 
 
 def test_limits_that_are_defaults_are_named(tmp_path: Path) -> None:
-    """That of functions only where the service may have one."""
+    """The limit of functions is named only if the service may have a function."""
     some = service(tmp_path, HEAD + '[fleet]\nmax_instances = 7\n[overflow]\nfunction = "lambda:1024"\n')
     assert some.limits_unsaid == ("[fleet] max_usd_per_hour", "[overflow] max_usd_per_hour")
     every = HEAD + '[fleet]\nmax_instances = 7\nmax_usd_per_hour = 1\n[overflow]\nfunction = "lambda:1024"\n'
@@ -120,7 +120,7 @@ def test_what_the_paper_leaves_open_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_feedback_is_taken_where_its_log_is_named(tmp_path: Path) -> None:
-    """Relative to the file; without the section none is."""
+    """The path is relative to the file; without the section there is no feedback."""
     assert service(tmp_path, HEAD).feedback is None
     log = str(tmp_path / "said")
     assert service(tmp_path, HEAD + '[feedback]\nlog = "said"\n').feedback == FeedbackSettings(log)
@@ -150,7 +150,7 @@ def test_commitments_are_read_by_type_with_or_without_their_price(tmp_path: Path
 
 
 def test_versions_share_the_requests(tmp_path: Path) -> None:
-    """In the file's order, each with its model and weight; none said: the model itself."""
+    """They keep the file's order, each with its model and weight; without versions the model itself is the only one."""
     told = '[service.versions]\n"1" = { model = "a:Old", weight = 0.9 }\n"2" = { model = "a:New", weight = 0.1 }\n'
     assert service(tmp_path, HEAD + told).versions == (Version("1", "a:Old", 0.9), Version("2", "a:New", 0.1))
     assert service(tmp_path, HEAD).versions == ()

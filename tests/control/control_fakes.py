@@ -72,11 +72,11 @@ class Bench:
         self.planner = planner or ScriptedPlanner()
         self.resolved = where or resolved()
         self.release = more.pop("release", "")
-        self.coming: ComingCalls | None = None  # what the controller is told
+        self.coming: ComingCalls | None = None  # the latest calls that the controller is told of
         self.controller = self.controller_again(**more)
 
     def controller_again(self, predictor: Any = None) -> Controller:
-        """A controller that starts from what cloud and store hold."""
+        """Return a controller that starts from the state in the cloud and the store."""
         policy = Policy(self.planner, self.resolved, bouncers=True)
         if predictor is not None and not isinstance(predictor, Supervised):
             predictor = Supervised(predictor)
@@ -99,5 +99,5 @@ class Bench:
         return {n: f"{i.offer} {i.phase}" for n, i in self.cloud.instances.items()}
 
     def journal(self) -> list[tuple[str, str]]:
-        """(what, outcome) without reasons and prices."""
+        """Return (command, outcome) pairs, without reasons and prices."""
         return [(str(c).split(",")[0], outcome) for _, c, outcome in self.store.journal]

@@ -1,4 +1,4 @@
-"""A manager among fakes: its work is run at once, or when the test says so."""
+"""A manager among fakes. Its work runs immediately, or when the test releases it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORIGIN = 1_700_000_000.0  # Unix time of second 0
 
 
 class InlinePool(Executor):
-    """Runs everything at once; while `held`, when `release` is called."""
+    """Runs each task when it is submitted or, while `held`, when `release` is called."""
 
     def __init__(self) -> None:
         self.held = False
@@ -74,7 +74,7 @@ class FakePrices:
 
 
 class World:
-    """What outlives a process: the cloud, the store, the lease's terms. Its clock counts from ORIGIN."""
+    """The state that outlives a process: the cloud, the store, the lease's terms. Its clock counts from ORIGIN."""
 
     def __init__(self, service: str = "inception", terms: MemoryTerms | None = None) -> None:
         self.service = service
@@ -122,7 +122,7 @@ class Process:
     """One controller process over one or more worlds."""
 
     def __init__(self, *worlds: World, together: Limits | None = None, **more: Any) -> None:
-        """`together`: limits that all of them share."""
+        """Begin a process; `together` are limits that all worlds share."""
         self.worlds, self.pool = worlds, InlinePool()
         self.lease = FencedLease(worlds[0].terms, "controller", monotonic_s=lambda: worlds[0].clock.t_s)
         shared = [] if together is None else [(together, [world.service for world in worlds])]

@@ -1,7 +1,7 @@
-"""The code of the protocol, a step at a time: real leases, launchers and ledgers between the effects that
-tests/control/protocol_model.py knows.
+"""Run the code of the protocol step by step: real leases, launchers and ledgers, stopped at each effect of the model.
 
-Each controller is a thread of its own, which runs only while it is stepped: from one effect to the next.
+The effects are those of tests/control/protocol_model.py. Each controller has a thread, which runs only while it is
+stepped, from one effect to the next.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SERVICE = resolved(ON_DEMAND)
 
 
 class Killed(BaseException):
-    """The controller is gone: nothing after this line is run."""
+    """The controller has ended: no line after this one runs."""
 
 
 class SteppedThread:
@@ -68,7 +68,7 @@ class SteppedThread:
         self._wait()
 
     def arrive(self, at: str) -> str:
-        """By the thread: before an effect. Returns what is to become of it."""
+        """Wait before an effect, in the controller's thread, and return the outcome that the effect shall have."""
         self.at = at
         self._waits.release()
         self._go.acquire()
@@ -77,7 +77,7 @@ class SteppedThread:
         return self._outcome
 
     def step(self, outcome: str) -> None:
-        """The effect, and on to the next one."""
+        """Let the effect happen, and go on to the next one."""
         self._outcome = outcome
         self._go.release()
         self._wait()
@@ -103,14 +103,14 @@ class SteppedThread:
 
 
 class SiteTerms(MemoryTerms):
-    """The terms, as they are."""
+    """The terms, without faults."""
 
     def term(self) -> Term | None:
         return self._terms.get(LEASE)
 
 
 class CodeSite:
-    """What outlives a controller: time, the lease's terms, what is stored, and the cloud."""
+    """The state that outlives a controller: time, the lease's terms, the store, and the cloud."""
 
     def __init__(self, needs: int) -> None:
         self.needs, self.minute, self.ticks = needs, 0, 0
@@ -120,7 +120,7 @@ class CodeSite:
         self.minutes: dict[int, int] = {}  # of launches, by number
 
     def pass_s(self, minutes: int) -> None:
-        """And a moment with every step, as tokens are made of the time."""
+        """Pass minutes, and a moment with every step, because tokens are made of the time."""
         self.minute, self.ticks = self.minute + minutes, self.ticks + 1
         self.clock.t_s = self.minute * MINUTE_S + self.ticks * TICK_S
 
@@ -128,7 +128,7 @@ class CodeSite:
         return self.tokens.setdefault(name, len(self.tokens) + 1)
 
     def launched(self) -> dict[int, int]:
-        """Token of each instance, by its number."""
+        """Return token of each instance, by its number."""
         return {n: self.token_of(token) for token, one in self.cloud._tokens.items() for n in one.numbers}
 
 
@@ -187,7 +187,7 @@ class CodeStore(MemoryStore):
 
 
 class CodeCloud:
-    """The cloud as one controller calls it: what others launched shows a minute later, or once it asks again for it."""
+    """The cloud as one controller calls it. Launches by others show a minute later, or when it repeats the call."""
 
     def __init__(self, site: CodeSite, thread: SteppedThread) -> None:
         self.site, self.thread = site, thread
@@ -239,7 +239,7 @@ class CodeCloud:
 
 @dataclass
 class CodeParts:
-    """What a controller has while it leads."""
+    """The parts that a controller has while it leads."""
 
     fence: int
     launcher: Launcher
@@ -248,8 +248,11 @@ class CodeParts:
 
 
 class CodeController:
-    """Rounds without end. What a round is made of is the code's; that these follow each other is `mark.control`'s
-    manager, service runtime and controller in short."""
+    """A controller that runs rounds without end.
+
+    Each part of a round is the real code; only their order is written here, a short form of `mark.control`'s manager,
+    service runtime and controller.
+    """
 
     launcher: type[Launcher] = Launcher
     store: type[CodeStore] = CodeStore
@@ -297,7 +300,7 @@ class CodeController:
 
 
 class CodeWorld:
-    """Controllers over one site. `shown` is what there is of them, in the words of the model."""
+    """Controllers over one site. `shown` is their state in the model's terms."""
 
     def __init__(self, needs: int, controllers: int, kind: type[CodeController] = CodeController) -> None:
         self._site, self._kind = CodeSite(needs), kind
@@ -341,7 +344,7 @@ class CodeWorld:
 
 
 def shown_by(world: ModelWorld) -> dict[str, object]:
-    """The same of the model."""
+    """Return the same for the model."""
     controllers: tuple[ModelController, ...] = world.controllers
     return {
         "at": [c.at for c in controllers],
@@ -356,7 +359,7 @@ def shown_by(world: ModelWorld) -> dict[str, object]:
 
 @contextmanager
 def coded(needs: int, controllers: int, kind: type[CodeController] = CodeController) -> Iterator[CodeWorld]:
-    """A world of that code, which says nothing of its many troubles."""
+    """Provide a world that runs the real code, with logging disabled."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     world = CodeWorld(needs, controllers, kind)
@@ -368,7 +371,7 @@ def coded(needs: int, controllers: int, kind: type[CodeController] = CodeControl
 
 
 class NewTokens(Launcher):
-    """Planted: a launch is repeated under a token of its own."""
+    """Planted fault: repeats a launch under a new token."""
 
     calls = 0
 
@@ -385,7 +388,7 @@ class ForgetsUnsure(Launcher):
 
 
 class Unfenced(CodeStore):
-    """Planted: a store that takes whatever is written."""
+    """Planted fault: a store that accepts writes under an older term."""
 
     def check(self) -> None:
         return

@@ -1,10 +1,12 @@
-"""A model of how controllers share a lease and launch what is needed once, whatever fails: lease.py, launcher.py and
-the ledger of mark/control in plain steps between immutable states, which are searched to the end.
+"""A model of how controllers share a lease and launch the needed instances once, whatever fails.
 
-A step is one effect on what lies outside of a controller (a claim of the lease, a put, a call of the cloud), and all
-that it does with the answer up to the next effect. Between two steps a controller may crash, or stand still while
-others go on and time passes. It passes a minute at a time: longer than a term of the lease, than a launch takes to show
-to others, and than a controller waits before it repeats a call.
+It restates lease.py, launcher.py and the ledger of mark/control as plain steps between immutable states, and searches
+all of them.
+
+A step is one effect outside of a controller (a claim of the lease, a put, a call of the cloud), and all that the
+controller does with the answer up to the next effect. Between two steps a controller may crash, or stand still while
+others go on and time passes. Time passes by the minute, which is longer than a term of the lease, than a launch takes
+to show to others, and than a controller waits before it repeats a call.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Where a controller is: before this effect.
+# The effect before which a controller stands.
 ROUND = "round"  # which may claim the lease first
 WRITE = "write"  # an intent
 CALL = "call"  # of the cloud, to launch
@@ -21,7 +23,7 @@ CROSS = "cross"  # an intent out: its outcome is known
 KEEP = "keep"  # the ledger
 DEAD = "dead"
 
-# What may become of an effect.
+# The possible outcomes of an effect.
 DONE, FAILS, LOST, REFUSED = "done", "fails", "answer lost", "refused"
 
 FREE, GONE = -2, -1  # holders of the lease: none yet; a controller that crashed
@@ -37,17 +39,17 @@ PROPERTIES = {
 
 
 class Rules(NamedTuple):
-    """What the protocol rests on. Tests take one away at a time."""
+    """The rules that the protocol rests on. Tests disable one at a time."""
 
     waits: bool = True  # a claimant waits until it has seen the term stand
-    fenced: bool = True  # the store refuses what is written under an older term
+    fenced: bool = True  # the store refuses writes under an older term
     written_first: bool = True  # an intent is written before its call
     looks_again: bool = True  # a call whose answer is missing is repeated
     same_token: bool = True  # and that under its token
-    counts_unsure: bool = True  # what may have been launched is not launched again
+    counts_unsure: bool = True  # a launch that may have happened is not repeated as a new one
     keeps_unsure: bool = True  # an intent stays written while its outcome is unknown
-    keeps_made: bool = True  # what was launched stays written until it shows to all
-    dated_by_call: bool = True  # and that from its call on, however late that came
+    keeps_made: bool = True  # a launch stays written until it shows to all
+    dated_by_call: bool = True  # it is dated by its call, however late that came
 
 
 ALL = Rules()
@@ -68,13 +70,13 @@ class Bounds(NamedTuple):
 
 class ModelIntent(NamedTuple):
     token: int
-    at: int  # minute in which the round began that wrote it; of what was made, in which it was called for
+    at: int  # minute of the round that wrote it; of a made launch, the minute of its call
     made: bool = False
 
 
 class ModelInstance(NamedTuple):
     token: int
-    at: int  # minute of its launch; from the next one on all controllers see it
+    at: int  # minute of its launch; all controllers see it from the next one on
     seen_by: frozenset[int] = frozenset()
 
 
@@ -82,18 +84,18 @@ class ModelController(NamedTuple):
     at: str = ROUND
     # Its lease.
     asked: bool = False  # since time passed last
-    seen: bool = False  # is the term that it was told last the one of now?
-    over: bool = False  # has it seen it for a minute?
+    seen: bool = False  # whether it saw the current term last
+    over: bool = False  # whether it has seen that term for a minute
     lasts: bool = False
     fence: int = 0
-    # Its launcher and ledger, while they are those of the term `parts`.
+    # Its launcher and ledger, while they belong to the term `parts`.
     parts: int = 0
     pending: tuple[ModelIntent, ...] = ()
     made: tuple[ModelIntent, ...] = ()
     put_off: frozenset[int] = frozenset()  # tokens that are not called for again in the minute `now`
     spans: frozenset[int] | None = None
-    unkept: bool = False  # are there spans that the store may not have?
-    kept: bool = True  # does the store have `pending` and `made`, as far as it knows?
+    unkept: bool = False  # whether the store may lack some spans
+    kept: bool = True  # whether the store has `pending` and `made`, as far as it knows
     # Its round.
     now: int = 0
     todo: tuple[int, ...] = ()  # intents that it has not yet looked at again, by token
@@ -140,7 +142,7 @@ def begun(bounds: Bounds) -> ModelWorld:
 
 
 def actions(world: ModelWorld, bounds: Bounds) -> Iterator[Action]:
-    """Whatever may happen next."""
+    """Yield every action that may happen next."""
     for i, c in enumerate(world.controllers):
         if c.at == DEAD:
             yield Action("restart", i)
@@ -157,7 +159,7 @@ def actions(world: ModelWorld, bounds: Bounds) -> Iterator[Action]:
 
 
 def is_late(world: ModelWorld, c: ModelController) -> bool:
-    """Has the intent ended for which it is about to call, or is it about to end: refused to another one, or too old?"""
+    """Return whether the intent that it is about to call for has ended or may end, refused to another or too old."""
     intent = c.intent
     if intent is None or intent not in c.pending:
         return False
@@ -185,7 +187,7 @@ def _faults(world: ModelWorld, c: ModelController, bounds: Bounds) -> tuple[str,
 
 
 def after(world: ModelWorld, action: Action, rules: Rules = ALL) -> ModelWorld:
-    """The world after an action that `actions` has."""
+    """Return the world after an action that `actions` has."""
     i = action.controller
     if action.verb == "minute":
         return _passed(world, 1)
@@ -215,7 +217,7 @@ def _with(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
 
 
 def _slept(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
-    """Its round is over."""
+    """End the controller's round."""
     return _with(
         world, i,
         c._replace(
@@ -226,7 +228,7 @@ def _slept(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
 
 
 def _dropped(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
-    """It does not lead, or another one does: launcher and ledger are let go of."""
+    """Drop launcher and ledger, because the controller does not lead any more."""
     c = c._replace(parts=0, pending=(), made=(), put_off=frozenset(), spans=None, unkept=False, kept=True)
     return _slept(world, i, c)
 
@@ -278,7 +280,7 @@ def _asked(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
 
 
 def _looked_again(world: ModelWorld, i: int, c: ModelController, rules: Rules) -> ModelWorld:
-    """At intents whose outcome is unknown, or which may not show yet."""
+    """Look again at intents whose outcome is unknown, or whose instances may not show yet."""
     intents = {one.token: one for one in c.pending}
     while c.todo and rules.looks_again:
         intent = intents[c.todo[0]]
@@ -293,7 +295,7 @@ def _looked_again(world: ModelWorld, i: int, c: ModelController, rules: Rules) -
 
 
 def _next(world: ModelWorld, i: int, c: ModelController, rules: Rules) -> ModelWorld:
-    """The next launch, or the ledger."""
+    """Begin the next launch or, if none is missing, write the ledger."""
     if c.missing > 0:
         if not c.lasts:
             return _dropped(world, i, c)
@@ -311,7 +313,7 @@ def _next(world: ModelWorld, i: int, c: ModelController, rules: Rules) -> ModelW
 def _put(
     world: ModelWorld, i: int, outcome: str, rules: Rules, intents: tuple[ModelIntent, ...]
 ) -> tuple[ModelWorld, bool]:
-    """The world after intents were put, and whether the controller knows that they were."""
+    """Return the world after intents were put, and whether the controller knows that they were."""
     c = world.controllers[i]
     if rules.fenced and c.parts != world.fence:
         return _dropped(world, i, c), False
@@ -356,7 +358,7 @@ def _call(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
 
 
 def _launched(world: ModelWorld, token: int, seen_by: frozenset[int]) -> tuple[ModelInstance, ...]:
-    """Once for a token."""
+    """Launch once for each token."""
     if token not in world.launched:
         return (*world.cloud, ModelInstance(token, world.now, seen_by))
     return tuple(
@@ -366,13 +368,13 @@ def _launched(world: ModelWorld, token: int, seen_by: frozenset[int]) -> tuple[M
 
 
 def _hidden(world: ModelWorld, c: ModelController) -> tuple[ModelIntent, ...]:
-    """Of what it launched, what may not show to others yet."""
+    """Return the launches of this controller that others may not see yet."""
     return tuple(one for one in c.made if one.at >= world.now)
 
 
 def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
     c = world.controllers[i]
-    if c.intent is None:  # out of the store, which may have one that it does not have
+    if c.intent is None:  # take it out of the store, which may have an intent that the controller lacks
         c = c._replace(made=c.stays, stays=())
         world, known = _put(_with(world, i, c), i, outcome, rules, (*c.pending, *c.made))
         return _looked_again(world, i, c._replace(kept=True), rules) if known else world
@@ -382,7 +384,7 @@ def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
         at = c.got if rules.dated_by_call and not intent.made else intent.at
         made = (*made, ModelIntent(token, at, made=True))
     pending = tuple(one for one in c.pending if one.token != token)
-    # It knows the outcome, whatever the store does: what is known is not asked for again.
+    # The controller knows the outcome even if writing it fails, so it does not call again.
     c = c._replace(put_off=c.put_off - {token}, stays=(), pending=pending, made=made)
     world, known = _put(_with(world, i, c), i, outcome, rules, (*pending, *made))
     if not known:
@@ -408,7 +410,7 @@ _STEPS = {ROUND: _round, WRITE: _write, CALL: _call, CROSS: _cross, KEEP: _keep}
 
 
 class Search(NamedTuple):
-    """What was reached. `broken` is the first property that does not hold, and `path` a shortest way there."""
+    """The result of a search. `broken` is the first property that does not hold, and `path` a shortest way there."""
 
     states: int
     broken: str
@@ -416,7 +418,7 @@ class Search(NamedTuple):
 
 
 def search(bounds: Bounds, rules: Rules = ALL, *, settles: bool = True) -> Search:
-    """Every state that can be reached, breadth first, as far as no property is broken; of each whether it `settles`."""
+    """Search every reachable state, breadth first, until a property is broken; check of each whether it `settles`."""
     first = begun(bounds)
     came: dict[ModelWorld, tuple[ModelWorld, Action] | None] = {first: None}
     queue, known = deque([first]), set[ModelWorld]()
@@ -435,7 +437,7 @@ def search(bounds: Bounds, rules: Rules = ALL, *, settles: bool = True) -> Searc
 
 
 def violated(before: ModelWorld, world: ModelWorld) -> str:
-    """The property that the step from one to the other breaks."""
+    """Return the property that the step from `before` to `world` breaks."""
     if len(world.cloud) > world.needs:
         return "one launch"
     if sum(c.lasts for c in world.controllers) > 1:
@@ -449,9 +451,10 @@ def violated(before: ModelWorld, world: ModelWorld) -> str:
 
 
 def _settles(world: ModelWorld, rules: Rules, known: set[ModelWorld]) -> bool:
-    """Is there a way from here on which nothing fails, to where the need is met once and nothing is left open?
+    """Return whether some fault-free way leads from here to a settled state.
 
-    Controllers have their turns, in each minute all of them; one that stands before a late call is restarted.
+    There the need is met once and nothing is left open. All controllers have a turn in each minute; a controller that
+    stands before a late call is restarted.
     """
     way: list[ModelWorld] = []
     world = world._replace(crashes=0, faults=0)
@@ -472,7 +475,7 @@ def _settles(world: ModelWorld, rules: Rules, known: set[ModelWorld]) -> bool:
 
 
 def _stepped(world: ModelWorld, i: int, rules: Rules) -> ModelWorld:
-    """To the end of its round, and through another one."""
+    """Step a controller to the end of its round, and through another one."""
     for _ in range(2):
         world = after(world, Action("step", i), rules)
         while world.controllers[i].at != ROUND:

@@ -45,7 +45,7 @@ class Bench:
     ],
 )
 def test_a_command_that_does_not_fit_the_fleet_is_dropped(command: Command, phase: Phase) -> None:
-    """What booted meanwhile may serve a request, and is not terminated."""
+    """An instance that finished booting in between may serve a request, so it is not terminated."""
     bench = Bench()
     bench.act(Launch("needed", 0.0, OD, 1))
     bench.cloud.boot()
@@ -91,7 +91,7 @@ def test_a_refused_launch_is_an_outcome() -> None:
 
 
 def test_one_releases_refusal_does_not_keep_others_from_launching() -> None:
-    """Of the refused one nothing more is asked for in the same round."""
+    """Only the refused release is not asked for again in the same round."""
     bench = Bench()
     gone = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERYTHING)
     bench.cloud.fail = {OD: gone}
@@ -130,7 +130,7 @@ def test_a_service_without_functions_warms_nothing() -> None:
     ids=lambda command: command.verb,
 )
 def test_a_lease_that_ends_between_two_commands_ends_the_round(second: Command) -> None:
-    """It is asked before each of them: a round may take longer than a term."""
+    """The lease is asked before each command, because a round may take longer than a term."""
     bench = Bench()
     bench.act(Launch("needed", 0.0, OD, 1))
     acting = bench.actor.act(0.0, [Switch("the release that serves", 0.0, "a"), second], substitute=False)

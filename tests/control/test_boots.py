@@ -42,7 +42,7 @@ def test_what_is_gone_before_it_is_ready_failed() -> None:
 
 @pytest.mark.parametrize("each_s", [0.0, 5.0])
 def test_many_that_fail_together_pause_as_one(each_s: float) -> None:
-    """Thirteen of a bad minute are no reason for an hour without any, whether at once or one after the other."""
+    """Thirteen boots that fail in one bad minute, together or one after the other, cause no pause of an hour."""
     boots = Boots(booting=tuple(range(13)))
     left = range(0) if each_s == 0.0 else range(12, 0, -1)
     for number, pending in enumerate(left):
@@ -60,7 +60,7 @@ def test_one_that_became_ready_since_clears_the_count() -> None:
 
 
 def test_a_standby_that_was_stopped_has_booted() -> None:
-    """It is never ready: what is set up is stopped."""
+    """A standby is never ready: it is stopped after its set-up."""
     boots = Boots(booting=(1,), failed=5, failed_s=9.0).seen(instances((1, Phase.STOPPED)), 10.0, ())
     assert boots.failed == 0
     assert replace(boots, failed=5).seen(instances((1, Phase.STOPPED)), 15.0, ()).failed == 5
@@ -68,13 +68,13 @@ def test_a_standby_that_was_stopped_has_booted() -> None:
 
 @pytest.mark.parametrize("then", [instances((1, PENDING), doomed=1), instances((1, Phase.DRAINING))])
 def test_what_leaves_for_another_reason_did_not_fail(then: list[Instance]) -> None:
-    """Announced as interrupted, or ended by us."""
+    """They were interrupted with a notice, or we ended them."""
     assert Boots((1,)).seen(then, 5.0, ()).seen([], 10.0, ()).failed == 0
     assert ended({OD: Boots((1,))}, OD, 1) == {OD: Boots()}
 
 
 def test_a_timeout_counts_once() -> None:
-    """However often its end is refused."""
+    """Its end may be refused any number of times."""
     boots = Boots((1, 2))
     for at_s in (600.0, 605.0, 610.0):
         boots = boots.seen(instances((1, PENDING), (2, PENDING)), at_s, {1})
@@ -83,7 +83,7 @@ def test_a_timeout_counts_once() -> None:
 
 
 def test_of_a_time_without_looks_nothing_is_concluded() -> None:
-    """A controller that was away, or paused, does not know what became of its launches."""
+    """A controller that was away or paused does not know how its launches ended."""
     boots = {OD: Boots((1, 2, 3), failed=1, failed_s=5.0)}
     assert seen(boots, 100.0, Fleet(()), 100.0 + LOOKS_S, ())[OD].failed == IN_A_ROW
     assert seen(boots, 100.0, Fleet(()), 101.0 + LOOKS_S, ())[OD].failed == 1

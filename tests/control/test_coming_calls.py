@@ -1,4 +1,4 @@
-"""What a stage will get of queries that the stages before it refuse."""
+"""The calls that a stage will get for queries that the stages before it refuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def now(rps: np.ndarray = CALM, *, misses: bool = False, capacity_rps: float = 0
 
 
 def test_nothing_is_coming_while_no_stage_before_misses_calls() -> None:
-    """What arrives is what there is; and the first stage sees all that comes in any case."""
+    """Arrivals then show all demand, and the first stage always sees all queries."""
     assert CHAIN.coming(1, [now(SURGE), now(), now()]) is None
     assert CHAIN.coming(0, [now(SURGE, misses=True), now(), now()]) is None
     assert CHAIN.coming(1, [now(SURGE), now(misses=True), now(misses=True)]) is None
@@ -42,7 +42,7 @@ def test_nothing_is_coming_while_no_stage_before_misses_calls() -> None:
 
 
 def test_each_stage_will_get_its_part_of_what_comes() -> None:
-    """Though the second one is not reached yet."""
+    """This holds although the second stage is not reached yet."""
     seen = [now(SURGE, misses=True), now(), now(0.1 * CALM)]
     for stage, per_query in ((1, 1.0), (2, 0.1)):
         coming = CHAIN.coming(stage, seen)
@@ -53,7 +53,7 @@ def test_each_stage_will_get_its_part_of_what_comes() -> None:
 
 
 def test_what_a_stage_before_will_never_do_is_not_coming() -> None:
-    """It is at a limit: its plan holds 60 calls/s and has no more."""
+    """The stage before is at a limit: its plan holds 60 calls/s and cannot grow."""
     coming = CHAIN.coming(2, [now(SURGE, misses=True, capacity_rps=300.0), now(capacity_rps=60.0), now()])
     assert coming is not None
     assert coming.queries_rps.tolist() == np.minimum(SURGE, 60.0).tolist()
@@ -68,7 +68,7 @@ def test_stages_bought_together_are_no_limit_to_each_other() -> None:
 
 
 def test_queries_are_counted_where_each_calls_alike() -> None:
-    """A stage that some of them visit says nothing of their number; one that each calls twice counts each twice."""
+    """A stage that only some queries visit does not show their number; two calls of each query count double."""
     calls = PipelineCalls([0.5, 2.0, 1.0], [False, True, True])
     coming = calls.coming(2, [now(SURGE, misses=True), now(2.0 * CALM), now()])
     assert coming is not None
@@ -81,7 +81,10 @@ def test_a_stage_that_no_query_calls_gets_nothing() -> None:
 
 
 def test_queries_show_a_surge_before_rare_calls_do() -> None:
-    """Of 20 queries/s a tenth call the stage: within 10 s half as many again are chance, and 15 as many queries not."""
+    """A tenth of 20 queries/s call the stage.
+
+    In 10 s, half as many calls again may be chance; half as many queries may not.
+    """
     more = ComingCalls(np.full(12, 30.0), 0.1)
     assert more.surprise_rps(2, 2.0) == pytest.approx(3.0)
     assert surprise_rps(np.full(2, 3.0), 2.0) is None

@@ -1,4 +1,4 @@
-"""Releases are compared like with like, and only beyond chance is one worse."""
+"""Releases are compared like with like; one is worse only if chance does not explain the difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counts(requests: int, errors: int = 0, misses: int = 0, each_s: float = 1.0,
 
 
 def compared(*looks: tuple[Counts, Counts]) -> Comparison:
-    """After looks that found this much more each, of the new release and of the other one."""
+    """Return the comparison after looks that found these additional counts of the new release and of the other one."""
     offers = sorted({offer for new, _ in looks for offer in new})
     theirs = {offer for _, old in looks for offer in old}
     new, old = dict.fromkeys(offers, NOTHING), dict.fromkeys(theirs, NOTHING)
@@ -43,7 +43,7 @@ def compared(*looks: tuple[Counts, Counts]) -> Comparison:
         (counts(1000, errors=50), counts(1000, errors=50), ""),  # both are ill
         (counts(1000, misses=19), counts(100_000), ""),  # within the promise
         (counts(1000, misses=60), counts(100_000), "late"),
-        (counts(100_000, misses=2_300), counts(100_000, misses=2_000), ""),  # too little more to go back for
+        (counts(100_000, misses=2_300), counts(100_000, misses=2_000), ""),  # the difference is too small to go back
         (counts(500, misses=250), counts(0), ""),  # nothing to compare with
         (counts(2000, each_s=2.0), counts(2000, each_s=1.0), "2.0 times the worker time"),
         (counts(2000, each_s=1.2), counts(2000, each_s=1.0), ""),
@@ -66,7 +66,7 @@ def test_equal_shares_are_never_worse(requests: int, share: float, times: int) -
 
 
 def test_no_mix_of_types_makes_a_release_worse() -> None:
-    """Of the type that costs and misses more the new one has most."""
+    """The new release has most instances of the type that costs more and misses more."""
     dear, cheap = ReleaseCounts(100, 10, 10, 500.0), ReleaseCounts(100, 0, 0, 10.0)
     many, few = 20, 1
 
@@ -79,14 +79,14 @@ def test_no_mix_of_types_makes_a_release_worse() -> None:
 
 
 def test_no_load_that_changes_makes_a_release_worse() -> None:
-    """Most of the new one's requests came in bad times, most of the other one's in good ones."""
+    """The new release got most of its requests in bad times, the other one in good times."""
     good = counts(100), counts(5000)
     bad = counts(5000, errors=500, misses=500, each_s=2.0), counts(100, errors=10, misses=10, each_s=2.0)
     assert compared(*[good] * 10, *[bad] * 10).worse(SLO) == ""
 
 
 def test_few_requests_are_put_together_until_they_can_be_compared() -> None:
-    """One a look."""
+    """Each look has one request."""
     assert "errors" in compared(*[(counts(1, errors=1), counts(2))] * 40).worse(SLO)
 
 
@@ -98,7 +98,10 @@ def test_a_new_types_errors_and_misses_are_compared_with_others() -> None:
 
 
 def test_counters_that_fell_begin_anew() -> None:
-    """With another controller's telemetry; nothing of before counts twice, nor what was lost."""
+    """Counters fall when another controller's telemetry takes over.
+
+    Earlier requests do not count twice, nor do lost ones.
+    """
     comparison = compared((counts(1000), counts(1000)))
     for new, old in ((counts(50, errors=50), counts(60)), (counts(150, errors=50), counts(160))):
         comparison = comparison.looked(new, old, ["large"], 10.0)
@@ -107,13 +110,13 @@ def test_counters_that_fell_begin_anew() -> None:
 
 
 def test_where_nothing_new_is_seen_nothing_changes() -> None:
-    """So that nothing is stored."""
+    """Otherwise an unchanged comparison would be stored."""
     comparison = compared((counts(1000), counts(1000)))
     assert comparison.looked(counts(1000), counts(1000), ["large"], 99.0) is comparison
 
 
 def test_like_releases_are_told_apart_by_chance_hardly_ever() -> None:
-    """In two hundred trials of sixty looks each, where three in a hundred are late."""
+    """The test makes two hundred trials of sixty looks each, in which three requests in a hundred are late."""
     draw = random.Random(7)
     bad = 0
     for _ in range(200):
@@ -130,7 +133,7 @@ def _binomial(draw: random.Random, n: int, share: float) -> int:
 
 
 def test_what_gets_no_requests_is_unreached() -> None:
-    """Where the others get some, and by its share it would have had enough."""
+    """The others get requests, and by its share the release would have had enough of them."""
     comparison = Comparison().looked({}, counts(1000), ["large"], 0.0)
     assert comparison.is_unreached(counts(1400), {"large": 0.1})
     assert not comparison.is_unreached(counts(1100), {"large": 0.1})

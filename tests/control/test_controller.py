@@ -1,4 +1,4 @@
-"""The control loop among fakes: what it does in every situation, and that all of it is recorded."""
+"""The control loop among fakes: its decisions in every situation, and that each is recorded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_shrinking_ends_pending_first_and_then_drains_the_youngest() -> None:
 
 
 def test_the_running_price_is_the_sum_of_the_journal() -> None:
-    """Price changes of all commands add up to what still runs."""
+    """The price changes of all commands add up to the price of the instances that still run."""
     bench = Bench()
     bench.tick({OD: 3, A: 2})
     bench.cloud.boot()
@@ -95,7 +95,7 @@ def test_the_running_price_is_the_sum_of_the_journal() -> None:
 
 
 def test_a_gap_keeps_the_last_plan_and_keeps_following_it() -> None:
-    """Without any observation the planner is not asked, but what is lost is still replaced."""
+    """Without observations the planner is not asked, but lost instances are still replaced."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.telemetry.rps = None
@@ -157,7 +157,7 @@ def test_draining_instances_count_towards_the_limit_stopped_do_not() -> None:
 
 
 def with_standby(**limits: int) -> Bench:
-    """A standby, stopped, and a spot instance that serves."""
+    """Return a bench with a stopped standby and a spot instance that serves."""
     bench = Bench(where=resolved(SPOT_A, BURSTABLE, **limits))
     bench.planner.standbys = {T2: 1}
     bench.tick({})
@@ -168,7 +168,7 @@ def with_standby(**limits: int) -> Bench:
 
 
 def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
-    """While the doomed instance still runs it counts, whatever the emergency."""
+    """The doomed instance counts toward the limit while it still runs, even in an emergency."""
     bench = with_standby(max_instances=1)
     bench.cloud.interrupt(2)
     bench.controller.fast()
@@ -178,7 +178,7 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
 
 @pytest.mark.parametrize(("most", "resumed"), [(3, True), (2, False)])
 def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: bool) -> None:
-    """In the next round in which EC2 would start it, within the limits; no round before asks for it in vain."""
+    """It is resumed in the first round in which EC2 would start it, within the limits, and no earlier round tries."""
     bench = with_standby(max_instances=most)
     bench.cloud.instances[1] = replace(bench.cloud.instances[1], stopped_s=bench.clock.t_s + 10.0)
     bench.cloud.interrupt(2)
@@ -190,7 +190,7 @@ def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: b
 
 
 def test_standbys_make_room_for_lower_limits() -> None:
-    """More arrives than is ready, so that they are needed; but not beyond what the service may have by now."""
+    """More requests arrive than ready instances can serve, so standbys are needed, but the new limits hold."""
     bench = Bench(where=resolved(SPOT_A, BURSTABLE))
     bench.planner.standbys = {T2: 2}
     bench.telemetry.rps = 95.0
@@ -213,7 +213,7 @@ def test_standbys_make_room_for_lower_limits() -> None:
 
 
 def test_a_refused_standby_is_asked_for_again_within_the_notice() -> None:
-    """But not in every round."""
+    """It is not asked for in every round."""
     bench = with_standby()
     bench.cloud.interrupt(2)
     bench.cloud.fail = {"resume": ThrottledError("RequestLimitExceeded")}
@@ -246,7 +246,7 @@ def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
 
 
 def test_missing_capacity_is_bought_elsewhere_and_kept_by_the_plan() -> None:
-    """Out of a zone: the next zone, then on-demand; recorded, counted, and not undone by the next tick."""
+    """A zone has no capacity: the next zone is tried, then on-demand. The next tick keeps the recorded stand-in."""
     bench = Bench()
     bench.cloud.left = {A: 1, B: 1}
     bench.tick({A: 3})
@@ -287,7 +287,7 @@ def test_a_refused_drain_or_terminate_does_not_stop_the_loop() -> None:
 
 
 def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> None:
-    """Tokens are a function of service, seed and time: crash and repeat is harmless."""
+    """Tokens are a function of service, seed and time, so a repetition after a crash is harmless."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.cloud.instances.clear()  # the second controller sees a fleet that does not show them yet
@@ -298,7 +298,7 @@ def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> No
 
 
 def test_a_plan_that_came_down_launches_nothing_more() -> None:
-    """A spike was planned for, and the cloud asked for patience; by the time that is over, so is the spike."""
+    """The cloud throttled the launches for a spike; when the back-off ends, the spike is over as well."""
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.fail = {OD: ThrottledError("later")}
@@ -327,7 +327,7 @@ def test_a_throttled_rescue_is_still_wanted() -> None:
 
 
 def test_plan_and_stand_ins_survive_a_restart_of_the_controller() -> None:
-    """What it must remember survives it."""
+    """The controller keeps both in the store."""
     bench = Bench()
     bench.cloud.left = {A: 0, B: 0}
     bench.tick({A: 1})
@@ -358,9 +358,9 @@ def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
 
 @pytest.mark.parametrize("late_s", [0.0, -0.9, 3.2])
 def test_the_slo_monitors_instances_survive_until_its_pause_ends(late_s: float) -> None:
-    """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may.
+    """The failed plan may not undo the rescue before the monitor's pause is over.
 
-    A cloud has a clock of its own, of whole seconds, and takes its time to launch.
+    The cloud has its own clock, which counts whole seconds, and takes time to launch.
     """
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.telemetry.latest = RecentAnswers(1000, 979)
@@ -377,7 +377,10 @@ def test_the_slo_monitors_instances_survive_until_its_pause_ends(late_s: float) 
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_the_next_rescue_keeps_what_the_last_one_left(refused: bool) -> None:
-    """Whether its drain was refused, or is not due yet: what would be launched beside it, the next plan would end."""
+    """The drain was refused or is not due yet.
+
+    The next plan would terminate instances launched beside the last rescue.
+    """
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.tick({OD: 1})
     bench.telemetry.latest = RecentAnswers(1000, 900)
@@ -398,7 +401,7 @@ def test_the_next_rescue_keeps_what_the_last_one_left(refused: bool) -> None:
 
 @pytest.mark.parametrize("lower", [Limits(2, 100.0), Limits(100, 0.2)])
 def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
-    """It is kept beside the plan for minutes, but not beyond what the service may have by now."""
+    """A rescue stays beside the plan for minutes, but not beyond the service's new limits."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.tick({OD: 2})
     bench.telemetry.latest = RecentAnswers(1000, 900)
@@ -411,7 +414,7 @@ def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
 
 
 def test_a_rescue_stays_though_another_offer_became_cheaper() -> None:
-    """What the monitor would launch next is no reason to end what it has launched."""
+    """The monitor would launch another offer now, but its earlier launches still help."""
     bench = Bench(ScriptedPlanner(monitors_slo=True), resolved(SPOT_A, SPOT_B))
     bench.tick({B: 3})
     bench.cloud.boot()
@@ -426,7 +429,7 @@ def test_a_rescue_stays_though_another_offer_became_cheaper() -> None:
 
 
 def test_a_rescue_is_no_swap_of_equals() -> None:
-    """What the plan wants and what the monitor added run side by side: neither is ended for the other."""
+    """Planned instances and the monitor's run side by side: neither is terminated for the other."""
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.tick({OD: 1})
     bench.telemetry.latest = RecentAnswers(1000, 979)
@@ -451,7 +454,7 @@ def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
 
 
 def test_an_interrupted_instance_is_bridged_replaced_and_drained() -> None:
-    """Notice: resume a standby, launch, warm functions; the doomed one serves on, and leaves shortly before its end."""
+    """A standby is resumed, an instance launched and functions warmed; the doomed one leaves just before its end."""
     bench = Bench()
     bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
     bench.tick({A: 2})
@@ -494,7 +497,7 @@ def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
     assert bench.phases() == {2: f"{T2} ready"}
     bench.tick({})
     bench.fast()
-    assert bench.phases() == {2: f"{T2} ready"}  # an instance must serve what arrives
+    assert bench.phases() == {2: f"{T2} ready"}  # an instance must serve the arriving requests
     bench.telemetry.rps = 0.0
     bench.fast()
     bench.fast()
@@ -502,7 +505,7 @@ def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
 
 
 def test_an_interrupted_surplus_instance_is_not_replaced() -> None:
-    """The doomed instance was one too many already."""
+    """The doomed instance was surplus already."""
     bench = Bench()
     bench.tick({A: 2})
     bench.cloud.boot()
@@ -526,7 +529,7 @@ def test_standbys_are_launched_kept_and_ended_as_planned() -> None:
 
 
 def test_planned_warm_environments_are_held_warm_every_tick() -> None:
-    """Keep-alive ends otherwise."""
+    """Otherwise their keep-alive ends."""
     bench = Bench()
     bench.planner.warm = 3
     bench.tick({})
@@ -535,7 +538,7 @@ def test_planned_warm_environments_are_held_warm_every_tick() -> None:
 
 
 def test_the_predictor_updates_first_and_its_forecast_begins_now() -> None:
-    """Update with the new steps, then 60 steps of a minute from now on."""
+    """It gets the new steps, then forecasts 60 steps of a minute from now on."""
     predictor = RampPredictor(origin_s=60.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.telemetry.steps = [25.0]
@@ -547,7 +550,10 @@ def test_the_predictor_updates_first_and_its_forecast_begins_now() -> None:
 
 
 def test_prices_are_by_the_last_belief_and_what_is_ready() -> None:
-    """While they are not older than five minutes; then only what a miss costs is known, where functions are in time."""
+    """Prices use the last forecast while it is at most five minutes old.
+
+    After that only the price of a miss is known, if functions answer in time.
+    """
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
     assert bench.resolved.function is not None
     call_usd = bench.resolved.function.usd_per_request
@@ -596,7 +602,7 @@ def test_where_a_forecast_does_not_reach_its_last_step_stays() -> None:
 
 
 def test_a_forecast_with_a_wrong_origin_is_a_predictor_failure() -> None:
-    """Wrong origin: last value, counted; never a forecast of another hour."""
+    """The last value stands in and the failure is counted, so that no forecast is of another hour."""
     predictor = RampPredictor(origin_s=86400.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.tick({})
@@ -662,13 +668,13 @@ def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
             st.integers(0, 2),  # standbys
             st.booleans(),  # boot
             st.integers(0, 8),  # which instance to interrupt
-            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # the market's capacity
         ),
         max_size=8,
     )
 )
 def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: list) -> None:
-    """Never above max_instances or max_usd_per_hour; each call of the cloud has a line in the journal."""
+    """max_instances and max_usd_per_hour are never exceeded, and each call of the cloud has a line in the journal."""
     where = resolved(max_instances=7, max_usd_per_hour=0.4)
     bench = Bench(where=where)
     price = {o.name: o.usd_per_hour for o in where.offers}
@@ -690,7 +696,10 @@ def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: 
 
 
 def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool = True) -> Bench:
-    """One A runs by plan; then `windows_rps` are seen, and the planner would want three A and none of OD."""
+    """Return a bench on which one A runs by plan, then `windows_rps` arrive.
+
+    For these the planner wants three A and no OD.
+    """
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=replans), predictor=RampPredictor())
     bench.tick({A: 1, OD: 1}, at_s=0.0)
     bench.planner.wanted = {A: 3}
@@ -701,7 +710,7 @@ def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool 
 
 
 def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
-    """10 s after the tick; what the new plan needs less of waits for the next tick. Then it is no surprise any more."""
+    """The new plan is made 10 s after the tick. Its surplus waits for the next tick, when the surge is expected."""
     bench = surprised([50.0, 50.0])
     assert bench.cloud.fleet().live() == {A: 3, OD: 1}
     assert bench.controller.last_plan is not None
@@ -718,7 +727,7 @@ def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
 @pytest.mark.parametrize(
     ("windows_rps", "after_s", "replans"),
     [
-        ([50.0, 50.0], 10.0, False),  # a policy as printed does not
+        ([50.0, 50.0], 10.0, False),  # a policy as printed does not react
         ([50.0, 50.0], 5.0, True),  # half of it came before the plan was made
         ([50.0, float("nan")], 10.0, True),  # a gap
         ([0.0, 0.0], 10.0, True),  # as believed
@@ -730,7 +739,7 @@ def test_what_is_no_news_is_not_planned_for(windows_rps: list[float], after_s: f
 
 
 def test_what_the_plan_can_serve_is_no_news() -> None:
-    """The forecast's median is 0, but there is capacity for 60."""
+    """The forecast's median is 0, but the capacity is enough for 60."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.planner.capacity_rps = 60.0
     bench.tick({A: 1}, at_s=0.0)
@@ -741,7 +750,7 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
 
 
 def test_a_stage_buys_for_calls_not_yet_reaching_it() -> None:
-    """Nothing more arrives than was planned for, but the stage before refuses calls of a surge."""
+    """Arrivals are as planned, but the stage before refuses calls of a surge."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 1}, at_s=0.0)
     bench.planner.wanted = {A: 3}
@@ -767,7 +776,7 @@ def test_forecasts_learn_what_comes_not_what_is_let_through() -> None:
 
 
 def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:
-    """Two A and one OD run; seen is a surge for which the planner wants one A and three OD."""
+    """Two A and one OD run; then a surge comes for which the planner wants one A and three OD."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 2, OD: 1}, at_s=0.0)
     bench.planner.wanted = {A: 1, OD: 3}
@@ -781,7 +790,7 @@ def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:
 
 
 def test_during_a_surge_the_tick_plans_for_the_current_rate() -> None:
-    """The forecast is made of whole minutes; 20 s of another rate than it says count, as long as the surge is fresh."""
+    """Forecasts are made of whole minutes, so 20 s of another rate replace them while the surge is recent."""
     bench = surprised([50.0, 50.0])
     bench.telemetry.windows += [52.0] * 4
     bench.tick({A: 3}, at_s=60.0)
@@ -796,7 +805,7 @@ def test_during_a_surge_the_tick_plans_for_the_current_rate() -> None:
 
 
 def test_without_a_surge_the_tick_believes_its_forecast() -> None:
-    """What arrives within a minute is noise to a forecast of minutes."""
+    """For a forecast of minutes, arrivals within one minute are noise."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 1}, at_s=0.0)
     bench.telemetry.windows = [50.0] * 4
@@ -820,19 +829,19 @@ class MarketReader(ScriptedPlanner):
 
 
 def reading(*offers: str, count: int = 2) -> Bench:
-    """Of offers none of which does as well as another one."""
+    """Return a bench with offers that differ in value, so that no offer replaces another."""
     dear = replace(SPOT_B, usd_per_hour=0.04)
     return Bench(MarketReader(*offers, count=count), resolved(ON_DEMAND, SPOT_A, dear), predictor=RampPredictor())
 
 
 def alike(*offers: str, count: int = 2, where: ResolvedService | None = None) -> Bench:
-    """Spot in zone `b` does as well as in zone `a`."""
+    """Return a bench on which spot in zone `b` is equivalent to spot in zone `a`."""
     bench = reading(*offers, count=count)
     return Bench(bench.planner, where or resolved(ON_DEMAND, SPOT_A, SPOT_B), predictor=RampPredictor())
 
 
 def test_what_does_as_well_is_launched_in_one_call() -> None:
-    """Of A there is one, so another one is of B; both count for the plan, and nothing more is bought or ended."""
+    """A has one instance, so another is launched of B; both count for the plan, and nothing more is bought or ended."""
     bench = alike(A, OD)
     bench.cloud.left = {A: 1}
     bench.tick()
@@ -845,7 +854,7 @@ def test_what_does_as_well_is_launched_in_one_call() -> None:
 
 
 def test_all_that_were_short_together_are_put_off() -> None:
-    """One call found neither in A nor in B: the plan made again knows both."""
+    """One call found capacity neither in A nor in B: the next plan knows both."""
     bench = alike(A, B, OD)
     bench.cloud.left = {A: 0, B: 0}
     bench.tick()
@@ -854,7 +863,7 @@ def test_all_that_were_short_together_are_put_off() -> None:
 
 
 def test_what_was_refused_is_tried_alone() -> None:
-    """So it is known again whether it can be had: one that can never be had does not spoil the others' launches."""
+    """The trial shows whether the offer is available again, without spoiling the launches of other offers."""
     bench = alike(A, B, OD)
     bench.cloud.left = {A: 0, B: 0}
     bench.tick(at_s=0.0)
@@ -865,13 +874,13 @@ def test_what_was_refused_is_tried_alone() -> None:
     state = bench.store.get("state")
     assert (state.beliefs[A].refusals, state.beliefs[B].refusals) == (2, 0)
     there = set(bench.cloud.instances)
-    bench.tick(at_s=240.0)  # A is wanted again, and B, which sells, is no alternative to it
+    bench.tick(at_s=240.0)  # A is wanted again, and B, which has capacity, is not equivalent
     assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD, A, B, A]
     assert set(bench.cloud.instances) == there
 
 
 def test_a_plan_of_several_offers_stays_spread() -> None:
-    """Each of two zones is short: neither launch goes to the other zone, the planner is asked."""
+    """Both zones are short: neither launch goes to the other zone, and the planner is asked."""
     planner = ScriptedPlanner(needs_forecast=True, replans=True)
     bench = Bench(planner, resolved(ON_DEMAND, SPOT_A, SPOT_B), predictor=RampPredictor())
     bench.tick({A: 2, B: 2})
@@ -890,7 +899,7 @@ def test_limits_hold_whichever_alternative_is_started() -> None:
 
 
 def test_a_refused_launch_is_replanned_without_that_offer() -> None:
-    """Refused in one zone: planned again at once without it, and nothing is ended for the plan that was refused."""
+    """One zone refuses, so the plan is made again without its offer. Nothing is terminated for the refused plan."""
     bench = reading(A, B, OD)
     bench.cloud.left = {A: 0, B: 1}
     bench.tick()
@@ -904,7 +913,7 @@ def test_a_refused_launch_is_replanned_without_that_offer() -> None:
 
 
 def test_partly_filled_launches_teach_as_much_as_refused_ones() -> None:
-    """With its reason in the journal; of a quota that is used up nothing else is asked for once two have met it."""
+    """The journal gives the reason. After two offers met a used-up quota, no other offer under it is asked for."""
     bench = reading(A, B, OD)
     bench.cloud.left = {A: 1, B: 1}
     bench.cloud.why = CapacityError("MaxSpotInstanceCountExceeded: no more", RefusalScope.MARKET)
@@ -917,7 +926,7 @@ def test_partly_filled_launches_teach_as_much_as_refused_ones() -> None:
 
 
 def test_what_a_repeated_launch_is_refused_is_believed() -> None:
-    """The answer was lost at first, and its repetition says that there is none."""
+    """The first answer was lost, and the repeated call says that there is no capacity."""
     bench = reading(A, OD)
     bench.cloud.fail = {A: CloudError("no answer in time")}
     bench.tick()
@@ -928,7 +937,7 @@ def test_what_a_repeated_launch_is_refused_is_believed() -> None:
 
 
 def test_a_refused_offer_is_retried_after_its_back_off() -> None:
-    """Refused at one minute, skipped, bought at the next; a sale clears the refusals."""
+    """It is refused in one minute, skipped, and bought in the next; a sale clears the refusals."""
     bench = reading(A, OD)
     bench.cloud.left = {A: 0}
     bench.tick(at_s=0.0)
@@ -941,7 +950,7 @@ def test_a_refused_offer_is_retried_after_its_back_off() -> None:
 
 
 def test_an_interruption_notice_replans_with_the_loss_recorded() -> None:
-    """Three of four taken: the belief has the share and the time, and the next best is bought at once."""
+    """Three of four instances are taken: the belief records the share and time, and the next best offer is bought."""
     bench = reading(A, OD, count=4)
     bench.tick()
     bench.cloud.boot()
@@ -956,7 +965,10 @@ def test_an_interruption_notice_replans_with_the_loss_recorded() -> None:
 
 
 def test_beliefs_grow_with_the_hours_held_and_survive_the_controller() -> None:
-    """Held from the first tick to the third: two minutes. The next controller reads them from the store."""
+    """It is held from the first tick to the third, two minutes.
+
+    The next controller reads the beliefs from the store.
+    """
     bench = reading(A)
     for _ in range(3):
         bench.tick()
@@ -983,7 +995,7 @@ def test_spares_end_as_soon_as_the_target_is_ready() -> None:
 
 
 def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
-    """One on-demand instance stands in for spot; a plan that wants it as what it is launches nothing more."""
+    """An on-demand instance stands in for spot. A plan that wants on-demand counts it and launches nothing more."""
     bench = Bench()
     bench.cloud.left = {A: 0, B: 0}
     bench.tick({A: 1})
@@ -1001,7 +1013,7 @@ def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
     st.lists(
         st.tuples(
             st.integers(0, 5),  # wanted
-            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # the market's capacity
             st.booleans(),  # boot
             st.integers(0, 8),  # which instance to interrupt
         ),
@@ -1009,7 +1021,7 @@ def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
     )
 )
 def test_replanning_asks_each_offer_at_most_once_a_tick(script: list) -> None:
-    """A tick asks each offer once at most, and then exactly what is planned is there: nothing is kept twice."""
+    """Each tick ends with exactly the planned instances, so no instance is kept twice."""
     bench = reading(A, B, OD)
     for wanted, left, boot, victim in script:
         bench.planner.count, bench.cloud.left = wanted, left
@@ -1041,7 +1053,7 @@ def test_slo_counts_for_the_planner_survive_a_restart() -> None:
 
 
 def test_an_instance_that_could_not_be_ended_is_ended_later() -> None:
-    """Though nothing changes in what the cloud shows: it is paid for."""
+    """The instance is still paid for, so the call is repeated although the cloud shows no change."""
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.boot()
@@ -1073,7 +1085,7 @@ def test_a_notice_that_met_a_store_error_is_handled_later() -> None:
 
 @pytest.mark.parametrize("fails", ["record", "put"])
 def test_a_notice_counts_once_however_often_it_is_dealt_with(fails: str) -> None:
-    """Or a full store would make the market look as if it had taken everything again and again."""
+    """Otherwise a full store would make the market look as if it took all instances again and again."""
     bench = Bench()
     bench.tick({A: 2})
     bench.cloud.boot()
@@ -1106,7 +1118,7 @@ def _refuse(key: str, value: object) -> None:
 
 @pytest.mark.parametrize(("key", "kept"), [("state", {"plan": None}), ("memory", 3)])
 def test_the_state_of_another_version_is_left_alone(key: str, kept: object, caplog: pytest.LogCaptureFixture) -> None:
-    """The controller starts afresh, and says so."""
+    """The controller starts with an empty state, and logs that."""
     bench = Bench()
     bench.store.put(key, kept)
     bench.controller = bench.controller_again()
@@ -1117,7 +1129,7 @@ def test_the_state_of_another_version_is_left_alone(key: str, kept: object, capl
 
 
 def test_burstables_without_credits_leave_before_they_are_replaced() -> None:
-    """What the plan names as leaving does not count, and what takes its place is launched in the same round."""
+    """Instances that the plan names as leaving do not count; their replacements are launched in the same round."""
     bench = Bench()
     bench.tick({T2: 1})
     bench.cloud.boot()
@@ -1165,7 +1177,10 @@ def test_what_a_clock_ahead_gave_up_delays_nothing() -> None:
 
 
 def test_times_to_come_are_over_by_now() -> None:
-    """By a clock that was ahead: each time of the state, as a longest wait from now on, or as over."""
+    """A controller whose clock was ahead wrote the state.
+
+    Each of its times is capped at the longest wait, or is over.
+    """
     late = 1e6
     stratum = Stratum(ReleaseCounts(), ReleaseCounts(), True, 5.0)
     seen = Comparison({"c5.large": replace(stratum, since_s=late), "m5.large": stratum})

@@ -63,7 +63,7 @@ def test_a_decision_leaves_its_state_as_it_was() -> None:
 
 
 def test_ends_wait_for_the_outcome_of_launches() -> None:
-    """One OD is to be replaced by one A: first the launch, the drain when it is known what came of it."""
+    """One A replaces one OD: first the launch, then, when its outcome is known, the drain."""
     one = decider({A: 1})
     commands, state = one.decide(snapshot(ready(1), agenda=TICK), ControllerState())
     assert [type(command) for command in commands] == [Launch]
@@ -75,7 +75,7 @@ def test_ends_wait_for_the_outcome_of_launches() -> None:
 
 
 def test_a_refusal_is_an_input_of_the_next_decision() -> None:
-    """Where the planner is asked again nothing is ended for a plan that the market refused."""
+    """While the planner can be asked again, nothing is terminated for a plan that the market refused."""
     one = decider({A: 1}, replans=True)
     asked = snapshot(ready(1), forecast=forecast())
     (launch,), state = one.decide(replace(asked, agenda=TICK), ControllerState())
@@ -87,7 +87,7 @@ def test_a_refusal_is_an_input_of_the_next_decision() -> None:
 
 @pytest.mark.parametrize(("release", "again"), [("b", True), ("a", False)])
 def test_a_refused_candidate_does_not_stop_replanning_for_what_serves(release: str, again: bool) -> None:
-    """What a candidate is refused does not keep the market's refusal from being planned around."""
+    """The refusal of a candidate release does not stop replanning around the market's refusal."""
     one, rollout = decider({A: 1}, replans=True), Rollout("a", RolloutStage.CANARY, candidate="b")
     asked = snapshot(ready(1, release="a"), forecast=forecast())
     (launch,), state = one.decide(replace(asked, agenda=TICK), ControllerState(rollout=rollout))
@@ -133,8 +133,10 @@ def blind(
     max_instances: int = 200,
     **more: Any,
 ) -> tuple[Decider, ControllerState]:
-    """A controller that has just begun to lead, before there is a forecast. `wanted` by another one's plan, and `own`
-    by what it will plan itself."""
+    """Return a controller that has just begun to lead and has no forecast yet.
+
+    `wanted` is the plan of another controller, `own` the plan that this one will make.
+    """
     planner = ScriptedPlanner(needs_forecast=True, replans=replans)
     planner.wanted = own or {}
     targets = tuple(Target(offer, count, "planned an hour ago") for offer, count in wanted.items())
@@ -144,7 +146,10 @@ def blind(
 
 @pytest.mark.parametrize("replans", [True, False])
 def test_nothing_ends_for_the_plan_of_another_process(replans: bool) -> None:
-    """It may be of another market, and of before what serves was launched. One of two does the same."""
+    """That plan may be for another market, and older than some serving instances.
+
+    One of the two instances is equivalent.
+    """
     one, state = blind({A: 2}, replans=replans)
     seen = snapshot(ready(1, B), ready(2, BURSTABLE.name), gap=True)
     (launch,), state = one.decide(replace(seen, agenda=TICK), state)
@@ -192,7 +197,7 @@ def test_a_plan_of_another_process_still_ends_an_old_release() -> None:
 
 
 def test_a_roll_out_replaces_what_counts_for_such_a_plan() -> None:
-    """It does not go at once, as what is not planned would."""
+    """Equivalent instances are not drained immediately, as unplanned ones would be."""
     rollout = Rollout("b", RolloutStage.ROLLING, before="a")
     one, state = blind({A: 4}, rollout=rollout)
     old = snapshot(*(ready(number, B, release="a") for number in range(1, 5)), gap=True)
@@ -213,7 +218,7 @@ def test_at_a_notice_such_a_plan_lacks_nothing() -> None:
 
 @pytest.mark.parametrize("drained", [True, False])
 def test_only_silent_instances_that_were_drained_count_as_given_up(drained: bool) -> None:
-    """One of two is silent; what replaces it comes first."""
+    """One of two instances is silent; its replacement is launched first."""
     one = decider({OD: 2})
     state = replace(ControllerState(), plan=Plan(0.0, (Target(OD, 2, "wanted"),)))
     seen = snapshot(ready(1), ready(2, silent_s=0.0))
@@ -272,7 +277,7 @@ def test_the_second_refusal_puts_off_all_in_its_scope() -> None:
 
 @pytest.mark.parametrize(("unsure", "launched"), [({}, 1), ({A: 1}, 0)])
 def test_a_canary_waits_for_the_answer_of_any_launch(unsure: dict[str, int], launched: int) -> None:
-    """That may have been one, of another offer."""
+    """That launch may have been a canary of another offer."""
     rollout = Rollout("a", RolloutStage.CANARY, candidate="b")
     state = replace(ControllerState(rollout=rollout), plan=Plan(0.0, (Target(OD, 1, "wanted"),)))
     seen = snapshot(ready(1, release="a"), agenda=(AgendaItem.ROLL_OUT,), wanted_release="b", unsure=unsure)

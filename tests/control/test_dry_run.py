@@ -28,7 +28,7 @@ class World:
 
 
 def test_what_is_launched_boots_in_its_mean_time() -> None:
-    """Under numbers that no real instance has; repeated with the same token it is the same."""
+    """Its numbers belong to no real instance; the same token gives the same launch."""
     world = World(running=1)
     numbers = world.dry.launch(OD, 2, "t").numbers
     assert world.dry.launch(OD, 2, "t").numbers == numbers
@@ -63,7 +63,7 @@ def test_what_is_ended_is_not_shown_any_more() -> None:
 
 
 def test_standbys_stop_resume_and_stop_again() -> None:
-    """As real ones."""
+    """Real standbys do the same."""
     world = World()
     (number,) = world.dry.launch(T2, 1, "t", standby=True).numbers
     world.clock.t_s += BURSTABLE.boot.mean_s
@@ -79,13 +79,13 @@ def test_standbys_stop_resume_and_stop_again() -> None:
 
 @pytest.mark.parametrize("verb", ["drain", "stop", "resume"])
 def test_what_is_not_there_is_not_found(verb: str) -> None:
-    """As in the port."""
+    """The port raises the same error."""
     with pytest.raises(NotFoundError):
         getattr(World().dry, verb)(7)
 
 
 def test_what_the_real_fleet_loses_is_lost_here_too() -> None:
-    """Interruptions are announced, and played instances of it forgotten."""
+    """Interruptions are announced, and played copies of lost instances are dropped."""
     world = World(running=2)
     world.dry.drain(1)
     world.real.interrupt(2)
@@ -95,7 +95,7 @@ def test_what_the_real_fleet_loses_is_lost_here_too() -> None:
 
 
 def test_a_controller_plans_on_what_it_would_have_bought() -> None:
-    """It does not want the same again every minute."""
+    """Otherwise it would want the same again every minute."""
     bench = Bench()
     dry = DryRunCloud(bench.cloud, bench.resolved.offers, bench.clock)
     real: FakeCloud = bench.cloud
@@ -112,6 +112,6 @@ def test_a_controller_plans_on_what_it_would_have_bought() -> None:
 
 
 def test_functions_would_be_warmed_once() -> None:
-    """What is warm already is nothing to tell."""
+    """Functions that are already warm are not reported."""
     functions = DryRunFunctions()
     assert [functions.warm(n) for n in (3, 3, 5, 1)] == [3, 0, 2, 0]

@@ -1,4 +1,4 @@
-"""The pure rule: which floor a plan justifies, and for how long."""
+"""The rule for floors: which floor a plan justifies, and for how long."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_plan_from_the_future_has_no_floor() -> None:
 
 
 def test_offer_that_the_plan_leaves_out_has_a_floor_of_zero() -> None:
-    """It is fresh, so it lets go of what an earlier plan held."""
+    """The floor is fresh, so it releases the replicas that an earlier plan held."""
     first, second = found(plan(), offers=(ON_DEMAND, SPOT_A))
     assert (first.replicas, second.replicas) == (3, 0)
     assert second.reason == "the plan needs none of it"

@@ -26,7 +26,7 @@ ALWAYS = -math.inf
 
 
 def fleet(*silent_s: float | None) -> Fleet:
-    """Ready instances 1, 2, ..."""
+    """Return ready instances 1, 2, ..."""
     return Fleet(tuple(Instance(n, OD, Phase.READY, 0.0, silent_s=s) for n, s in enumerate(silent_s, 1)))
 
 
@@ -51,7 +51,7 @@ def test_at_most_a_tenth_are_unhealthy_longest_silent_first() -> None:
 
 @pytest.mark.parametrize(("ready", "most"), [(1, 1), (9, 1), (10, 1), (11, 1), (19, 1), (20, 2), (29, 2), (30, 3)])
 def test_a_tenth_is_rounded_down(ready: int, most: int) -> None:
-    """At one moment and within a pause; one at least."""
+    """The share holds at one moment and within a pause, and is at least one instance."""
     seen = fleet(*[10.0] * (ready - 1), 10.0)
     assert len(unhealthy(seen, 100.0)) == most
     assert len(to_give_up(seen, 100.0, (), ALWAYS)) == most
@@ -59,7 +59,7 @@ def test_a_tenth_is_rounded_down(ready: int, most: int) -> None:
 
 
 def test_if_all_are_silent_one_is_replaced_and_none_leaves() -> None:
-    """Our network, most likely. When a replacement answers, it was theirs."""
+    """The fault is most likely in our network. If a replacement answers, it was in the instances."""
     seen = fleet(10.0, 10.0)
     assert len(mark_unhealthy(seen, 100.0).live()) == 1
     assert mark_unhealthy(seen, 100.0).live()[OD] == 1
@@ -81,7 +81,10 @@ def test_a_booting_or_leaving_instance_is_not_unhealthy() -> None:
 
 
 def test_an_instance_that_boots_far_too_long_is_overdue() -> None:
-    """Ten minutes, or four times the usual boot; never one that is ready or stopped, or has no usual boot."""
+    """The limit is ten minutes or four times the usual boot.
+
+    Ready, stopped and unmeasured instances are never overdue.
+    """
     boots = Instance(1, OD, Phase.PENDING, 100.0, ready_s=200.0)
     slow = Instance(2, OD, Phase.PENDING, 100.0, ready_s=500.0)
     others = [replace(boots, number=3, phase=phase) for phase in (Phase.READY, Phase.DRAINING, Phase.STOPPED)]
@@ -94,7 +97,7 @@ def test_an_instance_that_boots_far_too_long_is_overdue() -> None:
 
 @pytest.mark.parametrize("limit", [2, 5])
 def test_an_instance_that_never_gets_ready_is_replaced_and_ended(limit: int) -> None:
-    """Also at the limit, and one after the other while nothing boots."""
+    """This holds at the limit as well; while nothing boots, instances are replaced one after the other."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: 2})
     bench.cloud._change(1, phase=Phase.READY)
@@ -107,7 +110,7 @@ def test_an_instance_that_never_gets_ready_is_replaced_and_ended(limit: int) -> 
         expected()
         for _ in range(12):
             bench.fast()
-        bench.controller.tick()  # a look is both, in this order
+        bench.controller.tick()  # each round does both, in this order
         assert len(bench.cloud.instances) <= 2, minute
     assert bench.phases() == {1: f"{OD} ready", 4: f"{OD} pending"}
     ended = [command for _, command, _ in bench.store.journal if command.verb == "terminate"]
@@ -123,7 +126,7 @@ def test_few_are_given_up_in_five_minutes() -> None:
 
 
 def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:
-    """With a sentence that says why; the one that stays is not touched."""
+    """The journal says why, and the other instance is not touched."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.cloud.boot()
@@ -177,7 +180,7 @@ def test_the_first_answer_after_an_outage_ends_no_instance() -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_an_instance_that_dies_at_the_limit_is_replaced(limit: int) -> None:
-    """One more than the limit, until the old one has gone; never two more."""
+    """Until the old instance is gone, the fleet has one more than the limit, never two."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: limit})
     bench.cloud.boot()

@@ -1,4 +1,4 @@
-"""What every launch of a release shares was refused: none of it is asked for until a pause is over, others go on."""
+"""A release whose launches were all refused is held: no launch until a pause is over, while other releases go on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_IMAGE = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERY
 
 
 def refuse_all(bench: Bench, release: str | None = None) -> list[tuple[float, str]]:
-    """Every launch, or all of a release; returns when which offer is asked for, as it happens."""
+    """Refuse every launch, or all of a release; the returned list gets the time and offer of each later request."""
     launch, asked = bench.cloud.launch, []
 
     def refuses(offer: str, count: int, token: str, **more: Any) -> Launched:
@@ -67,7 +67,7 @@ def test_people_are_told() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.0, 90.0))))
 def test_two_releases_are_asked_for_twice_a_minute_together(asks: list[tuple[str, float]]) -> None:
-    """Whenever what is wanted: those asked for within less than a minute are at most one of each."""
+    """Within less than a minute, each release is asked for at most once."""
     held: dict[str, HeldRelease] = {}
     asked: list[float] = []
     now_s = 0.0
@@ -80,7 +80,7 @@ def test_two_releases_are_asked_for_twice_a_minute_together(asks: list[tuple[str
 
 
 def test_no_offer_is_put_off_and_the_plan_stays() -> None:
-    """Nothing else is tried, nothing is ended for what could not be launched; once mended, it goes on."""
+    """No other offer is tried and nothing is terminated for the refused launches. After the repair, launches go on."""
     bench = reading(OD, A)
     bench.tick()
     bench.cloud.boot()
@@ -107,7 +107,7 @@ def test_no_offer_is_put_off_and_the_plan_stays() -> None:
 
 @pytest.mark.parametrize("error", [NO_IMAGE, NotFoundError("no version of the template is known for release c")])
 def test_what_is_launched_beside_it_is_not_asked_for(error: CapacityError | NotFoundError) -> None:
-    """Nor another zone, for a planner that is not asked again; the journal says that it was dropped."""
+    """Another zone is not asked either, if the planner cannot replan; the journal says that the launch was dropped."""
     bench = Bench()
     bench.cloud.fail = {OD: error, A: error, B: error}
     bench.tick({A: 1, OD: 2})
@@ -128,7 +128,7 @@ def test_a_launch_in_part_shows_that_not_everything_is_refused() -> None:
 
 
 def test_an_end_at_launch_for_such_reasons_holds_the_release() -> None:
-    """The key of its volumes, say: no offer is put off, and no boot has failed."""
+    """The key of its volumes may be wrong, for example: no offer is put off, and no boot counts as failed."""
     bench = reading(A, OD)
     bench.cloud.ends = {A: CapacityError("Client.InternalError: at launch", RefusalScope.EVERYTHING)}
     bench.tick()
@@ -151,7 +151,7 @@ def test_a_refusal_of_a_repeated_launch_holds_the_release() -> None:
 
 
 def test_a_candidate_that_cannot_be_launched_hinders_nothing_that_serves() -> None:
-    """It is asked for less and less; what serves is launched as ever, and no release is condemned."""
+    """The candidate is tried less and less often. Serving releases launch as usual, and no release is condemned."""
     world = Rolling(wanted=4)
     asked = refuse_all(world, "b")
     world.deploy("b")
@@ -168,7 +168,7 @@ def test_a_candidate_that_cannot_be_launched_hinders_nothing_that_serves() -> No
 
 
 def test_a_release_that_serves_is_held_alone() -> None:
-    """And a candidate may be what mends it."""
+    """A candidate is not held, because it may be the repair."""
     world = Rolling(wanted=4)
     refuse_all(world, "a")
     world.planner.wanted = {LARGE: 5}

@@ -1,4 +1,4 @@
-"""24 hours by the minute: kept, cut, and shown in as many steps as asked for."""
+"""24 hours by the minute: stored, cut, and shown in as many steps as requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def minute(rps: float | None = 1.0, **more: int) -> Minute:
 
 
 def test_it_survives_the_process_and_forgets_after_a_day() -> None:
-    """By the hour in the store: no value grows without end."""
+    """The store has one value per hour, so that no value grows without end."""
     store = MemoryStore()
     history = MinuteHistory(store)
     for number in range(2000):
@@ -27,7 +27,7 @@ def test_it_survives_the_process_and_forgets_after_a_day() -> None:
 
 
 def test_a_pause_of_days_leaves_nothing_old() -> None:
-    """What was kept before it is over a day old."""
+    """The minutes kept before the pause are over a day old."""
     store = MemoryStore()
     MinuteHistory(store).add(10, minute())
     history = MinuteHistory(store)
@@ -55,7 +55,7 @@ def test_history_steps_are_means_and_shares_unknown_without_data() -> None:
 
 @given(st.sets(st.integers(0, 3000), max_size=20), st.floats(0.01, 48.0), st.integers(1, 2000))
 def test_never_more_points_than_asked_for_and_all_equally_long(numbers: set[int], hours: float, points: int) -> None:
-    """Whatever is there."""
+    """This holds for any stored minutes."""
     view = history_view({n: minute() for n in numbers}, hours, points, start_unix_s=0.0, minute_s=60.0)
     lengths = {len(view.rps), len(view.capacity_rps), len(view.attainment), *map(len, view.instances.values())}
     assert len(lengths) == 1

@@ -1,4 +1,4 @@
-"""What the handler decides on a notice and after it; the controller's tests show it carried out."""
+"""The handler's decisions on a notice and after it; the controller's tests carry them out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def said(commands: tuple[Command, ...]) -> list[str]:
 
 
 def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
-    """Two lost, three standbys of the same capacity: the two cheapest are resumed; the doomed go on serving."""
+    """Three standbys have the capacity of each of two lost instances: the two cheapest are resumed.
+
+    The lost instances still serve.
+    """
     fleet = Fleet((doomed(1), doomed(2), standby(3, BURSTABLE.name), standby(4, SMALL.name), standby(5, SMALL.name)))
     assert said(HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {}, 0.0)) == [
         "resume #4 t2.small/burstable", "resume #5 t2.small/burstable",
@@ -53,7 +56,7 @@ def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
 
 
 def test_small_standbys_bridge_a_large_instance_together() -> None:
-    """One instance of 25 requests/s is made up for by three standbys of 10."""
+    """Three standbys of 10 requests/s replace one instance of 25."""
     of = resolved(SPOT_A, SMALL)
     large = replace(of.candidates[0], capacity_rps=25.0)
     handler = InterruptionHandler(replace(of, candidates=(large, of.candidates[1])))
@@ -63,7 +66,7 @@ def test_small_standbys_bridge_a_large_instance_together() -> None:
 
 
 def test_a_round_that_failed_has_bridged_already() -> None:
-    """The notice is answered again: the standby that was resumed at the first time is enough."""
+    """The notice is answered again, and the standby that was already resumed is enough."""
     since = replace(resumed(2), launched_s=5.0)
     fleet = Fleet((doomed(1), since, standby(3, SMALL.name)))
     assert said(HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)) == ["warm 4 function environments"]
@@ -72,25 +75,25 @@ def test_a_round_that_failed_has_bridged_already() -> None:
 
 
 def test_what_is_on_its_way_out_leaves_no_gap() -> None:
-    """A draining instance that is interrupted needs nothing."""
+    """A draining instance that is interrupted needs no replacement."""
     assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}, 0.0) == ()
 
 
 def test_an_instance_that_still_boots_leaves_no_load_to_functions() -> None:
-    """It is ended and replaced, but nothing has to be warmed or bridged for it."""
+    """It is terminated and replaced, but it served no load that functions would have to take."""
     fleet = Fleet((doomed(1, Phase.PENDING), standby(2, SMALL.name)))
     assert [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {SPOT_A.name: 1}, {}, 0.0)] == ["drain", "launch"]
 
 
 def test_the_replacement_of_a_stand_in_is_what_was_planned() -> None:
-    """Bought for an on-demand instance, lost: the planned offer is asked for again."""
+    """A stand-in for on-demand is lost, so the planned offer is asked for again."""
     commands = HANDLER.on_notices((notice(1),), Fleet((doomed(1),)), {ON_DEMAND.name: 1}, {1: ON_DEMAND.name}, 0.0)
     assert [c.offer for c in commands if c.verb == "launch"] == [ON_DEMAND.name]
 
 
 @pytest.mark.parametrize(("now_s", "leaves"), [(0.0, False), (119.9 - LAST_S, False), (120.1 - LAST_S, True)])
 def test_a_doomed_instance_drains_just_before_its_end(now_s: float, leaves: bool) -> None:
-    """Its two minutes are paid; it leaves a look, RT_max and five seconds before it is taken."""
+    """Its two minutes are paid; it drains a look, RT_max and five seconds before its end."""
     assert said(HANDLER.leave(Fleet((doomed(1), ready(2))), now_s, {}, 0.0)) == (
         ["drain #1 c5.large/spot/a"] if leaves else []
     )
@@ -121,17 +124,17 @@ def test_standbys_bridge_until_ready_capacity_covers_plan_and_arrivals(
     [
         (1, 2, (), 1),
         (1, 2, (resumed(9),), 0),  # it makes up for it
-        (0, 2, (replace(resumed(9), launched_s=-1.0),), 1),  # it makes up for another one, which is gone
+        (0, 2, (replace(resumed(9), launched_s=-1.0),), 1),  # it bridges another instance, which has ended
         (0, 3, (resumed(9),), 0),  # the rest of the plan is launched
         (1, 2, (replace(resumed(9), resumed=False),), 1),  # it boots for the first time, and will be stopped
-        (2, 2, (), 0),  # what is planned is ready without the doomed
+        (2, 2, (), 0),  # the planned instances are ready without the doomed one
         (0, 4, (), 1),  # no more than is lost: the rest of the plan is launched
     ],
 )
 def test_a_standby_that_was_still_stopping_is_resumed_later(
     serving: int, planned: int, standing: tuple[Instance, ...], resumed: int
 ) -> None:
-    """At the notice it could not be started: it was being stopped after the last loss."""
+    """At the notice the standby could not be started, because it was still stopping after the last loss."""
     stopping = [replace(standby(n, SMALL.name), stopped_s=15.0) for n in (7, 8)]
     fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *stopping, *standing))
     assert "resume" not in [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)]
@@ -143,7 +146,7 @@ def test_a_standby_that_was_still_stopping_is_resumed_later(
 
 
 def test_nothing_is_bridged_that_is_not_taken_back() -> None:
-    """What does not answer, or boots, is replaced by a launch."""
+    """An instance that is silent or boots served nothing, so a launch replaces it."""
     silent = ready(1, interruption_at_s=math.inf)
     booting = doomed(2, Phase.PENDING)
     assert HANDLER.bridge(Fleet((silent, booting, standby(7, SMALL.name))), 0.0, {SPOT_A.name: 2}, 0.0) == []

@@ -1,4 +1,4 @@
-"""Refusals that come late: what the cloud ends before it ever ran was refused, and is no boot that failed."""
+"""Late refusals: an instance that the cloud ends before it ever ran was refused; its boot did not fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_how_much_is_refused_is_what_its_scope_says() -> None:
 
 
 def test_old_refusals_and_those_of_unsold_offers_are_no_news() -> None:
-    """A controller without memory finds an hour of it."""
+    """A controller without memory finds an hour of old refusals."""
     assert late_refusals((), fleet(ended(1)), NEWS_S - 1.0, OFFERS)[0]
     assert late_refusals((), fleet(ended(1)), NEWS_S, OFFERS) == ((), (1,))
     assert late_refusals((), fleet(ended(1, "m1.large/spot/a")), 1.0, OFFERS) == ((), (1,))
@@ -66,7 +66,7 @@ def test_each_is_told_once_and_kept_while_the_cloud_shows(looks: list[set[int]])
 
 @given(st.integers(0, 8), st.integers(0, 8))
 def test_only_what_was_not_refused_counts_as_a_failed_boot(gone: int, refused: int) -> None:
-    """Of an offer, and of a release: however many are refused, they condemn none."""
+    """Refusals, however many, condemn neither an offer nor a release."""
     numbers = range(1, gone + refused + 1)
     pending = tuple(Instance(n, OD, Phase.PENDING, 0.0, release="b") for n in numbers)
     after = fleet(*(ended(n, OD) for n in numbers[gone:]))
@@ -84,7 +84,7 @@ def test_only_what_was_not_refused_counts_as_a_failed_boot(gone: int, refused: i
 
 @pytest.mark.parametrize("seen_pending", [False, True])
 def test_between_ticks_something_else_is_launched_at_once(seen_pending: bool) -> None:
-    """With the reason in the journal, once, and the offer put off; whether or not it was seen to boot."""
+    """The journal has the reason once, and the offer is put off, whether or not the instance was seen to boot."""
     bench = reading(A, OD)
     bench.cloud.ends = {} if seen_pending else {A: FULL}
     bench.tick()
@@ -130,7 +130,7 @@ def test_a_quota_of_volumes_puts_markets_off_when_refused_twice() -> None:
 
 
 def test_a_quota_of_volumes_condemns_no_release() -> None:
-    """However often a canary is refused; once there is room it is tried as ever."""
+    """A canary may be refused any number of times; once there is room it is tried as usual."""
     world = Rolling(wanted=4)
     world.cloud.ends = dict.fromkeys((LARGE, OTHER.name), VOLUMES)
     world.deploy("b")

@@ -1,4 +1,4 @@
-"""Launches are written down before they are made, and crossed out when their outcome is known."""
+"""Launches are stored before they are made, and crossed out when their outcome is known."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def failing(*args: object) -> None:
 
 
 def again(shop: Shop, at_s: float) -> None:
-    """Another process repeats what it finds."""
+    """Let another process repeat the intents that it finds."""
     shop.again()
     shop.repeat(at_s)
 
 
 def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
-    """And nowhere afterwards."""
+    """Afterwards the store has none."""
     shop = Shop()
     launch = shop.cloud.launch
     seen: list[Any] = []
@@ -83,7 +83,7 @@ def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
 
 
 def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
-    """The cloud may not show it yet, and would be asked for it again; repeated, it shows."""
+    """The cloud may not show it yet, so it would be launched again; a repetition makes it show."""
     shop = Shop()
     assert shop.buy(OD, 2)
     shown, shop.cloud.instances = shop.cloud.instances, {}
@@ -102,7 +102,7 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     shop.repeat(SHOWN_S - 0.5)
     assert len(shop.tokens()) == 2
     assert len(shop.store.journal) == 1, "it was one decision"
-    again(shop, SHOWN_S - 0.2)  # the next one needs it as well
+    again(shop, SHOWN_S - 0.2)  # the next process needs it as well
     assert len(shop.tokens()) == 3
     again(shop, SHOWN_S)
     assert len(shop.tokens()) == 3
@@ -110,7 +110,7 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
 
 
 def test_a_launch_is_kept_from_its_call_on() -> None:
-    """A call may come long after its round has begun; until then nothing can show."""
+    """A call may come long after its round began, and its instances cannot show before it."""
     shop = Shop()
     launch = shop.cloud.launch
 
@@ -131,7 +131,7 @@ def test_a_launch_is_kept_from_its_call_on() -> None:
 
 
 def test_launches_of_long_ago_are_not_kept() -> None:
-    """What is written at each launch stays small."""
+    """This keeps the value small that is written at each launch."""
     shop = Shop()
     for at_s in (0.0, 1.0, SHOWN_S, SHOWN_S + 1.0):
         shop.buy(OD, 1, at_s)
@@ -139,7 +139,7 @@ def test_launches_of_long_ago_are_not_kept() -> None:
 
 
 def test_a_late_crossing_out_keeps_nothing_older() -> None:
-    """The store failed when the answer came: by the time it takes the outcome, the launch before has shown."""
+    """The store failed when the answer came; when it accepts the outcome, the launch before shows already."""
     shop = Shop()
     shop.buy(OD, 1, 0.0)
     put = shop.store.put
@@ -159,7 +159,10 @@ def test_a_late_crossing_out_keeps_nothing_older() -> None:
 
 
 def test_what_is_known_to_be_refused_is_not_asked_again() -> None:
-    """Though the store did not take that it is known: the plan may be another one when the market sells again."""
+    """The launcher knows the refusal although the store failed.
+
+    The plan may differ when the market has capacity again.
+    """
     shop = Shop()
     shop.cloud.fail = {OD: CapacityError("none left")}
     put, puts = shop.store.put, []
@@ -181,7 +184,7 @@ def test_what_is_known_to_be_refused_is_not_asked_again() -> None:
 
 
 def test_nothing_is_launched_that_could_not_be_written_down() -> None:
-    """The store is the fence: a controller that lost the lease, or the store, launches nothing."""
+    """The store is the fence: a controller without the lease or the store launches nothing."""
     shop = Shop()
 
     def full(key: str, value: object) -> None:
@@ -194,7 +197,7 @@ def test_nothing_is_launched_that_could_not_be_written_down() -> None:
 
 
 def test_a_write_with_a_lost_answer_leaves_no_intent() -> None:
-    """Nothing was launched for it, so the next process must not find it."""
+    """Nothing was launched for the intent, so the next process must not find it."""
     shop = Shop()
     put = shop.store.put
 
@@ -214,7 +217,7 @@ def test_a_write_with_a_lost_answer_leaves_no_intent() -> None:
 
 @pytest.mark.parametrize("error", [CapacityError("out"), LimitError("quota"), DeniedError("no")])
 def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
-    """Nothing was launched: the next plan decides."""
+    """Nothing was launched, so the next plan decides."""
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 2)
@@ -224,7 +227,10 @@ def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
 
 @pytest.mark.parametrize("error", [CloudError("timed out"), ThrottledError("twice"), StoreError("no number")])
 def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudError) -> None:
-    """With the same token, also by the next process; meanwhile it counts as there, against the limits too."""
+    """The token stays the same, also in the next process.
+
+    Until then the launch counts as made, against the limits too.
+    """
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 4)
@@ -242,7 +248,7 @@ def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudErr
 
 @pytest.mark.parametrize("lacking", [0.0, 3.0])
 def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
-    """It counts as there, as it may be, until the fleet would show what it started; the rest is planned anew."""
+    """It counts as launched until the fleet would show its instances; then the remaining need is planned again."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
@@ -257,7 +263,7 @@ def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
 
 
 def test_what_is_given_up_stays_so_where_the_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is down just when it is given up: it is given up again in the next round."""
+    """The store is down at that moment, so the launch is given up again in the next round."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
@@ -291,7 +297,7 @@ def test_a_throttled_launch_of_standbys_is_given_up() -> None:
 
 
 def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
-    """It may have started something, whose outcome belongs into the journal."""
+    """It may have launched instances, whose outcome belongs in the journal."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 2)
@@ -302,7 +308,7 @@ def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
 
 
 def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
-    """Its outcome belongs into the journal, also that of another process."""
+    """The outcome belongs in the journal, even if another process made the launch."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 2)
@@ -358,7 +364,7 @@ def test_what_was_throttled_is_known_whatever_the_store_does(monkeypatch: pytest
 
 
 def test_the_last_dollars_buy_what_is_planned() -> None:
-    """They do not do for an alternative that is a little dearer, which the limit would have to hold as well."""
+    """They are not enough for a dearer alternative, which the limit would have to hold as well."""
     shop = Shop()
     buyer = shop.again(Limits(10, 0.07))
     dearer = Launch("needed", 0.0, A, 2, alternatives=(OD,))
@@ -366,7 +372,7 @@ def test_the_last_dollars_buy_what_is_planned() -> None:
 
 
 def test_a_part_of_nothing_has_room_for_one() -> None:
-    """Of limits in dollars that are shared in proportion to what each holds."""
+    """Limits in dollars are shared in proportion to each stage's holding, which may be zero."""
     shop = Shop()
     assert shop.buyer.holding(0.0) == Holding(0, 0.0, Limits(10, 100.0))  # functions alone may serve
     shop.buyer = Launcher(resolved(min_instances=1), shop.cloud, shop.clock, shop.store, Limits(10, 100.0), 7)
@@ -380,7 +386,7 @@ def test_a_part_of_nothing_has_room_for_one() -> None:
     [(CloudError("timed out"), LAUNCH.first_s, 6), (ThrottledError("later"), THROTTLED.first_s, 3)],
 )
 def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_s: float, asked: int) -> None:
-    """Every five seconds it was, by everybody at once, while the cloud had asked for less."""
+    """Otherwise every process would repeat the call each five seconds, although the cloud asked for fewer calls."""
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 1)
@@ -394,7 +400,7 @@ def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_
 
 
 def test_a_launch_from_a_clock_ahead_stays_no_longer() -> None:
-    """The next leader counts from when it began: else it would wait for as much longer as the clock was ahead."""
+    """The next leader counts from its own begin: otherwise it would wait for as much longer as the clock was ahead."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 2, 900.0)
@@ -406,7 +412,10 @@ def test_a_launch_from_a_clock_ahead_stays_no_longer() -> None:
 
 
 def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
-    """Another process may have other offers: the call cannot be the same, and the fleet shows what was started."""
+    """Another process may have other offers, so it cannot repeat the same call.
+
+    The fleet shows the launched instances.
+    """
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("no answer in time")}
     gone = Launch("needed", 0.0, OD, 1, alternatives=("m1.large/on-demand",))
@@ -420,7 +429,7 @@ def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
 
 @pytest.mark.parametrize("had", [0, 1])
 def test_what_a_repeated_launch_is_refused_is_known_as_well(had: int) -> None:
-    """Why, and what is refused with it: as if the first answer had not been lost. What was known before is not."""
+    """The refusal counts with its reason and scope, as if the first answer had arrived. Older knowledge does not."""
     shop = Shop()
     shop.cloud.fail = {A: CloudError("no answer in time")}
     shop.buy(A, 2)
@@ -435,7 +444,7 @@ def test_what_a_repeated_launch_is_refused_is_known_as_well(had: int) -> None:
 
 
 def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
-    """Also two of one offer."""
+    """This includes two launches of one offer."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("no answer in time")}
     shop.buy(OD, 4)
@@ -445,7 +454,7 @@ def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
 
 
 def test_what_stays_unclear_is_given_up() -> None:
-    """By then the fleet shows what was launched."""
+    """The fleet shows any launched instances before that."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 1)
@@ -456,7 +465,7 @@ def test_what_stays_unclear_is_given_up() -> None:
 
 
 def test_an_unclear_launch_of_hours_ago_is_not_made() -> None:
-    """The process died with it; by now it would be bought for a plan that is long over."""
+    """The process died with it, and the plan that wanted it is long over."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 3)
@@ -480,7 +489,7 @@ def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
 
 
 def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
-    """Its memory goes on; the next plan and launch keep the new limits."""
+    """Its memory is kept; the next plan and launch obey the new limits."""
     bench = Bench()
     bench.tick({OD: 2})
     tight = replace(bench.resolved, service=replace(bench.resolved.service, max_instances=3))
@@ -491,7 +500,7 @@ def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
 
 
 def test_min_instances_are_kept_of_the_cheapest_there_is() -> None:
-    """And of what the SLO monitor would buy, where nothing is."""
+    """If there is no offer to keep, the instances are those that the SLO monitor would buy."""
     bench = Bench(ScriptedPlanner(), resolved(min_instances=1))
     bench.tick({})
     assert [i.offer for i in bench.cloud.instances.values()] == [OD]

@@ -13,7 +13,7 @@ from mark.domain.errors import LostLease
 
 
 class CountingTerms(MemoryTerms):
-    """Counts what is asked, and takes so long to answer."""
+    """Counts reads and writes, and takes `takes_s` to answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,11 +43,11 @@ class Holder:
 
 
 def test_one_leads_until_it_is_gone_for_a_term(terms: CountingTerms) -> None:
-    """Then the other one does, with the next number, and the first one is told so."""
+    """Then the other one leads with the next number, and the first one notices."""
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 131):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
-    # The last renewal was at 130, and seen at once.
+    # The last renewal was at 130, and seen immediately.
     assert [other.hold(at_s) for at_s in (131.0, 144.0, 144.9)] == [None, None, None]
     assert other.hold(145.0) == 2
     assert one.hold(145.0) is None
@@ -66,7 +66,7 @@ def test_a_third_of_a_term_goes_by_between_two_questions(terms: CountingTerms) -
 
 
 def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
-    """The next term has another number, also for the same holder; without a term there is nothing to release."""
+    """The next term has another number, even for the same holder; without a term there is nothing to release."""
     one, other = Holder(terms), Holder(terms)
     assert one.hold(0.0) == 1
     other.lease.release()
@@ -79,7 +79,7 @@ def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
 
 
 def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) -> None:
-    """A second before, in case clocks differ: then another one might lead. It asks on, and leads again when it can."""
+    """The lead ends a second early, in case clocks differ. The holder still asks, and leads again when it can."""
     one = Holder(terms)
     assert one.hold(100.0) == 1
     terms.failing = True
@@ -90,7 +90,7 @@ def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) 
 
 
 class MovedTerms(CountingTerms):
-    """Kept where no other holder looks any more, once they have `moved`."""
+    """Terms that no other holder reads any more, once they have `moved`."""
 
     moved = False
 
@@ -111,7 +111,7 @@ def test_terms_that_moved_end_the_lead_at_once() -> None:
 
 
 def test_a_failing_store_raises_neither_in_hold_nor_in_release(terms: CountingTerms) -> None:
-    """There is no leader, and releasing raises nothing."""
+    """Nobody leads then."""
     one = Holder(terms)
     terms.failing = True
     assert one.hold(0.0) is None
@@ -132,7 +132,7 @@ def test_time_spent_asking_counts(terms: CountingTerms) -> None:
 
 
 class LateAnswers(CountingTerms):
-    """What happens `meanwhile`, between the next question and its answer, shows in the answer."""
+    """Terms that change while they answer: `meanwhile` is called before the answer is read."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -163,7 +163,7 @@ def test_a_term_counts_from_the_answer_that_shows_it() -> None:
 
 
 def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> None:
-    """By a clock of its own, and from when it was asked for."""
+    """`lasts` uses a separate clock, and counts from the time of the request."""
     one = Holder(terms)
     assert not one.lease.lasts()
     terms.takes_s = 3.0
@@ -181,7 +181,7 @@ def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> N
 
 @pytest.mark.parametrize("ahead_s", [-1e6, -20.0, 20.0, 900.0, 1e6])
 def test_a_standby_by_another_clock_waits_a_term_itself(terms: CountingTerms, ahead_s: float) -> None:
-    """However far its wall clock is ahead, or jumps: what the term's holder wrote by another one says nothing."""
+    """A standby's wall clock may be ahead or jump, so times that the holder wrote by another clock prove nothing."""
     one, other = Holder(terms), Holder(terms, ahead_s=ahead_s)
     for at_s in range(100, 131):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -198,7 +198,10 @@ def test_a_new_holder_waits_for_a_term_long_over(terms: CountingTerms) -> None:
 
 @pytest.mark.parametrize("ahead_s", [-900.0, -20.0, 20.0, 900.0])
 def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s: float) -> None:
-    """At once, and for two terms, in which another one takes over; without another one it leads with a new number."""
+    """It lets go immediately and for two terms, in which another may take over.
+
+    Without one, it leads with a new number.
+    """
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 121):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -213,8 +216,7 @@ def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s
 
 
 def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> None:
-    """A round that is under way all the time goes by the control time that began with the old clock: by its number
-    it can be told that it does."""
+    """A round that is still under way uses control time by the old clock, so the lead gets a new number."""
     one = Holder(terms, ahead_s=600.0)
     assert one.hold(100.0) == 1
     one.ahead_s = 0.0
@@ -222,7 +224,7 @@ def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> 
 
 
 def test_a_slow_wall_clock_is_no_reason_to_let_go(terms: CountingTerms) -> None:
-    """Nor one that stands: the term is renewed by the monotonic clock, and others see that it is."""
+    """A clock that stands still is none either: the term is renewed by the monotonic clock, as others see."""
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 300):
         one.ahead_s = 100.0 - at_s
@@ -231,7 +233,7 @@ def test_a_slow_wall_clock_is_no_reason_to_let_go(terms: CountingTerms) -> None:
 
 
 def test_a_machine_that_slept_does_not_lead_on(terms: CountingTerms) -> None:
-    """Its monotonic clock stood meanwhile, its wall clock did not."""
+    """Its monotonic clock stood still during the sleep, its wall clock did not."""
     one = Holder(terms)
     assert one.hold(100.0) == 1
     one.ahead_s = 3600.0
@@ -245,13 +247,13 @@ def test_leases_of_other_names_are_others(terms: CountingTerms) -> None:
 
 
 def test_every_holder_has_its_own_name(terms: CountingTerms) -> None:
-    """A restarted controller is another one: it waits for the end of the term before."""
+    """A restarted controller counts as another holder: it waits for the end of the term before."""
     assert len({Holder(terms).lease.holder for _ in range(9)}) == 9
 
 
 @given(st.lists(st.floats(-1e10, 1e10), max_size=9))
 def test_two_terms_that_are_equal_were_not_renewed(until_s: list[float]) -> None:
-    """Whatever the holder's clock shows: a claimant compares what it saw with what it sees."""
+    """A claimant compares the terms that it saw, so this must hold whatever the holder's clock shows."""
     term, seen = claimed(None, "a", 0.0, None), list[Term]()
     for one in until_s:
         seen.append(term)
@@ -274,7 +276,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_never_two_lead(steps: list[tuple[float, list[int], str]]) -> None:
-    """However holders poll, sleep, release, lose answers or have their clocks set: at most one leads.
+    """At most one leads, however holders poll, sleep, release, lose answers or have their clocks set.
 
     A new term has a higher number.
     """

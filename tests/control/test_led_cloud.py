@@ -17,7 +17,7 @@ from tests.control.control_fakes import ON_DEMAND, resolved
 
 
 class SlowCloud(FakeCloud):
-    """The term ends while it is looked at for the last of `looks` times."""
+    """A cloud whose term ends during the last of `looks` reads."""
 
     looks = math.inf
 

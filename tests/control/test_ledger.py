@@ -1,4 +1,4 @@
-"""The controller's own bill: what the cloud tells, what the fleet shows, and what a restart keeps."""
+"""The controller's bill: from the cloud's reports and the observed fleet, across restarts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bench:
 
 
 def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
-    """By the cloud's times, whenever they are heard of."""
+    """The cloud's times count, whenever the controller hears of them."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
     assert bench.usd(15.0) == 0.0
@@ -51,7 +51,7 @@ def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
 
 
 def test_a_minute_is_paid_at_least() -> None:
-    """The meter's rule is EC2's."""
+    """EC2 has this rule."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0), Ran(1, OD, False, 12.0)])
     assert bench.usd(100.0) == pytest.approx(60 * USD)
@@ -67,7 +67,7 @@ def test_the_end_may_be_told_before_the_beginning() -> None:
 
 
 def test_told_twice_is_told_once() -> None:
-    """Queues deliver at least once; stopping is followed by other words for the same."""
+    """Queues deliver at least once, and several events report the same stop."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)] * 2)
     bench.ledger.observe(200.0, EMPTY, [Ran(1, OD, False, 190.0)] * 2)
@@ -76,7 +76,7 @@ def test_told_twice_is_told_once() -> None:
 
 
 def test_without_a_word_the_fleet_has_to_do() -> None:
-    """Billed from the launch, up to when it was missed; known after the grace."""
+    """Without events it is billed from its launch until it was missed; that is certain after the grace."""
     bench = Bench()
     bench.ledger.observe(100.0, fleet(Phase.READY), ())
     assert bench.usd(100.0) == 0.0
@@ -88,7 +88,7 @@ def test_without_a_word_the_fleet_has_to_do() -> None:
 
 
 def test_compressed_time_does_not_shorten_the_grace() -> None:
-    """The queue is as slow as ever: a word that comes seconds later counts."""
+    """The queue is as slow as before, so a report that comes seconds later counts."""
     ledger = Ledger(resolved(), MemoryStore(), 50.0)
     ledger.observe(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
     ledger.observe(600.0, EMPTY, ())
@@ -107,14 +107,14 @@ def test_what_stops_is_not_billed_and_what_resumes_is_again() -> None:
 
 
 def test_an_instance_already_running_is_billed_from_first_sight() -> None:
-    """Since the controller first saw the service; what is stopped then is not."""
+    """It is billed since the controller first saw the service; a stopped instance is not billed."""
     ledger = Ledger(resolved(), MemoryStore())
     ledger.observe(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
     assert ledger.bill(1100.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
 
 
 def test_a_restart_bills_on_to_the_cent() -> None:
-    """Open and closed, also what ended meanwhile, at the time that is told."""
+    """This holds for running and ended instances, also for one that ended during the restart, at the reported time."""
     bench = Bench()
     told = [Ran(n, OD, True, 20.0) for n in (1, 2, 3)]
     bench.ledger.observe(25.0, fleet(*[Phase.PENDING] * 3), told)
@@ -129,7 +129,7 @@ def test_a_restart_bills_on_to_the_cent() -> None:
 
 
 def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
-    """Under `other`, as long as the instance is there."""
+    """They are under `other`, as long as the instance exists."""
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
@@ -143,7 +143,7 @@ def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
 
 
 def test_a_gpu_type_has_a_larger_disk() -> None:
-    """And one that was counted as another keeps nothing of that: what was kept is counted anew."""
+    """An instance that was counted as another type is counted again with its new disk."""
     where = resolved(replace(ON_DEMAND, gpus=1))
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     store, month_s = MemoryStore(), 730.0 * 3600.0
@@ -161,7 +161,7 @@ def test_a_gpu_type_has_a_larger_disk() -> None:
 
 
 def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
-    """As in a simulated one: from second 0, and by the requests."""
+    """The simulated bill has them too: from second 0, and by the requests."""
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
@@ -173,7 +173,7 @@ def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
 
 
 def test_events_redelivered_after_a_restart_are_billed_once() -> None:
-    """The queue gives it once more; its start and end were billed."""
+    """The queue delivers its start and end again, which were already billed."""
     bench = Bench()
     life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
     bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
@@ -199,7 +199,7 @@ def test_markets_and_functions_have_their_own_lines() -> None:
 
 
 def test_an_offer_missing_from_the_catalogue_is_no_error() -> None:
-    """Another catalogue since the last start."""
+    """The catalogue has changed since the last start."""
     bench = Bench()
     bench.ledger.observe(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
     ledger = Ledger(resolved(SPOT_A), bench.store)
@@ -214,7 +214,7 @@ def repriced(usd_per_hour: float) -> ResolvedService:
 
 
 def test_a_price_change_is_billed_from_its_time_across_restarts() -> None:
-    """The change is learned 60 s late; what runs is billed as if it had been known."""
+    """The change is learned 60 s late; running instances are billed as if it had been known."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 100.0)])
     bench.ledger.reprice(repriced(7.2), {OD: 400.0}, 460.0)
@@ -228,7 +228,10 @@ def test_a_price_change_is_billed_from_its_time_across_restarts() -> None:
 
 
 def test_old_prices_are_dropped_when_no_bill_needs_them() -> None:
-    """A day back, or as far as what runs; the bill is the same after a restart."""
+    """Prices are kept for a day, or as far back as running instances need them.
+
+    The bill is the same after a restart.
+    """
     bench = Bench()
     day_s, hours = 86400.0, 100
     bench.ledger.observe(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
@@ -253,7 +256,7 @@ def test_old_prices_are_dropped_when_no_bill_needs_them() -> None:
 
 
 def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
-    """Neither where the price never moved before: what runs goes on at the old price until the new one is told."""
+    """Running instances keep the old price until the new one is reported, even if the price never moved before."""
     bench = Bench()
     day_s = 86400.0
     bench.ledger.observe(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
@@ -264,7 +267,7 @@ def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
 
 
 def test_state_without_tariffs_is_billed_at_todays_price() -> None:
-    """As it was once kept: the seconds that ran, at the only price that is known."""
+    """Older versions stored no tariffs: the seconds that ran are billed at the only known price."""
     bench = Bench()
     bench.ledger.observe(86400.0, fleet(Phase.READY), [Ran(1, OD, True, 86400.0)])
     kept = bench.store.get("ledger")

@@ -1,4 +1,4 @@
-"""The controller's manager: which service has its turn when, which manager acts, and what is shown."""
+"""The controller's manager: the turns of services, the choice of the acting manager, and the views."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ OD = ON_DEMAND.name
 
 
 def launches(world: World) -> int:
-    """However often each was asked for."""
+    """Return the number of different launches, without repetitions."""
     return len({call for call in world.cloud.calls if call[0] == "launch"})
 
 
 def rolling_out(world: World, release: str) -> Process:
-    """A process that tries a release beside a, which serves."""
+    """Return a process that tries a release beside the serving release a."""
     world.release, world.planner.wanted = "a", {OD: 2}
     first = Process(world)
     first.run(62)
@@ -50,7 +50,7 @@ def rolling_out(world: World, release: str) -> Process:
 
 
 def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
-    """Nothing runs and nothing is remembered: the first plan is made at once, and followed."""
+    """Neither an instance nor a stored plan exists, so the first plan is made in the first round and followed."""
     world = World()
     world.planner.wanted = {OD: 3}
     process = Process(world)
@@ -62,7 +62,7 @@ def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
 
 
 def test_an_empty_plan_still_keeps_one_instance() -> None:
-    """A fleet of none would be blind."""
+    """A fleet without instances observes nothing."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -84,7 +84,7 @@ def test_fast_runs_every_window_and_a_tick_every_minute() -> None:
 
 
 def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
-    """The minute was written and planned for; what fails after that is done in the next round, and alone."""
+    """The minute was written and planned for; only the part that failed is repeated in the next round."""
     world = World()
     process = Process(world)
     process.run(62)
@@ -109,7 +109,7 @@ def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
 
 
 def test_a_written_wish_takes_a_release_back() -> None:
-    """Of the release that serves; one for another release waits for the controller that is started with it."""
+    """The wish concerns the serving release; one for another release waits for the controller that starts with it."""
     world = World()
     second = rolling_out(world, "b")
     rollout = second.manager.view("inception").rollout
@@ -130,7 +130,7 @@ def test_a_written_wish_takes_a_release_back() -> None:
 
 
 def test_a_rollback_is_of_what_was_deployed_last() -> None:
-    """Else another release than the one that is meant would be taken back."""
+    """Otherwise another release than the intended one would be taken back."""
     world = World()
     process = rolling_out(world, "b")
     process.manager.roll_back("inception")
@@ -153,7 +153,7 @@ def test_a_paused_service_says_that_its_release_waits() -> None:
 
 
 def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
-    """No first fleet again, no launch; bill, history and decisions go on."""
+    """There is no second first fleet and no launch; bill, history and decisions continue."""
     world = World()
     world.planner.wanted = {OD: 2}
     first = Process(world)
@@ -178,7 +178,7 @@ def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
 
 @pytest.mark.parametrize("lost", [CloudError("no answer in time"), None])
 def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | None) -> None:
-    """Killed (or left without an answer) between launch and what follows it: the same token, the same instances."""
+    """The process dies, or gets no answer, after the launch. The token stays the same, and so do the instances."""
     world = World()
     world.planner.wanted = {OD: 2}
     launch, hidden = world.cloud.launch, dict[int, Instance]()
@@ -212,14 +212,14 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
 
 
 def test_an_unknown_outcome_blocks_a_second_launch() -> None:
-    """Every answer is lost for a while: the launch is asked for again, never beside itself."""
+    """Every answer is lost for a while: the launch is repeated, but never made twice."""
     world = World()
     world.planner.wanted = {OD: 2}
     world.cloud.fail = {OD: CloudError("no answer in time")}
     process = Process(world)
     process.run(200)
     assert len({call[3] for call in world.cloud.calls}) == 1
-    process.run(200)  # given up after five minutes: what was launched would show by now
+    process.run(200)  # given up after five minutes: its instances would show by now
     assert len({call[3] for call in world.cloud.calls}) == 2
     world.cloud.fail = {}
     process.run(60)
@@ -227,7 +227,7 @@ def test_an_unknown_outcome_blocks_a_second_launch() -> None:
 
 
 def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
-    """The second waits for the lease's end, then goes on from store and cloud."""
+    """The second waits for the lease's end, then continues from store and cloud."""
     world = World()
     world.planner.wanted = {OD: 2}
     one, other = Process(world), Process(world)
@@ -237,19 +237,19 @@ def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
     assert other.manager.view("inception").mode == "standing by"
     with pytest.raises(BadInput, match="stands by"):
         other.manager.pause("inception", True)
-    other.run(14)  # `one` is gone, or asleep
+    other.run(14)  # `one` has ended, or is asleep
     assert other.manager.leads()
     other.run(120)
     assert other.manager.view("inception").mode == "acting"
     assert launches(world) == 1
-    one.step()  # awake again: it notices, and lets go
+    one.step()  # awake again: it notices, and gives up the lease
     assert not one.manager.leads()
     assert one.manager.view("inception").mode == "standing by"
     assert world.closed == 1
 
 
 def test_a_leader_without_descriptors_gives_the_lease_back() -> None:
-    """It could renew it for ever. It leads again once it can, if no other one does."""
+    """Without this it would renew the lease and never act. It leads again once it can, if no other one leads."""
     world = World()
     one, other = Process(world), Process(world)
     one.run(5)
@@ -272,18 +272,18 @@ def test_a_leader_without_descriptors_gives_the_lease_back() -> None:
 
 
 def test_a_released_lease_is_taken_at_once() -> None:
-    """An orderly end makes room."""
+    """An orderly end releases it."""
     world = World()
     one, other = Process(world), Process(world)
     one.run(2)
     one.manager.close()
-    other.run(16)  # it asks again within the term it had seen
+    other.run(16)  # it asks again within the last term that it saw
     assert other.manager.leads()
     assert world.closed == 1
 
 
 def test_a_failed_start_is_tried_again_whatever_the_clock_shows() -> None:
-    """A clock that is set back by an hour is no reason to wait for an hour."""
+    """If the clock is set back by an hour, the manager does not wait for an hour."""
     world = World()
     world.fail_start = CloudError("no answer")
     runtime = world.member()
@@ -321,7 +321,7 @@ def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
 
 
 def test_a_service_still_busy_is_skipped_and_named() -> None:
-    """The room never waits for a look."""
+    """The room never waits for a service's look."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -334,7 +334,7 @@ def test_a_service_still_busy_is_skipped_and_named() -> None:
 
 
 def test_services_learn_in_turns_one_a_window() -> None:
-    """However many there are: no two fits overlap, and every turn is used at the next look."""
+    """No two fits overlap, and every turn is used at the next look, with any number of services."""
     terms = MemoryTerms()
     worlds = [World(name, terms) for name in ("one", "two", "three")]
     process = Process(*worlds)
@@ -350,7 +350,7 @@ def test_services_learn_in_turns_one_a_window() -> None:
 
 
 def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
-    """Nothing is launched or drained until it is resumed; the view goes on."""
+    """Nothing is launched or drained until it is resumed; the view is still updated."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -370,7 +370,7 @@ def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
 
 
 def test_a_pause_that_failed_to_store_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile it holds; a manager that lost the lease before it was stored does not bring it back."""
+    """The pause holds until then. A manager that lost the lease before it was stored does not bring it back."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -399,7 +399,7 @@ def test_a_pause_that_failed_to_store_is_stored_later(monkeypatch: pytest.Monkey
 
 
 def test_while_it_is_paused_load_is_taken_in() -> None:
-    """It would be lost with the process."""
+    """Otherwise it would be lost with the process."""
     world = World()
     process = Process(world)
     process.run(70)
@@ -476,7 +476,7 @@ def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
 
 
 def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
-    """The next leader may be asked for others; this one, when it leads again, begins with those that hold."""
+    """The next leader may be asked for other limits; this manager starts from the stored ones when it leads again."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -490,7 +490,7 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
 
 
 def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
-    """A snapshot: the same object between looks."""
+    """The view is a snapshot: the same object between looks."""
     world = World()
     world.planner.wanted = {OD: 2, SPOT_A.name: 1}
     process = Process(world)
@@ -537,7 +537,7 @@ def test_a_release_that_cannot_be_launched_is_a_trouble() -> None:
 
 
 def test_silence_of_what_is_ready_is_a_trouble() -> None:
-    """Instances that serve and tell nothing: the plan rests on nothing."""
+    """Serving instances that report nothing leave the plan without a basis."""
     world = World()
     process = Process(world)
     process.run(1)
@@ -548,7 +548,7 @@ def test_silence_of_what_is_ready_is_a_trouble() -> None:
 
 
 def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """One line each, with its reason in money."""
+    """Each has one line, with its reason in money."""
     world = World()
     world.planner.wanted = {OD: 1}
     process = Process(world)
@@ -568,7 +568,7 @@ def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFi
 
 
 def test_a_dry_run_says_that_nothing_was_done() -> None:
-    """Mode and outcomes cannot be mistaken."""
+    """Mode and outcomes show it clearly."""
     world = World()
     process = Process(world, dry_run=True)
     process.run(2)
@@ -578,7 +578,7 @@ def test_a_dry_run_says_that_nothing_was_done() -> None:
 
 
 def test_an_unknown_service_is_a_key_error() -> None:
-    """As the API expects."""
+    """The API expects it."""
     process = Process(World())
     for ask in (process.manager.view, lambda s: process.manager.pause(s, True)):
         with pytest.raises(KeyError):
@@ -587,7 +587,7 @@ def test_an_unknown_service_is_a_key_error() -> None:
 
 
 def test_what_the_fleet_loses_is_replaced() -> None:
-    """The loop really is closed."""
+    """This shows that the control loop is closed."""
     world = World()
     world.planner.wanted = {OD: 2}
     process = Process(world)
@@ -610,7 +610,7 @@ def one_that_runs(prices: FakePrices) -> tuple[World, Process]:
 
 
 def test_new_prices_are_planned_with_shown_and_billed() -> None:
-    """From the look at which they are known; the same object again is nothing new."""
+    """They count from the look that brings them; the same object again changes nothing."""
     world, process = one_that_runs(prices := FakePrices())
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
     prices.new = Repriced(replace(world.resolved, offers=offers), {})
@@ -627,7 +627,7 @@ def test_new_prices_are_planned_with_shown_and_billed() -> None:
 
 
 def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
-    """From then on; what ran until then stays billed by what it cost."""
+    """The deployment's prices count from then on; earlier time stays billed at its price."""
     world = World()
     world.planner.wanted = {OD: 1}
     world.prices = FakePrices()
@@ -649,7 +649,7 @@ def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
 
 
 def test_new_prices_that_fail_to_plan_are_reported_and_retried() -> None:
-    """The look goes on with the old policy; the bill has the new prices at once."""
+    """The controller keeps the old policy; the bill uses the new prices immediately."""
     world, process = one_that_runs(prices := FakePrices())
     assert world.controller is not None
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
@@ -678,7 +678,7 @@ WHOLE = Limits(8, 0.8)
 
 
 def stages() -> tuple[World, World]:
-    """The first wants six instances, the second one; each may have four to begin with."""
+    """Return two worlds: the first wants six instances, the second one; each may have four to begin with."""
     first, second = World("p-first"), World("p-second")
     second.terms = first.terms
     for world, count in ((first, 6), (second, 1)):
@@ -748,7 +748,7 @@ def run_and_boot(process: Process, seconds: int, *worlds: World) -> None:
 
 
 def test_a_stage_that_loses_its_last_instance_gets_one_back() -> None:
-    """The dollars are used up: its part of what it holds would be nothing."""
+    """The dollars are used up, so its share in proportion to its holding would be zero."""
     first, second = capped_stages()
     process = Process(first, second, together=Limits(8, 0.6))
     run_and_boot(process, 400, first, second)

@@ -8,7 +8,7 @@ from mark.domain.command import Terminate
 
 
 def test_it_keeps_values_and_the_journal_in_order() -> None:
-    """What was put last is got; unknown keys are None; the journal only grows."""
+    """A get returns the last put, unknown keys are None, and the journal only grows."""
     store = MemoryStore()
     assert store.get("plan") is None
     store.put("plan", 1)

@@ -1,4 +1,4 @@
-"""The SLO monitor: when it buys, what it buys, and when it waits."""
+"""The SLO monitor: when and what it buys, and when it waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_LATE = RecentAnswers(1000, 0)
     [
         (RecentAnswers(1000, 980), 0),  # exactly the promise
         (RecentAnswers(1000, 979), 1),
-        (RecentAnswers(180, 170), 0),  # 3.6 misses may be, and ten are chance
+        (RecentAnswers(180, 170), 0),  # 3.6 misses are allowed, and ten may be chance
         (RecentAnswers(180, 167), 1),
         (RecentAnswers(1, 0), 0),
         (RecentAnswers(4, 0), 1),
@@ -33,21 +33,23 @@ ALL_LATE = RecentAnswers(1000, 0)
     ],
 )
 def test_it_launches_one_when_the_promise_is_broken_beyond_chance(recent: RecentAnswers, launches: int) -> None:
-    """M = 1,000 requests, fewer than SL_min in time, L = 1; of fewer requests three standard deviations."""
+    """Of M = 1,000 requests fewer than SL_min are in time, so L = 1; for fewer requests three standard deviations
+    count.
+    """
     commands, _ = MONITOR.check(0.0, recent, MonitorState())
     assert [c.count for c in commands] == [1] * launches
 
 
 @pytest.mark.parametrize(("missed", "launches"), [(20, 0), (31, 0), (59, 0), (60, 1)])
 def test_monitor_expects_clustered_misses_of_a_sound_fleet(missed: int, launches: int) -> None:
-    """Of 1,000 requests 20 may be late, give or take 8.9; four times that and four are chance."""
+    """20 of 1,000 requests may be late, give or take 8.9; four times that and four are chance."""
     knows = SloMonitor(Slo(0.6, 0.98), "c5.large/on-demand", 0.085, clustering=4.0)
     commands, _ = knows.check(0.0, RecentAnswers(1000, 1000 - missed), MonitorState())
     assert len(commands) == launches
 
 
 def _run(monitor: SloMonitor, late: Callable[[float, int], float], until_s: int = 4 * 3600) -> dict[int, int]:
-    """Time of each launch -> extra instances from then on. `late`: the share of misses, by time and extra instances."""
+    """Return the additional instances by the time of each launch. `late` gives the share of misses."""
     state, launches = MonitorState(), {}
     for now_s in range(0, until_s, 5):
         share = late(now_s, state.extra)
@@ -68,18 +70,18 @@ def test_window_count_and_pause_are_settings() -> None:
 
 
 def test_the_paper_s_launches_every_five_minutes() -> None:
-    """A launch needs its time to help."""
+    """A launch needs time to take effect."""
     assert list(_run(PAPERS, lambda now_s, extra: 1.0, 905)) == [0, 300, 600, 900]
 
 
 def test_what_helps_is_done_again_until_it_is_enough() -> None:
     """Each instance takes a third of the misses away."""
     launches = _run(MONITOR, lambda now_s, extra: max(0.0, 0.3 - 0.1 * extra) if now_s < 1200 else 0.0)
-    assert launches == {0: 1, 300: 2, 600: 3, 905: 3}  # what was enough before is there at once
+    assert launches == {0: 1, 300: 2, 600: 3, 905: 3}  # the number that was enough before is launched in one step
 
 
 def test_a_rescue_that_does_not_help_backs_off() -> None:
-    """A model that became slow is no matter of instances: at most one an hour in the end."""
+    """More instances do not help a model that became slow: in the end there is at most one launch an hour."""
     launches = _run(MONITOR, lambda now_s, extra: 0.5)
     assert set(launches.values()) == {1}
     gaps = np.diff(list(launches))
@@ -88,14 +90,14 @@ def test_a_rescue_that_does_not_help_backs_off() -> None:
 
 
 def test_a_rescue_that_helped_is_kept_longer_next_time() -> None:
-    """The plan takes it away and the misses come back: else a launch and an end every five minutes."""
+    """When the plan drops it, the misses return: otherwise there is a launch and an end every five minutes."""
     launches = _run(MONITOR, lambda now_s, extra: 0.1 if extra == 0 else 0.0)
     assert len(launches) <= 7
     assert set(launches.values()) == {1}
 
 
 def test_a_trouble_after_a_long_calm_is_a_new_one() -> None:
-    """Its pause is the first one again."""
+    """Its pause is as long as a first one."""
     _, state = MONITOR.check(7200.0, ALL_LATE, MonitorState(0.0, 0, 3600.0, 1.0))
     assert state == MonitorState(7200.0, 1, 300.0, 1.0, offer=ON_DEMAND.name)
 

@@ -1,4 +1,4 @@
-"""The SLO monitor across a take-over: what it did is in the store, in full, and the next controller goes by it."""
+"""The SLO monitor across a take-over: its whole state is in the store, and the next controller continues from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASON = "SLO monitor"
 
 
 class WrittenStore(MemoryStore):
-    """Keeps text, as a table does: what is got is never the object that was put."""
+    """Keeps text, as a table does, so a get never returns the object that was put."""
 
     def get(self, key: str) -> Any | None:
         text = super().get(key)
@@ -34,7 +34,7 @@ class WrittenStore(MemoryStore):
 
 
 def monitored() -> Bench:
-    """One instance serves, the promise is broken, and at second 65 the monitor launched another one."""
+    """Return a bench on which the promise is broken and the monitor launched a second instance at second 65."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.store = WrittenStore()
     bench.controller = bench.controller_again()
@@ -47,12 +47,12 @@ def monitored() -> Bench:
 
 
 def rescues(bench: Bench) -> list[float]:
-    """When the monitor launched."""
+    """Return the times at which the monitor launched."""
     return [at_s for at_s, command, _ in bench.store.journal if command.reason.startswith(REASON)]
 
 
 def take_over(bench: Bench) -> None:
-    """Another process leads: it has the cloud and what the store holds."""
+    """Let another process lead, which has the cloud and the stored values."""
     before = bench.controller.state.monitor
     bench.controller = bench.controller_again()
     assert bench.controller.state.monitor == before
@@ -65,7 +65,7 @@ def test_the_next_controller_does_not_rescue_again_within_the_pause() -> None:
     for _ in range(4):
         take_over(bench)
         bench.fast()
-        bench.tick({OD: 1})  # what the plan does not want, the rescue, stays
+        bench.tick({OD: 1})  # the rescue stays, although the plan does not want it
     assert bench.clock.t_s < 65.0 + 300.0
     assert rescues(bench) == [65.0]
     assert bench.cloud.fleet().live() == {OD: 2}
@@ -77,7 +77,7 @@ def test_the_next_controller_does_not_rescue_again_within_the_pause() -> None:
     [
         (HALF, MonitorState(370.0, 2, 300.0, 0.05)),  # it helped: one more
         (BROKEN, MonitorState(370.0, 0, 600.0, 0.1)),  # it did not: it ends, and the pause is twice as long
-        (KEPT, MonitorState(65.0, 0, 300.0, 0.1, 1)),  # over: what was enough is known
+        (KEPT, MonitorState(65.0, 0, 300.0, 0.1, 1)),  # over; the number that was enough is known
     ],
     ids=["helped", "no help", "over"],
 )
@@ -100,12 +100,12 @@ def test_a_take_over_within_a_pause_changes_nothing_after_it(
 
 
 def test_trouble_that_returns_after_a_take_over_is_kept_longer() -> None:
-    """What was enough the last time, and for how long, is of the leader before."""
+    """The number that was enough the last time, and its duration, come from the previous leader."""
     bench = monitored()
     bench.clock.t_s, bench.telemetry.latest = 365.0, KEPT
     bench.fast()
     take_over(bench)
-    bench.tick()  # what the first one left is drained
+    bench.tick()  # the rescued instances of the first leader are drained
     bench.telemetry.latest = BROKEN
     bench.fast()
     assert rescues(bench) == [65.0, 435.0]
@@ -118,7 +118,7 @@ def test_trouble_that_returns_after_a_take_over_is_kept_longer() -> None:
 
 
 def test_a_rescue_that_was_not_stored_is_made_next_round() -> None:
-    """The store is written first: without it nothing is launched, so nothing may be remembered as launched."""
+    """The store is written first: if that fails, nothing is launched, so no launch may be remembered."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.telemetry.latest = BROKEN
     put = bench.store.put
@@ -136,7 +136,7 @@ def test_a_rescue_that_was_not_stored_is_made_next_round() -> None:
 
 
 def test_without_the_lease_no_launch_is_repeated() -> None:
-    """The leader may know that this one was refused, and have bought something else."""
+    """The leader may know that this launch was refused, and have bought another offer."""
     bench = Bench()
     bench.store.put("intents", (Intent("t", 0.0, OD, 3, False, OD, "needed"),))
     policy = Policy(bench.planner, bench.resolved, bouncers=True)

@@ -1,4 +1,4 @@
-"""A pipeline put together of its stages' services, and which stage limits it."""
+"""A pipeline's view, composed of its stages' services, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
 
 
 def views(config: PipelineConfig, rates: Mapping[str, float | None] = RATES) -> dict[str, ServiceView]:
-    """Of each stage by its name: 200 calls/s of capacity, all in time, a dollar an hour."""
+    """Return the view of each stage by name: 200 calls/s of capacity, all in time, a dollar an hour."""
     return {
         service.stage: ServiceView(
             service.name, "acting", 0.0, 0.0, rates[service.stage], 200.0, 1.0, (), {}, None, None,
@@ -117,7 +117,7 @@ def test_the_stage_missing_most_calls_comes_before_the_fullest(config: PipelineC
     of_stages["language"] = with_recent(of_stages["language"], 0.99)  # 1.5 calls/s
     of_stages["vision"] = with_recent(of_stages["vision"], 0.98)  # 1.8
     assert put_together(config, of_stages).bottleneck == Bottleneck("vision", "misses", 1.0 / (90.0 / 200.0))
-    # As much as it may: no reason to name it.
+    # It misses only its allowed share, so it is not named.
     kept = {name: with_recent(view, view.slo.target) for name, view in of_stages.items()}
     assert put_together(config, kept).bottleneck == Bottleneck("translate", "load", 1.25)
 

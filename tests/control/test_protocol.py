@@ -31,7 +31,7 @@ STEPS = 60  # of a history
     ],
 )
 def test_whatever_fails_the_need_is_met_once(bounds: Bounds, states: int) -> None:
-    """Every property, in every state that can be reached; their number, so that none is lost sight of."""
+    """Every property holds in every reachable state. Their number is fixed so that none is lost unnoticed."""
     assert searched(bounds) == (states, "", ())
 
 
@@ -58,9 +58,9 @@ def test_no_rule_can_be_left_out(rules: Rules, broken: str) -> None:
 
 
 def test_a_call_after_its_intent_has_ended_may_launch_twice() -> None:
-    """What no lease closes (docs/reliability.md): sent by a controller that stood still for as long.
+    """No lease prevents this (docs/reliability.md): a controller calls after it stood still beyond the intent.
 
-    Another one asked for the same and was refused, so it launched anew; then the first call arrived, and was not.
+    Another controller asked for the same, was refused, and made a new launch. Then the late call arrived and succeeded.
     """
     bounds = Bounds(minutes=1, crashes=0, faults=1, refusals=True, late_calls=True)
     found = searched(bounds, settles=False)
@@ -72,7 +72,7 @@ def test_a_call_after_its_intent_has_ended_may_launch_twice() -> None:
 
 
 def agrees(seed: int, kind: type[CodeController] = CodeController) -> Counter[tuple[str, str]]:
-    """A history drawn from the seed, in the model and in the code: after each step both show the same.
+    """Draw a history from the seed and play it in the model and in the code; after each step both must show the same.
 
     Returns how often which effect came out how.
     """
@@ -109,7 +109,7 @@ def _drawn(draw: Random, choices: list[Action]) -> Action:
 
 
 def test_the_code_agrees_with_the_model() -> None:
-    """On every step of random histories, in which every effect has failed in each of its ways."""
+    """Random histories are compared at every step; in them every effect failed in each of its ways."""
     met: Counter[tuple[str, str]] = Counter()
     for seed in range(70):
         met += agrees(seed)

@@ -25,9 +25,9 @@ REASON = "SLO monitor"
 def troubled(
     *refused: str, most: int = 200, usd: float = 100.0, count: int = 1, warm_pool: int = 0, release: str = ""
 ) -> Bench:
-    """One instance serves, as planned. Then requests are late, and of `refused` there is nothing to be had.
+    """Return a bench on which one planned instance serves, requests are late, and the market has none of `refused`.
 
-    What is as good is asked for in the same launch: those of the two zones are refused in one line.
+    Equivalent offers are asked for in the same launch, so the offers of two zones are refused in one line.
     """
     where = resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, BIG, max_instances=most, max_usd_per_hour=usd)
     settings, rollout = SloMonitorSettings(count=count), RolloutSettings(canary_share=0.0)
@@ -45,7 +45,7 @@ def troubled(
 
 
 def rescues(bench: Bench) -> list[tuple[str, str]]:
-    """Offer and outcome of what the monitor launched."""
+    """Return offer and outcome of the monitor's launches."""
     return [(c.offer, outcome) for _, c, outcome in bench.store.journal if c.reason.startswith(REASON)]
 
 
@@ -116,7 +116,7 @@ def test_what_is_lacking_of_a_rescue_is_not_counted_on() -> None:
 
 
 def test_what_the_own_limit_forbids_waits_out_its_pause() -> None:
-    """Another offer is not to be had either, and each round would say so in the journal."""
+    """Another offer has no capacity either, and each round would write that to the journal."""
     bench = troubled(most=1)
     for _ in range(3):
         bench.fast()
@@ -132,7 +132,7 @@ def test_a_burstable_does_not_rescue() -> None:
 
 
 def pooled(bench: Bench) -> None:
-    """One of what the monitor launches is stopped, in the warm pool."""
+    """Put a stopped instance of the monitor's offer into the warm pool."""
     bench.cloud.instances[9] = Instance(9, OD, Phase.STOPPED, 0.0, stopped_s=0.0)
 
 
@@ -162,7 +162,7 @@ def test_a_start_that_was_refused_is_replaced_by_a_launch() -> None:
 
 
 def test_what_is_pooled_starts_while_its_offer_is_put_off() -> None:
-    """That an offer was refused says nothing of what is stopped."""
+    """A refused launch says nothing about stopped instances."""
     bench = troubled(OD, warm_pool=1)
     bench.tick({BIG.name: 1, OD: 1})
     bench.planner.wanted = {BIG.name: 1}
@@ -195,7 +195,7 @@ def test_an_earlier_rescue_stays_while_no_other_can_be_had() -> None:
 
 
 def test_a_stand_in_has_room_by_its_own_price() -> None:
-    """$0.226 an hour is within the limit; with what it stands in for it would be $0.277."""
+    """$0.226 an hour is within the limit; with the instance that it replaces it would be $0.277."""
     bench = troubled(OD, usd=0.26)
     bench.fast()
     bench.cloud.boot()
@@ -207,7 +207,7 @@ def test_a_stand_in_has_room_by_its_own_price() -> None:
 
 
 def test_a_new_release_replaces_a_stand_in_by_another() -> None:
-    """What it stands in for is not to be had still."""
+    """The offer that it stands in for still has no capacity."""
     bench = troubled(OD, release="r1")
     bench.fast()
     bench.cloud.boot()
@@ -229,7 +229,7 @@ def resumed(number: int, *, done: bool = False, refused: bool = False) -> Outcom
 
 
 def test_a_resume_whose_answer_was_lost_counts() -> None:
-    """It is not stopped any more, so it was started; another one that was refused is still to be had elsewhere."""
+    """It is not stopped any more, so it was started; for a refused one another offer may have capacity."""
     rescue = Rescue(MonitorState(), 2, REASON)
     lost, refused = resumed(1, refused=True), resumed(2, refused=True)
     assert rescue.after([lost, refused], stopped=[2]) == replace(rescue, lacking=1)

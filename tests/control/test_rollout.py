@@ -1,4 +1,4 @@
-"""Roll-outs: new ones are ready before old ones go, what does worse is taken back, and no limit is broken."""
+"""Roll-outs: new instances are ready before old ones leave, worse releases are taken back, and limits hold."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def serving(max_instances: int = 200, warm_pool: int = 0, settings: RolloutSetti
 class Rolling(Bench):
     """A controller whose fleet takes BOOT_S to boot and answers 10 requests/s an instance.
 
-    `ill` says what is wrong with a release. A request takes `busy_s` of a worker, by offer, and one in ten is late from
-    `crowd_s` on, whatever the release. What is ready is noted every five seconds as (wanted by the plan, ready). A
-    tick comes `round_s` after the fast round before it.
+    `ill` says how a release is defective. A request takes `busy_s` of a worker, by offer, and one in ten is late from
+    `crowd_s` on, whatever the release. Every five seconds (wanted by the plan, ready) is noted. A tick comes `round_s`
+    after the fast round before it.
     """
 
     round_s = 0.0
@@ -68,7 +68,7 @@ class Rolling(Bench):
         return super().controller_again(predictor or forecasts)
 
     def deploy(self, release: str) -> None:
-        """A new controller, with a new release."""
+        """Start a new controller, with a new release."""
         self.release = release
         self.controller = self.controller_again()
 
@@ -85,7 +85,7 @@ class Rolling(Bench):
             self.seen.append((sum(self.planner.wanted.values()), sum(i.phase is Phase.READY for i in running)))
 
     def unwatched(self, seconds: float) -> None:
-        """The world goes on without a controller."""
+        """Let the world go on without a controller."""
         for _ in range(round(seconds / 5.0)):
             self.clock.t_s += 5.0
             self._world()
@@ -98,7 +98,7 @@ class Rolling(Bench):
         raise AssertionError(f"{self.rollout.stage} for an hour, not {stage}")
 
     def always_enough(self) -> bool:
-        """Was as much ready as the plan wanted, at any time?"""
+        """Return whether the ready instances were never fewer than planned."""
         return min(ready - planned for planned, ready in self.seen) >= 0
 
     def _world(self) -> None:
@@ -145,7 +145,7 @@ class Rolling(Bench):
 
 
 def test_a_canary_is_tried_with_what_can_be_had() -> None:
-    """The plan's only type serves, but is sold no more: the trial would wait for as long."""
+    """The plan's only type serves, but has no more capacity, so the trial would wait for it."""
     world = Rolling()
     world.cloud.fail, world.seen = {LARGE: CapacityError("out")}, []
     world.deploy("b")
@@ -198,7 +198,7 @@ def test_the_same_release_again_changes_nothing() -> None:
     ],
 )
 def test_a_bad_release_is_stopped_at_the_canary(ill: str, why: str) -> None:
-    """It never has more than its canaries, and the one before serves as if nothing had been."""
+    """It never has more than its canaries, and the release before serves as usual."""
     world = Rolling(serving(settings=RolloutSettings(canary_s=300.0)), wanted=8)
     world.ill["b"] = ill
     world.seen.clear()
@@ -216,7 +216,7 @@ def test_a_bad_release_is_stopped_at_the_canary(ill: str, why: str) -> None:
 
 
 def test_errors_of_a_canary_stay_within_the_error_budget() -> None:
-    """Of an hour: two percent of what comes in it may be lost."""
+    """The budget of an hour: two percent of its requests may be lost."""
     world = Rolling(wanted=4)
     world.ill["b"] = "errors"
     world.deploy("b")
@@ -248,9 +248,9 @@ def test_a_rollback_is_asked_for_and_lasts() -> None:
     assert world.releases() == {"b": 4}
     world.seen.clear()
     world.controller.roll_back()
-    world.run(BOOT_S + 20.0)  # all at once
+    world.run(BOOT_S + 20.0)  # all in one step
     assert world.releases() == {"a": 4}
-    world.deploy("b")  # the controller is replaced, and nothing else
+    world.deploy("b")  # only the controller is replaced
     world.run(600.0)
     assert world.releases() == {"a": 4}
     assert trouble(world.rollout, "b") == "release b is not served, but a: it was taken back"
@@ -280,7 +280,7 @@ def test_without_a_release_before_there_is_no_way_back() -> None:
     forget(world)
     world.cloud.instances.clear()
     world.ill["b"] = "boot"
-    world.deploy("b")  # what was before is forgotten
+    world.deploy("b")  # the release before is forgotten
     world.run(10.0)
     world.controller.roll_back()
     assert trouble(world.rollout, "b") == "release b: it was taken back, and there is no release to go back to"
@@ -290,13 +290,13 @@ def test_without_a_release_before_there_is_no_way_back() -> None:
 
 
 def forget(world: Rolling) -> None:
-    """The store lost what it had."""
+    """Drop the stored state and roll-out."""
     world.store.put("state", None)
     world.store.put("rollout", None)
 
 
 def test_a_forgotten_fleet_is_replaced_all_the_same() -> None:
-    """By a release that is tried first: what most of the fleet has is what it is compared with."""
+    """The new release is tried first, compared with the release that most of the fleet runs."""
     world = Rolling()
     forget(world)
     world.deploy("b")
@@ -402,7 +402,7 @@ def test_instances_of_two_types_are_all_replaced() -> None:
 
 
 def rescued() -> Rolling:
-    """Twelve of one type are planned, and one of the other was added by the SLO monitor."""
+    """Return a world where twelve of one type are planned and the SLO monitor added one of the other."""
     world = Rolling(wanted=0, other=12, planner=ScriptedPlanner(monitors_slo=True))
     del world.wanted[LARGE]
     world.telemetry.latest = RecentAnswers(1000, 900)
@@ -413,7 +413,7 @@ def rescued() -> Rolling:
 
 
 def test_a_rescue_that_is_not_planned_is_replaced_too() -> None:
-    """For as long as the monitor keeps what it added, which may be an hour, the roll-out would not end."""
+    """The monitor may keep its instances for an hour, and without this the roll-out would not end before."""
     world = rescued()
     world.deploy("b")
     state = world.controller.state
@@ -426,7 +426,7 @@ def test_a_rescue_that_is_not_planned_is_replaced_too() -> None:
 
 
 def test_what_is_not_sold_any_more_leaves_last() -> None:
-    """It serves until its replacement is ready, counts for the limits, and is gone then."""
+    """It serves until its replacement is ready, counts for the limits, and is then terminated."""
     world = Rolling()
     world.cloud.unsold.add(LARGE)
     world.planner.wanted = {OTHER.name: 2}
@@ -448,7 +448,7 @@ def test_what_leaves_counts_for_the_limits() -> None:
 
 
 def test_what_leaves_makes_room_where_there_is_none() -> None:
-    """One at a time, each once what took the last one's place is ready."""
+    """Instances leave one at a time, each after the replacement of the last one is ready."""
     world = Rolling(serving(max_instances=4))
     world.cloud.unsold.add(LARGE)
     world.planner.wanted = {OTHER.name: 4}
@@ -483,7 +483,7 @@ def test_a_revert_ends_the_trial_and_nothing_else() -> None:
 
 
 def test_another_release_and_other_types_at_once() -> None:
-    """The plan that the controller finds names what may not be bought any more."""
+    """The stored plan names offers that may not be bought any more."""
     world = Rolling()
     world.cloud.unsold.add(LARGE)
     world.resolved = replace(
@@ -500,7 +500,7 @@ def test_another_release_and_other_types_at_once() -> None:
 
 
 def test_a_release_that_boots_nowhere_is_taken_back() -> None:
-    """As where boots of all fail for a while, so that offers are tried in turn."""
+    """The boots of all offers fail for a while, so that offers are tried in turn."""
     rollout = Rollout("b", RolloutStage.ROLLING, before="a", comparison=Comparison())
     for number, of in enumerate((LARGE, OTHER.name, SPOT_A.name), 1):
         booting = Fleet((Instance(number, of, Phase.PENDING, 0.0, release="b"),))
@@ -550,7 +550,7 @@ def test_a_refused_canary_is_not_asked_for_every_few_seconds() -> None:
 
 
 def test_a_bad_release_makes_room_at_a_limit() -> None:
-    """Misses raise the plan to the limit: the way back is not to wait for that."""
+    """Misses raise the plan to the limit, and the way back must not wait for that."""
     world = Rolling(serving(max_instances=6), wanted=4)
     world.deploy("b")
     world.run(1800.0)
@@ -564,7 +564,10 @@ def test_a_bad_release_makes_room_at_a_limit() -> None:
 
 
 def test_room_at_a_limit_is_made_share_by_share() -> None:
-    """What is drained is there for a while: another share went every five seconds, until nothing served."""
+    """A draining instance stays for a while.
+
+    Without this, another share left every five seconds until nothing served.
+    """
     world = Rolling(serving(max_instances=8), wanted=6)
     world.deploy("b")
     world.run(2400.0)
@@ -600,7 +603,7 @@ def test_a_refused_release_makes_room_for_a_third_one() -> None:
 
 
 def test_a_refused_release_makes_room_for_a_canary() -> None:
-    """The way back stalls, as nothing can be had, and a third release is deployed; the plan is at the limit."""
+    """The way back stalls without capacity, and a third release is deployed; the plan is at the limit."""
     world = Rolling(serving(max_instances=8), wanted=6)
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
@@ -620,7 +623,7 @@ def test_a_refused_release_makes_room_for_a_canary() -> None:
 
 
 def bridged(world: Rolling) -> None:
-    """An instance is taken back, and a standby serves on in its place: more arrives than the others hold."""
+    """Let an instance be reclaimed and a standby serve in its place, with more load than the others can serve."""
     world.telemetry.rps = 60.0
     world.cloud.interrupt(next(n for n, i in world.cloud.instances.items() if not i.standby))
     world.run(300.0)
@@ -635,7 +638,7 @@ def with_a_standby() -> Rolling:
 
 
 def test_a_roll_out_ends_though_an_old_standby_bridges() -> None:
-    """What is planned is ready without it, and functions take what is more than that."""
+    """The planned instances are ready without it, and functions take the remaining requests."""
     world = with_a_standby()
     bridged(world)
     world.deploy("b")
@@ -657,7 +660,7 @@ def test_a_standby_of_a_bad_release_bridges_no_longer() -> None:
 
 
 def test_a_roll_out_goes_on_in_another_zone() -> None:
-    """What is planned is not to be had for hours, and stays the plan: what there is of it serves well."""
+    """The planned offer has no capacity for hours, and stays the plan; equivalent instances serve well."""
     where = replace(resolved(SPOT_A, SPOT_B, min_instances=1), service=serving().service)
     world = Rolling(where, wanted=0, planner=ScriptedPlanner(needs_forecast=True, replans=True))
     world.planner.wanted = {SPOT_A.name: 4}
@@ -672,7 +675,7 @@ def test_a_roll_out_goes_on_in_another_zone() -> None:
 
 
 def test_a_roll_out_waits_for_spot_and_buys_nothing_dearer() -> None:
-    """What serves loses nothing by it; on-demand that counts for spot would stay for good."""
+    """Waiting costs the serving release nothing, while on-demand that counts as spot would stay for good."""
     where = replace(resolved(SPOT_A, ON_DEMAND, min_instances=1), service=serving().service)
     world = Rolling(where, wanted=0, planner=ScriptedPlanner(needs_forecast=True, replans=True))
     world.planner.wanted = {SPOT_A.name: 4}
@@ -687,7 +690,7 @@ def test_a_roll_out_waits_for_spot_and_buys_nothing_dearer() -> None:
 
 
 def test_a_throttled_launch_of_a_refused_release_is_given_up() -> None:
-    """Else it would be made half a minute later, and ended at once."""
+    """Otherwise it would be launched half a minute later and then terminated."""
     world = Rolling(serving(settings=RolloutSettings(canary_share=0.0, surge_share=0.5)), wanted=4)
     world.deploy("b")
     world.run(10.0)
@@ -710,7 +713,7 @@ def test_a_throttled_launch_of_a_refused_release_is_given_up() -> None:
 
 
 def test_a_throttled_spike_is_over_in_a_roll_out() -> None:
-    """More than a roll-out may have at most is launched for nothing."""
+    """Launches beyond the limit of a roll-out would be useless."""
     world = Rolling(serving(), wanted=2)
     world.deploy("b")
     world.until(RolloutStage.CANARY)
@@ -749,14 +752,14 @@ def test_boots_that_were_not_watched_condemn_no_release(other: bool) -> None:
 
 
 def lose_ready(world: Rolling, release: str) -> None:
-    """The cloud takes back all of the release that serve."""
+    """Let the cloud take back all serving instances of the release."""
     left = {n: i for n, i in world.cloud.instances.items() if (i.release, i.phase) != (release, Phase.READY)}
     assert len(left) < len(world.cloud.instances)
     world.cloud.instances = left
 
 
 def test_ends_without_an_answer_condemn_no_release() -> None:
-    """What boots is not needed any more; it is gone, though the calls that ended it failed."""
+    """The booting instances are not needed any more; they are gone although the calls that ended them failed."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
@@ -777,7 +780,7 @@ def test_ends_without_an_answer_condemn_no_release() -> None:
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_release_whose_image_is_gone_is_taken_back(gone: bool) -> None:
-    """What is lost meanwhile would be replaced by nothing. Where the account refuses all, the release stays."""
+    """Lost instances would not be replaced otherwise. If the account refuses every release, the release stays."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
@@ -806,7 +809,7 @@ def test_a_release_whose_image_is_gone_is_taken_back(gone: bool) -> None:
 
 
 def test_a_canary_makes_room_for_lower_limits() -> None:
-    """It is beside the plan for as long as it is tried, but not beyond what the service may have by now."""
+    """A canary is kept beside the plan during its trial, but not beyond the service's new limits."""
     where = serving(settings=RolloutSettings(canary_s=3600.0))
     world = Rolling(where, wanted=4)
     world.deploy("b")
@@ -820,7 +823,10 @@ def test_a_canary_makes_room_for_lower_limits() -> None:
 
 @pytest.mark.parametrize(("ill", "within_s"), [("boot", 300.0), ("hangs", 780.0)])
 def test_a_bad_release_does_not_hold_back_the_one_before(ill: str, within_s: float) -> None:
-    """All was lost, and what was deployed then boots nowhere. What hangs is ended only after its verdict."""
+    """All instances were lost, and the new release boots nowhere.
+
+    Hanging instances are terminated only after the verdict.
+    """
     world = Rolling(wanted=8)
     world.ill["b"] = ill
     world.cloud.instances.clear()
@@ -830,7 +836,7 @@ def test_a_bad_release_does_not_hold_back_the_one_before(ill: str, within_s: flo
 
 
 def test_boots_that_hang_do_not_hold_up_what_mends_them() -> None:
-    """They are needed, and of a release that was never seen to boot."""
+    """They are needed, and belong to a release that was never seen to boot."""
     world = Rolling(serving(max_instances=8), wanted=8)
     world.cloud.instances.clear()
     world.ill["a"] = "hangs"
@@ -841,7 +847,7 @@ def test_boots_that_hang_do_not_hold_up_what_mends_them() -> None:
 
 
 def test_a_first_release_that_is_gone_is_asked_for_seldom() -> None:
-    """There is none to go back to: each verdict would begin the pauses anew."""
+    """There is no release to go back to, so each verdict would restart the pauses."""
     world = Rolling(wanted=4)
     world.controller.state = replace(
         world.controller.state, rollout=Rollout("a", RolloutStage.ROLLING, comparison=Comparison())
@@ -859,7 +865,7 @@ def test_a_first_release_that_is_gone_is_asked_for_seldom() -> None:
 
 
 def test_a_canary_is_tried_with_what_boots() -> None:
-    """Boots of what is planned failed in a row, and the next is tried after a pause."""
+    """Boots of the planned offer failed in a row, and its next trial comes after a pause."""
     world = Rolling(wanted=4)
     world.controller.state = replace(world.controller.state, boots={LARGE: Boots(failed=8, failed_s=world.clock.t_s)})
     world.controller.keep()
@@ -879,7 +885,7 @@ def test_what_is_silent_takes_the_place_of_nothing() -> None:
 
 
 def test_needed_boots_of_the_release_before_go_on() -> None:
-    """The plan has grown during the trial, and of the new release nothing may be to be had."""
+    """The plan has grown during the trial, and the new release may get no capacity."""
     rolling = Rollout("b", RolloutStage.ROLLING, "a")
     ready = [Instance(n, LARGE, Phase.READY, 0.0, release="a" if n else "b") for n in range(5)]
     booting = [Instance(n, LARGE, Phase.PENDING, 0.0, release="a") for n in range(5, 9)]
@@ -889,7 +895,7 @@ def test_needed_boots_of_the_release_before_go_on() -> None:
 
 
 def test_a_canary_in_another_zone_is_compared_all_the_same() -> None:
-    """The zone in which the fleet is has no more of its type: what a request takes is no matter of the zone."""
+    """The fleet's zone has no more of its type. The time of a request does not depend on the zone."""
     zones = resolved(SPOT_A, SPOT_B, min_instances=1)
     world = Rolling(replace(zones, service=replace(zones.service, rollout=RolloutSettings(canary_s=300.0))), wanted=0)
     world.planner.wanted = world.wanted = {SPOT_A.name: 4}
@@ -906,7 +912,7 @@ def test_a_canary_in_another_zone_is_compared_all_the_same() -> None:
 
 @pytest.mark.parametrize("ill", ["errors", "late"])
 def test_a_canary_whose_type_is_gone_is_compared_with_others(ill: str) -> None:
-    """The last other instance of its type is taken back while it boots: what that answered says nothing any more."""
+    """The last old instance of its type is reclaimed while the canary boots, so its answers no longer compare."""
     types = resolved(OTHER, SPOT_A, SPOT_B, min_instances=1)
     world = Rolling(replace(types, service=replace(types.service, rollout=RolloutSettings(canary_s=300.0))), wanted=0)
     world.planner.wanted = world.wanted = {OTHER.name: 4, SPOT_A.name: 1}
@@ -924,7 +930,7 @@ def test_a_canary_whose_type_is_gone_is_compared_with_others(ill: str) -> None:
 
 @pytest.mark.parametrize("gone", ["refused", "never boots"])
 def test_a_rescue_that_cannot_be_replaced_condemns_no_release(gone: str) -> None:
-    """Its offer is not to be had any more, or boots no more, whatever the release: it is ended after all others."""
+    """Its offer has no capacity or no longer boots with any release, so the rescued instance is replaced last."""
     world = rescued()
     if gone == "refused":
         world.cloud.fail = {LARGE: CapacityError("out")}
@@ -956,7 +962,7 @@ def test_a_mix_of_types_makes_no_release_dearer(other_busy_s: float) -> None:
 
 @pytest.mark.parametrize("stage", [RolloutStage.CANARY, RolloutStage.ROLLING])
 def test_a_crowd_condemns_no_release(stage: RolloutStage) -> None:
-    """Both are late as often: when the canary has just begun to serve, or when most are new."""
+    """Both releases are late equally often: when the canary has just begun to serve, or when most are new."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.until(stage)
@@ -1026,7 +1032,7 @@ def test_a_service_without_requests_gets_its_release() -> None:
 
 
 def with_other_types(world: Rolling, wanted: int, settings: RolloutSettings | None = None) -> None:
-    """What the next release may be bought of is another type, and not what serves now."""
+    """Let the next release be bought only of a type other than the serving one."""
     world.cloud.unsold.add(LARGE)
     service = serving(settings=settings).service
     world.resolved = replace(resolved(OTHER, min_instances=1), service=service)
@@ -1035,7 +1041,7 @@ def with_other_types(world: Rolling, wanted: int, settings: RolloutSettings | No
 
 @pytest.mark.parametrize("ill", ["boot", "errors", "late"])
 def test_a_bad_release_with_other_types_is_taken_back(ill: str) -> None:
-    """And it is not done while nothing of it serves."""
+    """The roll-out is not done while no instance of it serves."""
     world = Rolling(wanted=8)
     with_other_types(world, 8)
     world.ill["b"] = ill
@@ -1074,7 +1080,7 @@ def test_a_release_with_other_types_is_tried_before_others_leave(wanted: int) ->
 
 
 def test_a_roll_out_is_not_done_while_unsold_instances_serve() -> None:
-    """Without a trial: when the first ones of the new release serve, those of the old one do still."""
+    """There is no trial: when the first new instances serve, the old ones still do."""
     world = Rolling(wanted=8)
     with_other_types(world, 8, RolloutSettings(canary_share=0.0))
     world.seen.clear()
@@ -1086,7 +1092,7 @@ def test_a_roll_out_is_not_done_while_unsold_instances_serve() -> None:
 
 
 def test_a_stray_instance_says_nothing_of_what_serves() -> None:
-    """An old one turns up long after the roll-out, and the model fails for another reason."""
+    """An old instance turns up long after the roll-out, and the model fails for another reason."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.run(2400.0)
@@ -1106,7 +1112,7 @@ def test_a_stray_instance_says_nothing_of_what_serves() -> None:
 
 
 def test_a_canary_is_asked_for_though_another_offer_is_refused() -> None:
-    """Whose launch fails once a minute, a moment after the roll-out was looked at."""
+    """That launch fails once a minute, a moment after the roll-out was looked at."""
     world = Rolling(wanted=8)
     world.round_s = 0.2
     world.cloud.fail[OTHER.name] = LimitError("VcpuLimitExceeded")
@@ -1155,7 +1161,10 @@ def test_what_makes_no_progress_does_not_hold_up_its_mend() -> None:
 
 
 def test_a_revert_ends_a_roll_out_at_once() -> None:
-    """The release before is deployed again while another one takes its place; that one is the one before then."""
+    """The release before is deployed again during a roll-out, and becomes its target.
+
+    The release that was rolled out then is the one before.
+    """
     world = Rolling(wanted=8)
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
@@ -1195,7 +1204,7 @@ def test_only_what_was_deployed_last_is_taken_back() -> None:
 
 
 def test_old_instances_are_ended_for_room_at_limits_only() -> None:
-    """On the way back, where the last one is what the SLO monitor added, of a type that is not planned."""
+    """On the way back, the last old instance was added by the SLO monitor, of a type that is not planned."""
     world = Rolling(wanted=0, other=8, planner=ScriptedPlanner(monitors_slo=True))
     world.planner.wanted = {OTHER.name: 8}
     world.deploy("b")
@@ -1221,7 +1230,10 @@ def test_a_paused_service_says_that_its_roll_out_waits() -> None:
 
 
 def test_a_release_begun_on_the_way_back_can_be_left() -> None:
-    """With nothing left of the fleet it rolls out at once: where it does not boot either, what served before does."""
+    """No instance is left, so it rolls out without a trial.
+
+    If it does not boot either, the release before is launched.
+    """
     back = Rollout("a", RolloutStage.ROLLING, refused=("b",), back=True)
     found = rolled(back, "c", Fleet(()), {}, 5.0, Slo(0.6, 0.98), RolloutSettings(), planned=2)
     assert found is not None
@@ -1229,7 +1241,7 @@ def test_a_release_begun_on_the_way_back_can_be_left() -> None:
 
 
 def test_what_served_is_the_way_back_and_no_stray() -> None:
-    """An old one turns up long after the roll-out; then all is lost, and another release is deployed."""
+    """An old instance turns up long after the roll-out; then all are lost, and another release is deployed."""
     settings, slo = RolloutSettings(), Slo(0.6, 0.98)
     served = Instance(1, LARGE, Phase.READY, 0.0, release="b")
     stray = Instance(2, LARGE, Phase.PENDING, 0.0, release="a")

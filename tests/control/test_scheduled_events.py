@@ -1,4 +1,4 @@
-"""What the cloud will stop, end or restart is replaced an hour before, and nothing is done until then."""
+"""Instances that the cloud will stop, end or restart are replaced an hour before, and not touched earlier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def instance(number: int, phase: Phase = Phase.READY, event: ScheduledEvent | No
 
 
 class Serving(Bench):
-    """Two ready instances, the first of which is to be retired; a launch is ready at the next but one minute."""
+    """Two ready instances, the first of which will be retired; a launch is ready two minutes later."""
 
     def __init__(self, **limits: int) -> None:
         super().__init__(where=resolved(**limits))
@@ -52,7 +52,7 @@ def test_nothing_is_done_until_an_event_is_near() -> None:
 
 
 def test_what_is_near_leaves_and_is_reclaimed_in_last_minutes() -> None:
-    """It counts no more. What was interrupted already keeps its own end; what is stopped is not concerned."""
+    """It no longer counts. An interrupted instance keeps its own end, and a stopped one is not affected."""
     there = Fleet((instance(1), instance(2, event=None), instance(3, Phase.STOPPED)), (instance(4),))
     seen = leaving_in_time(there, NEAR_S + 1.0)
     assert [i.number for i in seen.instances] == [2, 3]
@@ -76,7 +76,7 @@ def test_it_serves_until_its_replacement_does_and_is_journaled() -> None:
     drained, ended = world.journal_of(1)
     assert "instance-retirement is scheduled for it in 5" in drained
     assert "its queue is empty" in ended
-    assert world.controller.state.beliefs == {}  # the market took nothing back, and sells it as before
+    assert world.controller.state.beliefs == {}  # the market took nothing back, and sells as before
     for _ in range(65):  # beyond the end
         world.minute()
     assert set(world.cloud.instances) == {2, 3}
@@ -105,7 +105,7 @@ def test_at_the_limit_it_makes_room() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.DRAINING])
 def test_what_does_not_serve_yet_or_any_more_is_ended(phase: Phase) -> None:
-    """Not kept for the warm pool either: started again it would be on the same list."""
+    """It is not kept for the warm pool either, because it would have the same event after a start."""
     world = Serving()
     world.cloud.schedule(2, "instance-stop", world.clock.t_s + 10.0)
     world.cloud.instances[2] = Instance(2, OD, phase, 0.0, 0.0, idle=True, event=world.cloud.instances[2].event)

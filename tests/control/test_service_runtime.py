@@ -1,4 +1,4 @@
-"""One service of the manager: what it finds when it begins. Its rounds are tested in `test_manager`."""
+"""One service of the manager: the state that it finds when it begins. Its rounds are tested in `test_manager`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_leaving_instance_costs_the_services_or_catalogues_price() -> None:
     world.cloud.unsold |= {own.name, SPOT_A.name}
     for number, name in enumerate((own.name, SPOT_A.name), 1):
         world.cloud.instances[number] = Instance(number, name, Phase.READY, world.clock.t_s)
-    world.store.put("paused", True)  # nothing is ended meanwhile
+    world.store.put("paused", True)  # so that nothing is terminated until then
     process = Process(world)
     process.run(62)
     view = process.manager.view("inception")

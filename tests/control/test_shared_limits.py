@@ -33,12 +33,12 @@ def settled(whole: Limits, held: Sequence[int], limits: Sequence[Limits]) -> lis
 
 
 def equal_parts(whole: Limits, count: int) -> list[Limits]:
-    """What stages begin with."""
+    """Return the limits that stages begin with."""
     return [Limits(max(1, whole.max_instances // count), whole.max_usd_per_hour / count)] * count
 
 
 def test_room_goes_where_instances_are() -> None:
-    """Of twelve, seven are for the stage that has used up its four: the others give up theirs first."""
+    """Seven of twelve go to the stage that has used up its four: the others give up theirs first."""
     whole = Limits(12, 1.2)
     found = settled(whole, [4, 1, 1], equal_parts(whole, 3))
     assert [one.max_instances for one in found] == [7, 2, 2]
@@ -65,7 +65,7 @@ def test_a_lower_whole_takes_from_all() -> None:
     [(Limits(8, 0.8), True), (Limits(7, 0.8), False), (Limits(8, 0.7), False), (Limits(2, 0.8), False)],
 )
 def test_what_is_held_fits_the_whole_or_not(whole: Limits, keeps: bool) -> None:
-    """With one instance each, more stages than instances fit nowhere else."""
+    """With one instance each, more stages than the limit allows fit nowhere else, so they count as fitting."""
     assert fits(whole, holdings([5, 3], equal_parts(whole, 2))) is keeps
     assert fits(Limits(1, 0.8), holdings([1, 1], equal_parts(whole, 2)))
 
@@ -77,7 +77,7 @@ def test_what_is_held_fits_the_whole_or_not(whole: Limits, keeps: bool) -> None:
 def test_no_step_exceeds_the_whole_or_takes_anything(
     count: int, most: int, usd: float, rounds: list[list[float]]
 ) -> None:
-    """Stages grow and shrink within their limits; of each it is unknown when the next ones are in force."""
+    """Stages grow and shrink within their limits, which take effect at an unknown time for each."""
     whole = Limits(most, usd)
     limits = equal_parts(whole, count)
     for shares in rounds:

@@ -1,4 +1,4 @@
-"""What answers while no instance is ready has the release that serves, whatever was deployed."""
+"""While no instance is ready, functions of the serving release answer, even after another release was deployed."""
 
 from __future__ import annotations
 

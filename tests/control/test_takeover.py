@@ -41,7 +41,7 @@ LIMITS = Limits(8, 0.5)
 
 
 class Killed(BaseException):
-    """The process is gone: nothing after this line is run."""
+    """The process has ended: no line after this one runs."""
 
 
 class Notebook(MemoryStore):
@@ -156,7 +156,7 @@ class World:
         return ControllerManager([runtime], lease, InlinePool())
 
     def run(self, until_s: float) -> None:
-        """A second at a time; every invariant is checked after each."""
+        """Run a second at a time, and check every invariant after each."""
         while self.cloud.now_s() < until_s:
             self.cloud.advance(self.cloud.now_s() + 1.0)
             for name, manager in self.managers.items():
@@ -177,7 +177,7 @@ class World:
         return self.cloud.fleet().live()
 
     def journaled(self) -> int:
-        """Instances that were launched, by the journal."""
+        """Return the number of launched instances, by the journal."""
         found = 0
         for _, command, outcome in self.store.journal:
             if isinstance(command, Launch):
@@ -217,7 +217,7 @@ def test_a_takeover_is_over_within_a_term_and_a_window() -> None:
 
 
 def test_the_bill_goes_on_across_a_takeover() -> None:
-    """The ledger of the second process holds what the first one's instances cost."""
+    """The second process's ledger has the cost of the first one's instances."""
     world = World(3, before=False)
     world.planner.wanted = {OD: 2}
     world.run(900.0)
@@ -225,5 +225,5 @@ def test_the_bill_goes_on_across_a_takeover() -> None:
     world.run(2000.0)
     assert world.dead == {"a"}
     bill, paid = world.runtimes["b"].view().bill, world.cloud.bill(world.cloud.now_s())
-    # The cloud tells nothing here: what the fleet shows is billed, from the launch instead of from ready on.
+    # The cloud reports nothing here, so the observed fleet is billed, from the launch instead of from ready on.
     assert paid.on_demand <= bill.on_demand <= paid.on_demand + 2 * 300.0 * ON_DEMAND.usd_per_s

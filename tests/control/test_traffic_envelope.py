@@ -34,7 +34,7 @@ def test_a_small_rise_needs_a_longer_window_to_surprise() -> None:
 
 
 def test_a_few_requests_at_zero_forecast_are_no_surprise() -> None:
-    """Five deviations of next to nothing are five requests."""
+    """Five deviations of almost zero are five requests."""
     assert surprise_rps(np.array([0.0, 1.0]), 0.0) is None
     assert surprise_rps(np.array([0.0, 1.2]), 0.0) == pytest.approx(0.6)
 

@@ -1,4 +1,4 @@
-"""The warm pool: what is drained is stopped, what is launched is resumed, and both only as far as the pool goes."""
+"""The warm pool: drained instances are stopped and launches resume them, within the pool's limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def launch(name: str = LARGE, count: int = 1, *, standby: bool = False) -> Launc
 
 
 def test_a_launch_resumes_first_and_launches_the_rest() -> None:
-    """The last stopped first: others grow old, and go."""
+    """The last stopped is resumed first; others grow old, and are terminated."""
     fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=9.0), stopped(3, OTHER.name)))
     commands = WarmPool(pooling(5)).resumed_first((launch(count=3),), fleet, {}, 60.0)
     assert [type(c) for c in commands] == [Resume, Resume, Launch]
@@ -53,7 +53,7 @@ def test_a_launch_resumes_first_and_launches_the_rest() -> None:
 
 
 def test_what_counts_for_another_offer_is_launched() -> None:
-    """What was resumed counts as what it is: nothing would be planned of it, and it would be ended."""
+    """A resumed instance counts as its own offer, which is not planned, so it would be terminated."""
     fleet = Fleet((stopped(1, since_s=5.0),))
     instead = replace(launch(), planned=OTHER.name)
     assert WarmPool(pooling(5)).resumed_first((instead,), fleet, {}, 60.0) == (instead,)
@@ -69,7 +69,7 @@ def test_standbys_bridge_and_are_no_pool() -> None:
 
 
 def test_what_was_refused_is_put_off() -> None:
-    """All of its offer: what is launched may be in another zone."""
+    """The whole offer is put off, because a launch may be in another zone."""
     pool, fleet = WarmPool(pooling(5)), Fleet((stopped(1), stopped(2)))
     assert pool.resumed_first((launch(),), fleet, {LARGE: 100.0}, 99.0) == (launch(),)
     assert isinstance(pool.resumed_first((launch(),), fleet, {LARGE: 100.0}, 100.0)[0], Resume)
@@ -103,7 +103,7 @@ def test_what_is_taken_back_is_ended() -> None:
 
 
 def test_a_full_pool_keeps_what_was_needed_last() -> None:
-    """Two places, two c5.large in them, and both kinds are drained: the c5.xlarge displaces the older c5.large."""
+    """The pool has two places with two c5.large. When both types drain, the c5.xlarge displaces the older c5.large."""
     fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=1.0), drained(3), drained(4, OTHER.name)))
     commands = WarmPool(pooling(2)).drained(fleet, ())
     assert [(type(c), c.number) for c in commands if isinstance(c, Stop | Terminate)] == [
@@ -143,7 +143,7 @@ NAMES = st.sampled_from([LARGE, OTHER.name, SPOT])
 def test_the_pool_never_exceeds_its_size(
     held: list[tuple[str, float]], leaving: list[tuple[str, bool, bool]], most: int
 ) -> None:
-    """Each drained one is stopped or ended, once; nothing else is touched but stopped ones that are ended."""
+    """Each drained instance is stopped or terminated, once; of the others only stopped ones may be terminated."""
     pool = [stopped(n, name, at_s) for n, (name, at_s) in enumerate(held, 1)]
     others = [
         drained(n, name, idle=idle, gone_s=9.0 if taken else None)
@@ -208,7 +208,7 @@ class TestController:
         assert bench.cloud.fleet().ready()[LARGE] == 3
 
     def test_one_that_boots_again_goes_back(self) -> None:
-        """Its first boot is over; what boots for the first time is ended."""
+        """Its first boot is over; an instance that boots for the first time is terminated instead."""
         bench = self.began()
         bench.tick({LARGE: 3})
         bench.tick({LARGE: 1})
@@ -217,7 +217,7 @@ class TestController:
 
     @pytest.mark.parametrize("error", [CapacityError("no capacity for it"), LimitError("VcpuLimitExceeded")])
     def test_a_refused_resume_is_a_launch_the_next_time(self, error: CloudError) -> None:
-        """However many are stopped: none of the offer is asked for."""
+        """None of the offer's stopped instances, however many, is resumed."""
         bench = self.began(most=2)
         bench.cloud.fail["resume"] = error
         bench.tick({LARGE: 2})

@@ -1,4 +1,4 @@
-"""Copies are those of `dataclasses`, also of what has no slots, or something to do after `__init__`."""
+"""Copies equal those of `dataclasses`, also for classes without slots or with `__post_init__`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spot in the zones of a site, whatever zones the catalogue knows."""
+"""Spot in the zones of a site, for any zones in the catalogue."""
 
 from __future__ import annotations
 

@@ -65,13 +65,13 @@ def test_a_pipeline_in_the_wrong_order_is_refused() -> None:
 def test_a_stage_is_awaited_unless_a_join_can_spare_it(join: Join, awaited: bool) -> None:
     found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
     assert found.awaited == (awaited, awaited, awaited, True)
-    # What only such a stage comes after is not either.
+    # A stage that only follows such a stage is not awaited either.
     assert Pipeline((*found.stages, stage("e", "b"))).awaited == (True, True, awaited, True, True)
 
 
 @pytest.mark.parametrize(("join", "needed"), [(ALL, [8.0, 6.0, 7.0, 4.0]), (FIRST, [7.0, 6.0, 7.0, 4.0])])
 def test_a_call_needs_the_time_of_what_must_follow(join: Join, needed: list[float]) -> None:
-    """Stages of 1, 2, 3 and 4 s: the longer branch counts where both are waited for, else the shorter."""
+    """Stages take 1, 2, 3 and 4 s: the longer branch counts if both are waited for, otherwise the shorter."""
     found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
     assert found.successors == ((1, 2), (3,), (3,), ())
     assert found.awaits_all == (join is ALL,) * 4
@@ -88,7 +88,7 @@ def test_joins() -> None:
 
 @given(CALLS)
 def test_a_lineage_keeps_the_joint_law_of_its_queries(calls: np.ndarray) -> None:
-    """Patterns are distinct, the most frequent first; shares and means are those of the single queries."""
+    """Patterns are distinct, the most frequent first; shares and means equal those of the single queries."""
     names = [f"s{n}" for n in range(calls.shape[1])]
     lineage = Lineage.of(names, calls)
     assert lineage.queries.sum() == len(calls)

@@ -1,4 +1,4 @@
-"""What another RT_max costs, and what a millisecond does."""
+"""The prices of another RT_max and of a millisecond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coding groups: who shares parity calls, what is reconstructed and when, and that memory is bounded."""
+"""Coding groups: which queries share parity calls, what is reconstructed and when, and that memory is bounded."""
 
 from __future__ import annotations
 
@@ -304,12 +304,12 @@ def test_agreement_is_the_expected_one_until_enough_were_compared() -> None:
     assert claims.agreement(0.93) == 0.9
 
 
-# A whole run, against what the rules say of it
+# --- a whole run, against the rules
 
 
 @dataclass
 class Asked:
-    """A query of a run: when it comes, and what becomes of it at the model."""
+    """A query of a run: its time, and its outcome at the model."""
 
     at: int
     takes: int
@@ -319,7 +319,7 @@ class Asked:
 
 @dataclass
 class Told:
-    """What a run did, by query: how and when it was answered."""
+    """The results of a run, by query: how and when it was answered."""
 
     answers: dict[int, tuple[str, float]] = field(default_factory=dict)
 
@@ -378,7 +378,7 @@ def played(asked: Sequence[Asked], parity_takes: Sequence[int], k: int, r: int, 
 
 
 def by_the_rules(asked: Sequence[Asked], parity_takes: Sequence[int], k: int, r: int, after: int, fill: float) -> Told:
-    """The same from the text of the rules: all times are known beforehand."""
+    """Compute the same from the text of the rules: all times are known beforehand."""
     order = sorted(range(len(asked)), key=lambda number: asked[number].at)
     exact = {n: one.at + one.takes if one.end == "answer" else math.inf for n, one in enumerate(asked)}
     ended = {n: one.at + one.takes if one.end != "never" else math.inf for n, one in enumerate(asked)}
@@ -407,7 +407,7 @@ def by_the_rules(asked: Sequence[Asked], parity_takes: Sequence[int], k: int, r:
             outputs = [exact[other] for other in group if other != n] + [closed] * (k - len(group)) + parities[at]
             found = sorted(outputs)
             reconstructable[n] = found[k - 1] if len(found) >= k and parities[at] else math.inf
-            # Each loss, in order of time, until those that are left are fewer than k.
+            # Add each loss, in order of time, until fewer than k members are left.
             losses = sorted(
                 [ended[other] for other in group if other != n and math.isinf(exact[other])]
                 + ([closed] * r if not parities[at] else [])

@@ -22,7 +22,7 @@ def groups_per_query(k: int, queries_rps: float, fill_s: float) -> float:
 
 @pytest.mark.parametrize(("k", "share"), [(2, 0.6), (2, 0.9), (4, 0.3), (4, 0.8), (8, 0.5)])
 def test_groups_take_the_load_that_parity_instances_may_have(k: int, share: float) -> None:
-    """`share` of the queries is what they may take in calls."""
+    """`share` of the queries is the rate of calls that they may take."""
     queries_rps = 50.0
     fill_s = least_fill_s(k, queries_rps, share * queries_rps / 0.7)
     assert groups_per_query(k, queries_rps, fill_s) == pytest.approx(share, rel=0.01)
@@ -44,7 +44,7 @@ def test_every_query_is_a_group_where_capacity_is_ample() -> None:
 
 @pytest.mark.parametrize("queries_rps", [1.0, 20.0, 50.0, 500.0])
 def test_unknown_rate_drowns_no_parity_instance(queries_rps: float) -> None:
-    """Of groups that are not full there are no more than parity instances may take, whatever rate comes."""
+    """At any rate, calls of groups that are not full need little more than 0.7 of the parity instances' capacity."""
     capacity_rps, k = 20.0, 4
     calls_rps = queries_rps * groups_per_query(k, queries_rps, least_fill_s(k, 0.0, capacity_rps))
     assert calls_rps <= max(0.7 * capacity_rps, queries_rps / k) * 1.25

@@ -1,4 +1,4 @@
-"""`parity.json`: what is read, and one clear line for what cannot be."""
+"""`parity.json`: reading it, and one clear line for each refusal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The plain reference with second copies: each copy waits, runs, or is at a function, until its request is answered.
 
-Between what happens at the same time as in `tests.kernel.reference`: answers come before anything else, those of
-functions first, then by the number of the replica; second copies are sent after changes of the fleet and before
+Simultaneous events are ordered as in `tests.kernel.reference`, with two additions. Answers come first, those of
+functions before others, then by the number of the replica. Second copies are sent after changes of the fleet and before
 arrivals.
 """
 
@@ -17,7 +17,7 @@ import simpy
 from mark.domain.rules import admission, second_attempts
 from tests.kernel.reference import BY_FUNCTION, REFUSED, Batch, Case, Replica, World
 
-ANSWER, SECOND = 0.5, 2.5  # between SimPy's priorities and those of `tests.kernel.reference`
+ANSWER, SECOND = 0.5, 2.5  # between the priorities of SimPy and of `tests.kernel.reference`
 WAITS, RUNS, CALLED, ENDED = "waits", "runs", "called", "ended"
 
 
@@ -138,7 +138,7 @@ class HedgedWorld(World):
     # -- crashes
 
     def crash(self, number: int) -> None:
-        """What no other copy may answer comes again, if it had no second one."""
+        """Crash the replica: a request that has no other copy comes again, if it had no second copy before."""
         self.replicas.pop(number, None)
         replica = self.ever[number]
         replica.crashed = True
@@ -168,7 +168,7 @@ class HedgedWorld(World):
 
 
 def take_out(replica: Replica, request: int) -> None:
-    """Of its queue. The batch stays as open, or closed, as it is."""
+    """Take the request out of the replica's queue. Its batch stays open or closed, as it was."""
     batches = [*replica.closed, *([replica.open] if replica.open else [])]
     batch = next(b for b in batches if any(member[0] == request for member in b.members))
     batch.members = [member for member in batch.members if member[0] != request]

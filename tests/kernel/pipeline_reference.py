@@ -1,10 +1,10 @@
 """The same pipeline as `mark.kernel.central_queues`, plain and slow: SimPy processes, one for each query and stage.
 
-What happens at one and the same time happens in this order:
+Simultaneous events happen in this order:
 
 1. batches are answered, replicas join and leave, queries arrive and go on to their next stages;
-2. at each stage, replicas that are free pull in order of their numbers, the earliest deadline first;
-3. calls whose last moment it is (or was before they came) go to the stage's function, the earliest deadline first.
+2. at each stage, free replicas pull in order of their numbers, the earliest deadline first;
+3. calls whose last moment is now (or was before they came) go to the stage's function, the earliest deadline first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PulledBy:
 
 @dataclass(frozen=True)
 class PipelineCase:
-    """Stages by number: those that each comes after; replicas in order of number within their stages."""
+    """Stages by number, with their predecessors; replicas in order of number within their stages."""
 
     after: tuple[tuple[int, ...], ...]
     replicas: tuple[PulledBy, ...]
@@ -48,12 +48,12 @@ class PipelineCase:
     joins: tuple[Join, ...] = ()  # empty: all wait for all
     deadlines_s: tuple[float, ...] = ()  # by query; empty: none, the first to arrive goes first
     drops: bool = False
-    sigma: float = 0.0  # of the logarithm of a batch's time; that of its first call's factor
+    sigma: float = 0.0  # of the logarithm of a batch's time, and of its first call's factor
     seed: int = 0
-    functions: tuple[StageFunction | None, ...] = ()  # by stage; empty: none has one
+    functions: tuple[StageFunction | None, ...] = ()  # by stage; empty: no stage has a function
 
     def urgency(self) -> dict[int, int]:
-        """Of each query its number in order of deadlines, then of arrivals."""
+        """Return the rank of each query in order of deadlines, then of arrivals."""
         deadlines_s = self.deadlines_s or self.arrivals_s
         order = sorted(range(len(self.arrivals_s)), key=lambda query: (deadlines_s[query], self.arrivals_s[query]))
         return {query: number for number, query in enumerate(order)}
@@ -70,7 +70,7 @@ class PipelineCase:
 
 @dataclass(order=True)
 class WaitingCall:
-    """The most urgent is the least."""
+    """A call that waits; the most urgent call is the least."""
 
     urgent_s: float
     arrival_s: float
@@ -117,7 +117,7 @@ class CentralQueue:
         self.world.env.schedule(event, priority, delay_s)  # type: ignore[arg-type]
 
     def last_moment_s(self, query: int) -> float:
-        """When a call can just be in time on the function or in a full batch, whichever takes longer."""
+        """Return when a call can just be in time on the function or in a full batch, whichever takes longer."""
         if self.function is None:
             return np.inf
         takes_s = max(self.function.use.warm_s, self.function.batch_s)
@@ -132,7 +132,7 @@ class CentralQueue:
         heapq.heapify(self.waiting)
 
     def sent(self, one: WaitingCall) -> bool:
-        """Does the function take it, warm in time as far as can be known?"""
+        """Return whether the function takes the call, warm in time as far as is known."""
         now = self.world.env.now
         if self.function is None:
             return False
@@ -152,7 +152,7 @@ class CentralQueue:
         answer.succeed()
 
     def late(self, now: float, replica: PulledBy, query: int) -> bool:
-        """Would a full batch of the replica end too late for what comes behind?"""
+        """Return whether a full batch of the replica would end too late for the stages behind."""
         return self.function is not None and not in_time(
             now + replica.service_s[-1], self.world.case.deadline_s(query) - self.function.behind_s
         )
@@ -168,7 +168,10 @@ class CentralQueue:
                     self.world.env.process(self.serve(batch, service_s))
 
     def batch(self, replica: PulledBy) -> tuple[list[simpy.Event], float]:
-        """Answers of the calls that it takes, and a factor of its time; calls that cannot be in time are gone."""
+        """Return the answers of the calls that the replica takes, and a factor of its time.
+
+        Calls that cannot be in time are dropped.
+        """
         now, case, world = self.world.env.now, self.world.case, self.world
         batch: list[simpy.Event] = []
         factor = 1.0
@@ -197,7 +200,7 @@ class CentralQueue:
 
 
 class PipelineWorld:
-    """Times by query and stage; infinite where it never happens."""
+    """Times by query and stage; infinite for events that never happen."""
 
     def __init__(self, case: PipelineCase) -> None:
         self.case, self.env, self.urgency = case, simpy.Environment(), case.urgency()
@@ -226,7 +229,7 @@ class PipelineWorld:
         done[stage].succeed()
 
     def enough(self, query: int, stage: int, done: list[simpy.Event]) -> Steps:
-        """Ends a while after enough of the stages before have answered; passing one by is no answer."""
+        """End a while after enough of the stages before have answered; a skipped stage has not answered."""
         join = self.case.join(stage)
         asked = [done[before] for before in self.case.after[stage] if self.case.calls[query][before]]
         if len(asked) < join.least or join.deadline_s == np.inf:

@@ -1,15 +1,15 @@
 """The same stage as `mark.kernel`, plain and slow: SimPy events, a bouncer that asks every replica, nothing clever.
 
-What happens at one and the same time happens in this order:
+Simultaneous events happen in this order:
 
 1. workers finish and environments of functions become idle; batches that are due start (a window's end included);
-2. the fleet changes (added, drained, slowed down, crashed; environments warmed), in the order given; what a crash loses
-   comes again at once;
+2. the fleet changes (added, drained, slowed down, crashed; environments warmed), in the order given; requests lost in a
+   crash come again immediately;
 3. requests arrive, in the order given; one that starts or closes a batch does so before the next arrives.
 
-A batch's service time is fixed when it closes (no one may join any more), at the latest when it starts. The factor that
-is drawn for it and the faults of its replica decide when it ends, and are unknown until then: whatever is expected goes
-by mean service, and a batch that overruns its mean is expected to end now.
+A batch's service time is fixed when it closes (no request may join any more), at the latest when it starts. The factor
+that is drawn for it and the faults of its replica decide when it ends, and are unknown until then: expectations use the
+mean service, and a batch that overruns its mean is expected to end now.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def candidate(
     overhead_s: float = 0.0,
     sigma: float = 0.0,
 ) -> Candidate:
-    """A candidate whose batch of b takes `service_s[b - 1]`."""
+    """Return a candidate whose batch of b takes `service_s[b - 1]`."""
     rows = tuple(
         ProfileRow(b, t * 1e3, workers=workers, overhead_ms=overhead_s * 1e3) for b, t in enumerate(service_s, start=1)
     )
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """Request by request, as `mark.kernel.departures.Recording` has it."""
+    """The outcome by request, as `mark.kernel.departures.Recording` has it."""
 
     slot: NDArray[np.int64]
     start_s: NDArray[np.float64]
@@ -126,7 +126,7 @@ class Batch:
 
 
 def mix(z: int) -> int:
-    """SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Return the hash by SplitMix64 (Steele, Lea, Flood 2014)."""
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & BITS
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & BITS
     return z ^ (z >> 31)
@@ -157,7 +157,7 @@ class Troubles:
         return -3600.0 / self.faults.hangs_per_hour * math.log(self.uniform(1, self.number, nth))
 
     def begins_s(self, at_s: float) -> float:
-        """When a batch begins that a worker has from then on."""
+        """Return when a batch begins that a worker gets at this time."""
         length_s = self.faults.hang_s
         begun = takewhile(lambda hang_s: hang_s <= at_s, self.hangs_s)
         return next((hang_s + length_s for hang_s in begun if at_s < hang_s + length_s), at_s)
@@ -167,11 +167,11 @@ class Troubles:
         return bool(self.turns_s) and self.begins_slow == (turns % 2 == 0)
 
     def answers_later_s(self, begin_s: float) -> float:
-        """How long the answers are on their way of a batch that begins then."""
+        """Return the delay of the answers of a batch that begins at this time."""
         return self.faults.slow_answer_s if self.is_slow(begin_s) else 0.0
 
     def ends_s(self, begin_s: float, service_s: float) -> float:
-        """When a batch ends that begins then."""
+        """Return when a batch ends that begins at this time."""
         if self.is_slow(begin_s):
             service_s = service_s * self.faults.slow_factor + self.faults.slow_add_s
         for hang_s in self.hangs_s:
@@ -183,7 +183,7 @@ class Troubles:
 
 
 class Times:
-    """Sums of steps, each but the first `more_s` longer; endless, so each is drawn when it is first looked at."""
+    """Endless sums of steps, each but the first `more_s` longer; each is drawn when it is first needed."""
 
     def __init__(self, step_s: Callable[[int], float], more_s: float) -> None:
         self.step_s, self.more_s = step_s, more_s
@@ -214,13 +214,13 @@ class Replica:
         return float(self.kind.service_s[size]) / self.speed
 
     def in_flight(self) -> int:
-        """Those that came here and are not answered, by whomever."""
+        """Return the number of requests that came here and have no answer from any replica or function."""
         seen = self.world.outcome
         still_s = self.world.env.now + admission.TOLERANCE_S
         return sum(bool(seen.finish_s[n] > still_s and seen.slot[n] != REFUSED) for n in self.asked)
 
     def work_s(self) -> float:
-        """What it would have in flight, in the time that a full batch takes for each."""
+        """Return the work with one more request in flight, at the time per request of a full batch."""
         most = self.kind.policy.n_batch
         return float(self.in_flight() + 1) * (self.service_s(most) / (most * self.kind.workers))
 
@@ -229,7 +229,7 @@ class Replica:
         return self.kind.policy.w_batch_s if self.kind.policy.n_batch > 1 else 0.0
 
     def expected_s(self) -> list[float]:
-        """When workers should be free for the batch behind all closed ones, a heap: the closed ones are played."""
+        """Return when workers should be free after all closed batches, as a heap, by playing these batches."""
         now = self.world.env.now
         idle = self.kind.workers - len(self.running)
         free = [*(max(now, expected_s) for _, expected_s, _ in self.running), *[now] * idle]
@@ -239,15 +239,15 @@ class Replica:
         return free
 
     def worker_free_s(self) -> float:
-        """When the first worker should be free for the batch behind all closed ones."""
+        """Return when the first worker should be free after all closed batches."""
         return self.expected_s()[0]
 
     def end_s(self, free_s: float, batch: Batch) -> float:
-        """When a batch ends that a worker has from then on."""
+        """Return when a batch ends that a worker gets at this time."""
         return self.troubles.ends_s(self.troubles.begins_s(free_s), batch.service_s * batch.factor)
 
     def joined(self) -> Batch | None:
-        """The open batch, if one more request may join it as things stand now."""
+        """Return the open batch, if one more request may join it now."""
         batch = self.open
         if batch is None:
             return None
@@ -255,14 +255,14 @@ class Replica:
         return batch if start <= batch.expected_start_s or self.may_join(batch, start) else None
 
     def free_for_next_s(self) -> float:
-        """When a worker should be free for a request that arrives now."""
+        """Return when a worker should be free for a request that arrives now."""
         free = self.expected_s()
         if self.open is not None and self.joined() is None:
             heapq.heapreplace(free, free[0] + self.service_s(len(self.open.members)))
         return free[0]
 
     def completion_s(self) -> float:
-        """When a request that arrives now would be answered if no further one came."""
+        """Return when a request that arrives now would be answered if no further one came."""
         now, free, batch = self.world.env.now, self.free_for_next_s(), self.joined()
         if free <= now and len(self.running) == self.kind.workers:
             free = now + MOMENT_S
@@ -282,7 +282,7 @@ class Replica:
         return batching.reserve_s(waits, self.service_s(1), self.service_s(largest))
 
     def squares_s2(self) -> float:
-        """Squared mean times of the batches up to the one of a request that arrives now."""
+        """Return the squared mean times of the batches up to that of a request that arrives now."""
         means_s = [*(mean_s for _, _, mean_s in self.running), *(batch.service_s for batch in self.closed)]
         size = 0
         if self.open is not None:
@@ -297,7 +297,7 @@ class Replica:
         return admission.margin_s(bool(self.closed), self.squares_s2(), self.kind.variation)
 
     def doubtful(self, horizon_s: float) -> bool:
-        """Is a request that would be admitted better passed on, if a function is in time?"""
+        """Return whether a request that would be admitted should rather go to a function that is in time."""
         left_s = horizon_s - self.kind.overhead_s
         expected_s = self.completion_s() - self.kind.overhead_s - self.world.env.now + self.reserve_s()
         one_s, variation = self.service_s(1), self.kind.variation
@@ -324,7 +324,7 @@ class Replica:
         self.start_what_is_due()
 
     def may_join(self, batch: Batch, start: float) -> bool:
-        """May one more request join a batch that starts then?"""
+        """Return whether one more request may join a batch that starts at this time."""
         size = len(batch.members)
         answer = start + self.service_s(size) + self.kind.overhead_s
         in_time = [m for m in batch.members if admission.in_time(answer - m[1], m[2])]
@@ -373,7 +373,7 @@ class Replica:
 
 
 class Environments:
-    """The function's: busy, idle or gone."""
+    """The environments of the function: busy, idle or recycled."""
 
     def __init__(self, env: simpy.Environment, use: FunctionUse | None) -> None:
         self.env, self.use = env, use
@@ -448,7 +448,7 @@ class World:
         return self.outcome
 
     def at(self, time_s: float, priority: float) -> simpy.Event:
-        """An event that comes after all events of lower priority of its time, also of those not yet scheduled."""
+        """Return an event that comes after all events of lower priority at its time, even those not yet scheduled."""
         event = self.env.event()
         event._ok, event._value = True, None
         self.env.schedule(event, priority, time_s - self.env.now)  # type: ignore[arg-type]
@@ -461,7 +461,7 @@ class World:
                 self.replicas[change.number] = self.replica(change.number, change.candidate)
                 self.ever[change.number] = self.replicas[change.number]
             elif change.what == "drain":
-                self.replicas.pop(change.number)  # its events go on until it is empty
+                self.replicas.pop(change.number)  # its events continue until it is empty
             elif change.what == "speed":
                 self.replicas[change.number].speed = change.speed
             elif change.what == "crash":
@@ -498,7 +498,7 @@ class World:
             self.answer(request, REFUSED, now, np.inf)
 
     def passed_on(self, replica: Replica, horizon_s: float) -> bool:
-        """Does a function get a request that the replica expects to answer in time?"""
+        """Return whether a function gets a request that the replica expects to answer in time."""
         case = self.case
         if case.function is None or not case.bouncers or case.least == 0.0:
             return False
@@ -507,7 +507,7 @@ class World:
         return in_time and replica.doubtful(horizon_s)
 
     def crash(self, number: int) -> None:
-        """Whatever it has not answered comes again: once, and not behind an ALB."""
+        """Crash the replica: its unanswered requests come again once, except behind an ALB."""
         self.replicas.pop(number, None)
         replica, seen = self.ever[number], self.outcome
         replica.crashed = True
@@ -536,7 +536,7 @@ class World:
             share = class_weights([sum(r.kind.capacity_rps for r in ready if r.group == g) for g in groups])
             drawn = self.bits() % sum(share)
             group = next(g for g, upto in zip(groups, accumulate(share), strict=True) if drawn < upto)
-            # In turn: the one that was asked longest ago, and at first the lowest number.
+            # In turn: the replica that was asked longest ago, and at first the lowest number.
             return min(
                 (r for r in ready if r.group == group),
                 key=lambda r: (r.in_flight(), r.asked[-1] if r.asked else -1, r.number),

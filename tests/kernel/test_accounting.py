@@ -56,7 +56,7 @@ def test_accounts_equal_plain_counts(rows: list[Row]) -> None:
 
 @given(st.lists(answers | refusals, max_size=40), st.integers(0, 40))
 def test_rows_may_come_in_any_number_of_parts(rows: list[Row], cut: int) -> None:
-    """The same bytes, the order of floating-point sums included."""
+    """The bytes are the same, because even the order of floating-point sums is."""
     whole, parted = accounts(rows), accounts(rows[:cut], [], rows[cut:])
     for one, other in zip(whole.arrays, parted.arrays, strict=True):
         assert one.tobytes() == other.tobytes()

@@ -1,4 +1,4 @@
-"""Routing as an AWS load balancer does it: by raw counts, so what differs in capacity must not share a target group."""
+"""Routing as an AWS load balancer does it: by raw counts, so replicas of different capacity need separate groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RT_MAX_S, END_S = 0.6, 600.0
 
 
 def served(classes: list[int], fleet: list[int], rate_rps: float, sigma: float = 0.0) -> StageSimulation:
-    """Poisson traffic on replicas of SLOW (0) and FAST (1); with functions for what is not in time."""
+    """Serve Poisson traffic on replicas of SLOW (0) and FAST (1), with functions for late requests."""
     stage = StageSimulation(
         [replace(SLOW, sigma=sigma), replace(FAST, sigma=sigma)],
         rt_max_s=RT_MAX_S,
@@ -45,14 +45,14 @@ def counts(stage: StageSimulation, replicas: int) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3])
 def test_a_class_gets_its_share_of_capacity(sigma: float) -> None:
-    """11 slow and 2 fast ones do 55 and 110 requests a second: a third goes to the slow ones."""
+    """11 slow and 2 fast replicas do 55 and 110 requests a second: a third of the requests goes to the slow ones."""
     fleet = [0] * 11 + [1] * 2
     stage = served([0, 1], fleet, 60.0, sigma)
     assert counts(stage, len(fleet))[:11].sum() == pytest.approx(stage.by_instances / 3, rel=0.02)
 
 
 def test_one_group_for_unequal_ones_overloads_the_slow() -> None:
-    """A batch needs more in flight than a slow one can bear: with 80 % of the load, a tenth goes to functions."""
+    """A fast one needs more in flight than a slow one can bear: at 80 % of the load, a tenth goes to functions."""
     fleet = [0] * 11 + [1] * 2
     together, apart = served([0, 0], fleet, 132.0), served([0, 1], fleet, 132.0)
     assert together.accounts.by_functions > 0.1 * together.arrived
@@ -60,14 +60,14 @@ def test_one_group_for_unequal_ones_overloads_the_slow() -> None:
 
 
 def test_idle_replicas_are_asked_in_turn() -> None:
-    """Equals get the same number of requests, to one."""
+    """Equal replicas get the same number of requests, to within one."""
     asked = counts(served([0, 1], [0] * 7, 0.05), 7)
     assert asked.sum() > 20
     assert asked.max() - asked.min() <= 1
 
 
 def test_a_class_with_nothing_ready_gets_nothing() -> None:
-    """Everything goes to the only ones there are; a replica of the other class is asked once it is ready."""
+    """All requests go to the other class; a replica of this class is asked once it is ready."""
     stage = StageSimulation(
         [SLOW, FAST],
         rt_max_s=RT_MAX_S,
@@ -87,7 +87,7 @@ def test_a_class_with_nothing_ready_gets_nothing() -> None:
     stage.advance(times, position, np.inf)
     stage.finish()
     slot = stage.recording().slot
-    assert (slot[:10] == REFUSED).all()  # no instance is there
+    assert (slot[:10] == REFUSED).all()  # no instance exists
     assert (slot[10:100] == 0).all()
     assert (slot[100:] == 1).all()
 

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> PipelineSimulation:
-    """Ready to be advanced, each replica with a kind of its own."""
+    """Return a simulation ready to be advanced, each replica with a separate kind."""
     queries = PipelineQueries.of(
         np.array(case.arrivals_s),
         np.array(case.calls, dtype=np.int64).reshape(-1, len(case.after)),
@@ -50,7 +50,7 @@ def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> 
 
 
 def times(simulated: PipelineSimulation, stages: int) -> tuple[Floats, Floats, Floats]:
-    """Ready, answered and dropped, by query as given and stage; infinite: never."""
+    """Return the times of ready, answered and dropped by query as given and stage; infinite stands for never."""
     outcomes = [simulated.outcome(stage) for stage in range(stages)]
     given = simulated.queries.as_given
 
@@ -104,14 +104,14 @@ def test_one_query_takes_its_service_time() -> None:
 
 
 def test_simultaneous_calls_share_a_batch_of_the_lowest_numbered_replica() -> None:
-    """Five at once before two replicas with batches of three: three and two, and replica 0 took the three."""
+    """Five calls come before two replicas with batches of three: replica 0 takes three and the other two."""
     replicas = (PulledBy(0, (1.0, 2.0, 3.0)), PulledBy(0, (5.0, 6.0, 7.0)))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0,) * 5, ((1,),) * 5))
     assert outcome.answer_s.tolist() == [3.0, 3.0, 3.0, 6.0, 6.0]
 
 
 def test_the_earliest_deadline_goes_first() -> None:
-    """The second to arrive has the earlier deadline, and waits for the running batch only."""
+    """The second to arrive has the earlier deadline, and only waits for the running batch."""
     case = PipelineCase(((),), one_stage(1.0), (0.0, 0.25, 0.5), ((1,),) * 3, deadlines_s=(9.0, 8.0, 7.0))
     simulated, _ = outcome_of(case)
     assert simulated.queries.as_given(simulated.end_s()).tolist() == [1.0, 3.0, 2.0]
@@ -133,15 +133,15 @@ def test_an_uncalled_stage_is_no_answer_but_all_of_waits() -> None:
         simulated, _ = outcome_of(PipelineCase(after, replicas, (0.0,), (calls,), (ALL, ALL, ALL, join)))
         return float(simulated.end_s()[0])
 
-    assert ends_s(ALL) == 3.0  # goes on when stage 1 has been passed by, which is when stage 0 has answered
+    assert ends_s(ALL) == 3.0  # goes on when stage 1 was skipped, which is when stage 0 has answered
     assert ends_s(FIRST) == 2.0  # with the answer of stage 2
     assert ends_s(Join(1, 0.5)) == 2.5
-    assert ends_s(Join(2, 0.0)) == 3.0  # there are not two answers to come
-    assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer to come at all
+    assert ends_s(Join(2, 0.0)) == 3.0  # only one answer will come
+    assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer will come
 
 
 def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:
-    """Both arrive at once before one replica; the second could be done at 2 s, its deadline is 1.5 s."""
+    """Two queries arrive together before one replica; the second could be done at 2 s, but its deadline is 1.5 s."""
     case = PipelineCase(
         ((), (0,)), (*one_stage(1.0), PulledBy(1, (0.25,))), (0.0, 0.0), ((1, 1),) * 2, (), (1.5, 1.5), True
     )
@@ -149,7 +149,7 @@ def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:
     assert simulated.end_s().tolist() == [1.25, np.inf]
     assert first.dropped_s.tolist() == [np.inf, 1.0]
     assert (first.dropped, second.dropped, second.batches.sum()) == (1, 0, 1)
-    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which is more than not yet
+    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which differs from not yet
     assert simulated.missed == 1
 
 
@@ -164,14 +164,17 @@ def test_a_join_goes_on_without_an_unneeded_dropped_call() -> None:
 
 
 def test_replicas_join_and_leave() -> None:
-    """One leaves at 1 s, with its batch running; the next one comes at 3 s. What waits, waits for it."""
+    """One replica leaves at 1 s with its batch running; the next one comes at 3 s, and waiting calls wait for it."""
     replicas = (PulledBy(0, (2.0,), 0.0, 1.0), PulledBy(0, (0.5,), 3.0))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0, 0.5, 9.0), ((1,),) * 3))
     assert outcome.answer_s.tolist() == [2.0, 3.5, 9.5]
 
 
 def test_a_stage_may_grow_while_it_runs() -> None:
-    """From one replica to seventy, one a second, some of them busy when the next one comes: as if known beforehand."""
+    """It grows from one replica to seventy, one a second, some of them busy.
+
+    The result is as if the growth had been known before.
+    """
     rng = np.random.default_rng(1)
     arrivals = tuple(np.cumsum(rng.exponential(1 / 20, 1400)))
     replicas = tuple(PulledBy(0, (2.0 + n / 70, 2.5 + n / 70), float(n)) for n in range(70))
@@ -208,7 +211,7 @@ def bridged(
     drops: bool = False,
     calls: int = 1,
 ) -> tuple[PipelineSimulation, StageOutcome]:
-    """One stage with one replica, and a function of half a second."""
+    """Simulate one stage with one replica, and a function of half a second."""
     one = StageFunction(function(WARM_S, cold_s, concurrency=concurrency), behind_s, service_s[-1])
     case = PipelineCase(
         ((),),
@@ -233,14 +236,14 @@ def test_a_call_waits_for_a_replica_until_its_last_moment() -> None:
 
 
 def test_what_comes_behind_is_left_its_time() -> None:
-    """With 0.5 s behind the stage both that wait have to leave that much earlier."""
+    """The stage behind needs 0.5 s, so both waiting calls must leave that much earlier."""
     simulated, outcome = bridged((0.0, 0.0, 0.0), (2.0, 2.25, 2.25), behind_s=0.5)
     assert simulated.end_s().tolist() == [1.0, 1.25, 1.25]
     assert outcome.by_function.calls == 2
 
 
 def test_a_replica_that_is_free_goes_before_the_function() -> None:
-    """It takes longer, and is in time."""
+    """It takes longer than the function, but is in time."""
     simulated, outcome = bridged((0.0,), (1.0,))
     assert simulated.end_s() == [1.0]
     assert outcome.by_function.calls == 0
@@ -260,7 +263,7 @@ def test_calls_late_on_functions_too_are_served_late_or_dropped(drops: bool, end
 
 
 def test_a_cold_start_is_not_foreseen_and_warms_the_environment() -> None:
-    """Three a second apart, none of which a replica could answer in time: the first is late, the others are not."""
+    """Three calls come a second apart, which no replica could answer in time: the first is late, the others are not."""
     simulated, outcome = bridged((0.0, 3.0, 6.0), (0.75, 3.75, 6.75), cold_s=2.0)
     assert (simulated.end_s() - simulated.queries.arrival_s).tolist() == [2.5, 0.5, 0.5]
     assert (outcome.by_function.calls, outcome.by_function.cold) == (3, 1)
@@ -269,7 +272,7 @@ def test_a_cold_start_is_not_foreseen_and_warms_the_environment() -> None:
 
 
 def test_without_an_environment_a_call_waits_on_for_the_replica() -> None:
-    """Of five calls of one query the replica begins one. At 0.5 s, their last moment, one of four finds an environment.
+    """The replica begins one of five calls of one query. At 0.5 s, their last moment, one of four finds an environment.
 
     At 1 s the replica would be late, so one more goes, and the next one finds none; the replica takes it, and the last.
     """
@@ -306,7 +309,7 @@ def test_functions_that_make_no_sense_are_refused() -> None:
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_where_every_stage_has_a_function_no_query_is_late(seed: int) -> None:
-    """With time for a full batch or the function on every path, and environments that are warm: whatever comes."""
+    """Every path has time for a full batch or the function, and the environments are warm."""
     rng = np.random.default_rng(seed)
     after = ((), (0,), (0,), (1, 2))
     replicas = tuple(PulledBy(s, tuple(rng.integers(1, 9) + np.arange(1.0, 4.0))) for s in range(4))
@@ -386,7 +389,7 @@ def cases(draw: st.DrawFn, with_functions: bool = False) -> PipelineCase:
 @sampled(400)
 @given(cases())
 def test_reference(case: PipelineCase) -> None:
-    """Each query at each stage is ready, answered and dropped when the plain model says so, in the same batches."""
+    """Each query at each stage is ready, answered and dropped as in the plain model, in the same batches."""
     simulated = simulation(case)
     simulated.advance()
     check(case, simulated)
@@ -395,7 +398,7 @@ def test_reference(case: PipelineCase) -> None:
 @sampled(150)
 @given(cases(with_functions=True))
 def test_reference_with_functions(case: PipelineCase) -> None:
-    """The same where stages have functions; what these were asked for and could not take agrees as well."""
+    """With functions at some stages, the calls to functions and their refusals agree as well."""
     simulated = simulation(case)
     simulated.advance()
     check(case, simulated)
@@ -442,7 +445,7 @@ def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int)
 @sampled(150)
 @given(cases() | cases(with_functions=True))
 def test_every_call_departs_once(case: PipelineCase) -> None:
-    """Of what got ready each call is in one batch, on a function or dropped, unless the replicas are gone."""
+    """Each ready call is in one batch, on a function or dropped, unless the replicas are gone."""
     simulated = simulation(case)
     simulated.advance()
     ready_s, answer_s, dropped_s = times(simulated, len(case.after))
@@ -461,7 +464,7 @@ def test_every_call_departs_once(case: PipelineCase) -> None:
 @sampled(100)
 @given(cases() | cases(with_functions=True))
 def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
-    """Stopped at the first miss or not, the count is the same as that of the latencies; never one too many."""
+    """The count equals that of the latencies, whether or not it stops at the first miss, and is never too high."""
     simulated = simulation(case, chunk=1)
     counted: list[int] = []
     while simulated.clock_s < np.inf:
@@ -477,7 +480,7 @@ def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
 
 
 def test_varying_times_have_their_mean_and_their_spread() -> None:
-    """Of 20,000 queries one at a time; another seed has others, the same seed the same."""
+    """20,000 queries come one at a time; the same seed gives the same times, another seed others."""
     queries = PipelineQueries.of(np.linspace(0.0, 2e6, 20_000), np.ones((20_000, 1), dtype=np.int64))
 
     def served_s(seed: int) -> Floats:
@@ -506,7 +509,7 @@ def test_every_call_has_a_factor_of_its_own() -> None:
 
 
 def mean_wait_s(arrivals_s: Floats, replicas: int) -> float:
-    """Of one stage that takes SERVICE_S for each call, one by one."""
+    """Return the mean wait at one stage that takes SERVICE_S for each call, one by one."""
     queries = PipelineQueries.of(arrivals_s, np.ones((len(arrivals_s), 1), dtype=np.int64))
     simulated = PipelineSimulation(queries, [()], [ALL], [np.array([0.0, SERVICE_S])])
     for _ in range(replicas):
@@ -549,8 +552,8 @@ def test_batches_make_a_stage_that_keeps_up() -> None:
 def test_one_more_replica_delays_no_query_without_batches(replicas: int, seed: int, late: bool) -> None:
     """First come, first served, equal services: the n-th departure of G/D/c is no later with c + 1 (Kiefer, Wolfowitz).
 
-    Not so with batches (a replica that is free takes a small batch at once, and what comes next waits for it), nor
-    behind a second stage (what comes earlier may stand in the way of a more urgent one, as nothing is interrupted).
+    This fails with batches (a free replica takes a small batch immediately, and the next calls wait for it), and behind
+    a second stage (an earlier call may delay a more urgent one, because no service is interrupted).
     """
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1.0 / replicas, 200))
     ready_s = 50.0 if late else 0.0
@@ -563,7 +566,7 @@ def test_one_more_replica_delays_no_query_without_batches(replicas: int, seed: i
 
 
 def test_a_backlog_of_thousands_is_simulated_like_any_other() -> None:
-    """Half of the queries wait at an overloaded stage and the others pass it by: far out of order behind it."""
+    """Half of the queries wait at an overloaded stage and the others skip it, so the order behind it differs much."""
     n = 20_000
     arrivals = np.arange(n) / 128.0
     calls = np.ones((n, 2), dtype=np.int64)
@@ -580,7 +583,7 @@ def test_a_backlog_of_thousands_is_simulated_like_any_other() -> None:
 
 
 def test_answers_in_any_order_are_sorted() -> None:
-    """Hundreds at once, each by a replica with a service time of its own: too far out of order for insertion alone."""
+    """Hundreds of answers come from replicas with different service times: too far out of order for insertion alone."""
     n = 600
     service_s = np.random.default_rng(1).integers(1, 1 << 20, size=n) / 2.0**16
     replicas = (*(PulledBy(0, (float(s),)) for s in service_s), PulledBy(1, (2.0**-5, 2.0**-4)))

@@ -1,4 +1,4 @@
-"""Numbers that no stage can use are refused before compiled code reads or writes by them."""
+"""Numbers that no stage can use are refused before compiled code uses them as indices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KIND = candidate([0.1, 0.15], sigma=0.3)
 
 
 def stage_of(**options: Any) -> StageSimulation:
-    """One replica, number 0."""
+    """Return a stage with one replica, number 0."""
     stage = StageSimulation(
         [KIND], **{"rt_max_s": 1.0, "end_s": END_S, "function": function(0.1, 1.0), "bouncers": True, **options}
     )
@@ -59,7 +59,7 @@ def test_arrivals_that_do_not_ascend_to_the_end_are_refused(
         stage.advance(np.array(arrivals_s), 0, np.inf)
     assert stage.arrived == 0
     assert stage.advance(np.array([3.0, END_S]), 0, np.inf) == 2
-    with pytest.raises(BadInput, match="must not be before 60 s"):  # nor from one call to the next
+    with pytest.raises(BadInput, match="must not be before 60 s"):  # or from one call to the next
         stage.advance(np.array([3.0]), 0, np.inf)
     stage.finish()
     assert stage.accounts.departed == 2
@@ -180,7 +180,7 @@ def test_accounts_refuse_what_they_cannot_hold() -> None:
 
 
 def pipeline(**options: Any) -> PipelineSimulation:
-    """One query through two stages, one kind."""
+    """Return a simulation of one query through two stages, with one kind."""
     queries = PipelineQueries.of(np.array([1.0]), np.array([[1, 1]]))
     return PipelineSimulation(
         queries, **{"predecessors": [(), (0,)], "joins": [ALL, ALL], "kinds": [np.array([0.0, 0.1])], **options}

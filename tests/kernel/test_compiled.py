@@ -1,4 +1,4 @@
-"""The compile cache: an edited rule is noticed, and a home that cannot be written to costs the cache and no more."""
+"""The compile cache: an edited rule is noticed, and a read-only home costs only the cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(compiled(in_time)(0.5, 0.6))
 
 
 def cache_key(package: Path) -> str:
-    """The hash that a copy of the package puts into the name of its cache folder."""
+    """Return the hash that a copy of the package puts into the name of its cache folder."""
     spec = importlib.util.spec_from_file_location("copy_of_compiled", package / "kernel" / "compiled.py")
     assert spec is not None
     assert spec.loader is not None
@@ -56,7 +56,7 @@ def run(cache: Path, checkout: Path = PACKAGE.parent) -> str:
 
 
 def test_an_edited_rule_or_loop_gets_a_new_cache(copy: Path) -> None:
-    """numba looks at the file of a compiled function only; a rule that it calls in another file must count too."""
+    """numba checks the file of a compiled function only; a rule that it calls in another file must count too."""
     before = cache_key(copy)
     assert before == cache_key(PACKAGE)
     rule = copy / "domain" / "rules" / "admission.py"
@@ -85,7 +85,7 @@ def test_checkouts_with_equal_sources_share_the_code(tmp_path: Path) -> None:
 
 
 class Looked:
-    """A cache file; each time that it is asked it looks whether another process could be as well."""
+    """A cache file that checks, at each access, whether another process could have access as well."""
 
     def __init__(self, lock: Path) -> None:
         self.lock, self.alone = lock, list[bool]()
@@ -105,7 +105,7 @@ class Looked:
 
 
 def test_the_cache_is_for_one_process_at_a_time(tmp_path: Path) -> None:
-    """numba writes its index before the code: another process would read what an older source left there."""
+    """numba writes its index before the code: another process would read the code of an older source there."""
     looked = Looked(tmp_path / "lock")
     locked = mark.kernel.compiled._LockedFile(looked, str(tmp_path / "lock"))
     locked.save("a", "b")
@@ -118,7 +118,7 @@ def test_the_cache_is_for_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 class Kept:
-    """A cache file that remembers what was saved."""
+    """A cache file that remembers the saved entries."""
 
     _index_name = "kept.nbi"
 
@@ -142,11 +142,11 @@ def test_second_process_waits_for_the_one_that_compiles_and_takes_its_code(tmp_p
             fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
         first.save("a", "code")
         assert waiting.result(timeout=30) == "code"
-    assert second.load("b") is None  # it holds no lock of what it did not compile
+    assert second.load("b") is None  # it has no lock for code that it did not compile
 
 
 def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> None:
-    """A cache folder that cannot be made is no error (a file stands in its place, which stops root as well)."""
+    """A cache folder that cannot be made raises no error (a file stands in its place, which stops root as well)."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert run(blocked) == "True"
@@ -154,7 +154,7 @@ def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> No
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
 def test_a_read_only_folder_runs_uncached(tmp_path: Path) -> None:
-    """The same for a folder without permission to write."""
+    """The folder has no permission to write."""
     tmp_path.chmod(0o500)
     assert run(tmp_path) == "True"
     tmp_path.chmod(0o700)
@@ -172,7 +172,7 @@ class Typed:
 
 
 def test_types_of_arguments_are_looked_up_once() -> None:
-    """Later calls go straight to the code: numba would look at the types of all arrays of a stage each time."""
+    """Later calls go straight to the code, because numba would check the types of all arrays each time."""
     function = Typed()
     call = Prepared(function)
     assert call(np.ones(3), 2.0) == 6.0

@@ -1,4 +1,4 @@
-"""What departs from a stage may arrive at the next one."""
+"""Departures of one stage can be the arrivals of the next."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def stage_of(case: Case) -> StageSimulation:
 
 @st.composite
 def steady(draw: st.DrawFn) -> Case:
-    """A case whose fleet stays as it was at the start."""
+    """Return a case whose fleet stays as it was at the start."""
     case = draw(cases(windows=True, routing=draw(st.sampled_from(sorted(ROUTING)))))
     return replace(case, changes=tuple(c for c in case.changes if c.what == "add" and c.at_s == 0.0))
 
 
 def onward(departed: Departures, arrivals_s: Floats, within_s: float) -> tuple[Floats, Floats]:
-    """Arrivals at the next stage and their limits: what is left of `within_s` since the first arrival."""
+    """Return the arrivals at the next stage, and what remains of `within_s` since the first arrival."""
     answered = departed.slot != REFUSED
     order = np.lexsort((departed.request[answered], departed.answer_s[answered]))
     at_s = departed.answer_s[answered][order]
@@ -41,7 +41,7 @@ def onward(departed: Departures, arrivals_s: Floats, within_s: float) -> tuple[F
 
 
 def in_series(first: Case, second: Case, windows_s: list[float]) -> tuple[Departures, Departures]:
-    """Departures of both stages, the second one window behind the first, as far as completions are known."""
+    """Return departures of both stages, the second one window behind the first, as far as completions are known."""
     stages = stage_of(first), stage_of(second)
     arrivals = np.array(first.arrivals_s)
     position, sent = 0, 0
@@ -82,7 +82,7 @@ def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case
 @sampled(50)
 @given(steady(), steady(), st.lists(st.floats(0.0, 10.0), max_size=20))
 def test_every_request_departs_once_from_each_stage(first: Case, second: Case, windows_s: list[float]) -> None:
-    """What arrives departs, refused ones included; what the first stage answers arrives at the second."""
+    """Every arrival departs, refused ones included; the first stage's answers arrive at the second."""
     departed, done = in_series(first, second, windows_s)
     assert sorted(departed.request) == list(range(len(first.arrivals_s)))
     assert sorted(done.request) == list(range(int((departed.slot != REFUSED).sum())))
@@ -103,7 +103,7 @@ def test_what_completes_before_a_settled_time_has_departed(case: Case, until: fl
 
 
 def test_a_stage_that_does_not_keep_reuses_its_buffer() -> None:
-    """Hundreds of chunks leave neither rows nor memory behind, and all are accounted for."""
+    """Hundreds of chunks leave neither rows nor memory, and all are counted."""
     stage = StageSimulation([], rt_max_s=1.0, end_s=60.0, function=None, bouncers=True)
     stage.advance(np.linspace(0.0, 59.0, 200_000), 0, np.inf)
     assert stage.accounts.rejected == stage.arrived == 200_000

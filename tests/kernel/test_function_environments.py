@@ -27,7 +27,10 @@ REFUSED = -2
 def call(
     use: FunctionUse, times_s: list[float], pings: dict[float, int] | None = None
 ) -> tuple[StageSimulation, Floats]:
-    """Latencies (s) of calls at these times, infinite where throttled; `pings`: environments wanted, by time."""
+    """Return the latencies (s) of calls at these times, infinite if throttled.
+
+    `pings` maps times to wanted environments.
+    """
     arrivals = np.array(times_s)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, recent=len(times_s), keep=True)
     position = 0
@@ -48,7 +51,7 @@ def test_the_first_call_starts_cold_and_the_next_is_warm() -> None:
 
 @pytest.mark.parametrize(("idle_s", "warm"), [(59.0, True), (60.0, False), (61.0, False)])
 def test_keep_alive_counts_from_the_last_answer(idle_s: float, warm: bool) -> None:
-    """An environment is recycled once it was idle for the keep-alive time, and each use begins it anew."""
+    """An environment is recycled after it was idle for the keep-alive time, and each use restarts that time."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     first_end = WARM_S + COLD_S
     second_end = first_end + 40.0 + WARM_S
@@ -57,7 +60,7 @@ def test_keep_alive_counts_from_the_last_answer(idle_s: float, warm: bool) -> No
 
 
 def test_calls_take_the_environment_used_last() -> None:
-    """As AWS does: a low load keeps one environment warm and lets the others go."""
+    """AWS does so too: a low load keeps one environment warm and lets the others go."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     stage, latencies = call(use, [0.0, 0.0, 0.0, 30.0, 60.0, 90.0, 120.0, 120.0])
     assert latencies.tolist() == [2.25] * 3 + [0.25] * 4 + [2.25]
@@ -65,7 +68,7 @@ def test_calls_take_the_environment_used_last() -> None:
 
 
 def test_the_account_limit_refuses_and_frees_up_again() -> None:
-    """Never more calls at once than the limit; the rest is throttled, which counts as refused and as a miss."""
+    """Concurrent calls never exceed the limit; other calls are throttled, which counts as refused and as a miss."""
     use = function(WARM_S, COLD_S, concurrency=3)
     stage, latencies = call(use, [0.0] * 5 + [2.25] * 4)
     assert latencies.tolist() == [2.25] * 3 + [np.inf] * 2 + [0.25] * 3 + [np.inf]
@@ -95,7 +98,7 @@ def test_a_refusal_where_there_is_no_function_is_no_throttle() -> None:
 
 
 def test_the_ramp_is_a_bucket_that_begins_full() -> None:
-    """A burst at once, then environments at the ramp's pace, whole ones only; warm calls cost nothing."""
+    """A burst starts immediately, then environments at the ramp's pace, whole ones only; warm calls need no new one."""
     use = function(WARM_S, COLD_S, burst=6.0, ramp_per_10s=5.0)
     _, latencies = call(use, [0.0] * 8 + [1.0, 2.0, 2.0] + [100.0] * 16)
     assert np.isfinite(latencies[:8]).sum() == 6
@@ -111,7 +114,7 @@ def test_without_a_burst_the_bucket_holds_ten_seconds() -> None:
 
 
 def test_pings_make_calls_warm_and_are_repeatable() -> None:
-    """Warming tops up to what is wanted, within the account limit, and is paid as pings."""
+    """Warming adds environments up to the wanted number, within the account limit, and is paid as pings."""
     use = function(WARM_S, COLD_S, concurrency=5)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e3, function=use, bouncers=True, keep=True)
     wanted = [(0.0, 2), (0.0, 2), (0.0, 3), (10.0, 3), (10.0, 9), (20.0, 9)]
@@ -122,7 +125,7 @@ def test_pings_make_calls_warm_and_are_repeatable() -> None:
 
 
 def test_a_stage_without_functions_refuses() -> None:
-    """Functions off: nothing to warm, nothing to pay."""
+    """Without functions nothing can be warmed or paid."""
     stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
     assert stage.warm(0.0, 5) == 0
     stage.advance(np.array([1.0]), 0, np.inf)
@@ -130,14 +133,14 @@ def test_a_stage_without_functions_refuses() -> None:
 
 
 def test_a_function_without_concurrency_is_bad_input() -> None:
-    """One line, never a silent switch-off."""
+    """It gives a one-line error, and never switches the function off silently."""
     with pytest.raises(BadInput, match="concurrency"):
         StageSimulation([], rt_max_s=1.0, end_s=1.0, function=function(0.1, 0.1, concurrency=0), bouncers=True)
 
 
 @pytest.mark.parametrize("bills_init", [False, True])
 def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
-    """Each in whole billing steps; whether initialisation is billed is the catalogue's matter."""
+    """Each call counts in whole billing steps; the catalogue says whether initialisation is billed."""
     use = function(0.25, 2.01, bills_init=bills_init)
     stage, _ = call(use, [10.0, 10.0, 10.0, 20.0], pings={0.0: 2})
     assert stage.function_calls().cold == 1
@@ -156,7 +159,7 @@ def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
     keep_alive_s=st.sampled_from([0.5, 5.0, 1000.0]),
 )
 def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst: float, keep_alive_s: float) -> None:
-    """Everything is answered or refused; limits hold at every moment; none is refused without a reason."""
+    """Each call is answered or refused; limits hold at every moment; no call is refused without a reason."""
     times = np.cumsum(gaps) / 16.0
     use = function(WARM_S, COLD_S, concurrency=concurrency, ramp_per_10s=ramp, burst=burst, keep_alive_s=keep_alive_s)
     stage, latencies = call(use, times.tolist())
@@ -180,7 +183,7 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
 
 
 def test_environments_warm_at_the_start_cost_nothing() -> None:
-    """Three calls at once on two warm environments: the third starts cold, as one does after keep-alive."""
+    """Three calls meet two warm environments: the third starts cold, and so does a call after keep-alive."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, keep=True)
     stage.start_warm(2)

@@ -1,4 +1,4 @@
-"""Second copies: the kernel against the plain reference, laws, and cases that can be reckoned by hand."""
+"""Second copies: the kernel against the plain reference, laws, and cases that can be computed by hand."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check(case: Case, after_s: float) -> None:
 @sampled(60)
 @given(HEDGED)
 def test_second_copies_agree_with_the_reference(hedged_case: tuple[Case, float]) -> None:
-    """Which copy answers each request, where and when, and what was wasted: any fleet, history, function and fault."""
+    """The answering copy, its place and time, and the waste agree for any fleet, history, function and fault."""
     check(*hedged_case)
 
 
@@ -86,7 +86,7 @@ def test_hundreds_of_cases_agree_with_the_reference(hedged_case: tuple[Case, flo
 @settings(max_examples=30)
 @given(st.one_of(*(cases(windows=True, routing=one, varies=varies) for one in ROUTINGS for varies in (False, True))))
 def test_copies_that_are_never_due_change_nothing(case: Case) -> None:
-    """The same places and times as by the loop that settles batches as they close."""
+    """Places and times equal those of the loop that settles batches as they close."""
     plain, with_copies = by_kernel(case)[0], by_kernel(case, hedged(case, 1e12))[0]
     one, other = plain.recording(), with_copies.recording()
     np.testing.assert_array_equal(one.slot, other.slot)
@@ -113,7 +113,7 @@ def test_each_request_ends_once_and_waste_is_work(hedged_case: tuple[Case, float
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_cuts_of_time_and_room_change_no_byte(routing: str) -> None:
-    """In one go or in pieces, kept or not, with a crash in the midst; hundreds of requests are open at once."""
+    """Runs in one go or in pieces, kept or not, with a crash in the middle; hundreds of requests are open together."""
     faults = Faults(slow_share=0.3, slow_s=5.0, slow_factor=2.0, hangs_per_hour=60.0, hang_s=4.0, crashes_per_hour=1.0)
     arrivals = poisson(60.0, 120.0)
 
@@ -154,7 +154,7 @@ ONE = candidate([SERVICE_S])
 
 
 def pair(after_s: float, *, seed: int, routing: str = "least-completion") -> HedgedStage:
-    """Two replicas, each slow for ever or never, by the seed."""
+    """Return two replicas, each always slow or never, by the seed."""
     stage = HedgedStage(
         [ONE],
         hedge_after_s=after_s,
@@ -179,7 +179,7 @@ def latencies_of(stage: HedgedStage, arrivals: Floats) -> Floats:
 
 
 def seed_with(*slow: bool) -> int:
-    """Of a world in which exactly these of the two replicas are slow."""
+    """Return a seed with which exactly these of the two replicas are slow."""
     for seed in range(100):
         stage = pair(1e12, seed=seed)
         if tuple(latencies_of(stage, np.zeros(2)) > 2.0 * SERVICE_S) == slow:
@@ -188,20 +188,20 @@ def seed_with(*slow: bool) -> int:
 
 
 def test_the_second_copy_answers_for_a_slow_replica() -> None:
-    """Requests far apart all go to replica 0, which is slow: answered after the delay and one service instead."""
+    """Requests far apart all go to replica 0, which is slow: each is answered after the delay and one service."""
     seed = seed_with(True, False)
     arrivals = np.arange(0.0, 1000.0, 10.0)
     np.testing.assert_allclose(latencies_of(pair(1e12, seed=seed), arrivals), SLOW * SERVICE_S)
     stage = pair(0.25, seed=seed)
     np.testing.assert_allclose(latencies_of(stage, arrivals), 0.25 + SERVICE_S)
-    assert stage.hedges == (100, 100, pytest.approx(100 * SLOW * SERVICE_S))  # what was begun is worked off
+    assert stage.hedges == (100, 100, pytest.approx(100 * SLOW * SERVICE_S))  # begun batches are completed
     late = pair(2.0 * SLOW * SERVICE_S, seed=seed)
     np.testing.assert_allclose(latencies_of(late, arrivals), SLOW * SERVICE_S)
     assert late.hedges == (0, 0, 0.0)
 
 
 def test_the_99th_percentile_of_stragglers_falls() -> None:
-    """Drawn at random, a quarter of the requests meets the slow one: 1 s, or the delay and 0.1 s."""
+    """A random quarter of the requests meets the slow replica: 1 s without copies, the delay and 0.1 s with them."""
     seed = seed_with(False, True)
     arrivals = np.arange(0.0, 4000.0, 2.0)
     plain, with_copies = (
@@ -222,7 +222,7 @@ def two_of_one_second() -> HedgedStage:
 
 
 def test_requests_that_ended_give_their_places_back() -> None:
-    """Three at a time, of which copies wait and leave their queues: memory does not grow with their number."""
+    """Three requests come at a time, whose copies wait and leave their queues: memory does not grow with them."""
     stage = two_of_one_second()
     latencies_of(stage, np.repeat(np.arange(100) * 10.0, 3))
     assert stage.hedges[0] > 100
@@ -236,12 +236,12 @@ def test_a_copy_that_waits_leaves_its_queue() -> None:
     recording = stage.recording()
     assert recording.slot.tolist() == [0, 1, 0, 0]
     assert recording.finish_s.tolist() == [1.0, 1.0, 2.0, 3.0]
-    # Of the third and the fourth both copies ran, and ended at the same time.
+    # Both copies of the third and fourth ran, and ended at the same time.
     assert stage.hedges == (4, 0, 2.0)
 
 
 def test_second_copies_have_the_budget_of_second_attempts() -> None:
-    """A burst, then a fifth of all requests."""
+    """The budget is a burst, then a fifth of all requests."""
     count, expected, budget = 4000, 0, second_attempts.BURST
     for _ in range(count):
         budget = min(second_attempts.BURST, budget + second_attempts.SHARE)
@@ -264,7 +264,7 @@ def test_limits_by_request_and_second_copies_do_not_mix() -> None:
 
 
 def test_a_replica_that_is_resumed_has_answered_before() -> None:
-    """Also where its batch takes longer than stopping and booting."""
+    """This holds even if its batch takes longer than stopping and booting."""
     stage = pair(1e12, seed=seed_with(True, False))
     stage.advance(np.zeros(1), 0, 0.1)
     stage.remove(0, 0.1)
@@ -275,7 +275,7 @@ def test_a_replica_that_is_resumed_has_answered_before() -> None:
 
 
 def test_a_crash_leaves_what_another_copy_answers() -> None:
-    """The first copy runs on what crashes, the second waits elsewhere: nothing is lost, nothing asked for again."""
+    """The first copy runs on the crashing replica, the second waits elsewhere: no request is lost or repeated."""
     stage = HedgedStage(
         [candidate([1.0])],
         hedge_after_s=0.25,

@@ -1,4 +1,4 @@
-"""Horizons of many calls: those of the rule, one by one."""
+"""The horizons of many calls equal those that the rule gives one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled functions that compiled functions call: no machine code of their own, the same answers."""
+"""Compiled functions that only compiled functions call: no separate machine code, the same answers."""
 
 from __future__ import annotations
 

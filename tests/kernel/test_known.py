@@ -1,4 +1,4 @@
-"""What a bouncer knows where service times vary, by cases that can be reckoned by hand."""
+"""A bouncer's knowledge if service times vary, by cases that can be computed by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FACTORS = [factor_of(SEED, 0, nth, 0, SIGMA) for nth in range(1, 200)]  # of the
 
 
 def stage_of(rt_max_s: float, *, bouncers: bool = True) -> StageSimulation:
-    """One replica that takes 1 s on average, one request at a time."""
+    """Return a stage with one replica that takes 1 s on average, one request at a time."""
     stage = StageSimulation(
         [candidate([1.0], sigma=SIGMA)],
         rt_max_s=rt_max_s,
@@ -46,7 +46,7 @@ def test_a_request_behind_a_batch_is_judged_by_its_mean(share: float) -> None:
 
 
 def test_long_queues_are_answered_in_order() -> None:
-    """Without bouncers a queue has no bound; the rings grow, whatever the cuts of time."""
+    """Without bouncers a queue has no bound; the rings grow, wherever time is cut."""
     arrivals_s = np.repeat([0.0, 1.0, 30.0], 50)
     whole, cut = stage_of(1.0, bouncers=False), stage_of(1.0, bouncers=False)
     whole.advance(arrivals_s, 0, np.inf)

@@ -24,7 +24,7 @@ WITHIN = 0.02
 def simulate(
     load: float, *, replicas: int = 1, workers: int = 1, sigma: float = 0.0, rt_max_s: float | None = None
 ) -> tuple[Floats, StageSimulation]:
-    """Latencies (s) of all requests, infinite where refused; with `rt_max_s` there are bouncers."""
+    """Return the latencies (s) of all requests, infinite if refused; with `rt_max_s` there are bouncers."""
     rate = load * replicas * workers / SERVICE_S
     arrivals = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, REQUESTS))
     stage = StageSimulation(
@@ -44,7 +44,7 @@ def simulate(
 
 
 def waits(load: float, *, replicas: int = 1, workers: int = 1, sigma: float = 0.0) -> Floats:
-    """Waiting times (s) where everything is accepted."""
+    """Return the waiting times (s) if everything is accepted."""
     latencies, stage = simulate(load, replicas=replicas, workers=workers, sigma=sigma)
     if sigma == 0.0:
         return latencies - SERVICE_S
@@ -53,7 +53,7 @@ def waits(load: float, *, replicas: int = 1, workers: int = 1, sigma: float = 0.
 
 
 def erlang_b(servers: int, offered: float) -> float:
-    """Share lost with `servers` servers and no queue (Erlang 1917), by the usual recursion."""
+    """Return the share lost with `servers` servers and no queue (Erlang 1917), by the usual recursion."""
     blocked = 1.0
     for n in range(1, servers + 1):
         blocked = offered * blocked / (n + offered * blocked)
@@ -61,16 +61,16 @@ def erlang_b(servers: int, offered: float) -> float:
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """Share that has to wait in M/M/c."""
+    """Return the share that has to wait in M/M/c."""
     blocked = erlang_b(servers, offered)
     return servers * blocked / (servers - offered * (1.0 - blocked))
 
 
 def workload_sum(time_s: float, rate: float) -> float:
-    """sum over j of (-rate (t - jD))^j / j! exp(rate (t - jD)) for jD <= t.
+    """Return the sum over j of (-rate (t - jD))^j / j! exp(rate (t - jD)) for jD <= t.
 
     (1 - load) times this is the law of M/D/1's wait (Erlang 1909). It also solves the balance of level crossings below
-    a limit on the wait, whatever the load.
+    a limit on the wait, for any load.
     """
     total = 0.0
     for j in range(int(time_s / SERVICE_S + 1e-9) + 1):
@@ -80,9 +80,9 @@ def workload_sum(time_s: float, rate: float) -> float:
 
 
 def number_in_system(servers: int, load: float) -> Floats:
-    """Stationary law of the number of requests in M/D/c.
+    """Return the stationary law of the number of requests in M/D/c.
 
-    What is in service now is gone one service time later (Crommelin 1932): N' = max(N - c, 0) + Poisson(rate x D).
+    Requests in service leave within one service time (Crommelin 1932): N' = max(N - c, 0) + Poisson(rate x D).
     """
     size = servers + math.ceil(30.0 / (1.0 - load))
     mean = load * servers
@@ -97,10 +97,10 @@ def number_in_system(servers: int, load: float) -> Floats:
 
 
 def md_c_wait_at_most(time_s: float, servers: int, load: float, law: Floats) -> float:
-    """P(wait <= t) in M/D/c (Franx 2001).
+    """Return P(wait <= t) in M/D/c (Franx 2001).
 
-    With t = kD - u, 0 < u <= D: the requests queued u before an arrival and those that came since must fit
-    into the kc starts of the k service times that end at t.
+    With t = kD - u, 0 < u <= D: the requests queued u before an arrival and those that came since must fit into the kc
+    starts of the k service times that end at t.
     """
     k = int(time_s / SERVICE_S) + 1
     arriving = load * servers / SERVICE_S * (k * SERVICE_S - time_s)
@@ -183,8 +183,9 @@ def test_a_request_behind_an_overrunning_batch_is_expected_in_time(sigma: float)
 def test_a_bouncers_loss_is_md1_with_a_bounded_wait(load: float, services: float) -> None:
     """A bouncer on one worker takes requests that would wait at most K = RT_max - D, also when overloaded.
 
-    Below K the level crossings balance as without a limit, so P(work <= x) = P(0) S(x), S as in `workload_sum`; what is
-    accepted keeps the worker busy: load x P(0) S(K) = 1 - P(0). So the accepted share is S(K) / (1 + load x S(K)).
+    Below K the level crossings balance as without a limit, so P(work <= x) = P(0) S(x), S as in `workload_sum`.
+    Accepted requests keep the worker busy: load x P(0) S(K) = 1 - P(0). So the accepted share is S(K) / (1 + load x
+    S(K)).
     """
     limit_s = services * SERVICE_S - SERVICE_S
     latencies, stage = simulate(load, rt_max_s=services * SERVICE_S)

@@ -21,7 +21,7 @@ END_S = 1e4
 
 
 def empty_stage(case: Case) -> StageSimulation:
-    """The case before its first change."""
+    """Return the stage before the case's first change."""
     return StageSimulation(
         case.candidates,
         rt_max_s=case.rt_max_s,
@@ -39,7 +39,7 @@ def empty_stage(case: Case) -> StageSimulation:
 
 
 def by_kernel(case: Case, stage: StageSimulation | None = None) -> tuple[StageSimulation, list[int]]:
-    """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
+    """Run the case as the simulated cloud would drive it: advance to each change, make it, go on."""
     stage = empty_stage(case) if stage is None else stage
     arrivals = np.array(case.arrivals_s)
     limits = np.array(case.limits_s) if case.limits_s else None
@@ -143,7 +143,7 @@ def cases(
 
 @st.composite
 def faults(draw: st.DrawFn, step_s: float) -> Faults:
-    """Slow periods and hangs that come as often as batches do; crashes are among the changes of the fleet."""
+    """Draw slow periods and hangs as frequent as batches; crashes are among the changes of the fleet."""
     return Faults(
         slow_share=draw(st.sampled_from([0.0, 0.2, 0.5, 0.9])),
         slow_s=step_s * draw(st.integers(1, 40)),
@@ -161,7 +161,7 @@ def faults(draw: st.DrawFn, step_s: float) -> Faults:
 def changes(
     draw: st.DrawFn, candidates: int, times_s: list[float], has_function: bool, crashes: bool = False
 ) -> list[Change]:
-    """A first fleet of up to 6, then additions, drains, new speeds, crashes and warm-ups at times of arrivals."""
+    """Draw a first fleet of up to 6, then additions, drains, new speeds, crashes and warm-ups at times of arrivals."""
     fleet = draw(st.integers(2 * crashes, 6))
     ready = {n: draw(st.integers(0, candidates - 1)) for n in range(fleet)}
     history = [Change(0.0, "add", n, kind) for n, kind in ready.items()]
@@ -214,7 +214,7 @@ def test_two_choices_agree_with_the_reference(case: Case) -> None:
 @sampled(60)
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
-    """The same requests are counted, those that went on to functions among them."""
+    """The same requests are counted, including those that went on to functions."""
     check(case)
 
 
@@ -235,14 +235,14 @@ def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
 @settings(max_examples=30)
 @given(st.one_of(*(cases(windows=True, routing=routing, faulty=True) for routing in ROUTING)))
 def test_faulty_replicas_agree_with_the_reference(case: Case) -> None:
-    """Whatever is slow, hangs or crashes, drained or not: each request ends at the same place at the same time."""
+    """Replicas may be slow, hang or crash, drained or not: each request ends at the same place at the same time."""
     check(case)
 
 
 @settings(max_examples=30)
 @given(cases(windows=True, faulty=True, limits=True))
 def test_requests_that_a_crash_takes_keep_their_limits(case: Case) -> None:
-    """They have what is left of them; slow periods and hangs change no limit."""
+    """They have the remaining time of their limits; slow periods and hangs change no limit."""
     check(case)
 
 
@@ -256,5 +256,5 @@ def test_lognormal_service_agrees_with_the_reference(case: Case) -> None:
 @sampled(60)
 @given(cases(windows=True, varies=True, limits=True))
 def test_lognormal_service_with_limits_by_request_agrees_with_the_reference(case: Case) -> None:
-    """A batch whose start moves is asked anew whether one more may join, by the earliest promise that it keeps."""
+    """When a batch's start moves, it is checked again whether a request may join, by its earliest promise."""
     check(case)

@@ -1,4 +1,4 @@
-"""Slow periods, hangs and crashes: closed forms, streams of their own, and what becomes of what a crash takes."""
+"""Slow periods, hangs and crashes: closed forms, separate random streams, and the fate of requests in a crash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ END_S = 1e6
 def stage_of(
     faults: Faults, *, replicas: int = 1, batch: int = 1, rt_max_s: float | None = None, **more: object
 ) -> StageSimulation:
-    """Replicas that take SERVICE_S for a batch of any size; bouncers only where an RT_max is said."""
+    """Return replicas that take SERVICE_S for a batch of any size; bouncers exist only if an RT_max is given."""
     options = {"function": None, "seed": 1, "keep": True, **more}
     stage = StageSimulation(
         [candidate([SERVICE_S] * batch)],
@@ -49,7 +49,7 @@ def mean_wait(stage: StageSimulation, arrivals: Floats) -> float:
 
 
 def pollaczek(rate: float, mean_s: float, square_s2: float) -> float:
-    """Mean wait in M/G/1 (Pollaczek-Khinchine)."""
+    """Return the mean wait in M/G/1 (Pollaczek-Khinchine)."""
     return rate * square_s2 / (2.0 * (1.0 - rate * mean_s))
 
 
@@ -57,7 +57,7 @@ def pollaczek(rate: float, mean_s: float, square_s2: float) -> float:
 
 
 def test_short_slow_periods_make_an_mg1_queue() -> None:
-    """Periods far shorter than a service: each batch is slow by itself, with the share of time as its probability."""
+    """Periods are far shorter than a service, so each batch is slow with the share of time as probability."""
     share, factor, add_s, rate = 0.2, 2.0, 0.05, 4.0
     stage = stage_of(Faults(slow_share=share, slow_s=2e-3, slow_factor=factor, slow_add_s=add_s))
     slow_s = factor * SERVICE_S + add_s
@@ -69,7 +69,7 @@ def test_short_slow_periods_make_an_mg1_queue() -> None:
 
 
 def test_long_slow_periods_make_two_queues() -> None:
-    """Periods far longer than a busy time: M/D/1 at one pace, then at the other, by their shares of the time."""
+    """Periods are far longer than a busy time: M/D/1 at one pace, then at the other, by their shares of the time."""
     share, factor, rate = 0.3, 1.5, 4.0
     stage = stage_of(Faults(slow_share=share, slow_s=200.0, slow_factor=factor))
     calm, slow = (pollaczek(rate, d, d * d) for d in (SERVICE_S, factor * SERVICE_S))
@@ -87,7 +87,7 @@ def test_hangs_take_their_share_of_the_time() -> None:
 
 
 def test_replicas_of_a_host_group_are_slow_together() -> None:
-    """Of four replicas in groups of two each group has periods of its own."""
+    """Four replicas form groups of two, and each group has different periods."""
     stage = stage_of(Faults(slow_share=0.5, slow_s=50.0, slow_factor=2.0, host_group=2), replicas=4)
     arrivals = np.repeat(np.arange(1.0, 5000.0), 4)  # one for each
     stage.advance(arrivals, 0, np.inf)
@@ -108,7 +108,7 @@ def test_replicas_of_a_host_group_are_slow_together() -> None:
 @settings(max_examples=40)
 @given(st.one_of(*(cases(windows=True, routing=routing) for routing in ROUTING)), st.sampled_from([0.0, 0.3]))
 def test_faults_that_do_not_come_change_no_byte(case: Case, sigma: float) -> None:
-    """A world in which replicas could crash and hang, and none does: everything is drawn as without."""
+    """In a world where replicas could crash and hang but never do, all draws are as without faults."""
     case = replace(case, candidates=tuple(replace(one, sigma=sigma) for one in case.candidates))
     could = Faults(hangs_per_hour=1e-12, crashes_per_hour=1e-12)
     assert seen(by_kernel(replace(case, faults=could))[0]) == seen(by_kernel(case)[0])
@@ -116,7 +116,7 @@ def test_faults_that_do_not_come_change_no_byte(case: Case, sigma: float) -> Non
 
 @pytest.mark.parametrize("routing", ROUTING)
 def test_with_faults_cuts_of_time_change_no_byte(routing: str) -> None:
-    """In one go or in pieces, with a crash in the midst; another seed has other faults."""
+    """The run is made in one go or in pieces, with a crash in the middle; another seed has other faults."""
     faults = Faults(slow_share=0.3, slow_s=5.0, slow_factor=2.0, hangs_per_hour=60.0, hang_s=2.0, crashes_per_hour=1.0)
     arrivals = poisson(30.0, 300.0)
 
@@ -138,13 +138,14 @@ def test_with_faults_cuts_of_time_change_no_byte(routing: str) -> None:
     assert run(np.zeros(0), seed=2) != whole
 
 
-# -- what a crash takes ------------------------------------------------------------------------------------------------
+# -- requests in a crash
+# ------------------------------------------------------------------------------------------------
 
 CRASHES = Faults(crashes_per_hour=1.0)
 
 
 def test_a_crash_takes_what_is_not_answered() -> None:
-    """Running, in the queue, in the open batch: all ask another replica at that moment, in the order they came."""
+    """Running, queued and open requests all ask another replica at that moment, in their order of arrival."""
     stage = stage_of(CRASHES, batch=2)
     stage.doom(0, 0.15)
     arrivals = np.array([0.0, 0.01, 0.02, 0.03])
@@ -162,7 +163,7 @@ def test_a_crash_takes_what_is_not_answered() -> None:
 
 
 def test_behind_an_alb_the_client_hears_of_it() -> None:
-    """No second attempt and no function: it is never answered."""
+    """A request gets no second attempt and no function, so it is never answered."""
     stage = stage_of(CRASHES, replicas=2, routing="alb", function=function(0.1, 0.1))
     stage.doom(0, 0.05)
     stage.advance(np.zeros(2), 0, 0.05)
@@ -174,7 +175,7 @@ def test_behind_an_alb_the_client_hears_of_it() -> None:
 
 @pytest.mark.parametrize(("has_function", "slot"), [(True, -1), (False, -2)])
 def test_what_is_lost_twice_is_not_asked_again(has_function: bool, slot: int) -> None:
-    """A function answers it, where there is one: at once, by its time."""
+    """If there is a function it answers, immediately and in its usual time."""
     stage = stage_of(CRASHES, function=function(0.2, 0.0) if has_function else None)
     stage.doom(0, 0.05)
     stage.advance(np.zeros(1), 0, 0.05)
@@ -190,7 +191,7 @@ def test_what_is_lost_twice_is_not_asked_again(has_function: bool, slot: int) ->
 
 
 def test_second_attempts_have_a_budget() -> None:
-    """A burst, then a share of all requests; whatever is beyond it is refused without a function."""
+    """The budget is a burst, then a share of all requests; requests beyond it are refused without a function."""
     waiting = 800
     stage = stage_of(CRASHES, replicas=2)
     stage.doom(0, 1.0)
@@ -200,7 +201,7 @@ def test_second_attempts_have_a_budget() -> None:
     assert stage.lost == (waiting - 10, second_attempts.BURST)
     stage.add(2, 0, 2.0)
     stage.crash(1, 2.0)
-    assert stage.lost[1] == second_attempts.BURST  # nothing came meanwhile
+    assert stage.lost[1] == second_attempts.BURST  # no request came in between
     stage.add(3, 0, 2.0)
     stage.doom(3, 3.0)
     stage.advance(np.full(50, 2.0), 0, 3.0)
@@ -211,7 +212,7 @@ def test_second_attempts_have_a_budget() -> None:
 
 
 def test_what_leaves_before_its_crash_answers() -> None:
-    """Also where it is removed with a batch under way: what is accepted is answered, as without crashes."""
+    """Even if it is removed with a batch under way, accepted requests are answered, as without crashes."""
     stage = stage_of(CRASHES)
     stage.doom(0, 0.05)
     stage.advance(np.zeros(2), 0, 0.01)
@@ -225,7 +226,7 @@ def test_what_leaves_before_its_crash_answers() -> None:
 
 
 def test_a_second_attempt_has_what_is_left_of_its_limit() -> None:
-    """Calls of a pipeline's queries: what could not be in time any more is refused."""
+    """For calls of a pipeline's queries, a call that cannot be in time any more is refused."""
     stage = stage_of(CRASHES, rt_max_s=1.0)
     stage.doom(0, 0.05)
     stage.advance(np.zeros(2), 0, 0.05, np.array([0.2, 0.1 + SERVICE_S]))
@@ -239,7 +240,7 @@ def test_a_second_attempt_has_what_is_left_of_its_limit() -> None:
 
 
 def test_answers_are_late_where_workers_are_not() -> None:
-    """The worker takes the next batch meanwhile, and is not busy with what is on its way."""
+    """The worker takes the next batch, and is not busy with answers on their way."""
     faults = Faults(slow_share=1.0 - 1e-9, slow_s=1e9, slow_answer_s=0.25)
     stage = stage_of(faults)
     stage.advance(np.zeros(3), 0, np.inf)
@@ -251,7 +252,7 @@ def test_answers_are_late_where_workers_are_not() -> None:
 
 
 def test_replicas_on_one_instance_are_slow_at_the_same_times() -> None:
-    """Stages that share instances have seeds of their own, and one seed of faults."""
+    """Stages that share instances have different seeds, and one seed of faults."""
     faults = Faults(slow_share=0.5, slow_s=20.0, slow_factor=2.0)
     arrivals = np.arange(0.0, 400.0)
     took_s = []

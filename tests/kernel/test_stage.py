@@ -1,4 +1,4 @@
-"""The stage as a whole: nothing is lost, numbers are exact, cuts of time and repetition change nothing."""
+"""The stage as a whole: no request is lost, numbers are exact, cuts of time and repetition change nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stage_of(
     recent: int = 1000,
     least: float = 0.0,
 ) -> StageSimulation:
-    """Ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
+    """Return a stage that is ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
     stage = StageSimulation(
         [replace(GPU, sigma=sigma), replace(CPU, sigma=sigma)],
         rt_max_s=RT_MAX_S,
@@ -62,7 +62,7 @@ def stage_of(
 
 
 def seen(stage: StageSimulation) -> tuple[object, ...]:
-    """Everything a stage can tell, as bytes and numbers."""
+    """Return all outputs of a stage, as bytes and numbers."""
     recording = stage.recording()
     arrays = (
         *(recording.slot, recording.start_s, recording.finish_s),
@@ -112,14 +112,14 @@ def test_requests_are_conserved(case: Case) -> None:
         assert share[-1] == pytest.approx(0.0, abs=1e-12)
         assert latencies[np.isfinite(latencies)].max() <= slower[-1]
     busy = sum(stage.busy_s(n) for n in {c.number for c in case.changes if c.what == "add"})
-    # What crashes may have been at work for requests that it never answered.
+    # A crashing replica may have worked on requests that it never answered.
     assert (busy > 0.0) == (stage.by_instances > 0) or stage.lost[0] > 0
 
 
 @sampled(150)
 @given(cases(windows=True))
 def test_a_promise_is_kept(case: Case) -> None:
-    """What a bouncer admits is answered within RT_max, whatever joins later or drains, however slow functions are."""
+    """An admitted request is answered within RT_max, whatever joins later or drains, however slow functions are."""
     steady = tuple(c for c in case.changes if c.what != "speed")
     case = replace(case, bouncers=True, changes=steady)
     stage, _ = by_kernel(case)
@@ -132,7 +132,7 @@ def test_a_promise_is_kept(case: Case) -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.4])
 def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
-    """Against the recorded latencies themselves, at every share that is reported and many more."""
+    """They are compared with the recorded latencies, at every reported share and many more."""
     arrivals = poisson(180.0)
     stage = stage_of([0, 0, 0, 1], arrivals, sigma=sigma, seed=3)
     stage.advance(arrivals, 0, np.inf)
@@ -150,7 +150,7 @@ def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
 
 
 def test_without_answers_numbers_are_undefined() -> None:
-    """None, which JSON shows as null."""
+    """They are None, which JSON shows as null."""
     stage = StageSimulation([GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True)
     stage.advance(np.array([1.0]), 0, np.inf)
     stage.finish()
@@ -181,7 +181,7 @@ def test_one_seed_same_bytes(routing: str) -> None:
 
 @pytest.mark.parametrize("bouncers", [True, False])
 def test_cuts_of_time_change_nothing(bouncers: bool) -> None:
-    """In one go, every 5 s, every 60 s, at random times, arrivals handed over piece by piece: the same bytes."""
+    """Runs in one go, every 5 s, every 60 s, at random times or with arrivals in pieces give the same bytes."""
     arrivals = poisson(150.0)
 
     def run(cuts: Floats, pieces: bool = False) -> tuple[object, ...]:
@@ -207,7 +207,7 @@ def test_cuts_of_time_change_nothing(bouncers: bool) -> None:
 
 
 def test_whole_seconds_and_slices_are_taken_like_others() -> None:
-    """The types of the first call hold for all: an int is no other number, nor a slice another array."""
+    """The types of the first call hold for all: an int counts as a float, a slice as an array."""
     arrivals = poisson(50.0)
     stage, other = stage_of([0, 1], arrivals), stage_of([0, 1], arrivals)
     position = stage.advance(arrivals, 0, 60)
@@ -221,7 +221,7 @@ def test_whole_seconds_and_slices_are_taken_like_others() -> None:
 
 
 def test_draining_loses_nothing() -> None:
-    """With a long queue on each replica all are drained: what they had is answered, what comes later is refused."""
+    """All replicas are drained with long queues: queued requests are answered, later ones are refused."""
     arrivals = poisson(400.0, 20.0)
     stage = stage_of([0, 0, 1], arrivals, overflow=False, bouncers=False)
     position = stage.advance(arrivals, 0, 10.0)
@@ -264,7 +264,7 @@ def test_a_replica_takes_nothing_before_it_is_ready() -> None:
 
 
 def test_speed_holds_from_the_next_batch_on() -> None:
-    """A batch under way or due keeps its pace, the next takes 1 / factor times as long; later it is fast again."""
+    """A batch under way or due keeps its pace; the next takes 1 / factor times as long, until speed is restored."""
     arrivals = np.array([0.0, 0.01, 1.0, 2.0])
     stage = stage_of([0], arrivals, overflow=False, bouncers=False)
     position = stage.advance(arrivals, 0, 0.5)  # the second batch was due at 0.0431, though not considered since
@@ -294,7 +294,7 @@ def test_slowed_and_drained_in_one_tick_of_a_large_fleet() -> None:
 
 
 def test_a_shorter_horizon_is_a_shorter_promise() -> None:
-    """Spot: no request is promised more than what a notice leaves, here 0.3 s of an RT_max of 0.6 s."""
+    """Spot: no promise exceeds the time after a notice, here 0.3 s of an RT_max of 0.6 s."""
     arrivals = poisson(200.0, 60.0)
     stage = StageSimulation(
         [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], keep=True
@@ -308,8 +308,10 @@ def test_a_shorter_horizon_is_a_shorter_promise() -> None:
 
 
 def test_routing_that_knows_less_of_queues_waits_longer() -> None:
-    """Mean wait at load 0.9 on 20 replicas: least by completion, then by counting, then by asking two; and far less
-    than M/D/1's of a random choice."""
+    """At load 0.9 on 20 replicas the mean wait is least by completion, then by counting, then by asking two.
+
+    All are far below the wait of a random choice, which is that of M/D/1.
+    """
     service_s, replicas, load = 0.1, 20, 0.9
     arrivals = poisson(load * replicas / service_s, 2000.0)
 
@@ -334,7 +336,7 @@ def test_routing_that_knows_less_of_queues_waits_longer() -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.4])
 def test_a_function_in_time_gets_doubtful_requests(sigma: float) -> None:
-    """Fewer requests are late for it; certain times leave no doubt, and nothing changes."""
+    """Fewer requests are late because of it; with certain times nothing is doubtful, and nothing changes."""
     arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0 / 8.0, 2000))
     plain, valued = (stage_of([1, 1], arrivals, sigma=sigma, least=least) for least in (0.0, 0.95))
     for stage in (plain, valued):

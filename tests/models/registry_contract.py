@@ -1,4 +1,4 @@
-"""What every store of a registry's objects has to do: the fake, a folder and S3 pass the same tests."""
+"""The contract of every store of a registry's objects: the fake, a folder and S3 pass the same tests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ObjectStoreContract:
         check_registry(opened())
 
     def test_of_two_that_promote_at_once_one_wins(self, opened: Open, tmp_path: Path) -> None:
-        """Both have seen the alias where it was; the other one is told which was quicker, and may say it again."""
+        """Both saw the alias before; the slower one learns who was quicker, and may try again."""
         file = tmp_path / "m.py"
         ids = []
         for text in ("0", "1", "2"):
@@ -92,7 +92,7 @@ class ObjectStoreContract:
         outcomes: dict[str, str] = {}
 
         class Waiting:
-            """The place, as it is met by one that looks and then takes its time."""
+            """A store as seen by a process that pauses after it has looked."""
 
             def __init__(self, objects: ObjectStore) -> None:
                 self.read, self.fetch, self.keys, self._create = (

@@ -1,4 +1,4 @@
-"""What holds of a registry at any moment, whatever process was killed, and in the middle of whatever."""
+"""Laws of a registry at any moment, even after processes were killed in the middle of a change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mark.models.registry import ObjectStore, Registry
 
 
 def check_registry(objects: ObjectStore) -> Registry:
-    """Each version is wholly there and what it is named by; each alias, now and ever, names one of them."""
+    """Check that each version is complete and named by its content, and that each alias always names a version."""
     registry = Registry(objects)
     for name in registry.names():
         ids = set()

@@ -2,7 +2,7 @@
 
     python -m tests.models.registry_steps FOLDER MODEL_FOLDER N
 
-A step is whatever changes a folder or a file, as Python audits it. Prints how many there were where it is not killed.
+A step is a change of a folder or a file, as Python audits it. A process that is not killed prints the number of steps.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def test_a_predict_that_empties_its_batch_is_answered() -> None:
 
 
 def test_an_unknown_protocol_is_a_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Not of the client, which cannot choose it; and no reason to leave the batch unanswered."""
+    """The client cannot choose the protocol; the other calls of the batch are answered."""
     replies = answer(Echo(), [Call("rest", "", b"{}"), sagemaker(b"1")])
     assert [reply.status for reply in replies] == [500, 200]
     assert "could not be decoded" in caplog.text
@@ -113,7 +113,7 @@ def test_no_calls_no_predict() -> None:
 
 
 def test_warming_up_predicts_once() -> None:
-    """The author's items, or zeros of the declared shape, of every datatype; nothing where nothing is known."""
+    """It uses the author's items, or zeros of the declared shape, of every datatype; without either it does nothing."""
     model = Echo()
     warm_up(model)
     assert model.seen == []
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_warm_up_says_so() -> None:
 
 
 def test_results_are_held_whatever_becomes_of_the_models_memory() -> None:
-    """Arrays, bytes and containers are copied; what cannot be copied is reported."""
+    """Arrays, bytes and containers are copied; an object that cannot be copied is reported."""
     buffer, raw, rows = np.arange(3.0), bytearray(b"ab"), [1, "x", None, True]
     opened = Opened(1)
     opened.results = [buffer, {"a": buffer[:1], "b": (memoryview(raw), raw)}, rows, np.float32(2.0)]

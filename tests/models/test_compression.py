@@ -1,4 +1,4 @@
-"""Inflating: what was compressed comes back, and nothing grows beyond its bounds."""
+"""Inflating: compressed data comes back unchanged, and stays within its bounds."""
 
 from __future__ import annotations
 

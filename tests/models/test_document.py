@@ -1,4 +1,4 @@
-"""The examples of docs/models.md do what the page says."""
+"""The examples of docs/models.md work as the page says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAGE = Path(__file__).parent.parent.parent / "docs" / "models.md"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """With every example under the name in its first line."""
+    """Yield a folder with every example under the name in its first line."""
     path, modules = list(sys.path), set(sys.modules)
     for code in re.findall(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL):
         (tmp_path / code.partition("\n")[0].removeprefix("# ")).write_text(code, encoding="utf-8")

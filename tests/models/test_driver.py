@@ -1,4 +1,4 @@
-"""`@mark.pipeline`, bare and with a promise, and finding what it made."""
+"""`@mark.pipeline`, bare and with a promise, and finding the pipeline that it made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model consists of."""
+"""The files of a model."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_model_without_files_is_one_line(folder: Path, reference: str, said: s
     "name", ["secrets/db.txt", "keys/prod.txt", "credentials/google.json", "passwords.csv", "service-account.json"]
 )
 def test_what_could_hold_a_secret_stays(tmp_path: Path, name: str) -> None:
-    """Also by the name of a folder; a Python module may be called so."""
+    """The name of a folder counts too, but a Python module may have such a name."""
     for each in (name, "keys/code.py"):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_text("x")

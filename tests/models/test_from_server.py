@@ -29,7 +29,7 @@ Route = Callable[[str, str, Any, bytes], tuple[int, dict[str, str], bytes]]
 
 
 class Upstream:
-    """What stands behind the server: `route` may be changed, `seen` are the requests, `connections` their sockets."""
+    """The server behind: `route` may be changed, `seen` are the requests, `connections` their sockets."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -41,7 +41,7 @@ class Upstream:
 
 @contextmanager
 def running(route: Route, tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
-    """A server on a free port."""
+    """Yield a server on a free port."""
     upstream = Upstream(route)
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def running(route: Route, tls: ssl.SSLContext | None = None) -> Iterator[Upstrea
         do_POST = do_GET
 
         def log_message(self, *_: Any) -> None:
-            """The tests say enough."""
+            """Log nothing: the tests say enough."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -94,7 +94,7 @@ def adder(batch: list[Any]) -> list[Any]:
 
 
 def oip_route(model: mark.Model, extensions: list[str], described: bool = True) -> Route:
-    """An Open Inference server."""
+    """Return an Open Inference server."""
 
     def route(method: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if path == "/v2":
@@ -140,7 +140,7 @@ def test_any_certificate_will_do_where_that_is_said(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_describe_itself(tmp_path: Path) -> None:
-    """Its one input and output are taken as they are."""
+    """Its only input and output are used unchanged."""
     with running(oip_route(mark.model(lambda batch: [2 * item for item in batch]), [], described=False)) as upstream:
         model = load(f"{upstream.url}/v2/models/m/versions/3", tmp_path)
         assert model.inputs == []
@@ -183,7 +183,7 @@ def test_tensorflow_serving(tmp_path: Path) -> None:
 
 
 def test_a_sagemaker_container(tmp_path: Path) -> None:
-    """A request for each item, JSON or bytes, and what comes back as it is; the whole batch where it takes that."""
+    """Each item is a request of JSON or bytes, answered unchanged, unless the container takes whole batches."""
 
     def route(method: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
         if path == "/ping":
@@ -236,7 +236,7 @@ def test_a_missing_or_unready_server_is_bad_input(tmp_path: Path, path: str) -> 
     ],
 )
 def test_an_unreadable_answer_is_a_server_failure(tmp_path: Path, body: bytes) -> None:
-    """Not an exception of ours, and not the client's fault."""
+    """It is neither an exception of ours nor the client's fault."""
     with running(oip_route(adder, [], described=False)) as upstream:
         model = load(f"{upstream.url}/v2/models/m", tmp_path)
         upstream.route = lambda *_: (200, {}, body)

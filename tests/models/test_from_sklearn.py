@@ -39,7 +39,7 @@ def _libraries() -> None:
 
 
 def test_an_estimator_predicts_rows(tmp_path: Path) -> None:
-    """The number of features is what it was trained on; others are refused."""
+    """Only rows with the number of features of its training are accepted."""
     estimator = LinearRegression().fit(_DATA, _DATA.sum(axis=1))
     joblib.dump(estimator, tmp_path / "m.joblib")
     model = load("sklearn:m.joblib?pickle=trusted", tmp_path)
@@ -53,7 +53,7 @@ def test_an_estimator_predicts_rows(tmp_path: Path) -> None:
 
 
 def test_probabilities_by_option(tmp_path: Path) -> None:
-    """`method` names what to call."""
+    """`method` names the method to call."""
     estimator = LogisticRegression().fit(_DATA, _DATA[:, 0] > 0)
     joblib.dump(estimator, tmp_path / "m.joblib")
     model = load("sklearn:m.joblib?pickle=trusted&method=predict_proba", tmp_path)

@@ -58,7 +58,7 @@ def test_torchscript(tmp_path: Path, linear: Any) -> None:
 
 
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
-    """By their order in TorchScript; a tuple is output_0, output_1."""
+    """Inputs follow their order in TorchScript; a tuple gives output_0, output_1."""
     _scripted(_Two(), tmp_path / "m.pt")
     call = oip(tensor("x", data=[1, 2]), tensor("y", data=[10, 20]))
     found = outputs(one(load("torch:m.pt", tmp_path), call))
@@ -93,7 +93,7 @@ def test_another_fixed_batch_is_refused(tmp_path: Path, linear: Any) -> None:
 
 
 def test_weights_and_pickles_are_refused_with_what_to_do(tmp_path: Path, linear: Any) -> None:
-    """The first have no network in them, the second run any code."""
+    """Weights contain no network, and a pickle may run any code."""
     torch.save(linear.state_dict(), tmp_path / "state.pt")
     torch.save(linear, tmp_path / "pickle.pt")
     for name in ("state.pt", "pickle.pt"):

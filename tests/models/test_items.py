@@ -57,7 +57,7 @@ def _npy(array: np.ndarray) -> bytes:
     ],
 )
 def test_items_are_counted(call: Call, count: int) -> None:
-    """By shape, by rows, by instances; at least one, whatever there is."""
+    """Items are counted by shape, by rows or by instances; the least count is one."""
     assert items_in(call) == count
 
 
@@ -100,12 +100,12 @@ def test_json_items_are_counted_as_they_are_parsed(items: list[object], indent: 
     ids=["escaped key", "key twice", "too deep"],
 )
 def test_json_items_that_are_not_counted_are_refused(body: bytes) -> None:
-    """They would be let in as one and run as many."""
+    """They would be admitted as one item and run as several."""
     assert items_in(sagemaker(body)) == 1
     assert one(Echo(), sagemaker(body)).status == 400
 
 
 def test_items_that_hide_behind_another_shape_are_refused() -> None:
-    """They would be let in as one and run as many."""
+    """They would be admitted as one item and run as several."""
     hidden = b'{"parameters":{"shape":[1]},"inputs":' + orjson.dumps([tensor(shape=[2, 1], data=[1, 2])]) + b"}"
     assert one(Echo(), Call("oip", "", hidden)).status == 400

@@ -53,7 +53,7 @@ number = 7
 
 @pytest.fixture(autouse=True)
 def _path() -> Iterator[None]:
-    """References extend the Python path, for good; not so between tests."""
+    """Restore the Python path after each test, because references extend it for good."""
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
@@ -64,7 +64,7 @@ def _path() -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a module of models, and some that cannot be imported."""
+    """Return a folder with a module of models, and some modules that cannot be imported."""
     (tmp_path / "models_of_load.py").write_text(_CODE)
     (tmp_path / "shelf_of_load.py").write_text("VALUE = 9\n")
     (tmp_path / "raises_of_load.py").write_text("raise OSError('no\\ndisk')\n")
@@ -85,7 +85,7 @@ def test_models_of_code(folder: Path) -> None:
 
 
 def test_options_are_keywords_of_the_class(folder: Path) -> None:
-    """As text, decoded as in an address; what the constructor has a default for may be left out."""
+    """Their values are text, decoded as in an address; options with a default may be left out."""
     assert find("models_of_load:Needy?file=a/b.bin", folder).asked == ("a/b.bin", "small")  # type: ignore[attr-defined]
     given = find("models_of_load:Needy?file=a%20b&size=", folder)
     assert given.asked == ("a b", "")  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ def test_options_are_keywords_of_the_class(folder: Path) -> None:
     ],
 )
 def test_a_reference_that_leads_nowhere_is_one_line(folder: Path, reference: str, message: str) -> None:
-    """Which says what is wrong, and where."""
+    """The line says what is wrong and where."""
     with pytest.raises(BadInput, match=message) as caught:
         load(reference, folder)
     assert "\n" not in str(caught.value)

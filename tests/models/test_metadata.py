@@ -1,4 +1,4 @@
-"""What the protocol's metadata says."""
+"""The metadata of the protocol."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_a_function_becomes_a_model_and_stays_a_function() -> None:
 
 
 def test_a_class_becomes_a_model() -> None:
-    """Whether it is one already or only has `predict`; its own load is the one that counts."""
+    """The class may be a model already or only have `predict`; its own load is used."""
 
     class Plain:
         def load(self) -> None:
@@ -83,7 +83,7 @@ def test_a_spec_fits_shapes() -> None:
 
 
 def test_importing_mark_stays_light() -> None:
-    """The names for models are there, and neither numpy nor the models' package is until one is used."""
+    """The names for models exist, but numpy and the models' package are not loaded until one is used."""
     code = (
         "import sys, mark\n"
         "assert 'numpy' not in sys.modules and 'mark.models' not in sys.modules\n"

@@ -72,12 +72,12 @@ def test_every_datatype_comes_back_to_tritonclient(
 
 
 def test_bf16_is_refused() -> None:
-    """There is no such number in numpy; the reply says which datatypes there are."""
+    """numpy has no such type; the reply lists the known datatypes."""
     assert "FP16" in error(one(Echo(), oip(tensor(datatype="BF16", data=[1, 2]))))
 
 
 def test_several_inputs_are_objects_of_rows() -> None:
-    """In binary and JSON at once, in tritonclient's order; outputs come in the order asked for."""
+    """The inputs are binary and JSON together, in tritonclient's order; outputs come in the requested order."""
     left, right = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([7, 8], dtype=np.int64)
     inputs = [InferInput("left", [2, 3], "FP32"), InferInput("right", [2], "INT64")]
     inputs[0].set_data_from_numpy(left)
@@ -93,7 +93,7 @@ def test_several_inputs_are_objects_of_rows() -> None:
 
 
 def test_rows_of_binary_data_are_views_of_the_body() -> None:
-    """No copy is made of what a client sends in binary, wherever it begins."""
+    """Binary data is not copied, wherever it begins."""
     numbers = np.arange(8, dtype=np.float32)
     call = oip(tensor(shape=[2, 4], parameters={"binary_data_size": 32}), tail=numbers.tobytes())
     shared = bytearray(call.body)
@@ -123,7 +123,7 @@ def test_reply_names_model_version_and_id() -> None:
 
 
 def test_nan_is_null_in_json_and_stays_nan_in_binary() -> None:
-    """JSON has no such numbers."""
+    """JSON cannot express such numbers."""
     call = oip(tensor(parameters={"binary_data_size": 8}), tail=np.array([np.nan, np.inf], dtype=np.float32).tobytes())
     assert outputs(one(Echo(), call))[0]["data"] == [None, None]
 
@@ -152,7 +152,7 @@ def test_results_of_every_kind_become_tensors(results: Any, datatype: str, data:
 
 
 def test_outputs_have_the_datatype_that_the_model_declares() -> None:
-    """Its name as well; what would lose more than precision is the model's fault."""
+    """The output has the declared name as well; a conversion that loses more than precision is the model's fault."""
     model = mark.model(outputs=[mark.TensorSpec("y", "FP32")])(lambda batch: [0.1 for _ in batch])
     (output,) = outputs(one(model, oip(tensor(data=[1, 2]))))
     assert (output["name"], output["datatype"], output["data"]) == ("y", "FP32", [0.1])
@@ -272,7 +272,7 @@ _BAD: dict[str, Call] = {
 
 @pytest.mark.parametrize("call", _BAD.values(), ids=_BAD.keys())
 def test_a_bad_request_is_a_400_of_one_line(call: Call) -> None:
-    """Whatever is wrong, a good request beside it is answered, and no memory is taken for what is only promised."""
+    """A good request beside it is answered, and a false size reserves no memory."""
     good = oip(tensor(data=[1, 2]))
     tracemalloc.start()
     try:
@@ -353,7 +353,7 @@ def test_a_request_changed_anywhere_is_answered_or_refused(
             for key in path[:-1]:
                 inner = inner[key]
             if isinstance(inner, dict) and not isinstance(path[-1], str):
-                continue  # JSON has no such key
+                continue  # JSON cannot have such a key
             inner[path[-1]] = copy.deepcopy(value)
         except (TypeError, KeyError, IndexError, AttributeError):
             continue  # an earlier change took the place away

@@ -29,7 +29,7 @@ def digits() -> tuple[Any, Any]:
 
 
 def network(*end: Any) -> Any:
-    """A perceptron that learned the digits for a few epochs."""
+    """Return a perceptron that learned the digits for a few epochs."""
     torch.manual_seed(0)
     nn = torch.nn
     made = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

@@ -1,4 +1,4 @@
-"""The registry over a store in memory: names by content, aliases as a stack of moves, and what it refuses."""
+"""The registry over a store in memory: names by content, aliases as a stack of moves, and its refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def registered(registry: Registry, folder: Path, text: str = "1", **more: Any) -
 
 
 def test_the_same_content_again_is_the_same_version(registry: Registry, tmp_path: Path) -> None:
-    """Also by another user, later: neither is content, and the first one stays."""
+    """The user and the time do not belong to the content, so the first registration stays."""
     first = registered(registry, tmp_path, metrics={"auc": 0.5})
     assert registered(registry, tmp_path, metrics={"auc": 0.5}) == first
     assert [version.created_at for version in registry.versions("m")] == ["1970-01-01T00:00:00.000000+00:00"]
@@ -76,7 +76,7 @@ def test_a_version_says_what_it_was_made_from(registry: Registry, tmp_path: Path
 
 
 def test_rollbacks_take_back_one_promotion_after_the_other(registry: Registry, tmp_path: Path) -> None:
-    """Also those between: what was rolled back does not come again."""
+    """Promotions may come in between; a version that was rolled back does not return."""
     a, b, c, d = (registered(registry, tmp_path, text).short for text in "abcd")
     for version in (a, b, c):
         registry.promote("m", version, "production")
@@ -111,7 +111,7 @@ def test_what_is_expected_and_not_there_is_a_conflict(registry: Registry, tmp_pa
 
 
 def test_a_create_whose_answer_was_lost_is_known_again(objects: FakeObjects, tmp_path: Path) -> None:
-    """The SDK repeats it, and the repetition hears that the object is there: it is our own."""
+    """The SDK repeats the create and finds the object, which is our own."""
 
     class Repeating(FakeObjects):
         def create(self, key: str, content: bytes | Path) -> bool:
@@ -239,7 +239,7 @@ def test_the_oldest_version_comes_first(registry: Registry, tmp_path: Path) -> N
 def test_what_is_wrong_is_refused_before_any_file_is_sent(
     objects: FakeObjects, registry: Registry, wrong: dict[str, Any], said: str
 ) -> None:
-    """Nor is one copied: the file is not even there."""
+    """No file is copied either: the file does not even exist."""
     right: dict[str, Any] = {"name": "m", "model": "m:M", "files": {"w": Path("nothing")}}
     with pytest.raises(BadInput, match=said):
         registry.register(**(right | wrong))
@@ -253,7 +253,7 @@ def test_a_file_that_is_gone_leaves_no_version(registry: Registry, tmp_path: Pat
 
 
 def test_an_alias_names_what_was_registered_with_it(registry: Registry, tmp_path: Path) -> None:
-    """Also where the version was there before."""
+    """This includes a version that existed before."""
     first, second = (registered(registry, tmp_path, text, alias="production") for text in "12")
     assert registry.find("m", "production") == second
     assert registered(registry, tmp_path, "1", alias="production") == first

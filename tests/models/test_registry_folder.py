@@ -63,7 +63,7 @@ def test_killed_before_any_step_the_folder_stays_readable(tmp_path: Path) -> Non
     assert registry.names() == ["ranker"]
     assert registry.aliases("ranker").keys() == {"production"}
     assert step > 20  # folders, files, links: five objects
-    assert 10 < unnamed < step - 5  # most steps come before the version is there, some after it
+    assert 10 < unnamed < step - 5  # most steps come before the version exists, some after it
 
 
 def test_of_two_processes_that_promote_at_once_one_wins(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_registry_that_was_never_made_is_empty(tmp_path: Path) -> None:
 
 
 def test_what_is_no_folder_is_not_an_empty_one(tmp_path: Path) -> None:
-    """The registry's own, or one in it: the folder and the reason are said."""
+    """This covers the registry's folder and folders in it: the error names the folder and the reason."""
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=rf"^registry: cannot be read \(Not a directory\): {tmp_path}/file"):
         Registry(FolderObjects(tmp_path / "file")).names()
@@ -152,7 +152,7 @@ def test_a_folder_without_permission_is_not_an_empty_one(tmp_path: Path) -> None
 
 
 def test_a_model_on_another_disk_is_found_through_its_link(tmp_path: Path) -> None:
-    """And what is not finished is no key."""
+    """An unfinished file is not listed as a key."""
     FolderObjects(tmp_path / "disk").create("versions/a.json", b"x")
     objects = FolderObjects(tmp_path / "registry")
     objects.create("models/n/versions/b.json", b"x")

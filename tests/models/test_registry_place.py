@@ -1,4 +1,4 @@
-"""Where a registry is found, and how a service's references to it become versions."""
+"""The location of a registry, and the versions that a service's references to it become."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry(folder: Path) -> Registry:
-    """With two versions: `old` is the first, `production` the second."""
+    """Return a registry with two versions: `old` is the first, `production` the second."""
     registry = Registry(FakeObjects(), by="ann")
     for text, alias in (("1", "old"), ("2", "production")):
         (folder / "m.py").write_text(text)
@@ -45,7 +45,7 @@ def service(folder: Path) -> ServiceConfig:
 def test_a_model_of_a_registry_is_served_as_its_version(
     service: ServiceConfig, registry: Registry, folder: Path
 ) -> None:
-    """Called by the digits of its hash, and for profiles and people still by what the file says."""
+    """It is named by the digits of its hash; profiles and messages still use the name in the file."""
     id = registry.find("m", "production").id
     found = pinned(service, lambda: registry)
     assert found.versions == (Version(id[:12], f"version:{folder}/cache/models/{id}", 1.0),)

@@ -26,7 +26,7 @@ def registry() -> Registry:
 
 @pytest.fixture(autouse=True)
 def _as_a_new_process() -> Iterator[None]:
-    """What a worker process is: it has met no module of this name."""
+    """Behave like a worker process, which has not imported a module of this name."""
     path, dont_write_bytecode = list(sys.path), sys.dont_write_bytecode
     yield
     sys.path[:], sys.dont_write_bytecode = path, dont_write_bytecode
@@ -79,8 +79,8 @@ def test_a_changed_file_is_refused_and_fetched_again(registry: Registry, tmp_pat
 
 @pytest.mark.parametrize("name", ["json.py", "__pycache__/" + MODULE + ".cpython-311.pyc", "pack/fast.abi3.so"])
 def test_what_was_never_registered_is_not_run(registry: Registry, tmp_path: Path, name: str) -> None:
-    """Python would find it first, or take it for the compiled form of what was registered."""
-    sys.dont_write_bytecode = False  # whatever the environment says
+    """Python would find such a file first, or take it for the compiled form of a registered one."""
+    sys.dont_write_bytecode = False  # in any environment
     version = registered(registry, tmp_path / "model", "41")
     folder = unpack(registry, version, tmp_path / "cache")
     (folder / "files" / "log.txt").write_text("what a model writes is its own affair")

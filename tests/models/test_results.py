@@ -1,4 +1,4 @@
-"""Decoded results as bytes: there and back, and nothing else is taken for them."""
+"""Decoded results as bytes: they survive the round trip, and no other bytes are taken for them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_malformed_value_is_refused(body: bytes) -> None:
 
 
 def test_a_call_has_one_item() -> None:
-    """As many as its bouncer counted."""
+    """Its bouncer counted one item, so any other number is refused."""
     for body in (b"[]", b"[1, 2]"):
         (reply,) = answer(MODEL, [Call(PROTOCOL, RESULTS, body, len(body), RESULTS)])
         assert reply.status == 400

@@ -1,4 +1,4 @@
-"""SageMaker's /invocations: what goes in, what comes out."""
+"""SageMaker's /invocations: inputs and outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.models.calls import Echo, error, one, sagemaker
 
 
 def npy(array: np.ndarray) -> bytes:
-    """As numpy writes it."""
+    """Return the array as numpy writes it."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -40,7 +40,7 @@ def npy(array: np.ndarray) -> bytes:
     ],
 )
 def test_json(body: bytes, items: list[Any], answer: bytes | None) -> None:
-    """Many items in an object of one key, else one item; the answer has the same form."""
+    """An object of one key holds many items, any other body is one item; the answer has the same form."""
     for content_type in ("application/json; charset=utf-8", "", "application/x-www-form-urlencoded"):
         model = Echo()
         reply = one(model, sagemaker(body, content_type))
@@ -50,7 +50,7 @@ def test_json(body: bytes, items: list[Any], answer: bytes | None) -> None:
 
 
 def test_csv_is_rows_of_numbers() -> None:
-    """A row is an item, whatever ends its line; answered as JSON or as rows."""
+    """A row is an item, with any line ending; the answer is JSON or rows."""
     model = Echo()
     body = b"1,2.5\r\n 3 ,nan\n\n"
     assert one(model, sagemaker(body, "text/csv")).body == b"[[1.0,2.5],[3.0,null]]"
@@ -72,7 +72,7 @@ def test_npy_comes_back_as_numpy_wrote_it(data: st.DataObject, kind: str, fortra
 
 
 def test_everything_else_is_one_item() -> None:
-    """Text as `str`, other types as `bytes`; bytes come back as they are, under the type asked for."""
+    """Text becomes `str`, other types `bytes`; bytes are returned unchanged, under the requested type."""
     model = Echo()
     assert one(model, sagemaker("é".encode(), "text/plain", "text/plain")).body == "é".encode()
     image = one(model, sagemaker(b"\x89PNG", "image/png", "image/png"))
@@ -98,14 +98,14 @@ def test_everything_else_is_one_item() -> None:
     ],
 )
 def test_the_answer_is_of_a_type_that_is_accepted(accept: str, status: int, body: bytes | None) -> None:
-    """The first one that we have, else 406."""
+    """It is the first type that we have, otherwise the status is 406."""
     reply = one(Echo(), sagemaker(b"1.5,2.0", "text/csv", accept))
     assert reply.status == status
     assert body is None or reply.body == body
 
 
 def test_results_that_a_type_cannot_say_are_406() -> None:
-    """JSON for bytes that are no text, npy and CSV for objects."""
+    """Examples are bytes that are not text for JSON, and objects for npy and CSV."""
     cases = [
         (b"\xff", "application/json"),
         ({"a": 1}, "text/csv"),
@@ -121,7 +121,7 @@ def test_results_that_a_type_cannot_say_are_406() -> None:
 
 
 def test_results_of_numpy_are_json() -> None:
-    """Arrays anywhere in them, scalars, bytes that are text, arrays that are no block of memory."""
+    """This covers nested arrays, scalars, bytes of text, and arrays that are not contiguous."""
     result = {
         "a": np.array([[1, 2], [3, 4]])[:, 0],
         "b": np.float32(0.5),
@@ -207,7 +207,7 @@ _BAD = {
 
 @pytest.mark.parametrize("call", _BAD.values(), ids=_BAD.keys())
 def test_a_bad_request_is_a_400_of_one_line(call: Call) -> None:
-    """And takes no memory that it only promises to fill."""
+    """A false size reserves no memory."""
     tracemalloc.start()
     try:
         reply = one(Echo(), call)

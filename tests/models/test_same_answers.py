@@ -1,4 +1,4 @@
-"""The same rows have the same answer, whichever protocol they come by and whatever else is in their batch."""
+"""The same rows get the same answer, by any protocol and in any batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CITIES = ["Bonn", "Ulm", "Köln", "007", "nan", ""]
 
 
 class Told(mark.Model):
-    """Says of each item what it is, as a Python model sees it."""
+    """Describes each item as a Python model sees it."""
 
     columns = ("age", "rooms", "city")
 
@@ -49,7 +49,7 @@ class Told(mark.Model):
 
 
 class Undeclared(mark.Model):
-    """Without inputs and without columns: what it gets is what the protocol says."""
+    """A model without inputs and without columns: its items are as the protocol gives them."""
 
     def predict(self, batch: list[Any]) -> list[str]:
         return [f"{item['city']!r} {float(item['age'])!r} {int(item['rooms'])!r}" for item in batch]
@@ -66,7 +66,7 @@ def rows(rng: random.Random, count: int) -> Rows:
     ]
 
 
-# How a table is sent, and what the answers are
+# --- ways to send a table, and the expected answers
 
 
 def as_instances(table: Rows) -> Call:
@@ -87,7 +87,7 @@ def as_csv(table: Rows) -> Call:
 
 def as_oip_json(table: Rows) -> Call:
     shape = [len(table)]
-    # JSON has no NaN, and the protocol no null: these go as binary (see `as_oip_binary`).
+    # JSON cannot express NaN, nor the protocol null: they are sent as binary (see `as_oip_binary`).
     ages = [row["age"] for row in table]
     return oip(
         tensor("age", shape, "FP64", data=ages),
@@ -115,7 +115,7 @@ def _grpc_message(table: Rows, *, raw: bool) -> Any:
 
 
 def as_oip_binary(table: Rows) -> Call:
-    call = call_of(_grpc_message(table, raw=True))  # which is what a binary client of HTTP sends
+    call = call_of(_grpc_message(table, raw=True))  # a binary client of HTTP sends the same
     return Call(call.protocol, call.content_type, bytes(call.body), call.json_bytes)
 
 
@@ -146,7 +146,7 @@ WAYS: list[Callable[[Rows], Call]] = [as_instances, as_lists, as_csv, as_oip_jso
 
 
 def compare(model: mark.Model, table: Rows, ways: list[Callable[[Rows], Call]]) -> None:
-    """All ways give one answer, row by row alone as together, and with another client's rows in the batch."""
+    """Compare all ways: each gives the same answer, row by row or together, even with another client's rows."""
     if any(row["age"] != row["age"] for row in table):
         ways = [way for way in ways if way is not as_oip_json]
     expected = answers(one(model, ways[0](table)))
@@ -301,7 +301,7 @@ def test_the_probabilities_of_a_zipmap_are_answered(folder: Path) -> None:
     ],
 )
 def test_an_item_with_other_columns_is_refused_alone(folder: Path, call: Call, why: str) -> None:
-    """Also in a batch with others, where it was filled up with NaN and answered."""
+    """This holds in a batch with others too, where it was once filled up with NaN and answered."""
     right = as_instances([{"age": 3.0, "rooms": 1, "city": "Ulm"}])
     for model in (Told(), table_model(folder, "sklearn")):
         refused, answered = answer(model, [call, right])

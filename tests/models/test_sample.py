@@ -1,4 +1,4 @@
-"""A request to try a model with: whatever the model says it takes, it takes."""
+"""A request to try a model with: the model accepts it, whatever inputs it declares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.models.calls import Echo
 
 
 def tried(model: Echo, times: int = 3) -> list[Any]:
-    """The items that the model saw: the same one, so often."""
+    """Try the sample call `times` times in a batch, and return the items as the model saw them."""
     call = sample_call(model)
     assert call is not None
     assert {reply.status for reply in answer(model, [call] * times)} == {200}

@@ -1,4 +1,4 @@
-"""Loading a model once in a process of its own: which of its files it opens, and what it cannot do."""
+"""Loading a model once in a separate process: the files that it opens, and the errors that it reports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EXPECTED = ["helper.py", "late/weights.bin", "m.py", "vocabulary.txt"]
 
 
 def test_trial_sees_what_python_and_c_open(folder: Path) -> None:
-    """By their names in the folder, which is the current one."""
+    """It gives their names in the folder, which is the current one."""
     assert opened(folder) == EXPECTED
 
 

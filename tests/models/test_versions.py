@@ -11,7 +11,7 @@ from mark.models.versions import Versions
 
 
 def test_shares_are_kept_and_retries_stay() -> None:
-    """Of 20,000 ids each version gets its weight to within five standard errors; the same id gives the same version."""
+    """Each version gets its weight of 20,000 ids to within five standard errors; an id always gets the same version."""
     versions = Versions({"1": ("a:A", 0.85), "2": ("a:B", 0.15), "3": ("a:C", 0.0)})
     ids = [f"request-{i}" for i in range(20_000)]
     chosen = [versions.choose(each) for each in ids]
@@ -31,7 +31,7 @@ def test_a_growing_version_keeps_its_requests() -> None:
 
 
 def test_one_version_answers_all() -> None:
-    """Also an id of nothing."""
+    """An empty id is answered too."""
     assert Versions({"1": ("a:A", 1.0)}).choose("") == "1"
 
 

@@ -62,7 +62,10 @@ def test_the_cool_down_and_launch_price_are_settings() -> None:
 
 
 def test_it_costs_no_more_than_algorithm_1_with_equal_capacities() -> None:
-    """Where a request is served at once both plan with the same: here a second of RT_max and services of 1 ms."""
+    """If requests are served immediately, both plan with equal capacities.
+
+    RT_max is 30 s here, and services take 1 ms or less.
+    """
     of = resolved(
         sold("large", 1.5),
         sold("small", 0.2),
@@ -111,7 +114,7 @@ def test_without_a_forecast_the_fleet_stays() -> None:
 
 
 def test_a_type_without_room_to_wait_is_no_candidate() -> None:
-    """100 ms of service within 100 ms: a mean wait of nothing is a rate of nothing."""
+    """100 ms of service within 100 ms: a mean wait of zero allows a rate of zero."""
     of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, rt_max_s=0.1, function_ms=None)
     with pytest.raises(Infeasible):
         MarkOptimalPolicy(of).plan(PlanningContext(0.0, of, Fleet(()), forecast(1.0)), ())

@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 def drawn(seed: int, offers: int = 2, steps: int = 3, peak_rps: float = 4.0) -> PaperProgram:
-    """Some offers run, some are for sale at better prices, loads from none to `peak_rps`."""
+    """Draw a program: some offers run, others are for sale at better prices, loads range from zero to `peak_rps`."""
     rng = np.random.default_rng(seed)
     rps = rng.uniform(0.8, 3.0, offers)
     usd = rps * rng.uniform(0.5, 1.0, offers)
@@ -35,7 +35,10 @@ def drawn(seed: int, offers: int = 2, steps: int = 3, peak_rps: float = 4.0) -> 
 
 
 def least_usd(program: PaperProgram, most: int = 5) -> float:
-    """Of all plans with up to `most` instances of each offer that cover every step within the limits."""
+    """Return the price of the cheapest plan with up to `most` instances of each offer.
+
+    The plan covers every step within the limits.
+    """
     counts = np.array(list(itertools.product(range(most + 1), repeat=len(program.usd_per_step))))
     usd = counts @ program.usd_per_step
     able = (counts.sum(axis=1) <= program.max_instances) & (usd <= program.max_usd_per_step + 1e-9)
@@ -74,7 +77,7 @@ def test_the_integer_program_finds_what_counting_finds(solver: str, seed: int) -
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, most=st.integers(0, 4), usd=st.sampled_from([2.0, 4.0, math.inf]))
 def test_limits_are_kept_and_what_they_leave_is_covered(seed: int, most: int, usd: float) -> None:
-    """Where no fleet within the limits covers a step, it has the largest that there is."""
+    """If no fleet within the limits covers a step, the step has the largest possible fleet."""
     program = replace(drawn(seed), max_instances=most, max_usd_per_step=usd)
     found = solve_paper(program)
     assert all(program.within_limits(step) for step in found.counts.T)
@@ -116,7 +119,7 @@ def test_a_launch_is_paid_and_what_runs_is_not() -> None:
 
 
 def test_what_runs_is_used_even_if_it_were_not_launched() -> None:
-    """Two small ones do what the large one does, for less; but that one runs, and theirs is a launch."""
+    """Two small instances replace the large one at a lower price; but the large one runs, and they need a launch."""
     program = PaperProgram(
         np.array([1.0, 0.4]), np.array([9.0, 3.6]), np.array([2.0, 1.0]), np.array([1, 0]), np.array([2.0, 2.0])
     )
@@ -125,7 +128,7 @@ def test_what_runs_is_used_even_if_it_were_not_launched() -> None:
 
 
 def test_too_many_counts_go_to_the_integer_program() -> None:
-    """Three sizes, none of which stands in for another, and a load of thousands."""
+    """Three sizes, no two of which replace a third, and a load of thousands."""
     usd = np.array([1.0, 2.9, 8.0])
     program = PaperProgram(
         usd, 3.0 * usd, np.array([1.0, 3.0, 8.5]), np.zeros(3, dtype=np.int64), np.array([900.0, 905.0, 700.0])

@@ -1,4 +1,4 @@
-"""mark reproduce: what goes into an experiment and where its result goes; the experiments themselves take minutes."""
+"""mark reproduce: an experiment's arguments and the place of its result; the experiments themselves take minutes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOUND: dict[str, Callable[[], Any]] = {
 
 
 class Experiment:
-    """Stands in for `run_fig...`: takes what it takes and answers at once."""
+    """Stands in for `run_fig...`: accepts its arguments and answers immediately."""
 
     def __init__(self, figure: str) -> None:
         self.figure = figure

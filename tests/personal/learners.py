@@ -51,7 +51,7 @@ def table(items: int = ITEMS, dimension: int = DIMENSION, seed: int = 0) -> Item
 
 
 def by_table(store: RowStore | None = None, items: ItemTable | None = None, **settings: Any) -> PersonalLearner:
-    """A learner of a table."""
+    """Return a learner of a table."""
     found = replace(PersonalSettings(table="items.npz"), **settings)
     return PersonalLearner(found, version="1", table=items or table(), store=store)
 
@@ -59,7 +59,7 @@ def by_table(store: RowStore | None = None, items: ItemTable | None = None, **se
 def by_vectors(
     store: RowStore | None = None, dimension: int = DIMENSION, version: str = "1", **settings: Any
 ) -> PersonalLearner:
-    """A learner of a features stage."""
+    """Return a learner of a features stage."""
     found = replace(PersonalSettings(features="tower"), **settings)
     return PersonalLearner(found, version=version, dimension=dimension, store=store)
 
@@ -67,7 +67,7 @@ def by_vectors(
 def observations(
     count: int, *, vectors: bool = False, logistic: bool = False, named: bool = True, seed: int = 1, step_s: float = 1.0
 ) -> list[PersonalObservation]:
-    """Rewards of some keys, one each `step_s` seconds; with `vectors` each item has the vector of the table."""
+    """Return rewards of some keys, one each `step_s` seconds; with `vectors` each item has its vector of the table."""
     draw, items = np.random.default_rng(seed), table()
     tastes = draw.normal(size=(KEYS, DIMENSION))
     found = []
@@ -94,12 +94,12 @@ def learn(learner: PersonalLearner, rewards: Sequence[PersonalObservation], *, j
 
 
 def weights(learner: PersonalLearner, key: str) -> FloatArray:
-    """The weights of a key, built from its rows."""
+    """Return the weights of a key, built from its rows."""
     shown = learner.show(key)
     assert shown is not None
     return np.array(shown["weights"])
 
 
 def all_weights(learner: PersonalLearner) -> dict[str, FloatArray]:
-    """The weights of each test key that has any."""
+    """Return the weights of each test key that has any."""
     return {key: weights(learner, key) for key in (f"u{at}" for at in range(KEYS)) if learner.show(key) is not None}

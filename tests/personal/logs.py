@@ -10,7 +10,7 @@ from mark.personal.replay import LoggedRewards
 
 
 def low_rank_log(keys: int = 40, items: int = 60, rows: int = 1600, seed: int = 0) -> LoggedRewards:
-    """Each reward is 3, plus the key's taste for the item of rank 2, plus noise."""
+    """Return rewards of 3 plus the key's taste for the item of rank 2, plus noise."""
     draw = np.random.default_rng(seed)
     tastes, songs = draw.normal(size=(keys, 2)), draw.normal(size=(items, 2))
     key, item = np.divmod(draw.permutation(keys * items)[:rows], items)
@@ -20,7 +20,7 @@ def low_rank_log(keys: int = 40, items: int = 60, rows: int = 1600, seed: int = 
 
 
 def write_ratings(folder: Path, header: str = "user,item,rating", log: LoggedRewards | None = None) -> str:
-    """The log as a CSV file."""
+    """Write the log as a CSV file and return its path."""
     log = log or low_rank_log()
     lines = [
         f"{log.key_names[key]},{log.item_names[item]},{reward:.4f}"

@@ -1,4 +1,4 @@
-"""One head: equal to closed forms and to reference fits, whatever the order of the observations."""
+"""One head: equal to closed forms and to reference fits, in any order of the observations."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _tally(errors: list[float]) -> ErrorTally:
 
 
 def test_interval_misses_the_mean_seldom_though_looked_at_each_time() -> None:
-    """With the stated 5 %: of 300 sequences that are looked at 2,000 times at most 27 may leave once (5 % + 4 sd)."""
+    """Of 300 sequences that are checked 2,000 times, at most 27 may leave at the stated 5 % (5 % + 4 sd)."""
     draw, left = np.random.default_rng(0), 0
     for _ in range(300):
         found = ErrorTally()

@@ -1,4 +1,4 @@
-"""Rows of one key: packed without a change of what they say, deleted by time, written and read."""
+"""Rows of one key: packed without loss, deleted by time, written and read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _rows(count: int, step_s: float = HOUR, slot: int = NO_ITEM, *, pack: bool =
 
 
 def _sums(found: RowArrays) -> PackedRows:
-    """The sums of all rows, packed or not."""
+    """Return the sums of all rows, packed or not."""
     whole = PackedRows.empty(3)
     whole.add(found.vectors, found.rewards)
     if found.packed is not None:

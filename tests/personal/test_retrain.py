@@ -25,7 +25,7 @@ def observations(seed: int = 0) -> list[PersonalObservation]:
 
 
 def noise(items: int = 60, seed: int = 1) -> ItemTable:
-    """Vectors that say nothing of the items."""
+    """Return vectors that are unrelated to the items."""
     vectors = np.random.default_rng(seed).normal(size=(items, 4)) / 2
     return ItemTable([f"i{at}" for at in range(items)], vectors, "noise")
 
@@ -76,7 +76,7 @@ def test_new_table_that_is_worse_for_a_group_of_keys_is_not_promoted() -> None:
 
 
 def test_errors_are_those_of_learners_that_know_only_what_came_before() -> None:
-    """The naive loop: a learner for each prediction, made anew from all that came before."""
+    """The reference is the naive loop: a new learner for each prediction, which learns all earlier observations."""
     before, after = split_by_time(observations(), 0.01)
     table = noise()
     for metric in (RMSE, MAE):

@@ -1,4 +1,4 @@
-"""The settings of personal heads: what a section without keys means."""
+"""The settings of personal heads: the meaning of a section without keys."""
 
 from __future__ import annotations
 

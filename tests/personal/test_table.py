@@ -1,4 +1,4 @@
-"""Tables of items: what a `.npz` file may hold, and one clear line for all else."""
+"""Tables of items: the valid `.npz` files, and one clear line for every other file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments, forecasts and fleets with defaults, so that a test shows only what matters."""
+"""Deployments, forecasts and fleets with defaults, so that a test shows only the values that matter to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def resolved(
     max_function_usd_per_hour: float = math.inf,
     as_is: AsIsPolicy | None = None,
 ) -> ResolvedService:
-    """`latencies_ms` of batch 1 by instance type, `batch` a further row (size, ms); ml.* offers are only sold."""
+    """Return a service of these offers.
+
+    `latencies_ms` are those of batch 1 by instance type, `batch` is a further row (size, ms). Types of ml.* are only
+    sold.
+    """
     slo = Slo(rt_max_s, 0.98)
     profiles = {
         instance: Profile(
@@ -75,7 +79,7 @@ def resolved(
 
 
 def usual(**changes: object) -> ResolvedService:
-    """A small and a large type, on-demand: 10 requests/s at 0.2 $/h, and 100 requests/s at 1.5 $/h."""
+    """Return a small and a large type, on-demand: 10 requests/s at 0.2 $/h, and 100 requests/s at 1.5 $/h."""
     return resolved(
         sold("large", 1.5),
         sold("small", 0.2),
@@ -85,7 +89,10 @@ def usual(**changes: object) -> ResolvedService:
 
 
 def forecast(rate_rps: FloatArray | float, spread: float = 0.0, peak: float = 1.0, steps: int = 60) -> Forecast:
-    """Quantiles spread evenly by +-`spread` around the rate; the 5 s peak is `peak` times the mean."""
+    """Return a forecast with quantiles spread evenly by +-`spread` around the rate.
+
+    The 5 s peak is `peak` times the mean.
+    """
     middle = np.broadcast_to(np.asarray(rate_rps, dtype=np.float64), (steps,))
     mean = (1.0 + spread * (2.0 * LEVELS[:, None] - 1.0)) * middle
     return Forecast(0.0, 60.0, LEVELS, mean, peak * mean, "test")
@@ -104,7 +111,7 @@ def fleet(counts: Mapping[str, int], pending: Mapping[str, int] | None = None) -
 
 
 class Minutes:
-    """A planner played minute by minute; launches are ready `boot` minutes later, what is too much goes at once."""
+    """A planner played minute by minute: launches are ready after `boot` minutes, surplus ones leave immediately."""
 
     def __init__(self, planner: Planner, of: ResolvedService, boot: int = 5) -> None:
         self.planner, self.of, self.boot = planner, of, boot
@@ -119,7 +126,7 @@ class Minutes:
         return self.ready
 
     def minute(self, rate_rps: float | None, **more: object) -> dict[str, int]:
-        """One tick after a minute at `rate_rps`: what is wanted now."""
+        """Play one tick after a minute at `rate_rps`, and return the wanted counts."""
         self.now += 1
         for due, offer in [b for b in self.booting if b[0] <= self.now]:
             self.booting.remove((due, offer))

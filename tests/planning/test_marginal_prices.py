@@ -1,4 +1,4 @@
-"""What one more request and one more miss cost now."""
+"""The prices of one more request and one more miss now."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 0.5  # of `small`
 
 
 def small(function_ms: float | None = 380.0, **more: float) -> ResolvedService:
-    """10 requests/s at 0.2 $/h."""
+    """Return a service of 10 requests/s at 0.2 $/h."""
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=function_ms, **more)  # type: ignore[arg-type]
 
 
@@ -41,7 +41,7 @@ def request_usd(of: ResolvedService, instances: int, rps: float, spread: float =
 
 @pytest.mark.parametrize("rps", [60.0, 90.0, 99.0, 100.0, 104.0, 130.0])
 def test_one_more_request_is_the_slope_of_the_expected_cost(rps: float) -> None:
-    """One type, Poisson arrivals at a known rate: the finite difference of what the planner expects overflow to cost.
+    """For one type and Poisson arrivals at a known rate, it is the finite difference of the planner's overflow cost.
 
     For 100 requests/s and half a second that is a closed form, (100 - L) / (exp((100 - L) 100 / L) - 1) calls a second.
     """
@@ -82,7 +82,7 @@ def test_more_load_costs_no_less_and_more_capacity_no_more(
 
 
 def test_an_uncertain_forecast_costs_the_chance_that_it_is_more() -> None:
-    """Half of the quantiles lie above what ready capacity holds, where queues hardly matter."""
+    """Half of the quantiles lie above the ready capacity, where queues hardly matter."""
     of = resolved(sold("small", 0.2), latencies_ms={"small": 1.0}, rt_max_s=2.0)
     rps = float(of.candidates[0].capacity_rps)
     price = price_list(of, {SMALL: 1}, forecast(rps, 0.5)).usd_per_request
@@ -90,7 +90,7 @@ def test_an_uncertain_forecast_costs_the_chance_that_it_is_more() -> None:
 
 
 def test_a_miss_costs_a_call_where_functions_are_in_time() -> None:
-    """Whatever the load, and also before anything is known of it."""
+    """This holds for any load, and also before any forecast."""
     of = small()
     for believed in (None, forecast(1.0), forecast(1000.0)):
         assert price_list(of, {SMALL: 1}, believed).usd_per_miss == call_usd(of)
@@ -110,7 +110,7 @@ def test_beyond_what_functions_may_cost_a_request_is_refused() -> None:
 
 @pytest.mark.parametrize("function_ms", [None, 700.0])
 def test_the_plan_prices_a_miss_where_functions_are_late(function_ms: float | None) -> None:
-    """With the call that a late request makes besides; without a plan's price it is the neutral one."""
+    """A late request's call is added; without a plan's price the neutral price is used."""
     of = small(function_ms)
     call = 0.0 if function_ms is None else call_usd(of)
     unsaid, said = (price_list(of, {SMALL: 1}, forecast(100.0), usd) for usd in (None, 0.02))

@@ -26,7 +26,7 @@ from mark.planning.next_day import (
 
 
 def in_proportion(rates_rps: FloatArray) -> FloatArray:
-    """A plan that costs a tenth of a cent a half hour for each request a second."""
+    """Return a plan that costs a tenth of a cent a half hour for each request a second."""
     return 1e-3 * rates_rps
 
 
@@ -35,7 +35,7 @@ def seen(rates_rps: FloatArray, usd_per_rps: float = 2e-3, late: float = 0.001) 
 
 
 def days(levels: list[float] | FloatArray) -> FloatArray:
-    """Days of one shape, which swings by half, at these levels."""
+    """Return days of one shape, which swings by half, at these levels."""
     shape = 10.0 + 5.0 * np.sin(2.0 * np.pi * np.arange(DAY) / DAY)
     return np.concatenate([level * shape for level in levels])
 

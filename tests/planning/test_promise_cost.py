@@ -1,4 +1,4 @@
-"""What a load costs by RT_max: against every type and function looked at for each RT_max anew."""
+"""The cost of a load by RT_max: against a full search of types and functions for each RT_max."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_estimate_tells_what_five_percent_of_the_time_cost() -> None:
 
 
 def test_a_looser_promise_costs_no_more_in_an_estimate() -> None:
-    """The search for it is none that proves, and may find less there."""
+    """The search behind the estimate proves nothing, so it may find a dearer fleet for a looser promise."""
     usd = {0.29: 5.0, 0.3: 4.0, 0.31: 4.5}
     found = promise_estimate(7.0, 0.3, 0.01, lambda within_s: usd[round(within_s, 3)])
     assert [found.usd_per_hour, *(one.usd_per_hour for one in found.other_slos)] == [4.0, 5.0, 4.0]

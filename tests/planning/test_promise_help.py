@@ -22,7 +22,7 @@ from tests.planning.build import forecast, resolved, sold
 
 
 def small(rt_max_s: float = 0.6, resume_s: float | None = None, max_instances: int = 500) -> ResolvedService:
-    """10 requests/s an instance at 0.2 $/h, 98 % in time, three minutes of boot, no function."""
+    """Return a service of 10 requests/s an instance at 0.2 $/h, 98 % in time, three minutes of boot, no function."""
     offer = sold("small", 0.2)
     if resume_s is not None:
         offer = replace(offer, resume=Delay(resume_s, resume_s))
@@ -45,7 +45,7 @@ def steady(rps: float, minutes: int = 120) -> list[PastMinute]:
 
 
 def surges(low_rps: float, high_rps: float, every: int, minutes: int = 480) -> list[PastMinute]:
-    """Load that rises and falls without a warning: forecasts say what came in the minute before."""
+    """Return load that rises and falls without a warning: forecasts give the arrivals of the minute before."""
     rates = [low_rps if (k // (every // 2)) % 2 == 0 else high_rps for k in range(minutes)]
     return [minute(now, before) for before, now in zip([rates[0], *rates], rates, strict=False)]
 

@@ -77,7 +77,7 @@ def test_a_function_slower_than_the_slo_is_still_resolved() -> None:
 
 
 def test_no_more_environments_than_the_money_pays_for() -> None:
-    """One that is busy for an hour runs 9,474 requests of 380 ms, each billed as 400 ms: 0.187 $."""
+    """An environment that is busy for an hour runs 9,474 requests of 380 ms, each billed as 400 ms: 0.187 $."""
     for usd_per_hour, concurrency in ((math.inf, 1000), (200.0, 1000), (20.0, 107), (0.1, 1)):
         service = replace(load_service("inception-v3"), max_function_usd_per_hour=usd_per_hour)
         use = deployed(service).function
@@ -102,7 +102,7 @@ def test_the_cheapest_function_in_time_is_chosen() -> None:
         (600, ("lambda:*",), "lambda:3008"),  # 380 ms, for the fewest GB-seconds
         (300, ("lambda:*",), "lambda:5120"),  # 268 ms
         (200, ("lambda:*",), "lambda:10240"),  # 171 ms
-        (100, ("lambda:*",), "lambda:3008"),  # none is in time: the cheapest
+        (100, ("lambda:*",), "lambda:3008"),  # every function is late: the cheapest
         (300, ("lambda:10240", "lambda:3008"), "lambda:10240"),
         (300, ("lambda:3008",), "lambda:3008"),
     ]:

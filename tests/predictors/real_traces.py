@@ -1,4 +1,4 @@
-"""Public traces for the tests of predictors, where the data folder is there, and how well one does on them."""
+"""Public traces for the tests of predictors, if the data folder exists, and a predictor's loss on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3] / "shared" / "
 
 
 def real_rates(name: str, step_s: float) -> FloatArray:
-    """The mean rates of trace `name` in steps of `step_s`; skips the test where there is no such file."""
+    """Return the mean rates of trace `name` in steps of `step_s`; skip the test if the file does not exist."""
     path = DATA / "traces" / f"{name}.csv.gz"
     if not path.exists():
         pytest.skip(f"no {path.name}: set MARK_DATA to the data folder")
@@ -28,7 +28,7 @@ def real_rates(name: str, step_s: float) -> FloatArray:
 
 
 def quantile_loss(predictor: Predictor, rates: FloatArray, begin: int, horizon: int = 60, every: int = 37) -> float:
-    """Mean quantile loss on minutes `rates` over origins `begin`, `begin + every`, ...; it learns as it goes."""
+    """Return the mean quantile loss on minutes `rates` over origins `begin`, `begin + every`, ..., while it learns."""
     predictor.fit(Load(0.0, 60.0, rates[:begin], rates[:begin]))
     losses = []
     for origin in range(begin, len(rates) - horizon, every):

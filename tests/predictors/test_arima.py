@@ -44,7 +44,7 @@ def test_the_filter_is_that_of_statsmodels(order: tuple[int, int, int], gap: sli
         kalman.step(value)
     rows = kalman.ahead(30)
     np.testing.assert_allclose(rows @ kalman.state, expected.predicted_mean, rtol=1e-3, atol=1e-3)
-    # The state h steps ahead: what is unknown of it now, and the innovations until then.
+    # The variance h steps ahead: of the present state, plus that of the innovations until then.
     weights = np.concatenate([[0.0], np.cumsum((rows[:-1] @ kalman.shock) ** 2)])
     variance = np.einsum("hi,ij,hj->h", rows, kalman.variance, rows) + weights
     np.testing.assert_allclose(variance * fit.params[-1], expected.var_pred_mean, rtol=1e-3)
@@ -53,7 +53,7 @@ def test_the_filter_is_that_of_statsmodels(order: tuple[int, int, int], gap: sli
 @pytest.mark.slow
 @pytest.mark.parametrize("coefficient", [0.5, 0.9])
 def test_a_process_is_found_again(coefficient: float) -> None:
-    """An autoregression around a daily wave: its coefficient, and intervals that hold what they say."""
+    """An autoregression around a daily wave: its coefficient is found, and intervals have their stated coverage."""
     rng = np.random.default_rng(11)
     rest = np.zeros(18 * DAY)
     for k, shock in enumerate(rng.normal(0.0, 0.05, len(rest))):
@@ -62,7 +62,7 @@ def test_a_process_is_found_again(coefficient: float) -> None:
     predictor = fitted(rates[: 10 * DAY])
     state = predictor.state()
     impulse = Filter(Process(int(state["differences"][0]), state["ar"], state["ma"]))
-    left = impulse.ahead(4) @ impulse.shock  # what an innovation leaves: coefficient ** h
+    left = impulse.ahead(4) @ impulse.shock  # the effect of an innovation: coefficient ** h
     np.testing.assert_allclose(left, coefficient ** np.arange(4.0), atol=0.12)
     inside, first_errors = [], []
     for origin in range(10 * DAY, 18 * DAY - 30, 6):

@@ -38,7 +38,7 @@ def fitted(rates: FloatArray | list[float], step_s: float = STEP_S) -> Auto:
 
 
 def noisy(steps: int, deviation: float = 0.05, seed: int = 1) -> FloatArray:
-    """100 requests/s around a day's wave."""
+    """Return rates of 100 requests/s around a day's wave."""
     logs = 0.4 * np.sin(2.0 * np.pi * np.arange(steps) / DAY)
     return np.asarray(100.0 * np.exp(logs + np.random.default_rng(seed).normal(0.0, deviation, steps)))
 
@@ -50,7 +50,7 @@ def _knowing() -> Auto:
 
 @pytest.fixture
 def knowing(_knowing: Auto) -> Auto:
-    """Fitted on the first 600 steps of `noisy`; a copy of its own, as fitting takes long."""
+    """Return a predictor fitted on the first 600 steps of `noisy`, as a copy, because fitting takes long."""
     return deepcopy(_knowing)
 
 
@@ -62,13 +62,13 @@ def assert_same(one: Forecast, other: Forecast) -> None:
     np.testing.assert_array_equal(one.paths_rps, other.paths_rps)
 
 
-# -- weights and calibration, with members that say what they are told -------------------------------------------------
+# -- weights and calibration, with members of given forecasts ---------------------------------------------------------
 
 
 class Told(Auto):
     """Its members believe in normal distributions of these means and deviations, at every step alike.
 
-    Every forecast is scored, as there is no real member to wait for.
+    Every forecast is scored, because no real member has to be waited for.
     """
 
     means_rps = (100.0, 100.0, 100.0)
@@ -143,7 +143,7 @@ def test_a_predictor_without_an_answer_has_no_weight() -> None:
 
 
 def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
-    """By a hundredth of what is said too often or too seldom, at every origin of which the truth is known."""
+    """Each level moves by a hundredth of its excess or lack of coverage, at every origin whose truth is known."""
     rates = 100.0 + np.random.default_rng(4).normal(0.0, 3.0, 500)
     rates[100:120] = NAN
     predictor = told([101.0] * 3, [1.0] * 3)
@@ -174,7 +174,7 @@ def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
     ],
 )
 def test_coverage_holds_whatever_the_members_believe(mean: float, deviation: float) -> None:
-    """Also when the noise doubles on the way: a share q of the truth lies below the quantile q, after a while."""
+    """This holds even if the noise doubles: a share q of the truth lies below the quantile q, after a while."""
     predictor = told([mean] * 3, [deviation] * 3)
     rng = np.random.default_rng(5)
     at = 0
@@ -202,7 +202,7 @@ def test_corrections_end_somewhere() -> None:
 
 
 def test_between_the_scored_horizons_all_is_linear() -> None:
-    """And constant beyond the last."""
+    """Beyond the last horizon the values are constant."""
     predictor = told([100.0] * 3, [1.0] * 3)
     values = np.random.default_rng(6).normal(size=(2, 5))
     expected = [np.interp(np.arange(1, 31), [1, 2, 3, 6, 12], row) for row in values]
@@ -225,7 +225,7 @@ def test_burst_by_the_clock_is_foreseen_with_its_peak() -> None:
 
 
 def test_peaks_follow_what_foretold_them_better() -> None:
-    """The members know no peaks; past steps with such a mean do, until peaks are gone and the past is wrong."""
+    """The members know no peaks; past steps with such a mean do, until peaks stop and the past is wrong."""
     rates = 100.0 + np.random.default_rng(5).normal(0.0, 2.0, 900)
     predictor = told([100.0] * 3, [2.0] * 3)
     predictor.update(load(rates[:600]))
@@ -303,7 +303,7 @@ def test_a_daily_pattern_is_learned_without_a_shift() -> None:
 @pytest.mark.parametrize("rates", [[], [NAN, NAN], [5.0], [5.0, NAN, 5.0], [0.0] * 50, [5.0] * 10])
 @pytest.mark.parametrize("step_s", [60.0, 1800.0])
 def test_a_short_or_empty_history_is_no_error(rates: list[float], step_s: float) -> None:
-    """It answers from the first step on, with what it saw."""
+    """It answers from the first step on, with the observed rates."""
     forecast = fitted(rates, step_s).predict(60)
     known = [rate for rate in rates if rate == rate]
     assert forecast.origin_s == len(rates) * step_s
@@ -331,7 +331,7 @@ def test_whatever_was_seen_the_answer_is_a_forecast(rates: list[float], cut: int
 
 
 def test_it_grows_up_without_ever_being_fitted() -> None:
-    """At first a follower, then a regression, then the forest joins; each is scored as soon as it speaks."""
+    """First a follower, then a regression, then the forest joins; each is scored from its first forecast."""
     rates = noisy(400)
     predictor = fitted([])
     ready_at: dict[str, int] = {}
@@ -352,7 +352,7 @@ def test_it_grows_up_without_ever_being_fitted() -> None:
 
 
 def test_in_bulk_is_step_by_step(knowing: Auto) -> None:
-    """To the last bit, over a gap and over the next learning, and however often it is asked in between."""
+    """Results are equal to the last bit, over a gap and the next training, however often it is asked in between."""
     rates = noisy(900)[600:]
     rates[100:110] = NAN
     bulk, steps = knowing, deepcopy(knowing)
@@ -374,7 +374,7 @@ def test_the_seed_decides(knowing: Auto) -> None:
 
 
 def test_the_level_before_a_gap_is_kept(knowing: Auto) -> None:
-    """A gap is no zero: not in the forecast, and not in the scores."""
+    """A gap does not count as zero, neither in the forecast nor in the scores."""
     scored, levels = knowing._scored.copy(), knowing._levels.copy()
     knowing.update(load([NAN] * HOUR, 600))
     np.testing.assert_array_equal(knowing._scored, scored)
@@ -395,7 +395,7 @@ def test_a_jump_to_ten_times_the_load_is_followed(knowing: Auto) -> None:
 
 
 def test_nights_without_a_request_are_no_trouble() -> None:
-    """Half the day nothing: at night next to nothing is expected, before the morning something is."""
+    """Half of each day has no requests: at night forecasts are almost zero, before the morning they rise."""
     rates = np.where(np.arange(4 * DAY) % DAY < DAY // 2, 0.0, noisy(4 * DAY))
     predictor = fitted(rates[: 3 * DAY + HOUR])
     assert predictor.predict(HOUR).mean_at(0.9).max() < 15.0  # a hundred by day

@@ -52,7 +52,7 @@ def extend(analogs: Analogs, rates: FloatArray) -> None:
 
 
 def wandering(steps: int, seed: int = 3, level_rps: float = 100.0) -> FloatArray:
-    """A day's wave of 300 s steps with noise that lasts some steps."""
+    """Return a day's wave of 300 s steps with noise that lasts some steps."""
     noise = np.convolve(np.random.default_rng(seed).normal(0.0, 0.05, steps + 9), np.ones(10), "valid")
     return np.asarray(level_rps * np.exp(0.5 * np.sin(2.0 * np.pi * np.arange(steps) / 288) + noise[:steps]))
 
@@ -61,12 +61,12 @@ def wandering(steps: int, seed: int = 3, level_rps: float = 100.0) -> FloatArray
 
 
 def geometric(steps: NDArray[np.int64]) -> FloatArray:
-    """Share of surges by their least number of steps: each goes on with probability 0.85, to the longest."""
+    """Return the share of surges by their least number of steps: each goes on with probability 0.85, to the longest."""
     return np.where(steps <= LONGEST, 0.85 ** (steps - 1.0), 0.0)
 
 
 def uniform(steps: NDArray[np.int64]) -> FloatArray:
-    """4 to 12 steps, all equally likely."""
+    """Return the law of 4 to 12 steps, all equally likely."""
     return np.clip((LONGEST + 1.0 - steps) / (LONGEST - 3.0), 0.0, 1.0)
 
 
@@ -75,9 +75,9 @@ every_law = pytest.mark.parametrize(("law", "share"), [(geometric, 0.3), (unifor
 
 
 def surging(hours: int, share: float, law: Law, seed: int) -> FloatArray:
-    """A constant rate with a little noise; in a `share` of the hours a surge, in random order, as long as `law` says.
+    """Return a constant rate with a little noise, and a surge in a `share` of the hours, with lengths by `law`.
 
-    The share is exact, and so are the lengths: what is learned from them has no luck to blame.
+    Hours with surges are random. The share and the lengths are exact, so that learning from them involves no luck.
     """
     rng = np.random.default_rng(seed)
     rates = LEVEL_RPS * np.exp(rng.normal(0.0, 0.05, hours * HOUR))
@@ -99,13 +99,13 @@ def _learned_from_surges(law: Law, share: float) -> Kept:
 
 
 def learned_from_surges(law: Law, share: float) -> Kept:
-    """Ten days of them; a copy of its own, as learning takes long."""
+    """Return ten days of surges; each test gets a copy, because learning takes long."""
     return deepcopy(_learned_from_surges(law, share))
 
 
 @every_law
 def test_a_surge_has_the_same_share_of_paths_as_hours(law: Law, share: float) -> None:
-    """Whether the hour before was calm or not; in the other paths none comes, and those that come last as they do."""
+    """This holds after a calm hour and after a surge; other paths have no surge, and surges have the right lengths."""
     analogs = learned_from_surges(law, share)
     coming, too_early, lengths = [], [], []
     for hour in range(20):
@@ -125,7 +125,7 @@ def test_a_surge_has_the_same_share_of_paths_as_hours(law: Law, share: float) ->
 @pytest.mark.parametrize("age", [2, 6])
 @every_law
 def test_what_remains_of_a_surge_follows_its_law(law: Law, share: float, age: int) -> None:
-    """Inside, it goes on in as many paths as it should, given how long it has lasted."""
+    """Inside a surge, the share of paths in which it goes on follows from its age."""
     analogs = learned_from_surges(law, share)
     going_on = []
     for hour in range(20):
@@ -154,8 +154,10 @@ def leaf_of(tree: Tree, features: NDArray[np.float32]) -> int:
 
 
 def test_paths_are_drawn_by_the_leaves_of_now() -> None:
-    """A loop over trees: origins in the leaf of now have equal parts of its weight; then draws at even distances
-    through the ordered weights."""
+    """The reference is a loop over trees: origins in the leaf of now have equal parts of the tree's weight.
+
+    Paths are draws at even distances through the ordered weights.
+    """
     rates = wandering(5 * 288)
     analogs = learned(rates[: 4 * 288], 300.0)
     assert analogs._origins is not None
@@ -178,14 +180,14 @@ def test_paths_are_drawn_by_the_leaves_of_now() -> None:
             while reached < share - 1e-9:
                 k += 1
                 reached += weights[ordered[k]]
-            # Where the share is met exactly, rounding decides between this one and the next.
+            # At an exact tie with the share, rounding decides between this path and the next.
             either = ordered[k : k + 1] if reached > share + 1e-9 else ordered[k : k + 2]
             candidates = analogs._load.rates(followed[either] + base[0])
             assert any(np.allclose(paths[path], one) for one in candidates)
 
 
 def test_what_comes_later_is_not_seen() -> None:
-    """What is known at an origin is the same before and after the rest has come, in whatever step it lies."""
+    """The features at an origin are equal before and after later steps come, wherever in a step they lie."""
     rates = wandering(10 * 288)
     analogs = learned(rates[:2400], 300.0)
     live = []
@@ -198,7 +200,7 @@ def test_what_comes_later_is_not_seen() -> None:
 
 
 def test_origins_next_to_gaps_are_not_learned() -> None:
-    """Nor what is filled in there."""
+    """Values filled in there are not learned either."""
     rates = wandering(4 * 288)
     whole = learned(rates, 300.0)
     rates[900:910] = NAN
@@ -244,7 +246,7 @@ def test_ten_times_the_load_is_ten_times_every_path() -> None:
 
 @pytest.mark.parametrize("step_s", [60.0, 300.0, 1800.0])
 def test_any_step_and_any_horizon_will_do(step_s: float) -> None:
-    """Beyond an hour nothing was learned: every path stays where it was."""
+    """Beyond an hour nothing was learned, so every path stays constant."""
     analogs = learned(wandering(900), step_s)
     hour = max(1, round(3600.0 / step_s))
     paths = analogs.paths(hour + 20)

@@ -16,7 +16,7 @@ STEPS = 60
 
 @pytest.mark.parametrize("first", [0, 1, 40])
 def test_stretches_of_the_past_differ_however_long_it_is(first: int) -> None:
-    """Inside the past, in its order, and never all the same one."""
+    """They lie inside the past, in its order, and are never all the same."""
     for known in range(first + 3, 400):
         places = blocks(known, STEPS, 30, first)
         assert places.shape == (PATHS, STEPS)
@@ -38,7 +38,7 @@ def test_stretches_that_are_mostly_gap_are_left_out() -> None:
 @pytest.mark.parametrize("predictor", [Mstl(), Arima(), Auto()], ids=lambda predictor: predictor.name)
 @pytest.mark.parametrize("known", first_of(3, [13, 60, 121, 61, 119, 120, 130]))
 def test_an_interval_has_a_width(predictor: Predictor, known: int) -> None:
-    """Of noise of a tenth the 90 % interval is about a third wide, whatever the length of the history."""
+    """For noise of a tenth, the 90 % interval is about a third wide, for any length of the history."""
     rates = 100.0 * np.exp(np.random.default_rng(1).normal(0.0, 0.1, known))
     predictor.fit(Load(0.0, 60.0, rates, rates))
     mean = predictor.predict(STEPS).mean_rps

@@ -28,7 +28,7 @@ def logload(rates: FloatArray | list[float], step_s: float = STEP_S) -> LogLoad:
 
 
 def naive_rates(rates: list[float]) -> list[float]:
-    """Without holes: the day before (or two days, ...), else the newest before, else 0."""
+    """Return rates without gaps: from the day before (or two days, ...), else the newest before, else 0."""
     found: list[float] = []
     for k in range(len(rates)):
         at, newest = k, [value for value in rates[: k + 1] if not math.isnan(value)]
@@ -41,7 +41,7 @@ def naive_rates(rates: list[float]) -> list[float]:
 @settings(max_examples=60)
 @given(rates=SERIES)
 def test_holes_are_filled_as_a_loop_fills_them(rates: list[float]) -> None:
-    """And the floor is half a request a step, or a fiftieth of the mean."""
+    """The floor is half a request a step, or a fiftieth of the mean."""
     found = logload(rates)
     known = [rate for rate in rates if not math.isnan(rate)]
     floor_rps = max(0.5 / STEP_S, 0.02 * sum(known) / len(known)) if known else 0.5 / STEP_S
@@ -68,7 +68,7 @@ def test_it_grows_as_if_it_had_all_been_there(rates: list[float], cut: int) -> N
 
 
 def test_it_outgrows_its_first_room() -> None:
-    """Three thousand steps, some by one and then many at once: windows span what was copied."""
+    """Three thousand steps come, some one by one and then many together: windows span the copied part."""
     rates = np.random.default_rng(1).gamma(2.0, 10.0, 3000)
     rates[1020:1030] = NAN
     growing = logload(rates[:1000])
@@ -88,7 +88,7 @@ def test_it_outgrows_its_first_room() -> None:
     windows=st.lists(st.tuples(st.integers(-70, 70), st.integers(1, 30)), min_size=1, max_size=10),
 )
 def test_means_are_their_loop(rates: list[float], windows: list[tuple[int, int]]) -> None:
-    """Of windows that reach beyond the history the part that is known; of those wholly outside its nearest step."""
+    """A window that reaches beyond the history uses its known part; a window wholly outside uses the nearest step."""
     found = logload(rates)
     begin = np.array([begin for begin, _ in windows])
     end = begin + np.array([length for _, length in windows])
@@ -113,7 +113,7 @@ def test_before_is_its_loop(rates: list[float], width: int, data: st.DataObject)
 @settings(max_examples=40)
 @given(rates=SERIES.filter(bool), steps=st.integers(1, 10), data=st.data())
 def test_known_is_its_loop(rates: list[float], steps: int, data: st.DataObject) -> None:
-    """Neither the step before an origin nor one of those it is to be judged by is missing."""
+    """The step before an origin and all steps that it is judged by must be known."""
     found = logload([1.0] + rates + [1.0] * steps)
     seen = found.history.observed[0]
     origins = np.array(data.draw(st.lists(st.integers(1, 1 + len(rates)), min_size=1, max_size=5)))
@@ -135,7 +135,7 @@ def test_ten_times_the_load_is_a_shift() -> None:
     [(60.0, 60, 1440, 5), (300.0, 12, 288, 1), (1800.0, 2, 48, 1), (43200.0, 1, 2, 1)],
 )
 def test_hours_and_days_are_counted_in_steps(step_s: float, hour: int, day: int, five_minutes: int) -> None:
-    """Never fewer than one."""
+    """The least number is one."""
     found = logload([1.0], step_s)
     assert (found.hour, found.day, found.steps(5)) == (hour, day, five_minutes)
 

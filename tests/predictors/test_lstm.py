@@ -31,7 +31,7 @@ def load(rates: list[float]) -> Load:
 
 
 def test_it_is_the_network_of_the_paper() -> None:
-    """One layer that reads the window, and one that says mean and peak of all 60 steps at once."""
+    """One layer reads the window, and one gives mean and peak of all 60 steps together."""
     net = Lstm().network(Shape.of(load([1.0] * WINDOW)))
     sizes = {name: tuple(value.shape) for name, value in net.state_dict().items()}
     assert sizes["encoder.lstm.weight_hh_l0"] == (4 * UNITS, UNITS)
@@ -58,7 +58,7 @@ def test_quantiles_come_from_errors_on_held_out_load() -> None:
 
 
 def test_peaks_are_learned_besides_the_mean() -> None:
-    """Twice the mean in what it saw, about twice the mean in what it says."""
+    """Peaks were twice the mean in training, and are about twice the mean in the forecast."""
     predictor = Lstm(epochs=3)
     predictor.fit(load(list(np.random.default_rng(2).gamma(400.0, 0.25, 900))))
     forecast = predictor.predict(60)

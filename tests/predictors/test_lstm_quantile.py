@@ -35,7 +35,7 @@ def load(rates: FloatArray, first_step: int = 0) -> Load:
 
 
 def crps(predictor: Predictor, rates: FloatArray, begin: int, every: int = 20) -> float:
-    """Twice the mean pinball loss of the mean rate over an hour ahead; learns as it goes."""
+    """Return twice the mean pinball loss of the mean rate over an hour ahead, while the predictor learns."""
     predictor.fit(load(rates[:begin]))
     losses = []
     for origin in range(begin, len(rates) - 60, every):
@@ -47,7 +47,7 @@ def crps(predictor: Predictor, rates: FloatArray, begin: int, every: int = 20) -
 
 @pytest.mark.slow
 def test_it_knows_the_minute_and_probability_of_a_burst() -> None:
-    """At minutes 10 to 14 of every hour, at 30 to 39 of every other at random, wherever in the hour it is asked."""
+    """Bursts come at minutes 10 to 14 of every hour, and at random at 30 to 39; it is asked at any time of the hour."""
     rng = np.random.default_rng(2)
     at = np.arange(2520)
     sure, maybe = at % 60 // 5 == 2, at % 60 // 10 == 3
@@ -70,7 +70,7 @@ def test_it_knows_the_minute_and_probability_of_a_burst() -> None:
 
 @pytest.mark.slow
 def test_it_beats_the_baseline_on_real_traffic() -> None:
-    """On two days of a public stream, after a short training on five, by a sixth."""
+    """On two days of a public stream it is a sixth better, after a short training on five."""
     path = DATA / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
     if not path.exists():
         pytest.skip(f"no {path.name}: set MARK_DATA to the data folder")

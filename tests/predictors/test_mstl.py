@@ -31,7 +31,7 @@ def noisy(logs: FloatArray, deviation: float = 0.02) -> FloatArray:
 
 
 def test_an_hourly_burst_is_expected_where_it_comes() -> None:
-    """Three times the load in the third step of every hour, whatever step the history begins with."""
+    """The load is threefold in the third step of every hour, with any first step of the history."""
     steps = 5 + np.arange(4 * DAY + 7)
     predictor = fitted(noisy(np.where(steps % HOUR == 2, np.log(3.0), 0.0)), first_step=5)
     assert predictor.state()["periods"].tolist() == [HOUR]
@@ -64,7 +64,7 @@ def test_the_profile_follows_when_the_day_moves() -> None:
 
 
 def test_quantiles_are_those_of_its_own_errors() -> None:
-    """Noise of one size, with a wave: of what comes the 90 % interval holds about 90 %, at every horizon."""
+    """For noise of one size and a wave, the 90 % interval has about 90 % of the truth at every horizon."""
     rates = noisy(0.5 * np.sin(2.0 * np.pi * np.arange(12 * DAY) / DAY), 0.1)
     predictor = fitted(rates[: 9 * DAY])
     inside = []
@@ -86,7 +86,7 @@ def test_one_accident_does_not_become_a_habit() -> None:
 
 
 def test_a_day_goes_by_unseen() -> None:
-    """The time of day goes on in a gap."""
+    """The time of day continues during a gap."""
     steps = np.arange(8 * DAY)
     wave = np.exp(np.sin(2.0 * np.pi * steps / DAY))
     rates = noisy(np.sin(2.0 * np.pi * steps / DAY))

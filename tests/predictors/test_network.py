@@ -1,4 +1,4 @@
-"""What both torch predictors promise."""
+"""The promises of both torch predictors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load(rates: FloatArray, first_step: int = 0, step_s: float = 60.0) -> Load:
 
 
 def traffic(steps: int, seed: int = 0, level: float = 50.0) -> FloatArray:
-    """A daily wave, a burst in every hour, and noise."""
+    """Return a daily wave, a burst in every hour, and noise."""
     at = np.arange(steps)
     wave = level * (1.0 + 0.4 * np.sin(at * 2.0 * np.pi / 1440.0)) * np.where(at % 60 < 5, 3.0, 1.0)
     return np.asarray(wave * np.random.default_rng(seed).gamma(100.0, 0.01, steps))
@@ -65,7 +65,7 @@ def traffic(steps: int, seed: int = 0, level: float = 50.0) -> FloatArray:
 
 @pytest.fixture(scope="module")
 def trained() -> dict[type[NetworkPredictor], NetworkPredictor]:
-    """Each after two epochs: enough to ask everything but how good it is."""
+    """Return each predictor after two epochs: enough for all tests but those of accuracy."""
     found: dict[type[NetworkPredictor], NetworkPredictor] = {}
     for make in (Lstm, LstmQuantile):
         found[make] = make(epochs=2)
@@ -75,7 +75,7 @@ def trained() -> dict[type[NetworkPredictor], NetworkPredictor]:
 
 @pytest.fixture(scope="module")
 def states(trained: dict[type[NetworkPredictor], NetworkPredictor]) -> dict[type[NetworkPredictor], State]:
-    """What each learned."""
+    """Return each predictor's learned state."""
     return {make: predictor.state() for make, predictor in trained.items()}
 
 
@@ -114,7 +114,7 @@ def test_a_resumed_training_ends_like_an_unbroken_one(make: type[NetworkPredicto
 
 
 def test_a_training_that_no_longer_helps_stops() -> None:
-    """On noise without a pattern the validation loss soon falls no more."""
+    """On noise without a pattern the validation loss soon stops falling."""
     noise = np.random.default_rng(6).gamma(4.0, 10.0, 620)
     epochs = list(Constant(epochs=200).training(load(noise, step_s=43200.0)))
     losses = [epoch.validation_loss for epoch in epochs]
@@ -128,7 +128,7 @@ def test_what_was_learned_is_taken_over_without_training(
     trained: dict[type[NetworkPredictor], NetworkPredictor],
     states: dict[type[NetworkPredictor], State],
 ) -> None:
-    """After `restore`, `fit` takes in its history only, and the forecast is that of the predictor that learned."""
+    """After `restore`, `fit` only takes its history, and the forecast equals that of the trained predictor."""
     learned, fresh = trained[make], make(7)
     fresh.restore(states[make])
     fresh.fit(load(traffic(2000)))
@@ -159,7 +159,7 @@ def test_a_state_that_is_none_is_refused(
 @BOTH
 @pytest.mark.parametrize("rates", [[], [NAN, NAN], [5.0], [5.0, NAN, 5.0, 5.0], [0.0] * 50])
 def test_a_short_history_is_forecast_as_the_last_value(make: type[NetworkPredictor], rates: list[float]) -> None:
-    """Under its own name, because nothing failed."""
+    """The forecast has the predictor's own name, because nothing failed."""
     predictor, simple = make(), LastValue()
     for one in (predictor, simple):
         one.fit(load(np.array(rates)))
@@ -174,7 +174,7 @@ def test_a_short_history_is_forecast_as_the_last_value(make: type[NetworkPredict
 def test_before_anything_was_observed_nothing_is_expected(
     make: type[NetworkPredictor], states: dict[type[NetworkPredictor], State], rates: list[float]
 ) -> None:
-    """However much was learned from another history."""
+    """This holds even if it learned from another history."""
     predictor = make()
     predictor.restore(states[make])
     predictor.fit(load(np.array(rates)))
@@ -197,7 +197,7 @@ def test_whatever_was_seen_the_answer_is_a_forecast(
     steps: int,
     cut: int,
 ) -> None:
-    """Finite, not negative and not crossing (building a Forecast checks that); in pieces as at once."""
+    """It is finite, not negative and does not cross (Forecast checks that); load may come in pieces or together."""
     series = np.tile(np.array(rates), repeated)
     at_once, pieces = make(), make()
     for predictor in (at_once, pieces):
@@ -232,7 +232,7 @@ def test_steps_of_any_length_can_be_learned(make: type[NetworkPredictor], step_s
 def test_a_learned_step_is_not_mistaken_for_another(
     make: type[NetworkPredictor], states: dict[type[NetworkPredictor], State]
 ) -> None:
-    """What was learned from minutes says nothing of half hours: it learns anew."""
+    """A state learned from minutes does not apply to half hours, so the predictor is trained again."""
     predictor = make(epochs=1)
     predictor.restore(states[make])
     predictor.fit(load(traffic(700), step_s=1800.0))
@@ -279,7 +279,7 @@ def test_paths_have_the_quantiles_as_their_marginals(
 
 
 def test_a_window_sees_nothing_of_what_comes_after_it() -> None:
-    """Whatever the future is, the inputs are the same, for any step; only the truth differs."""
+    """For any step, the inputs do not depend on the future; only the truth does."""
     for step_s in (60.0, 300.0, 1800.0, 7200.0, 43200.0):
         rates = traffic(1000)
         other = rates.copy()
@@ -298,7 +298,7 @@ def test_a_window_sees_nothing_of_what_comes_after_it() -> None:
 
 
 def test_a_forecast_sees_what_training_saw() -> None:
-    """The same origin, once at the end of what is known and once in the middle of it: the same inputs."""
+    """The same origin has the same inputs, at the end of the known load and in the middle of it."""
     rates = traffic(4000)
     rates[3300:3310] = NAN
     shape = Shape.of(load(rates))
@@ -314,7 +314,7 @@ def test_a_forecast_sees_what_training_saw() -> None:
 
 
 def test_pinball_is_its_naive_loop() -> None:
-    """Where the truth is unknown nothing is lost."""
+    """Steps with unknown truth have no loss."""
     rng = np.random.default_rng(0)
     predicted, truth = rng.normal(size=(7, 3, 19)), rng.normal(size=(7, 3))
     truth[2, 1] = NAN
@@ -332,7 +332,7 @@ def test_pinball_is_its_naive_loop() -> None:
 
 @pytest.mark.parametrize("levels", [1, 19])
 def test_corrections_put_the_right_share_of_truth_below_each_level(levels: int) -> None:
-    """Their naive loop: at every step, row and level the errors' own quantile."""
+    """They equal a naive loop: at every step, row and level the quantile of the errors."""
     rng = np.random.default_rng(0)
     predicted, truth = np.sort(rng.normal(size=(40, 3, 2, levels))), rng.normal(3.0, 1.0, size=(40, 3, 2))
     truth[5, 1, 0] = NAN

@@ -18,12 +18,12 @@ ONE_RPS = 1.0 / 60.0
 
 
 def history(means: FloatArray, peaks: FloatArray) -> ObservedHistory:
-    """Of minutes."""
+    """Return a history of minutes."""
     return ObservedHistory(Load(0.0, 60.0, means, peaks))
 
 
 def half_hours(minutes: int) -> tuple[FloatArray, FloatArray]:
-    """Means and peaks: 2 requests/s and 3, but 35 and 100 in every 30th minute."""
+    """Return means and peaks: 2 requests/s and 3, but 35 and 100 in every 30th minute."""
     burst = np.arange(minutes) % 30 == 0
     return np.where(burst, 35.0, 2.0), np.where(burst, 100.0, 3.0)
 
@@ -36,7 +36,7 @@ def test_peak_is_that_of_past_steps_with_such_a_mean() -> None:
 
 
 def test_mean_that_was_hardly_ever_seen_has_no_peak() -> None:
-    """Nor of one that fewer than eight steps had, however near they are."""
+    """A mean that fewer than eight steps had has no peak either, however near they are."""
     found = likely_peaks(history(*half_hours(DAY)), np.array([1.0, 9.0, 60.0]))
     assert np.isnan(found).all()
     means, peaks = half_hours(7 * 30)
@@ -69,7 +69,7 @@ def test_steps_older_than_three_days_do_not_count() -> None:
 
 
 def test_ratio_is_the_median_of_fifteen_neighbours() -> None:
-    """At the middle of each fifteen; between two of them on a line by the logarithm."""
+    """It is exact at the middle of each fifteen, and linear in the logarithm between them."""
     chance = np.random.default_rng(1)
     means = 100.0 + chance.permutation(36) / 10.0
     peaks = means * chance.uniform(1.0, 2.0, 36)

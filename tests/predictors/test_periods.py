@@ -14,7 +14,7 @@ NAN = float("nan")
 
 
 def bursts(steps: int, period: int, phase: int, height: float, seed: int) -> FloatArray:
-    """Noise, and two steps of `height` deviations of it in every period."""
+    """Return noise, and two steps of `height` deviations of it in every period."""
     noise = np.random.default_rng(seed).normal(0.0, 1.0, steps)
     return noise + height * ((np.arange(steps) - phase) % period < 2)
 
@@ -32,9 +32,9 @@ def bursts(steps: int, period: int, phase: int, height: float, seed: int) -> Flo
 def test_a_period_in_noise_is_found_at_any_scale(
     seed: int, period: int, phase: int, scale: float, shift: float, share_missing: float
 ) -> None:
-    """With gaps too, single steps and hours; and the one found is its only one.
+    """It is the only period found, also with gaps of single steps and of hours.
 
-    Where a quarter is missing its double may explain by chance what makes it the better one: as good for a profile.
+    With a quarter missing, twice the period may win by chance; its profile is as good.
     """
     series = shift + scale * bursts(4 * DAY, period, phase % period, 6.0, seed)
     series[np.random.default_rng(seed).random(len(series)) < share_missing] = NAN
@@ -54,7 +54,7 @@ def test_noise_has_no_period_nor_has_what_wanders(seed: int, steps: int, step_s:
 
 
 def test_one_sharp_hour_a_day_is_no_short_period() -> None:
-    """Though a day's profile repeats at every part of a day."""
+    """A day's profile repeats at every part of a day, but that does not count."""
     series = np.random.default_rng(4).normal(0.0, 0.3, 6 * DAY)
     series[np.arange(6 * DAY) % DAY == 77] += 20.0
     assert short_periods(series, 60.0) == ()
@@ -84,7 +84,7 @@ def test_one_giant_step_hides_nothing() -> None:
 
 
 def test_the_profile_is_the_mean_by_phase() -> None:
-    """As a loop has it; a phase that was never observed is 0."""
+    """The profile equals that of a loop; a phase that was never observed is 0."""
     values = np.random.default_rng(6).normal(0.0, 1.0, 100)
     values[np.arange(100) % 7 == 4] = NAN
     expected = np.zeros(7)

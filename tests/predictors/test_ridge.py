@@ -32,7 +32,7 @@ def extend(predictor: Ridge, rates: FloatArray) -> None:
 
 
 def waves(steps: int, day: int = DAY) -> FloatArray:
-    """Two smooth waves, of a day and of five hours, without noise."""
+    """Return two smooth waves, of a day and of five hours, without noise."""
     at = 2.0 * np.pi * np.arange(steps) / day
     return np.asarray(100.0 * np.exp(0.5 * np.sin(at) + 0.2 * np.sin(24.0 / 5.0 * at)))
 
@@ -45,7 +45,7 @@ def noisy(steps: int, deviation: float = 0.1, seed: int = 1) -> FloatArray:
 
 
 def problem(rows: int = 400, noise: float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Features with a constant, their true weights, the target, and how recent each row is."""
+    """Return features with a constant, their true weights, the target, and the recency of each row."""
     rng = np.random.default_rng(3)
     features = np.concatenate([np.ones((rows, 1)), rng.normal(0.0, 1.0, (rows, 3))], axis=1)
     truth = np.array([2.0, 1.0, -0.5, 0.0])
@@ -53,7 +53,7 @@ def problem(rows: int = 400, noise: float = 0.0) -> tuple[FloatArray, FloatArray
 
 
 def test_without_noise_it_is_least_squares() -> None:
-    """As numpy's; the penalty alone takes a thousandth."""
+    """It equals numpy's result; the penalty alone changes a thousandth."""
     features, truth, target, recency = problem()
     weights, errors = ridge._robust(features, target, recency)
     np.testing.assert_allclose(np.linalg.lstsq(features, target)[0], truth, atol=1e-9)
@@ -91,7 +91,7 @@ def test_accidents_hardly_move_it() -> None:
 
 
 def test_waves_are_continued_at_every_horizon() -> None:
-    """What is linear in the logarithms is found, by origin and by step: an alignment off by one would show."""
+    """Load that is linear in the logarithms is found, by origin and by step: an alignment off by one would show."""
     rates = waves(8 * DAY)
     predictor = learned(rates[: 7 * DAY])
     misses = []
@@ -116,7 +116,7 @@ def test_surges_hardly_move_it() -> None:
 
 
 def test_quantiles_hold_as_much_as_they_say() -> None:
-    """On noise that goes on as it was, at every horizon that has a regression of its own."""
+    """The noise does not change, and every horizon with a separate regression is checked."""
     rates = noisy(12 * DAY)
     predictor = learned(rates[: 8 * DAY])
     below = []
@@ -128,7 +128,7 @@ def test_quantiles_hold_as_much_as_they_say() -> None:
 
 
 def test_between_the_regressions_it_is_linear_and_beyond_them_constant() -> None:
-    """Minutes: 1, 3, 6 and so on to an hour have regressions of their own."""
+    """Minutes 1, 3, 6 and so on to an hour have separate regressions."""
     predictor = learned(waves(3 * 1440, day=1440), 60.0)
     quantiles = predictor.quantiles(90)
     logs = np.log(quantiles + predictor._load.floor_rps)
@@ -140,7 +140,7 @@ def test_between_the_regressions_it_is_linear_and_beyond_them_constant() -> None
 
 
 def test_what_comes_later_is_not_seen() -> None:
-    """What is known at an origin is the same before and after the rest has come."""
+    """The features at an origin are equal before and after later steps come."""
     rates = noisy(10 * DAY)
     predictor = learned(rates[:2400])
     live = []
@@ -153,11 +153,11 @@ def test_what_comes_later_is_not_seen() -> None:
 
 
 def test_the_newest_days_count_most() -> None:
-    """Where a wave has moved, two days of it weigh more than eight of the old one."""
+    """After a wave has moved, two new days of it weigh more than eight old ones."""
     rates = np.concatenate([noisy(8 * DAY, 0.02), 0.5 * noisy(2 * DAY, 0.02, seed=2)])
     at_once = learned(rates).quantiles(HOUR)
     assert at_once[MEDIAN] == pytest.approx(np.full(HOUR, 50.0), rel=0.05)
-    # Of the errors those of the last days make the quantiles: the fall two days ago is one of a hundred.
+    # The errors of the last days make the quantiles: the fall two days ago is one of a hundred.
     assert (at_once[-1] / at_once[0]).max() < 1.25
 
 
@@ -183,7 +183,7 @@ def test_too_little_to_learn_from_is_said(steps: int, ready: bool) -> None:
 
 @pytest.mark.parametrize("every", [None, 24], ids=["nothing", "pairs"])
 def test_once_ready_it_stays_ready(every: int | None) -> None:
-    """Where nothing, or only pairs of steps are observed for days: enough for one step ahead, too little for more."""
+    """For days no step, or only pairs of steps, are observed: enough for one step ahead, too little for more."""
     predictor = learned(noisy(2 * DAY))
     rates = noisy(11 * DAY, 0.5)
     rates[np.arange(len(rates)) % every >= 2 if every else slice(None)] = NAN
@@ -196,7 +196,7 @@ def test_once_ready_it_stays_ready(every: int | None) -> None:
 
 @pytest.mark.parametrize("step_s", [60.0, 300.0, 1800.0, 43200.0])
 def test_any_step_and_any_horizon_will_do(step_s: float) -> None:
-    """Also half days, of which an hour is less than one."""
+    """Steps of half a day work too, although an hour is less than one of them."""
     predictor = learned(noisy(600), step_s)
     if step_s == 43200.0:
         assert not predictor.ready  # ten days of them are too few

@@ -45,7 +45,7 @@ def test_a_missing_day_is_replaced_by_the_one_before_it() -> None:
 
 
 def test_before_a_day_is_known_the_last_value_stays() -> None:
-    """With errors as quantiles that grow with the horizon on a random walk."""
+    """Its quantiles come from errors, which grow with the horizon on a random walk."""
     walk = 100.0 + np.cumsum(np.random.default_rng(1).normal(0.0, 1.0, 600))
     walk[-1] = NAN
     forecast = fitted(walk).predict(60)
@@ -63,7 +63,7 @@ def test_a_short_or_empty_history_is_no_error(rates: list[float]) -> None:
 
 
 def test_quantiles_are_those_of_its_own_errors() -> None:
-    """Day after day with the same noise: the 90 % band holds 90 % of what comes."""
+    """Each day has the same noise: the 90 % band has 90 % of the next day."""
     rng = np.random.default_rng(3)
     noisy = 100.0 + rng.normal(0.0, 5.0, 6 * DAY)
     predictor = fitted(noisy[: 4 * DAY])

@@ -14,7 +14,7 @@ LEAF = 12
 
 
 def drawn(samples: int, features: int, targets: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Features of few values, a constant one and one that splits cleanly among them; targets that follow some."""
+    """Return features of few values, a constant one and one that splits cleanly among them; some targets follow."""
     rng = np.random.default_rng(seed)
     given = rng.normal(size=(samples, features)).astype(np.float32)
     given[:, 0], given[:, 1], given[:, 2] = rng.integers(0, 3, samples), 1.5, given[:, 3] > 0.5

@@ -19,7 +19,7 @@ NAMES = ("a@00", "b@00", "c@00", "d@00", "e@00")
 
 
 class FixedTables:
-    """Probabilities of being correct by pair of candidates, whatever the score."""
+    """Probabilities of being correct by pair of candidates, for any score."""
 
     def __init__(self, known: Mapping[tuple[int, int], float] | None = None) -> None:
         self._known = known or {}
@@ -29,19 +29,19 @@ class FixedTables:
 
 
 class HalfRight(SelectionState):
-    """A first candidate that is right in every second case, and others that always are, whatever the score."""
+    """A first candidate that is right in every second case, and others that always are, for any score."""
 
     def correct(self, asked: int, score: float, candidate: int) -> float | None:
         return 1.0 if candidate else 0.5
 
 
 def sums_of(losses: Sequence[float], counts: Sequence[float] | None = None) -> Sums:
-    """Sums of candidates that have been asked equally often, unless `counts` says otherwise."""
+    """Return sums of candidates that were asked equally often, unless `counts` is given."""
     return Sums(counts or [100.0] * len(losses), list(losses), list(losses))
 
 
 def numbers(*values: float) -> Callable[[], float]:
-    """A generator of uniform numbers that gives these."""
+    """Return a generator whose uniform numbers are these."""
     rest = iter(values)
     return lambda: next(rest)
 
@@ -55,7 +55,7 @@ def query_of(
     draw: Callable[[], float] | None = None,
     **others: Any,
 ) -> Query:
-    """A query with candidates of these summed losses."""
+    """Return a query with candidates of these summed losses."""
     n = len(losses)
     others.setdefault("open", set(range(n)))
     return Query(
@@ -68,7 +68,7 @@ def query_of(
 
 
 def replied(query: Query, labels: Mapping[int, Any]) -> Query:
-    """The query, where these candidates have been asked and have answered."""
+    """Return the query after these candidates were asked and answered."""
     for one, label in labels.items():
         query.open.discard(one)
         query.asked[one] = 1.0
@@ -79,7 +79,7 @@ def replied(query: Query, labels: Mapping[int, Any]) -> Query:
 def selection_of(
     policy: str | SelectionPolicy = "exp4", candidates: int = 3, *, seed: int = 1, **others: Any
 ) -> Selection:
-    """A selection that has learned nothing."""
+    """Return a selection that has learned nothing."""
     settings = SelectionSettings(policy if isinstance(policy, str) else "own:SelectionPolicy", **others)
     generator = np.random.default_rng(seed)
     known = policy_of(settings, candidates, generator) if isinstance(policy, str) else policy
@@ -87,12 +87,15 @@ def selection_of(
 
 
 def opened(selection: Selection, *, key: str = "", deadline_s: float = math.inf, now_s: float = 0.0) -> SelectedQuery:
-    """A query whose calls are free."""
+    """Return a query whose calls are free."""
     return selection.open(key, [0.0] * len(selection.state.candidates), deadline_s, now_s)
 
 
 def answer_all(query: SelectedQuery, labels: Mapping[int, Any], now_s: float = 0.0) -> list[int]:
-    """Start the query and give each asked candidate's answer, or fail it where it has none. Returns who was asked."""
+    """Start the query and give each asked candidate's answer, or fail a candidate without one.
+
+    Returns the asked candidates.
+    """
     waiting, asked = list(query.start(now_s)), []
     while waiting:
         one = waiting.pop(0)
@@ -108,5 +111,5 @@ def answer_all(query: SelectedQuery, labels: Mapping[int, Any], now_s: float = 0
 
 
 def close(found: Iterable[float], wanted: Iterable[float]) -> bool:
-    """Are the numbers equal to twelve digits?"""
+    """Return whether the numbers are equal to twelve digits."""
     return bool(np.allclose(list(found), list(wanted), rtol=1e-12, atol=1e-12))

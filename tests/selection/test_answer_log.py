@@ -87,7 +87,7 @@ def test_row_that_cannot_be_read_is_one_line(fields: dict[str, Any], message: st
 
 
 def observed(label: object, *notes: QueryNote, **asked: float) -> dict[str, Any]:
-    """An observation as the feedback log has it; `asked` are prices by model."""
+    """Return an observation as in the feedback log; `asked` are prices by model."""
     how = {
         "asked": [{"model": name, "propensity": 1.0, "usd": usd} for name, usd in asked.items()],
         "note": orjson.loads(notes_to_json(notes)),

@@ -106,7 +106,7 @@ def test_weights_that_underflow_still_vote() -> None:
     query = replied(query_of([0.0, 9_000.0, 9_001.0]), {1: "x", 2: "y"})
     choice = combined(query)
     assert (choice.label, choice.agreement) == ("x", pytest.approx(1 / (1 + math.exp(-0.3))))
-    query.asked[0] = 1.0  # the heavy one is late: nobody who counts agrees
+    query.asked[0] = 1.0  # the heavy candidate is late: no candidate that counts agrees
     assert combined(query).agreement == 0.0
 
 
@@ -149,7 +149,7 @@ def test_settled_query_keeps_its_label_whatever_the_awaited_candidates_say(losse
 
 @given(LOSSES, st.data())
 def test_query_settles_as_soon_as_no_answer_can_change_it(losses: list[float], data: Any) -> None:
-    """Where it is not settled, awaited candidates with one new label, or with the second label, come near the first."""
+    """If it is not settled, awaited candidates with one new label, or with the second label, come near the first."""
     n = len(losses)
     known = data.draw(st.dictionaries(st.integers(0, n - 1), LABEL, min_size=1))
     query = replied(query_of(losses), known)

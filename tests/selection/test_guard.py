@@ -19,12 +19,12 @@ Bools = npt.NDArray[np.bool_]
 
 
 def before(values: npt.NDArray[Any]) -> Floats:
-    """Running sums along the rows, without the value itself."""
+    """Return running sums along the rows, without the value itself."""
     return np.cumsum(values, axis=1, dtype=float) - values
 
 
 def alone(to_challenger: Bools, wrong: Bools, share: Floats | float) -> Floats:
-    """`Duel.alone` for whole runs: the evidence after each query, a run a row."""
+    """Return `Duel.alone` for whole runs: the evidence after each query, a row for each run."""
     champion = ~to_challenger
     rate = (before(wrong & champion) + 0.5) / (before(champion) + 1.0)
     worse = np.maximum(rate, (before(wrong & to_challenger) + 18.0 * rate) / (before(to_challenger) + 18.0))
@@ -33,7 +33,7 @@ def alone(to_challenger: Bools, wrong: Bools, share: Floats | float) -> Floats:
 
 
 def pairs(champion: Bools, challenger: Bools) -> Floats:
-    """`Duel.pair` for whole runs."""
+    """Return `Duel.pair` for whole runs."""
     only = champion & ~challenger, challenger & ~champion
     share = np.maximum(0.5, (before(only[1]) + 1.0) / (before(only[0]) + before(only[1]) + 2.0))
     grown = np.log(2.0 * np.where(only[1], share, 1.0 - share))
@@ -45,7 +45,10 @@ def alarms(evidence: Floats) -> int:
 
 
 def few(evidence: Floats) -> bool:
-    """Would a probability of `FALSE_ALARM` explain the alarms? A right test fails here once in 1,000 seeds."""
+    """Return whether a probability of `FALSE_ALARM` explains the alarms.
+
+    A right test fails here once in 1,000 seeds.
+    """
     return alarms(evidence) <= binom.ppf(0.999, len(evidence), FALSE_ALARM)
 
 
@@ -78,7 +81,7 @@ def test_pairs_of_numpy_are_those_of_the_duel(queries: list[tuple[float, float]]
 def test_evidence_does_not_grow_in_the_mean_while_the_challenger_is_not_worse(
     past: list[tuple[bool, bool, float]], one: float, other: float, share: float
 ) -> None:
-    """The step of the proof: whatever was seen, the next factor has a mean of 1 at most."""
+    """The step of the proof: for any past, the next factor has a mean of 1 at most."""
     better, worse = sorted((one, other))
     mean = 0.0
     for challenger in (True, False):

@@ -1,4 +1,4 @@
-"""The port of policies, and what they share."""
+"""The port of policies, and their shared parts."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_query_wants_what_it_would_ask_at_planned_prices() -> None:
 
 
 class Machine(RuleBasedStateMachine):
-    """Replies, failures and wakes of any candidate at any time, also of those that were never asked."""
+    """Replies, failures and wakes of any candidate at any time, also of candidates that were never asked."""
 
     candidates = st.integers(0, 3)
 
@@ -125,7 +125,7 @@ TestMachine = Machine.TestCase
 
 
 class Stubborn:
-    """A policy of a user that asks the same candidate for ever."""
+    """A user's policy that always asks the same candidate."""
 
     def __init__(self, asks: Sequence[tuple[int, float]]) -> None:
         self._asks = asks

@@ -50,7 +50,7 @@ def state_of(facts: list[SelectionFact], candidates: tuple[str, ...] = NAMES[:3]
 
 
 def numbers(state: SelectionState) -> list[float]:
-    """All that a policy can read of the state, but for the curves."""
+    """Return all that a policy can read of the state, except the curves."""
     sums = [value for context in (ALL, ANN, BOB) for column in state.sums(context) for value in column]
     places = range(len(state.candidates))
     tables = [state._table(asked, at).total for asked in places for at in places]
@@ -91,7 +91,7 @@ def test_state_returns_from_a_snapshot_and_learns_on(facts: list[SelectionFact],
 def test_release_takes_its_state_from_another_as_if_it_had_learned_itself(
     facts: list[SelectionFact], order: list[str], count: int
 ) -> None:
-    """Also facts of candidates that only the new release has, by way of a process of the old one."""
+    """Facts of candidates that only the new release has arrive as well, by way of a process of the old one."""
     kept = tuple(order[:count])
     after = SelectionState(kept, SelectionSettings("exp4", by_key=True, champion="a"))
     after.load(state_of(facts, champion="b").dump())
@@ -220,7 +220,7 @@ def judge_of(policy: str = "exp4", candidates: int = 3, *, champion: str | None 
 
 
 def note_of(labels: dict[str, Any], chosen: str, **others: Any) -> QueryNote:
-    """A note where candidates gave these labels, with the probability 0.5; None: no answer."""
+    """Return a note in which candidates gave these labels, with the probability 0.5; None stands for no answer."""
     asked = tuple(
         AskedNote(f"{name}@00", 0.5, said is not None, said, 0.9 if said is not None else None)
         for name, said in labels.items()
@@ -287,7 +287,7 @@ def test_bandit_stops_asking_a_candidate_that_is_down(policy: str) -> None:
         assert fact is not None
         selection.state.apply(fact)
     assert first[1_000:].count(1) / 1_000 < 0.1
-    assert selection.state.answers[1] == 0.0  # it is no error of an answer
+    assert selection.state.answers[1] == 0.0  # a failure does not count as a wrong answer
 
 
 def test_reward_counts_for_all_that_gave_the_answer() -> None:

@@ -1,4 +1,4 @@
-"""Sums of facts: the same in any order, and those of the slow reference."""
+"""Sums of facts: independent of order, and equal to a slow reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Facts = list[tuple[int, list[Observed]]]
 
 
 def reference(facts: Facts, discount: float) -> list[float]:
-    """Counts, losses and weighted losses of three candidates, reckoned from all facts at once."""
+    """Return counts, losses and weighted losses of three candidates, computed from all facts together."""
     newest = max((stamp for stamp, _ in facts), default=0)
     found = []
     for column in range(3):
@@ -104,7 +104,7 @@ def test_a_tally_returns_from_its_row(facts: Facts, discount: float) -> None:
 
 
 def filled(contexts: Sequence[int], most: int = 1_000_000) -> Tallies:
-    """Tallies where the n-th context has the loss 1 / n of the first of two candidates, and the stamp n of all."""
+    """Return tallies in which the n-th context has the stamp n and the loss 1 / n of the first of two candidates."""
     tallies = Tallies(2, 0.9, most)
     for n, context in enumerate(contexts, 1):
         tallies.add(context, 1, n, [(0, 1.0 / n, 0.5), (1, 0.0, 0.5)])

@@ -1,4 +1,4 @@
-"""What tests of the data plane share: both event loops, and one `mark serve` process for those that only ask it."""
+"""Fixtures of the data plane's tests: both event loops, and one `mark serve` process for read-only tests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ log = "feedback"
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a test's coroutine on a plain loop and on uvloop, at most a minute."""
+    """Return a runner of a test's coroutine on a plain loop and on uvloop, at most a minute."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def go(main: Coroutine[Any, Any, None]) -> None:
@@ -87,16 +87,16 @@ class Addresses(NamedTuple):
 
 @pytest.fixture(scope="module")  # no longer: other files look for processes that were left behind
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """A service "plain": version 1 doubles, others answer requests that name them. It takes feedback."""
+    """Yield a service "plain": version 1 doubles, others answer requests that name them. It takes feedback."""
     with serving(tmp_path_factory.mktemp("plain")) as (_, addresses, _):
         yield addresses
 
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Addresses, list[str]]]:
-    """A process of that service, once it is ready. It must end with 0, and without a traceback.
+    """Yield a process of that service, once it is ready. It must end with 0, and without a traceback.
 
-    What it logs from then on is in the list when it has ended.
+    The list has its later log lines when it has ended.
     """
     (folder / "models.py").write_text(MODELS)
     (folder / "plain.toml").write_text(SERVICE)

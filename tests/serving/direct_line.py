@@ -15,7 +15,7 @@ from mark.serving.overflow.http_client import Asker, HttpAnswer
 
 
 class DirectLine:
-    """A request is with the server in the next turn of the loop, its answer with `asker` at once."""
+    """Hands a request to the server in the next turn of the loop, and its answer to `asker` without delay."""
 
     def __init__(self, server: Server, asker: Asker[Any]) -> None:
         self._server, self._asker = server, asker
@@ -28,10 +28,10 @@ class DirectLine:
         self._cancelled.append(tag)
 
     def sweep(self) -> None:
-        """No connection is kept."""
+        """Keep no connection."""
 
     def close(self) -> None:
-        """None is open."""
+        """Do nothing: no connection is open."""
 
     def _arrive(self, tag: Any, data: bytes) -> None:
         head, _, body = data.partition(b"\r\n\r\n")

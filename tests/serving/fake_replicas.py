@@ -1,4 +1,4 @@
-"""Servers of a model that do what a test tells them, by HTTP over real sockets."""
+"""Servers of a model over real sockets by HTTP, which fail on a test's command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Asked:
 
 
 def said(status: int = 200, body: bytes = b"", *lines: str) -> bytes:
-    """An answer; a line is a header."""
+    """Return an answer; a line is a header."""
     head = "".join(f"{line}\r\n" for line in lines)
     return f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n{head}\r\n".encode() + body
 
@@ -30,8 +30,10 @@ HANG, CLOSE, RESET = b"hang", b"close", b"reset"
 
 @dataclass
 class FakeReplica:
-    """Echoes. `then` says what is done with a request instead: bytes to be written (and with `ends` the connection is
-    closed), or one of HANG, CLOSE, RESET. While `held`, answers wait. Readiness is `ready`, and not among `asked`.
+    """A server that echoes requests.
+
+    `then` replaces the echo: by bytes to be written (and with `ends` the connection is closed), or by HANG, CLOSE or
+    RESET. While `held`, answers wait. Readiness is `ready`, and its probes are not among `asked`.
     """
 
     then: Callable[[Asked], bytes] = lambda asked: said(200, asked.body, "mark-answered-by: instance")
@@ -55,7 +57,7 @@ class FakeReplica:
         return self
 
     async def stop(self) -> None:
-        """As SIGKILL does: nothing is answered any more."""
+        """Stop as after a SIGKILL: no request is answered any more."""
         assert self._listener is not None
         self._listener.close()
         for writer in tuple(self._writers):
@@ -63,7 +65,7 @@ class FakeReplica:
         await asyncio.sleep(0)
 
     def say(self, data: bytes) -> None:
-        """On every connection, unasked."""
+        """Send data on every connection without a request."""
         for writer in tuple(self._writers):
             writer.write(data)
 

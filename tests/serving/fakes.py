@@ -1,4 +1,4 @@
-"""Stand-ins of what a replica talks to. They hold state, and fail when they are told to."""
+"""Fakes of a replica's collaborators. They hold state, and fail when they are told to."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spe
 
 
 class FakeWorkers:
-    """Keeps what was sent until a test answers it."""
+    """Keeps batches until a test answers them."""
 
     def __init__(self) -> None:
         self.sent: dict[int, list[Call]] = {}
-        self.ahead: dict[int, list[Call]] = {}  # what a worker does next
+        self.ahead: dict[int, list[Call]] = {}  # each worker's next batch
         self.poison: set[bytes] = set()  # bodies that the model fails on, and with it the whole batch
 
     def send(self, worker_id: int, calls: Sequence[Call]) -> None:
@@ -29,7 +29,7 @@ class FakeWorkers:
         (self.ahead if worker_id in self.sent else self.sent)[worker_id] = list(calls)
 
     def replies(self, worker_id: int) -> list[Reply]:
-        """What the worker makes of its batch: each body, echoed, unless the model fails."""
+        """Return the worker's replies to its batch: each body, echoed, unless the model fails."""
         calls = self.sent.pop(worker_id)
         if worker_id in self.ahead:
             self.sent[worker_id] = self.ahead.pop(worker_id)
@@ -51,7 +51,7 @@ class FakeFunctions:
         self.spent = Spent()
 
     async def open(self) -> None:
-        """It always is."""
+        """Do nothing: it is always open."""
 
     async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
         self.calls += [bytes(call.body) for call in calls]

@@ -18,7 +18,7 @@ from tests.serving.fake_replicas import Asked, FakeReplica
 
 INFER = "/v2/models/m/infer"
 ADMIN = "/admin/replicas"
-# Looks after the replicas so often that nothing need be waited for.
+# It probes the replicas so frequently that tests need not wait.
 POLICY: dict[str, Any] = {"probe_s": 0.05, "backoff_s": 0.05}
 
 

@@ -1,4 +1,4 @@
-"""A standard error that takes nothing ends neither a bouncer nor a gateway, nor changes how they end."""
+"""A standard error that accepts no output ends neither a bouncer nor a gateway, and does not change how they end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAMS = {"serve": ("serve", "echo.toml"), "gateway": ("gateway", "--replica",
 @pytest.mark.parametrize("stderr", ["full", "closed"])
 @pytest.mark.parametrize("words", PROGRAMS.values(), ids=PROGRAMS)
 def test_it_serves_on_and_ends_with_0(folder: Path, words: Sequence[str], stderr: str) -> None:
-    """On a full disk, and where the reader of a pipe has gone."""
+    """The disk is full, or the reader of a pipe has gone."""
     if stderr == "full":
         out = os.open("/dev/full", os.O_WRONLY)
     else:

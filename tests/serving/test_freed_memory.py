@@ -1,4 +1,4 @@
-"""What a process keeps of freed memory: little, and not for long."""
+"""A process returns freed memory: it keeps little, and not for long."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_stays_is_given_back() -> None:
 
 
 def test_what_may_be_in_use_is_asked_for_less_often() -> None:
-    """Until there was a rest."""
+    """The interval grows until there was a rest."""
     freed = FreedMemory(REST)
     due = [look for look in range(1, 25) if freed.is_due(CROWD)]
     assert due == [2, 6, 12, 18, 24]
@@ -65,7 +65,7 @@ def test_what_may_be_in_use_is_asked_for_less_often() -> None:
     not (STATM.exists() and hasattr(ctypes.CDLL(None), "malloc_trim")), reason="this C library has no malloc_trim"
 )
 def test_a_process_gives_back_what_a_crowd_left() -> None:
-    """200 bodies of 400 kB, each below something small that stays; and they took all descriptors."""
+    """The crowd is 200 bodies of 400 kB, each below a small block that stays; they took all descriptors."""
     done = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=60, check=True)
     rest, crowd = json.loads(done.stdout)
     assert crowd > rest + 2 * SLACK_BYTES

@@ -1,4 +1,4 @@
-"""Notices of interruption, from a metadata service of our own."""
+"""Notices of interruption, from a fake metadata service."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_unknown_announcement_is_no_end(imds: Imds, said: str) -> None:
     ],
 )
 def test_a_service_that_is_none_is_an_oserror(imds: Imds, raw: bytes) -> None:
-    """Whatever else listens at that address."""
+    """Another service may listen at that address."""
     imds.broken = raw
     with pytest.raises(OSError, match=r"no metadata service answers so|announces something|closed connection|500"):
         MetadataService(imds.url).gone_at_unix_s()
@@ -144,7 +144,7 @@ def test_a_missing_or_failing_metadata_service_is_an_os_error(imds: Imds) -> Non
 
 
 def test_the_watch_announces_once_whatever_happened_before(imds: Imds, caplog: pytest.LogCaptureFixture) -> None:
-    """404s, garbage, a lost token; each new trouble is logged once."""
+    """Before come 404s, garbage and a lost token; each new trouble is logged once."""
     ends: list[float] = []
 
     async def after(asked: int) -> None:
@@ -213,7 +213,7 @@ def test_what_the_environment_cannot_mean_is_refused(said: Mapping[str, str]) ->
 
 
 def test_an_announced_instance_drains_in_time_and_ends_well(tmp_path: Path, imds: Imds) -> None:
-    """It serves while there is time, and has ended well before it is taken away."""
+    """It serves while there is time, and has exited with code 0 before it is taken away."""
     (tmp_path / "model.py").write_text(MODEL)
     write_service(tmp_path, slo_ms=500)
     process = start(

@@ -115,7 +115,7 @@ def write_service(folder: Path, model: str = "Echo", slo_ms: int = 2000, more: s
 def start(
     folder: Path, *options: str, service: str = "echo.toml", ready: int | None = None, **environment: str
 ) -> subprocess.Popen[str]:
-    """The server; it says on the descriptor `ready` where it listens."""
+    """Start the server; it writes its address to the descriptor `ready`."""
     saying = [] if ready is None else ["--ready-fd", str(ready)]
     return subprocess.Popen(
         [sys.executable, "-m", "mark.cli.main", "serve", service, "--port", "0", *saying, *options],
@@ -131,7 +131,7 @@ def start(
 def served(
     folder: Path, *options: str, service: str = "echo.toml", **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process and its address, once it is ready. Killed with its workers if the test leaves it."""
+    """Yield the process and its address, once it is ready; kill it with its workers if the test leaves it."""
     reading, writing = os.pipe()
     process = start(folder, *options, service=service, ready=writing, **environment)
     os.close(writing)
@@ -147,7 +147,7 @@ def served(
 
 
 def address(process: subprocess.Popen[str]) -> str:
-    """Of a process that says it to people only."""
+    """Return the address that a process prints in its log."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -163,7 +163,7 @@ def body(number: int) -> bytes:
 
 
 async def load(url: str, count: int, connections: int, tell: asyncio.Event, after: int) -> list[tuple[int, int, str]]:
-    """`count` requests over `connections`: number in the answer, status, what made it. -1: no answer at all.
+    """Send `count` requests over `connections`; return each answer's number, status and maker, -1 for no answer.
 
     `tell` is set once `after` of them are answered.
     """
@@ -241,7 +241,7 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
 
 
 def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two bouncers each joins what it answered itself; the rest is joined from their logs, and nothing twice."""
+    """Each bouncer joins feedback on its own answers; other feedback is joined from the logs, each piece once."""
     write_service(folder, more='[feedback]\nlog = "said"\nbody_bytes = 60\n')
     door = "/v2/models/echo/feedback"
     with served(folder) as (one, url), served(folder) as (other, beside):
@@ -268,7 +268,7 @@ def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pyt
             assert 'mark_feedback_total{model="echo",result="duplicate"} 1.0\n' in page
             assert 'mark_feedback_waiting_answers{model="echo"} 2.0\n' in page
             assert door in here.get("/openapi.json").json()["paths"]
-        other.kill()  # what it said to have kept is kept
+        other.kill()  # acknowledged feedback is stored
         one.send_signal(signal.SIGTERM)
         assert one.wait(20) == 0
     assert main(["feedback", "join", str(folder / "said")]) == 0
@@ -287,7 +287,7 @@ def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pyt
 
 
 def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
-    """Each request has one answer: the model's, or a refusal with a time to come back; and no worker stays behind."""
+    """Each request has the model's answer or a refusal with a time to come back, and no worker is left."""
     with served(folder, "--workers", "2") as (process, url):
         workers = psutil.Process(process.pid).children()
         answers = under_load(url, 400, [lambda: process.send_signal(signal.SIGTERM)])
@@ -300,7 +300,7 @@ def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
 
 
 def test_a_revoked_key_is_refused_after_sighup(folder: Path) -> None:
-    """And workers may be of a keeper: they serve on."""
+    """Workers of a keeper serve on."""
     old, new = "o" * 20, "n" * 20
     (folder / "keys").write_text(f"client:{digest_of(old)}:infer\nclient:{new}:infer\n")
     with (
@@ -322,7 +322,7 @@ def test_a_revoked_key_is_refused_after_sighup(folder: Path) -> None:
 
 
 def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
-    """So that a load balancer, which is told at once, can look elsewhere."""
+    """A load balancer, which sees the change immediately, needs time to look elsewhere."""
     with served(folder, "--linger-s", "1.5") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
         process.send_signal(signal.SIGTERM)
         while client.get("/v2/health/ready").status_code == 200:
@@ -335,7 +335,7 @@ def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
-    """It came in a batch with others, which are tried again apart from it: each has one answer."""
+    """The others of its batch are tried again apart from it: each has one answer."""
     write_service(folder, "Raising", slo_ms=20_000)
     with served(folder, SERVICE_S="0.05") as (process, url):
         answers = under_load(url, 64, [], after=1)
@@ -349,12 +349,12 @@ def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
     assert retries is not None
     # Up to fifteen others shared its batch; on a busy machine, where requests come one by one, none may have.
     assert float(retries[1]) <= 16
-    # Together with others it raised first, then by itself.
+    # It raised first together with others, then alone.
     assert said.count("ValueError: not 49") == (2 if float(retries[1]) else 1)
 
 
 def test_a_killed_worker_under_load_loses_no_request(folder: Path) -> None:
-    """SIGKILL of one of two: what it had is served by the other, and a new one comes."""
+    """One of two workers gets a SIGKILL: the other one serves its batch, and a new worker starts."""
     with served(folder, "--workers", "2") as (process, url):
         victim = psutil.Process(process.pid).children()[0]
         answers = under_load(url, 300, [victim.kill])
@@ -424,7 +424,7 @@ def test_a_worker_blocked_on_a_full_stderr_is_replaced(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_closes_descriptors_costs_only_its_requests(folder: Path) -> None:
-    """All descriptors, the channel to the bouncer among them; and the working directory is another."""
+    """It closes all descriptors, even the channel to the bouncer, and changes the working directory."""
     write_service(folder, "Wild")
     with served(folder) as (process, url), httpx.Client(base_url=url, trust_env=False, timeout=30.0) as client:
         assert client.post(INFER, content=body(13)).status_code == 503
@@ -455,7 +455,7 @@ def test_a_growing_worker_is_replaced_under_load_without_a_miss(folder: Path) ->
 
 
 def test_the_descriptor_limit_is_raised_for_all_clients(folder: Path) -> None:
-    """1024 is what processes get by default, and one gateway at its limit is more."""
+    """Processes get 1024 by default, and one gateway at its limit needs more."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     try:
@@ -466,7 +466,7 @@ def test_the_descriptor_limit_is_raised_for_all_clients(folder: Path) -> None:
 
 
 def test_no_request_waits_behind_a_hanging_worker(folder: Path) -> None:
-    """Also one that was handed to it ahead."""
+    """This includes a request that was handed to it ahead."""
     write_service(folder, model="Stuck", slo_ms=2000)
     with served(folder, "--workers", "2", "--hang-s", "4", "--max-batch", "1", SERVICE_S="0.01") as (_, url):
         latency_s: dict[int, float] = {}
@@ -490,7 +490,7 @@ def test_no_request_waits_behind_a_hanging_worker(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: Path) -> None:
-    """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
+    """One request takes 200 ms, and the promise is 500 ms: other requests are refused immediately."""
     write_service(folder, slo_ms=500)
     with served(folder, "--max-batch", "1", SERVICE_S="0.2") as (process, url):
         answers = under_load(url, 100, [], after=1)
@@ -498,7 +498,8 @@ def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: P
         assert set(statuses) == {200, 429}
         page = httpx.get(url + "/metrics", trust_env=False).text
         misses = next(line for line in page.splitlines() if line.startswith("mark_deadline_misses_total"))
-        # A refusal is a miss; of what was admitted not most, on a machine with several neighbours for each core.
+        # A refusal is a miss. Most admitted requests are in time, even on a machine with several neighbours for each
+        # core.
         assert float(misses.split()[-1]) <= statuses[429] + 0.5 * statuses[200] + 3
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
@@ -506,7 +507,7 @@ def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: P
 
 @pytest.mark.slow
 def test_a_slow_first_batch_does_not_refuse_requests_for_ever(folder: Path) -> None:
-    """A model that prepares itself when it is first asked: slower than RT_max once, and fast from then on."""
+    """The model prepares itself at its first call: that is slower than RT_max, and later calls are fast."""
     (folder / "lazy.py").write_text(
         "import time\nimport mark\n\n@mark.model\nclass Lazy:\n    ready = False\n\n    def predict(self, batch):\n"
         "        if not self.ready:\n            time.sleep(0.5)\n        self.ready = True\n        return batch\n"
@@ -558,7 +559,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_2(
 
 
 def test_a_model_that_fails_to_load_exits_2(folder: Path) -> None:
-    """Beside the traceback of the model itself, which its author wants to see."""
+    """The traceback of the model itself is printed too, because its author needs it."""
     write_service(folder, model="Broken")
     process = start(folder)
     _, errors = process.communicate(timeout=30)
@@ -592,7 +593,7 @@ def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("versions", first(1, [True, False]))
 def test_a_paced_server_is_ready_and_answers_on_schedule(folder: Path, versions: bool) -> None:
-    """The real model's answers; of versions, too."""
+    """Its answers are the real model's, for versions too."""
     more = '[service.versions]\n"1" = { model = "model:Echo", weight = 1.0 }\n' if versions else ""
     write_service(folder, more=more)
     (folder / "own.csv").write_text("model,instance,batch,latency_ms\nmodel:Echo,c7i.large,1,150\n")

@@ -1,4 +1,4 @@
-"""Durations and deadlines of the data plane are by a clock that is never set; what reads the wall clock stands here."""
+"""Durations and deadlines of the data plane use a monotonic clock; the users of the wall clock are listed here."""
 
 from __future__ import annotations
 

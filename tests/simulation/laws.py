@@ -1,4 +1,4 @@
-"""What holds in every run, whatever the policy, the trace, the seed and the world."""
+"""Laws that hold in every run, for any policy, trace, seed and world."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from mark.simulation.result import SimulationResult
 
 
 def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
-    """`refunds`: spot that AWS took back in its first hour is free, so a bill may fall."""
+    """Check the laws of every run.
+
+    `refunds` allows a bill to fall, because spot that AWS reclaims in its first hour is free.
+    """
     out = result.as_json()
     requests, bill, fleet = out["requests"], out["bill_usd"], out["fleet"]
     duration_s = out["trace"]["duration_s"]
@@ -48,7 +51,7 @@ def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
     else:
         assert quantiles == [None] * len(quantiles)
 
-    # Nothing is billed outside the part, and what ended was there.
+    # Nothing is billed outside the part, and instances that ended existed.
     assert sum(fleet["instance_hours"].values()) * 3600.0 <= fleet["peak_instances"] * duration_s + 1e-6
     first = fleet["terminated"] + fleet["interrupted"] - fleet["launched"]
     assert first <= fleet["peak_instances"]

@@ -1,4 +1,4 @@
-"""Behind an AWS load balancer with target groups by capacity class a mixed fleet costs what it costs at best."""
+"""Behind an AWS load balancer with target groups by capacity class, a mixed fleet costs little more than at best."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRACE = Path(__file__).parents[2] / "traces" / "diurnal_day_5s.csv.gz"
 
 
 def test_an_alb_on_a_mixed_fleet_costs_little_more() -> None:
-    """Of the requests at most 1 % go to functions, and the bill is within 3 % of least completion (half an hour)."""
+    """At most 1 % of the requests go to functions, and the bill is within 3 % of least completion (half an hour)."""
     request = RunRequest(
         str(TRACE),
         "inception-v3",

@@ -1,4 +1,4 @@
-"""`best-fixed` beside what was tried by hand, one `fixed:` fleet after the other."""
+"""`best-fixed` against a manual search, one `fixed:` fleet after the other."""
 
 from __future__ import annotations
 

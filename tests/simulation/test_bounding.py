@@ -21,7 +21,7 @@ def test_extras_by_hand() -> None:
 
 
 def test_the_bound_holds_the_balancer_where_the_catalogue_bills_it() -> None:
-    """Else regret would blame a policy for what no policy can save."""
+    """Otherwise regret would blame a policy for a cost that no policy can save."""
     request = RunRequest(
         trace="synthetic:poisson?rate=20",
         service="lstm-ptb",

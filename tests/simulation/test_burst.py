@@ -31,7 +31,7 @@ def simulated(*markets: str, bound: bool) -> SimulationResult:
 
 @pytest.mark.slow
 def test_burstables_save_and_keep_the_slo() -> None:
-    """Cheaper than on demand alone by a tenth at least, as many in time, and never below the bound."""
+    """They cost at least a tenth less than on-demand alone, keep the SLO, and never cost less than the bound."""
     plain, both = simulated("on-demand", bound=False), simulated("on-demand", "burstable", bound=True)
     check_laws(both)
     assert both.bill.burstable > 0.0
@@ -43,7 +43,10 @@ def test_burstables_save_and_keep_the_slo() -> None:
 
 
 def test_a_burstable_without_credits_is_drained() -> None:
-    """Without a minute's worth of credits an instance takes no requests from the next plan on; none becomes a base."""
+    """An instance with less than a minute of credits gets no requests from the next plan on.
+
+    No plan uses it as part of its base.
+    """
     serving: dict[int, int] = {}  # looks in a row at which it served without credits
     longest = 0
 

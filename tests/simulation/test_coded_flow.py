@@ -1,4 +1,4 @@
-"""Coding groups of simulated queries: what a plain event loop says that follows docs/semantics.md, section 20."""
+"""Coding groups of simulated queries, against a plain event loop that follows docs/semantics.md, section 20."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Case:
 
 
 def drawn_case(seed: int) -> Case:
-    """Times are multiples of 1/4 s, so that many events happen at one moment."""
+    """Draw a case with times in multiples of 1/4 s, so that many events are simultaneous."""
     rng = np.random.default_rng(seed)
 
     def times_s(most: int, count: int | tuple[int, int] = 1) -> np.ndarray:
@@ -68,7 +68,7 @@ def drawn_case(seed: int) -> Case:
         rt_max_s,
         arrivals_s,
         np.where(refused, NEVER, arrivals_s + takes_s),
-        # Mostly at once, and later where a crash took the call.
+        # Mostly immediately, and later if a crash took the call.
         np.where(refused, arrivals_s + times_s(24, queries) * (rng.random(queries) < 0.3), NEVER),
         parity_takes_s,
         (10.0 ** rng.uniform(-1.2, 0.2, 100)).tolist(),
@@ -135,7 +135,7 @@ class Reference:
         return self._fills_s[minute]
 
     def _chosen_s(self, minute: int) -> float:
-        """The least fill, by integrating the law of the time until a group is full."""
+        """Return the least fill, by integrating the law of the time until a group is full."""
         came = self.case.arrivals_s
         rps = np.count_nonzero((came >= 60.0 * (minute - 1)) & (came < 60.0 * minute)) / 60.0
         most_rps = 0.7 * self.case.parity_rps[minute]
@@ -185,7 +185,7 @@ class Reference:
         self._look(group)
 
     def _look(self, group: Group) -> None:
-        """Which members can be reconstructed now?"""
+        """Reconstruct the members that can be reconstructed now."""
         for query in group.members:
             others = sum(other in self._exact for other in group.members if other != query)
             outputs = others + group.fillers + group.parities
@@ -256,7 +256,7 @@ class Live:
             heappush(self._events, (time_s, kind, next(self._numbers), event))
 
     def _tell(self, now_s: float, last_kind: int) -> None:
-        """The events of this moment, up to those of this kind."""
+        """Run the events of this moment, up to those of this kind."""
         while self._events and self._events[0][:2] <= (now_s, last_kind):
             heappop(self._events)[3](now_s)
 
@@ -308,7 +308,7 @@ def flow_of(case: Case) -> CodedFlow:
 
 
 def by_windows(case: Case, window_s: float) -> CodedAnswers:
-    """Each answer becomes known with the window in which it comes, as the kernel settles it."""
+    """Serve calls so that each answer becomes known with the window in which it comes, as the kernel settles it."""
     flow, window = flow_of(case), 7
     counts = CodedCounts(flow, window)
     waiting: list[dict[int, float]] = [{} for _ in range(1 + case.code.r)]
@@ -345,7 +345,7 @@ def by_windows(case: Case, window_s: float) -> CodedAnswers:
     "seeds", [pytest.param(range(FAST), id="fast"), pytest.param(range(FAST, CASES), id="all", marks=pytest.mark.slow)]
 )
 def test_groups_go_by_the_semantics(seeds: range) -> None:
-    """Also that reconstructions, given-up groups, chosen fills and held refusals are among the cases."""
+    """The cases include reconstructions, given-up groups, chosen fills and held refusals."""
     degraded = given_up = chosen = held = 0
     for seed in seeds:
         case = drawn_case(seed)
@@ -403,7 +403,7 @@ def test_a_whole_run_takes_one_pass_of_each_fleet() -> None:
 
 
 def test_groups_of_one_are_answered_by_the_faster_of_two_fleets() -> None:
-    """So replication is simulated, without a code."""
+    """This simulates replication without a code."""
     insurance = InsuranceSettings(ParitySettings("sum", k=1), accept=DEGRADED, fill_s=NEVER)
     arrivals_s = np.arange(4.0)
     flow = CodedFlow(insurance, 9.0, arrivals_s, lambda at_s: 1.0)

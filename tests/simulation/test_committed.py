@@ -1,4 +1,4 @@
-"""Committed instances in whole runs: paid whatever runs, and nothing more for what they cover."""
+"""Committed instances in whole runs: always paid, and without further cost for the instances that they cover."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
 
 
 def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
-    """Latency by latency, dollar by dollar, but for the site: that of a pipeline is none of a stage's."""
+    """Latencies and dollars are equal, except for the site, which belongs to the pipeline and not to a stage."""
     request = request_for(tmp_path, HEAD + FLEET + '[stage.only]\nmodel = "one"\n')
     _, found = served(request)
     (tmp_path / "s.toml").write_text(HEAD + 'model = "one"\n' + FLEET + '[overflow]\nlate = "refuse"\n')
@@ -93,7 +93,7 @@ def test_queries_are_answered_once_and_stages_sum_to_the_bill(tmp_path: Path, se
     assert int(np.isinf(found.latency_s).sum()) == first.refused + second.refused
     answered = found.latency_s[np.isfinite(found.latency_s)]
     assert (answered >= 0.01 - 1e-9).all()
-    # Admitted calls are in time, but for what a horizon leaves to the stages behind.
+    # Admitted calls are in time, except for the time that a horizon leaves to the stages behind.
     assert (answered <= 0.2 + 1e-6).mean() > 0.95
     assert all(stage.bill.total > 0.0 for stage in found.stages)
 
@@ -102,7 +102,7 @@ TWO = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\n'
 
 
 def test_instances_of_stages_straggle_and_hang(tmp_path: Path) -> None:
-    """By the faults of the file; the arrivals are the same, and slow answers take no worker longer."""
+    """The faults come from the file; arrivals stay the same, and slow answers keep no worker busy longer."""
     calm_sample, calm = served(request_for(tmp_path, HEAD + FLEET + TWO))
     for faults, least, most in (
         ("slow_share = 0.3\nslow_s = 10\nslow_factor = 4\n", 1.3, 4.0),
@@ -165,7 +165,7 @@ def test_queries_of_a_service_with_parity_models_are_reconstructed(tmp_path: Pat
 
 
 def test_a_controller_buys_for_late_queries_and_not_for_late_calls(tmp_path: Path) -> None:
-    """Nothing is bought of the model against what parity models make good."""
+    """The model buys no instances for calls that parity models replace."""
     degraded, exact = (insured(tmp_path, f'accept = "{accept}"\n').stages[0].usd for accept in ("degraded", "exact"))
     assert degraded < 0.98 * exact
 
@@ -201,7 +201,7 @@ def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> N
 
 
 def test_a_stage_leaves_the_ones_behind_it_their_part(tmp_path: Path) -> None:
-    """One instance cannot do the first stage's calls: what it cannot do in its part is refused there, and not later."""
+    """One instance cannot serve the first stage's calls: calls beyond its part are refused there, and not later."""
     fleet = FLEET + "max_instances = 2\n"
     stages = '[stage.a]\nmodel = "two"\nslo_ms = 100\n[stage.b]\nmodel = "one"\nafter = ["a"]\nslo_ms = 100\n'
     request = replace(request_for(tmp_path, HEAD + fleet + stages), trace="synthetic:poisson?rate=500")
@@ -220,7 +220,7 @@ def test_the_same_seed_makes_the_same_run(tmp_path: Path) -> None:
 
 
 def test_room_of_one_stage_serves_another(tmp_path: Path) -> None:
-    """Of eight instances half would be each stage's; the second one needs more, and both never have more than eight."""
+    """Half of eight instances would be each stage's; the second one needs more, and both never exceed eight."""
     two = '[stage.first]\nmodel = "one"\n[stage.second]\nmodel = "slow"\nafter = ["first"]\n'
     fleet = '[fleet]\ninstances = ["c7i.large"]\nmax_instances = 8\n'
     request = replace(request_for(tmp_path, HEAD + fleet + two), trace="synthetic:poisson?rate=75", duration_s=900.0)
@@ -258,7 +258,7 @@ THREE = (
 
 
 def test_stages_together_are_answered_once_and_share_one_bill(tmp_path: Path) -> None:
-    """Between the two stages that share instances stands one that has its own."""
+    """A stage with separate instances stands between the two stages that share instances."""
     sample, found = served(replace(request_for(tmp_path, HEAD + FLEET + THREE, 1), duration_s=120.0))
     first, other, second = found.stages
     assert first.calls == len(sample.arrivals_s)
@@ -270,7 +270,7 @@ def test_stages_together_are_answered_once_and_share_one_bill(tmp_path: Path) ->
     assert (answered <= 0.2 + 1e-6).mean() > 0.95
     assert first.fleet == second.fleet != other.fleet
     assert (first.paid == second.paid).all()
-    # Alike in what their workers take, so that they pay alike: together for each instance what it costs.
+    # Both need the same worker time, so they pay the same: together the price of each instance.
     assert first.bill == second.bill
     hours = first.fleet.instance_hours
     usd = sum(hours.get(offer.name, 0.0) * offer.usd_per_hour for offer in first.resolved.offers)
@@ -301,7 +301,7 @@ def test_on_a_steady_fleet_stages_serve_as_by_themselves(tmp_path: Path) -> None
 
 
 def test_stages_together_grow_at_once_in_a_surge(tmp_path: Path) -> None:
-    """And within the limits of the whole: of twelve instances the pair has what the stage beside it leaves."""
+    """The limits of the whole hold: the pair has the part of twelve instances that the stage beside it leaves."""
     fleet = '[fleet]\ninstances = ["c7i.large"]\nmax_instances = 12\n'
     request = replace(
         request_for(tmp_path, HEAD + fleet + THREE),
@@ -319,7 +319,7 @@ def test_stages_together_grow_at_once_in_a_surge(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rps", "chosen"), [(8.0, [(0, 2)]), (200.0, [])])
 def test_what_to_buy_together_is_chosen_by_the_load(tmp_path: Path, rps: float, chosen: list[tuple[int, ...]]) -> None:
-    """Of the many instances that two hundred queries/s take none would be saved."""
+    """Two hundred queries/s need many instances, of which sharing would save none."""
     request = request_for(tmp_path, HEAD + FLEET + THREE.replace('[["a", "b"]]', '"auto"'))
     config = load_pipeline(request.service)
     pipeline, law, _ = graph_and_law(config, None, None)
@@ -364,7 +364,7 @@ def test_a_refused_call_leaves_its_query_the_answer_that_it_has(tmp_path: Path) 
 
 
 def test_a_full_stage_is_asked_only_where_the_answer_is_worth_its_price(tmp_path: Path) -> None:
-    """There is no third instance: its price stays high, and the calls that are worth little are not made."""
+    """No third instance is allowed: its price stays high, and calls of little worth are not made."""
     trace = "synthetic:poisson?rate=60"
     full = selected(tmp_path, "correct_usd = 2e-5\n", trace, 300.0, 2)
     free = selected(tmp_path, "correct_usd = 2e-5\n", trace, 300.0, 40)
@@ -376,7 +376,7 @@ def test_a_full_stage_is_asked_only_where_the_answer_is_worth_its_price(tmp_path
 
 
 def test_a_fleet_grows_for_calls_that_a_high_price_holds_back(tmp_path: Path) -> None:
-    """Four times the load: the price of `b` is that of its function until instances have booted, which come at once.
+    """At four times the load the price of `b` is that of its function until instances, bought early, have booted.
 
     A planner that counts only the calls that are made sees few of them at that price, and keeps one or two instances.
     """

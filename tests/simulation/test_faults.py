@@ -1,4 +1,4 @@
-"""Whole runs in which instances slow down, hang and crash: the laws hold, and dollars are those of the events."""
+"""Whole runs in which instances slow down, hang and crash: the laws hold, and dollars match the events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def told(result: SimulationResult) -> str:
 
 
 def test_one_seed_one_world_of_faults() -> None:
-    """Everything at once, twice: the same result. The arrivals are those of a world without."""
+    """All faults together give the same result twice. The arrivals are those of a world without faults."""
     everything = Faults(0.2, 20.0, 3.0, 0.1, 2, 10.0, 5.0, 3.0)
     first = faulty(everything)
     assert told(first) == told(faulty(everything))
@@ -73,7 +73,7 @@ def test_what_crashes_is_paid_until_it_is_replaced(policy: str) -> None:
 
 
 def test_dollars_are_those_of_the_events() -> None:
-    """Of a fixed fleet, from the journal: each instance from when it runs until it is ended, in whole seconds."""
+    """For a fixed fleet, the journal gives each instance's time from running to its end, in whole seconds."""
     result = faulty(CRASHES, FIXED)
     begins_s = [(0.0, 0.0)] * FLEET  # and the least that is billed
     ends_s: dict[int, float] = {}
@@ -98,7 +98,7 @@ def test_dollars_are_those_of_the_events() -> None:
 
 
 def test_a_gateway_asks_again_and_a_balancer_does_not() -> None:
-    """Of a fixed fleet without functions: what an ALB's targets lose is never answered."""
+    """On a fixed fleet without functions, requests that an ALB's targets lose are never answered."""
     rare = Faults(crashes_per_hour=0.5)
     behind_alb, behind_gateway = (faulty(rare, "fixed:c5.large=12", r) for r in ("alb", "least-completion"))
     assert behind_alb.crashed is not None
@@ -108,7 +108,7 @@ def test_a_gateway_asks_again_and_a_balancer_does_not() -> None:
 
 
 def test_best_fixed_is_found_in_the_slow_world() -> None:
-    """It needs more than in a calm one; crashes it knows nothing of."""
+    """It needs more than in a calm world; it does not know about crashes."""
     calm, slow = (faulty(f, "best-fixed") for f in (Faults(), Faults(slow_share=0.3, slow_factor=3.0)))
     assert slow.slo_result.attainment is not None
     assert slow.slo_result.attainment >= INPUTS.service.slo.attainment

@@ -1,4 +1,4 @@
-"""A fixed fleet by itself beside the simulation of the policy `fixed:`."""
+"""A fixed fleet alone, compared with the simulation of the policy `fixed:`."""
 
 from __future__ import annotations
 

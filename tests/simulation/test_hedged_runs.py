@@ -1,4 +1,4 @@
-"""Whole runs with second copies: the laws hold, stragglers hurt less, and the result says what it took."""
+"""Whole runs with second copies: the laws hold, stragglers hurt less, and the result states the extra work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def told(result: SimulationResult) -> str:
 
 
 def test_the_99th_percentile_falls_with_room_for_copies() -> None:
-    """It was a batch in a slow period; now it is the delay and a calm one."""
+    """Without copies it is a batch in a slow period; with copies it is the delay and a calm batch."""
     plain, hedged = run(float("inf")), run(0.2)
     assert plain.hedged is None
     assert "resilience" not in plain.as_json()

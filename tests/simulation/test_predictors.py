@@ -69,7 +69,7 @@ def test_a_predictor_that_always_fails_costs_money_but_no_run(fault: str, reason
     assert result.slo_result.attainment > 0.95
     made = result.predictors.get("last-value", 0)
     assert made >= stands_in
-    assert sum(result.predictors.values()) == MINUTES + 1  # the first fleet has a plan of its own
+    assert sum(result.predictors.values()) == MINUTES + 1  # the first fleet has a separate plan
     notes = [note for note in result.notes if note.startswith("fallback")]
     if reason is None:
         assert (made, notes) == (0, [])
@@ -142,6 +142,6 @@ def test_the_terminal_names_the_stand_in(
 
 
 def test_json_counts_plans_by_predictor(capsys: pytest.CaptureFixture[str]) -> None:
-    """A key beside `predictor`, for machines."""
+    """JSON has it as a key beside `predictor`."""
     main(["simulate", "synthetic:poisson?rate=20", "--service", "inception-v3", "--duration", "600", "--json", "-"])
     assert json.loads(capsys.readouterr().out)["predictors"] == {"auto": 10}

@@ -1,4 +1,4 @@
-"""Queries through stages that never keep a call waiting: what the kernel of central queues says of them."""
+"""Queries through stages that never keep a call waiting, against the kernel of central queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOREVER = float("inf")
 def sent_through(
     pipeline: Pipeline, arrivals_s: np.ndarray, calls: np.ndarray, takes_s: list[float], window_s: float
 ) -> np.ndarray:
-    """Latencies where each call of a stage takes the same, in windows of this length."""
+    """Return the latencies if each call of a stage takes the same time, in windows of this length."""
     flow = QueryFlow(pipeline, arrivals_s, calls)
     made = [0] * len(takes_s)
     windows = [window_s * n for n in range(1, 40)] if np.isfinite(window_s) else []
@@ -90,7 +90,7 @@ def test_a_join_does_without_what_never_comes(first: int) -> None:
 
 
 def test_a_missed_call_lets_its_query_go_on_without_an_answer() -> None:
-    """The second query has no answer of `b`: it keeps that of `a`, and goes on at once."""
+    """The second query has no answer of `b`: it keeps that of `a`, and goes on immediately."""
     flow = QueryFlow(chain("a", "b", "c"), np.array([0.0, 1.0]), np.array([[1, 1, 1], [1, 1, 1]]))
     flow.due(0, 5.0)
     flow.answered(0, np.array([0, 1]), np.array([2.0, 3.0]))
@@ -107,7 +107,7 @@ def test_a_missed_call_lets_its_query_go_on_without_an_answer() -> None:
 
 
 def test_a_query_is_decided_at_its_deadline_by_the_answers_that_it_has() -> None:
-    """The first waits for nobody at 4 s; the second has no answer by then, so that its first one counts."""
+    """The first query has an answer at its deadline of 4 s, which decides it; the second one's first answer decides."""
     stages = (PipelineStage("a", "a"), PipelineStage("b", "b"))
     flow = QueryFlow(Pipeline(stages), np.array([0.0, 0.0, 0.0]), np.array([[1, 1], [1, 1], [1, 0]]))
     for stage in (0, 1):

@@ -1,4 +1,4 @@
-"""What a result says of itself, for notebooks and scripts."""
+"""The outputs of a result for notebooks and scripts."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_spot_with_interruptions_loses_no_request(seed: int) -> None:
 
 @pytest.mark.parametrize("policy", ["mark", "reactive"])
 def test_functions_cost_no_more_than_they_may(tmp_path: Path, policy: str) -> None:
-    """What one environment at a time cannot answer is refused, where no instance can either."""
+    """A request that neither one environment at a time nor an instance can answer is refused."""
     text = shipped_text("inception-v3").replace("max_usd_per_hour = 200.0", "max_usd_per_hour = 0.3")
     (tmp_path / "capped.toml").write_text(text.replace("max_instances = 500", "max_instances = 1"))
     free, capped = (
@@ -104,7 +104,7 @@ def test_forecasts_may_have_a_seed_of_their_own(
 
 
 def test_all_policies_face_the_same_arrivals() -> None:
-    """What arrives depends on trace and seed only."""
+    """Arrivals depend on trace and seed only."""
     results = compare(
         request(duration_s=HOUR / 2, with_bound=False), ("mark", "mark-paper:seasonal-naive", "static-mean")
     )
@@ -256,7 +256,7 @@ def test_fewest_in_flight_routing_is_slower_than_least_completion() -> None:
 
 @pytest.mark.parametrize("late", ["function", "refuse"])
 def test_what_is_late_wherever_goes_where_the_service_file_says(late: str, tmp_path: Path) -> None:
-    """NASNet's function takes 2.3 of 1 s: what one instance has no room for is answered late there, or refused."""
+    """NASNet's function takes 2.3 of 1 s: requests beyond one instance's room are answered late there, or refused."""
     service = tmp_path / "service.toml"
     service.write_text(
         '[service]\nname = "s"\nmodel = "nasnet"\nslo_ms = 1000\nslo_attainment = 0.98\n'

@@ -62,7 +62,7 @@ def drawn(seed: int) -> RunRequest:
 
 
 def told(result: SimulationResult) -> str:
-    """All of the result but its speed."""
+    """Return all of the result except its speed."""
     return json.dumps({k: v for k, v in result.as_json().items() if k != "speed"})
 
 

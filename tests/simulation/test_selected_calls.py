@@ -1,4 +1,4 @@
-"""What queries of a selection ask: closed forms of every policy, and laws that hold for any answers."""
+"""The calls of a selection's queries: closed forms of every policy, and laws that hold for any answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MISSING = float("nan")
 
 
 def answers(rows: int = 400, seed: int = 0) -> Answers:
-    """The small model's score is its probability of being correct; the large one is mostly correct."""
+    """Return answers: the small model's score is its probability of being correct; the large one is mostly correct."""
     generator = np.random.default_rng(seed)
     score = generator.random(rows)
     correct = np.stack([generator.random(rows) < score, generator.random(rows) < 0.95], axis=1)
@@ -35,13 +35,13 @@ def cascade(**said: float) -> SelectionSettings:
 
 
 def shares(found: SelectedCalls, usd: list[float]) -> list[float]:
-    """Calls a query of each candidate, by the law."""
+    """Return the calls per query of each candidate, by the law."""
     per_query: list[float] = found.law(usd).calls_per_query.tolist()
     return per_query
 
 
 def error(found: SelectedCalls, usd: list[float], queries: int = 40_000) -> float:
-    """The share of wrong answers of drawn queries."""
+    """Return the share of wrong answers of drawn queries."""
     drawn = SelectedQueries(found, queries, FREE, 3)
     calls = drawn.asked(0, queries, usd)
     run = selection_run(NAMES, calls, FREE, calls.sum(axis=0).tolist(), drawn, calls > 0)
@@ -63,7 +63,7 @@ def test_split_asks_by_its_weights_as_the_policy_does() -> None:
 
 
 def test_a_vote_asks_everybody_and_its_error_is_that_of_the_best() -> None:
-    """Of two candidates the better one decides each vote, whatever the other one says."""
+    """The better of two candidates decides each vote, whatever the other one answers."""
     found = SelectedCalls(SelectionSettings("exp4"), answers(), 0)
     assert shares(found, FREE) == [1.0, 1.0]
     assert error(found, FREE) == pytest.approx(1.0 - found.answers.correct[:, 1].mean(), abs=0.01)

@@ -1,4 +1,4 @@
-"""Small services, beside the smallest fixed fleet that keeps their promise: no dearer, no less answered, no churn."""
+"""Small services, compared with the smallest fixed fleet that keeps their promise: same cost and answers, no churn."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_small_service_costs_as_the_best_fixed_fleet(tmp_path: Path, trace: st
     ours = run(tmp_path, trace, "mark", instances=instances, function=function)
     fixed = run(tmp_path, trace, "fixed:c7i.large=1", instances=instances, function=function)
     assert fixed.slo_result.attainment in (None, 1.0)
-    # Beside what its controller needs, which takes 12 $ a week whatever it decides.
+    # The controller's site costs 12 $ a week, whatever it decides, so the bills are compared without it.
     hours = ours.trace.duration_s / 3600.0
     assert ours.bill.other - fixed.bill.other == pytest.approx(site_usd_per_hour() * hours)
     assert ours.bill.total - (ours.bill.other - fixed.bill.other) <= 1.02 * fixed.bill.total
@@ -93,7 +93,7 @@ def test_a_small_service_costs_as_the_best_fixed_fleet(tmp_path: Path, trace: st
 
 
 def test_a_start_from_nothing_is_forgiven(tmp_path: Path) -> None:
-    """What came while the first instance booted is rejected, and launches nothing for the rest of the day."""
+    """Requests that came while the first instance booted are rejected, and launch nothing for the rest of the day."""
     ours = run(tmp_path, "synthetic:poisson?rate=1.5", "mark", instances='"c7i.large"', function="none", cold=True)
     assert 0 < ours.requests.rejected < 1.5 * 120
     assert ours.fleet.launched <= 2

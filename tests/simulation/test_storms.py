@@ -1,4 +1,4 @@
-"""Whole runs in which spot is taken away and comes back: nothing is lost, the SLO is kept, and spot is returned to."""
+"""Whole runs in which spot is taken away and comes back: no request is lost, the SLO is kept, and spot returns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORM_S, BACK_S = 420.0, 1800.0
 
 
 def inputs_of(service: str, rate_rps: float, *instances: str) -> Inputs:
-    """A steady load for about twenty instances of the first of these types."""
+    """Return a steady load for about twenty instances of the first of these types."""
     inputs = open_inputs(
         RunRequest(
             trace=f"synthetic:poisson?rate={rate_rps:g}",
@@ -54,14 +54,14 @@ CASES = [
 
 
 def stormy(service: str, share: float) -> SimulationResult:
-    """`share` of the fleet is taken at minute 7; the market is whole again at minute 30."""
+    """Return a storm: `share` of the fleet is taken at minute 7; the market is whole again at minute 30."""
     series = SpotSeries("storm", "availability", (0.0, STORM_S, BACK_S), (1.0, 1.0 - share, 1.0), 1e6)
     return simulate_inputs(replace(steady(service), spot=(series,)), "mark", "seasonal-naive")
 
 
 @pytest.mark.parametrize(("service", "share"), first(3, CASES))
 def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float) -> None:
-    """Whether functions make up for what is lost, or nothing does; afterwards spot takes over from stand-ins."""
+    """This holds with functions for lost capacity and without; afterwards spot replaces the stand-ins."""
     result = stormy(service, share)
     check_laws(result)
     assert result.fleet.interrupted > 0
@@ -73,9 +73,9 @@ def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float)
         market: sum((n for name, n in result.timeline.instances.items() if markets[name] is market), np.zeros(60))
         for market in Market
     }
-    # A boot may take five minutes, what is replaced ends within the next.
+    # A boot may take five minutes, and replaced instances end within the next.
     swapped = int(BACK_S / 60.0) + 8
-    # The last stand-in may stay as long as it is open whether the load needs it at all: then no launch replaces it.
+    # The last stand-in may stay while it is open whether the load needs it: then no launch replaces it.
     assert np.all(ready[Market.ON_DEMAND][swapped:] <= 1)
     assert ready[Market.ON_DEMAND][-1] == 0
     assert np.all(ready[Market.SPOT][swapped:] > 0)

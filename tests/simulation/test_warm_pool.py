@@ -1,4 +1,4 @@
-"""Runs with a warm pool: starts are resumes, the disks of what is stopped are paid, and the laws hold."""
+"""Runs with a warm pool: starts are resumes, the disks of stopped instances are paid, and the laws hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 
 @pytest.fixture(scope="module")
 def bursts() -> Inputs:
-    """A quarter of an hour at each rate on average, and no function that is in time."""
+    """Return a quarter of an hour at each rate on average, without a function that is in time."""
     return open_inputs(
         RunRequest(
             trace="synthetic:mmpp?rates=5,60&dwell_s=900",
@@ -57,7 +57,7 @@ def without(bursts: Inputs) -> SimulationResult:
 
 
 def test_starts_are_resumes_and_more_is_in_time(bursts: Inputs, without: SimulationResult) -> None:
-    """A resume takes half of a boot: what comes before it is ready is half as much."""
+    """A resume takes half of a boot, so half as many requests come before it is ready."""
     pooled = run(bursts, 400)
     assert without.fleet.launched > 10
     assert pooled.fleet.launched == 0
@@ -66,7 +66,7 @@ def test_starts_are_resumes_and_more_is_in_time(bursts: Inputs, without: Simulat
 
 
 def test_the_disks_of_the_pool_are_paid(bursts: Inputs, without: SimulationResult) -> None:
-    """Of those stopped only: the catalogue of 2019 bills no disks."""
+    """Only the stopped instances pay for disks: the catalogue of 2019 bills no others."""
     pooled = run(bursts, 200)
     assert without.bill.other == 0.0
     most = 200 * HOURS * DISK_USD_PER_HOUR
@@ -96,7 +96,7 @@ def test_a_cold_start_has_an_empty_pool(bursts: Inputs) -> None:
 
 
 def test_the_bound_launches_at_the_price_of_a_resume(bursts: Inputs) -> None:
-    """As if every boot took no longer than a resume: never above what was proven without a pool."""
+    """The bound treats every boot as a resume, and never exceeds the bound without a pool."""
     plain = pooling(bursts, 0)
     boots = tuple(dataclasses.replace(o, boot=o.resume or o.boot) for o in plain.resolved.offers)
     quick = dataclasses.replace(plain, resolved=dataclasses.replace(plain.resolved, offers=boots))

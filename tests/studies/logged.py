@@ -26,7 +26,7 @@ threshold = 0.5
 score = "p"
 """
 PROFILE = "model,instance,batch,latency_ms\nsmall,c7i.large,1,10\n"
-# Of ten queries `small` gets the six wrong of which it is not sure, and `large` one.
+# `small` is unsure of six of ten queries and answers these wrong; `large` answers one wrong.
 ROWS = [(1, 1 if at % 10 < 4 else 0, 0.9 if at % 10 < 4 else 0.1, 0 if at % 10 == 9 else 1) for at in range(100)]
 
 

@@ -33,13 +33,13 @@ class NotThere:
 
 
 def squared(task: int, progress: Share | None = None) -> int:
-    """The first task ends last."""
+    """Run tasks of which the first ends last."""
     time.sleep(0.3 if task == 1 else 0.0)
     return task * task
 
 
 def span(task: int, progress: Share | None = None) -> tuple[float, float]:
-    """When it began and ended, by the machine's clock."""
+    """Return when the task began and ended, by the machine's clock."""
     began_s = time.monotonic()
     time.sleep(0.2)
     return began_s, time.monotonic()
@@ -51,7 +51,7 @@ def killed(task: int, progress: Share | None = None) -> int:
 
 
 def refused(task: int, progress: Share | None = None) -> int:
-    """One task is wrong; the other would take ten minutes."""
+    """Raise for the first task; the other one would take ten minutes."""
     if task == 0:
         raise BadInput("is no number", "t.csv line 3", "x")
     time.sleep(600.0)

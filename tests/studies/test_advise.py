@@ -47,7 +47,7 @@ def _history(replicas: float = 6.0, rps: float = 16.0, late: float | None = 0.05
 
 @pytest.fixture(scope="module")
 def advised(tmp_path_factory: pytest.TempPathFactory) -> ScalerAdvice:
-    # Without latencies services take equally long, and nothing is counted: seconds instead of half a minute.
+    # Without latencies, service times are equal and nothing is counted, which takes seconds instead of half a minute.
     return advise(_history(late=None), NONE, SAID, tmp_path_factory.mktemp("advise"))
 
 
@@ -190,7 +190,7 @@ def test_capacity_must_be_said_without_latencies(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_capacity_that_was_fitted_is_the_one_that_is_simulated(tmp_path: Path) -> None:
-    """Replicas that were late from 8 requests/s on keep the promise in the simulator up to about as many."""
+    """Replicas that were late from 8 requests/s on keep the promise in the simulator up to about the same load."""
     history = _history()
     assert history.latency is not None
     ends = history.latency.ends_s

@@ -1,4 +1,4 @@
-"""The first reading of a log: each candidate alone, prices, and what a reader must know of the log."""
+"""The first reading of a log: each candidate alone, prices, and warnings about the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the dollars between bill and bound go: runs in better worlds and clairvoyant plans, in dollars that add up."""
+"""The dollars between bill and bound: runs in better worlds and clairvoyant plans, whose differences add up."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
 
 
 def test_what_the_bound_leaves_out_is_told_apart() -> None:
-    """aws-2026 bills disks beside the balancer; and of what boots cost the bound knows the launches."""
+    """aws-2026 bills disks beside the balancer, and the bound includes launches, but no other cost of boots."""
     request = replace(BASE, catalog="aws-2026")
     results, attributed = compare_attributed(request, ("oracle",))
     found = attributed["oracle"]

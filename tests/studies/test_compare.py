@@ -18,7 +18,7 @@ REQUEST = RunRequest(
     start_s=1800.0,
     duration_s=300.0,
     policy="mark-paper",
-    predictor="seasonal-naive",  # workers start sooner without what `auto` imports
+    predictor="seasonal-naive",  # without the imports of `auto`, workers start sooner
 )
 
 

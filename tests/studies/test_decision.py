@@ -1,4 +1,4 @@
-"""One decision without a run, and what the decisions of a run were weighed against."""
+"""One decision without a run, and the alternatives of the decisions in a run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_time_beyond_the_trace_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("service", ["inception-v3", "nasnet", "lstm-ptb", "opennmt-ende"])
 @pytest.mark.parametrize("running", [None, "c5.xlarge=20"])
 def test_a_looser_promise_never_costs_more(service: str, running: str | None) -> None:
-    """With functions and without, for a first fleet and one that runs: 5 % shorter, and 5 % longer."""
+    """RT_max is 5 % shorter or longer, with functions and without, for a first fleet and for a running one."""
     planned = plan_service_once(replace(BASE, service=service), 3600.0, running)
     weighed, rt_max_s = weigh(planned.plan, planned.context), planned.context.resolved.slo.rt_max_s
     assert weighed is not None
@@ -78,7 +78,7 @@ def test_a_promise_that_no_offer_keeps_has_no_price() -> None:
     short, long = slo_prices(plan_service_once(tight, 3600.0))
     assert short.usd_per_hour is None
     assert long.usd_per_hour is not None
-    # Of what runs c5.large, at 211 ms, cannot stay.
+    # Of the running types c5.large, at 211 ms, cannot stay.
     tight = replace(BASE, service="inception-v3", slo=Slo(0.215, 0.98), markets=("on-demand",))
     planned = plan_service_once(tight, 3600.0, "c5.large=30")
     short, long = slo_prices(planned)

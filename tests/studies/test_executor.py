@@ -1,4 +1,4 @@
-"""Where the runs of a study are carried out makes no difference but in time."""
+"""The place where the runs of a study are executed changes nothing but their duration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TwoWordsError(Exception):
 
 
 def squared(task: int, progress: Share | None = None) -> int:
-    """The first task ends last."""
+    """Run tasks of which the first ends last."""
     time.sleep(0.3 if task == 1 else 0.0)
     if progress is not None:
         progress(0.5)
@@ -57,7 +57,7 @@ def killed(task: int, progress: Share | None = None) -> int:
 
 
 def refused(task: int, progress: Share | None = None) -> int:
-    """One task is wrong; the other would take ten minutes."""
+    """Raise for the first task; the other one would take ten minutes."""
     if task == 0:
         raise BadInput("is no number", "t.csv line 3", "x")
     time.sleep(600.0)
@@ -69,7 +69,7 @@ def failed(task: int, progress: Share | None = None) -> int:
 
 
 def interrupting(task: str, progress: Share | None = None) -> None:
-    """Both tasks have begun when one of them interrupts the process that waits for them, and no other."""
+    """Interrupt, from a task, only the process that waits for both tasks, after both have begun."""
     Path(task).touch()
     other = Path(task).with_name("b" if Path(task).name == "a" else "a")
     while not other.exists():
@@ -123,7 +123,7 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_its_processes_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
-    """One is in a task of ten minutes, the other waits for its next one."""
+    """One process is in a task of ten minutes, the other waits for its next one."""
     script = tmp_path / "study.py"
     script.write_text(STUDY)
     with subprocess.Popen([sys.executable, str(script)], cwd=tmp_path) as study:
@@ -138,7 +138,7 @@ def test_its_processes_end_with_it(number: signal.Signals, tmp_path: Path) -> No
 
 
 def test_an_interrupt_while_processes_start_waits_until_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it ends them all; one half started would say so with a traceback."""
+    """Then it ends them all; a half-started process would print a traceback."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     started: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Dollars against the promise: which promises, what holds between them, and what the next 10 ms and nine cost."""
+"""Dollars against the promise: the promises, their relations, and the cost of the next 10 ms and nine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ slos = st.builds(Slo, st.sampled_from(LIMITS_S), st.sampled_from(SHARES))
 
 
 class CountingExecutor:
-    """Here, and remembers what was asked: another place for runs is one class."""
+    """Runs tasks here and remembers them: another place for runs is one class."""
 
     def __init__(self) -> None:
         self.tasks: list[object] = []
@@ -101,7 +101,7 @@ def test_bound_of_a_promise_holds_for_every_confidence() -> None:
 
 
 def test_only_promises_that_can_be_made_are_proposed() -> None:
-    """Below 0.9 there is no nine to lose, and no RT_max is an hour long."""
+    """No nine can be lost below 0.9, and RT_max never reaches an hour."""
     assert {slo.attainment for slo in promises_around(Slo(0.6, 0.9))} == {0.9, 0.99}
     assert max(slo.rt_max_s for slo in promises_around(Slo(2000.0, 0.98))) == 3000.0
 
@@ -127,7 +127,7 @@ def test_of_two_promises_the_stricter_implies_the_other(one: Slo, other: Slo) ->
 def test_the_bound_never_falls_when_the_promise_gets_stricter(
     bounds: dict[Slo, float | Infeasible | None],
 ) -> None:
-    """By construction, whatever the runs' own bounds are; and it is never below a run's own."""
+    """This holds by construction for any bounds of the runs, and a point's bound is at least its run's."""
     outcomes = {
         slo: one if isinstance(one, Infeasible) else run(slo, 200.0, bound_usd=one) for slo, one in bounds.items()
     }
@@ -165,7 +165,7 @@ def test_a_strict_promises_offers_may_serve_a_loose_one(service: str) -> None:
 
 
 def test_a_bound_over_other_types_is_not_handed_on() -> None:
-    """SageMaker's types are chosen for each promise, so what is proven with one says nothing about another."""
+    """SageMaker's types are chosen for each promise, so a bound for one choice proves nothing about another."""
     strict = replace(run(Slo(0.3, 0.98), 5.0, bound_usd=1.0), bill=Bill(sagemaker=5.0))
     loose = replace(run(OWN, 5.0, bound_usd=2.0), bill=Bill(sagemaker=5.0))
     assert [point.bound_usd for point in with_bounds({strict.slo: strict, OWN: loose})] == [1.0, 2.0]
@@ -218,7 +218,7 @@ def test_a_frontier_has_the_services_own_promise() -> None:
 
 
 def test_every_point_is_a_services_run_with_that_promise() -> None:
-    """Ten minutes: the own point is what `mark simulate` says; every run goes through the executor that is given."""
+    """On ten minutes, the service's point equals `mark simulate`; every run goes through the given executor."""
     executor = CountingExecutor()
     one = frontier(REQUEST, [0.6, 0.9], [0.98], executor=executor)
     assert len(executor.tasks) == 2

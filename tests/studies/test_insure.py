@@ -20,7 +20,7 @@ HERE = HereExecutor()
 
 
 def request(folder: Path, *, rate: float = 100.0, minutes: float = 10.0, **changed: str) -> RunRequest:
-    """The example's service, with other values of its keys."""
+    """Return the example's service, with other values of its keys."""
     text = NOISY.read_text()
     for key, value in changed.items():
         lines = [f"{key} = {value}" if line.split(" = ")[0] == key else line for line in text.splitlines()]
@@ -115,7 +115,7 @@ def test_sample_leads_to_the_fleet_of_the_whole_part(tmp_path: Path, option: str
 
 
 def test_burst_that_the_sample_misses_is_provided_for(tmp_path: Path) -> None:
-    """Of each three blocks of 10 s the sample has the second; the burst is in a first one."""
+    """The sample has the second of each three blocks of 10 s; the burst is in a first block."""
     inputs = _opened(request(tmp_path, slow_share="0.0"), 1.0)
     calm_s, burst_s = np.arange(0.0, 600.0, 0.02), np.arange(302.0, 306.0, 0.008)
     arrivals_s = np.sort(np.concatenate([calm_s, burst_s]))
@@ -164,7 +164,7 @@ def test_instance_type_that_is_named_is_used(tmp_path: Path) -> None:
 
 
 def test_promise_that_calm_instances_miss_is_infeasible(tmp_path: Path) -> None:
-    """Half of the requests take longer than the mean, so none of them may wait."""
+    """Half of the requests take longer than the mean, so no request may wait."""
     with pytest.raises(Infeasible):
         insure(request(tmp_path, slo_ms="101", slo_attainment="0.99", minutes=1.0), executor=HERE)
 

@@ -1,4 +1,4 @@
-"""What queries of a service with parity models call, and what is not simulated or planned of it."""
+"""The calls of queries of a service with parity models, and the limits of its simulation and planning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a pipeline: what holds of each, whatever was drawn."""
+"""Runs of a pipeline: laws that hold for any draws."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ USD_PER_HOUR = {"c7i.large": 0.08925, "c7i.xlarge": 0.1785}
 
 
 def call_usd(billed_ms: float) -> float:
-    """Of 1,769 MB, with the fee."""
+    """Return the price of a call of 1,769 MB, with the fee."""
     return billed_ms / 1e3 * 1769 / 1024 * 1.66667e-5 + 2e-7
 
 
 @pytest.fixture
 def request_(tmp_path: Path) -> RunRequest:
-    """Of a pipeline of two stages, of which half the queries visit the second."""
+    """Return a request for a pipeline of two stages, in which half of the queries visit the second."""
     (tmp_path / "two.toml").write_text(FILE)
     (tmp_path / "two.csv").write_text(PROFILE)
     service = str(tmp_path / "two.toml")
@@ -50,13 +50,13 @@ def test_what_holds_of_every_run(request_: RunRequest, seed: int) -> None:
         assert run.usd >= run.bound_usd or not run.kept
         assert run.instances == pytest.approx(sum(stage.instances for stage in run.stages))
         assert all(0.0 <= stage.busy <= 1.0 and stage.instances <= stage.most_instances for stage in run.stages)
-    # What is refused in the first stage calls no second one.
+    # A call that the first stage refuses makes no call of the second.
     assert runs["mark"].stages[1].calls <= runs["inferline"].stages[1].calls == runs["coarse-mean"].stages[1].calls
 
 
 @pytest.fixture
 def with_functions(request_: RunRequest) -> RunRequest:
-    """With a function for each stage; the load becomes four times what it was, faster than an instance boots."""
+    """Return a request with a function for each stage; the load becomes fourfold faster than an instance boots."""
     service = Path(request_.service)
     service.with_name("functions.toml").write_text(FILE.replace("two.csv", "functions.csv") + OVERFLOW)
     head, *rows = PROFILE.splitlines()
@@ -68,7 +68,7 @@ def with_functions(request_: RunRequest) -> RunRequest:
 
 @pytest.mark.parametrize("seed", first(1, [1, 2, 3]))
 def test_what_holds_of_every_run_with_functions(with_functions: RunRequest, seed: int) -> None:
-    """Nothing is lost or counted twice, the bill is that of instances and functions, and no bound is above it."""
+    """No call is lost or counted twice, the bill is that of instances and functions, and no bound exceeds it."""
     request = replace(with_functions, seed=seed)
     runs = simulate_pipeline(request, ("tuned", "coarse-mean"))
     ours, theirs = runs["tuned"], runs["coarse-mean"]
@@ -150,7 +150,10 @@ def test_stages_that_name_functions_share_what_these_may_cost(with_functions: Ru
 def test_what_came_before_is_planned_on_where_it_is_enough(
     request_: RunRequest, rate: int, train_s: float | None, start_s: float, planned: tuple[float, float]
 ) -> None:
-    """A thousand queries and two minutes: else the part's own beginning. `planned` is its start and its length."""
+    """A thousand queries and two minutes are enough; otherwise the part's own beginning is used.
+
+    `planned` is its start and its length.
+    """
     trace = f"synthetic:poisson?rate={rate}"
     request = replace(request_, trace=trace, start_s=start_s, train_s=train_s, with_bound=False)
     window = simulate_pipeline(request, ("coarse-mean",))["coarse-mean"].planned_on

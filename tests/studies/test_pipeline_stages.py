@@ -14,7 +14,7 @@ from mark.studies.pipeline_stages import loads_by_hour
 
 @pytest.fixture
 def request_(tmp_path: Path) -> RunRequest:
-    """A trace of 150 minutes, each with one query/s more than the one before; the last but one is unknown."""
+    """Return a trace of 150 minutes, each with one query/s more than the one before; the last but one is unknown."""
     rows = "".join(f"{60 * minute},{60 * (minute + 1)}\n" for minute in range(150) if minute != 148)
     (tmp_path / "t.csv").write_text("t_seconds,count\n" + rows)
     return RunRequest(str(tmp_path / "t.csv"), "inception-v3")

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster are those of this process; Ray is real, in an environment of its own, .venv-ray."""
+"""Runs on a Ray cluster equal those of this process; Ray is real, in a separate environment, .venv-ray."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RayHome:
     sessions: list[int]
 
     def start(self, *argv: str, cwd: Path = ROOT, environment: Mapping[str, str] = NO_OTHERS) -> subprocess.Popen[str]:
-        """By the interpreter that has Ray, in a session of its own, by which its descendants are known."""
+        """Start a process with the interpreter that has Ray, in a new session, by which its descendants are known."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         own = {"HOME": str(self.folder), "RAY_TMPDIR": str(self.folder), "RAY_AUTH_MODE": "token"}
         pipe = subprocess.PIPE
@@ -75,7 +75,7 @@ class RayHome:
         return found
 
     def at_work(self) -> list[psutil.Process]:
-        """Those that carry out a task now."""
+        """Return the processes that run a task now."""
         found = []
         for process in self.processes():
             with suppress(psutil.Error):
@@ -86,7 +86,7 @@ class RayHome:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[RayHome]:
-    """In the folder for temporary files itself: the path of a socket has at most 107 bytes, and Ray takes 80."""
+    """Yield a home directly in the temporary folder: the path of a socket has at most 107 bytes, and Ray takes 80."""
     with tempfile.TemporaryDirectory(prefix="mark-") as folder:
         found = RayHome(Path(folder), [])
         yield found
@@ -96,7 +96,7 @@ def place() -> Iterator[RayHome]:
 
 @pytest.fixture(scope="module")
 def address(place: RayHome) -> Iterator[str]:
-    """Of a cluster that others started."""
+    """Yield the address of a cluster that others started."""
     process = place.start(TASKS, "cluster", cwd=place.folder)
     assert process.stdout is not None
     found = process.stdout.readline().strip()
@@ -116,7 +116,7 @@ def outcomes(place: RayHome, address: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def expected(place: RayHome) -> str:
-    """What two processes write."""
+    """Return the output of two processes."""
     code, out, err = place.run(*SHORT)
     assert (code, err) == (0, "")
     assert len(json.loads(out)["points"]) == 6
@@ -124,7 +124,7 @@ def expected(place: RayHome) -> str:
 
 
 def test_its_own_cluster_writes_what_processes_write_and_ends(expected: str) -> None:
-    """Byte for byte, and nothing else is said; no process and no file stays, but Ray's token in the home folder."""
+    """The output is equal byte by byte; no process and no file stays, except Ray's token in the home folder."""
     with tempfile.TemporaryDirectory(prefix="mark-") as folder:
         alone = RayHome(Path(folder), [])
         assert alone.run(*SHORT, *RAY) == (0, expected, "")
@@ -133,7 +133,7 @@ def test_its_own_cluster_writes_what_processes_write_and_ends(expected: str) -> 
 
 
 def test_a_running_cluster_is_joined_and_writes_the_same(place: RayHome, address: str, expected: str) -> None:
-    """Its nodes work in another folder; the fixture says that it goes on."""
+    """Its nodes work in another folder; the fixture checks that it survives."""
     assert place.run(*SHORT, *RAY, environment={"RAY_ADDRESS": address}) == (0, expected, "")
     assert place.at_work() == []
 

@@ -1,4 +1,4 @@
-"""Reconciling: the invoice of a simulated run explains itself wholly, and what differs shows on its own line."""
+"""Reconciling: the invoice of a simulated run is explained wholly, and each difference shows on its own line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reconciled(
 
 
 def check_sums(found: Reconciliation) -> None:
-    """Lines add up on both sides, whatever differs."""
+    """Check that lines add up on both sides."""
     assert sum(one.invoiced_usd for one in found.lines) == pytest.approx(found.invoice.usd, abs=1e-6)
     assert sum(one.simulated_usd for one in found.lines) == pytest.approx(found.simulated_usd, abs=1e-6)
     assert found.paid_usd(found.policy) == pytest.approx(found.invoice.usd)
@@ -126,7 +126,7 @@ def test_a_constant_fleet_is_read_from_the_invoice(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_roll_out_does_not_make_a_fleet_inconstant(tmp_path: Path) -> None:
-    """Twice as many for one hour of twenty-four."""
+    """For one hour of twenty-four, the fleet has twice the instances."""
     request = replace(REQUEST, service=service(tmp_path), trace="synthetic:poisson?rate=0.1", duration_s=24 * HOUR)
     items = [*steady(hours=24), replace(steady()[0], start_s=MAY + 20 * HOUR, end_s=MAY + 21 * HOUR)]
     found = reconciled(tmp_path, request, items)

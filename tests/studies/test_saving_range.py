@@ -16,7 +16,7 @@ HOUR_S = 3600.0
 
 
 def spent_by_hour(by_hour: list[float]) -> SimulationResult:
-    """A run that spent these dollars in each hour, evenly over its minutes."""
+    """Return a run that spent these dollars in each hour, evenly over its minutes."""
     minutes = 60 * len(by_hour)
     zeros = np.zeros(minutes)
     spent = np.cumsum(np.repeat(np.array(by_hour) / 60.0, 60))
@@ -34,7 +34,7 @@ def test_a_constant_share_has_no_width() -> None:
 
 
 def test_one_dear_hour_widens_the_range() -> None:
-    """Half of the bill falls into one of 24 hours: in e^-1 of all drawings it never comes, and we pay one half."""
+    """Half of the bill falls into one of 24 hours: e^-1 of all drawings miss it, and then we pay half."""
     ours = [1.0] * 23 + [23.0]
     found = saving_range(spent_by_hour(ours), spent_by_hour([2.0] * 24))
     assert found is not None

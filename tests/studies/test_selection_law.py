@@ -1,4 +1,4 @@
-"""The calls of a selection where no answers are known, and what is said of a simulated policy."""
+"""The calls of a selection without known answers, and the report of a simulated policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies on a log: errors, asks and dollars by hand, skipped queries, and one line for what cannot be."""
+"""Policies on a log: errors, calls and dollars computed by hand, skipped queries, and one-line refusals."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ instances = ["c5.large", "c5.xlarge"]
 function = "lambda:3008"
 """
 TRACE = "synthetic:poisson?rate=60"
-# What is written instead of what, the settings that differ then, and whether it saves.
+# The replaced text, its replacement, the settings that then differ, and whether the change saves.
 CHANGES = {
     "a looser promise": ("slo_ms = 600", "slo_ms = 900", {"slo_ms"}, True),
     "a GPU": ('"c5.xlarge"', '"c5.xlarge", "p2.xlarge"', {"instances"}, True),
@@ -60,7 +60,7 @@ def changed(shop: RunRequest, change: str) -> str:
 
 @pytest.mark.parametrize("change", first(2, CHANGES))
 def test_a_change_costs_what_two_runs_say(shop: RunRequest, change: str) -> None:
-    """To the cent, whichever it is: three save and two cost; and the settings are named that differ."""
+    """Three changes save and two cost, equal to the cent; the result names the settings that differ."""
     after = changed(shop, change)
     found = service_diff(shop, after)
     dollars = [simulate(replace(shop, service=service)).bill.total for service in (shop.service, after)]

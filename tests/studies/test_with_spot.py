@@ -1,4 +1,4 @@
-"""What spot would change is a run of its own, where the service does not buy spot already."""
+"""The effect of spot is a separate run, unless the service buys spot already."""
 
 from __future__ import annotations
 

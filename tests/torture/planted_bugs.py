@@ -23,7 +23,7 @@ from mark.planning.planner import Planner, PlanningContext
 
 
 class CloudWith:
-    """The cloud, but for what a subclass overrides."""
+    """The cloud, except for the methods that a subclass overrides."""
 
     def __init__(self, cloud: ProcessCloud) -> None:
         self.real = cloud
@@ -63,7 +63,7 @@ class FleetWith(CloudWith):
 
 
 class NewTokens(CloudWith):
-    """A launch is repeated under a token of its own."""
+    """A launch is repeated under a new token."""
 
     calls = 0
 
@@ -91,7 +91,7 @@ class ForgetsToDrain(CloudWith):
 
 
 class EndsWhatServes(CloudWith):
-    """Ends at once what is to be drained."""
+    """Terminates instances that should be drained."""
 
     def drain(self, number: int) -> None:
         self.real.terminate(number)
@@ -111,7 +111,7 @@ class LeavesStandbysServing(CloudWith):
 
 
 class StopsWhatItCan(CloudWith):
-    """Keeps for the warm pool whatever can be stopped."""
+    """Stops every instance that it can for the warm pool."""
 
     def terminate(self, number: int) -> None:
         there = {i.number: i for i in self.real.fleet().instances}
@@ -163,7 +163,7 @@ class WaitsForever(FleetWith):
 
 
 class SeesGhosts(FleetWith):
-    """Shows for ever what was there once."""
+    """Shows every instance that ever existed."""
 
     def fleet(self) -> Fleet:
         fleet = self.real.fleet()
@@ -173,7 +173,7 @@ class SeesGhosts(FleetWith):
 
 
 class TelemetryWith(ProcessTelemetry):
-    """The telemetry, but for what a subclass overrides."""
+    """The telemetry, except for the methods that a subclass overrides."""
 
     def __init__(self, real: ProcessTelemetry) -> None:
         self.__dict__.update(real.__dict__)
@@ -203,7 +203,7 @@ class BlamesReleases(TelemetryWith):
 
 
 class StoreWith:
-    """The store, but for what a subclass overrides."""
+    """The store, except for the methods that a subclass overrides."""
 
     def __init__(self, store: ProcessStore) -> None:
         self.real = store
@@ -274,7 +274,7 @@ class RenewedSeldom(LeaseOf):
 
 
 class LeadsOnceAndForAll(LeaseOf):
-    """What led once believes for ever that it leads."""
+    """After it led once, believes that it always leads."""
 
     led: int | None = None
 
@@ -296,7 +296,7 @@ class NoBackoff(SeldomPricing):
 
 
 class NeverForgives(SeldomPricing):
-    """What was refused once is never to be had again."""
+    """Never asks again for an offer that was refused once."""
 
     def keep(self) -> None:
         for offer, known in self.state.beliefs.items():
@@ -307,14 +307,14 @@ class NeverForgives(SeldomPricing):
 
 
 class NoUpkeep(SeldomPricing):
-    """Nothing is done between ticks."""
+    """Does nothing between ticks."""
 
     def fast(self) -> None:
         return
 
 
 class LosesWhatLeaves(SeldomPricing):
-    """What is to leave in time is in no fleet that it decides by."""
+    """Omits instances that will leave from the fleet that it decides by."""
 
     def _fleet(self, now_s: float) -> Fleet:
         return replace(super()._fleet(now_s), leaving=())
@@ -350,7 +350,7 @@ class TrustsEveryNumber(SteadyPlanner):
 
 
 class Planted(ProcessParts):
-    """A process with one of these bugs. With `unfenced`, its store takes whatever is written."""
+    """A process with one of these bugs. With `unfenced`, its store accepts writes under an older term."""
 
     def __init__(
         self,

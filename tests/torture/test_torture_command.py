@@ -1,4 +1,4 @@
-"""`mark torture`: its table, its JSON, and what is refused in one line."""
+"""`mark torture`: its table, its JSON, and its one-line refusals."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from mark_torture.world import World
 
 from tests.torture.planted_bugs import BUGS
 
-# A line each: what failed once as a schedule, which no change of what seeds draw alters, and why.
+# A line for each failure of the past: its schedule, which does not depend on the seeds' draws, and its reason.
 FAILED_ONCE = [json.loads(line) for line in (Path(__file__).parent / "failed_once.jsonl").read_text().splitlines()]
-# Where nothing else happens in a round, it is left out although these are asked for.
+# A round in which nothing else happens is left out, although these are asked for.
 _ASKED = CLOCKS | {"telemetry gap", "telemetry zeros", "telemetry NaN"}
 
 
@@ -47,7 +47,7 @@ def test_a_failing_seed_is_shrunk_and_told() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "hours"), [*((seed, 3.0) for seed in range(40, 45)), (3017, 6.0)])
 def test_rounds_left_out_change_nothing(seed: int, hours: float) -> None:
-    """Those that `RestingRuntime` does not begin would have done nothing."""
+    """The rounds that `RestingRuntime` skips would have done nothing."""
     every, few = (World(drawn(seed, hours), rests=rests) for rests in (False, True))
     for world in (every, few):
         world.run()

@@ -1,4 +1,4 @@
-"""The truth: what is launched once, ended, and paid."""
+"""The truth: launched once, terminated, and paid instances."""
 
 from __future__ import annotations
 

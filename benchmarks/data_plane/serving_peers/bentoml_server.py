@@ -1,7 +1,7 @@
 """bentoml serve bentoml_server:Echo
 
-Its requests are JSON or multipart forms, so it gets no binary tensors. `max_latency_ms` is high because it refuses what
-it expects to take longer.
+Its requests are JSON or multipart forms, so it gets no binary tensors. `max_latency_ms` is high because it refuses
+requests that it expects to take longer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """python fastapi_server.py PORT
 
-FastAPI on uvicorn with uvloop and httptools, orjson, and a batcher by hand that takes what came while the model was
-busy. Echo and product run on the loop, what sleeps in a thread.
+FastAPI on uvicorn with uvloop and httptools, orjson, and a hand-written batcher that takes the requests that came while
+the model was busy. Echo and product run on the loop, the sleeping model in a thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """python mlserver_server.py PORT GRPC_PORT METRICS_PORT
 
-Its REST door takes no binary tensors. What sleeps has a worker process, since it would stop the loop; echo has none.
+Its REST door takes no binary tensors. The sleeping model has a worker process, since it would stop the loop; echo does
+without one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
 
 class Echo(MLModel):
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Of a batch that is one tensor of all its rows."""
+        """Answer a batch that is one tensor of all its rows."""
         tensor = payload.inputs[0]
         work.echo(range(tensor.shape[0]))
         output = ResponseOutput(name=tensor.name, shape=tensor.shape, datatype=tensor.datatype, data=tensor.data)

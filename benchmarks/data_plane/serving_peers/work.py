@@ -1,4 +1,4 @@
-"""What every server is given to do: the same arithmetic, the same batch sizes, for the workload named in WORKLOAD."""
+"""The work of every server: the same arithmetic, the same batch sizes, for the workload named in WORKLOAD."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-# From the environment, since servers start their workers in ways of their own and few hand arguments on.
+# It is an environment variable, because servers start their workers in different ways and few pass arguments on.
 WORKLOAD = os.environ.get("WORKLOAD", "echo")
 # Most requests in a batch. A batch of b of "sleep" takes 5 ms + 0.2 ms x b, so that 32 allow 2,807 requests/s.
 LARGEST = {"echo": 64, "binary": 64, "sleep": 32}
@@ -21,18 +21,18 @@ MATRIX = (np.arange(WIDTH * RESULTS, dtype=np.int64).reshape(WIDTH, RESULTS) * 7
 
 
 def echo(values: Sequence[Any]) -> list[Any]:
-    """A batch as it came, after its time where the workload is "sleep"."""
+    """Return a batch unchanged, after its time if the workload is "sleep"."""
     if WORKLOAD == "sleep":
         time.sleep(5e-3 + 0.2e-3 * len(values))
     return list(values)
 
 
 def product(rows: np.ndarray) -> np.ndarray:
-    """(b, 1024) by the fixed matrix: (b, 64)."""
+    """Return rows (b, 1024) times the fixed matrix: (b, 64)."""
     return rows @ MATRIX
 
 
 def products(bodies: Sequence[bytes]) -> list[bytes]:
-    """The same from and to octets."""
+    """Return the product from and to octets."""
     result = product(np.frombuffer(b"".join(bodies), np.float32).reshape(len(bodies), WIDTH))
     return [row.tobytes() for row in result]

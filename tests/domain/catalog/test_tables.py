@@ -1,4 +1,4 @@
-"""Catalogues: what ships, and what is refused."""
+"""Catalogues: the shipped ones, and refusals."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_plain_lambda_row_offers_sizes_up_to_its_own(tmp_path: Path) -> None:
     read = catalog(tmp_path, good("function", instance="lambda", memory_gib="10"), good("function", burst="7"))
     assert read.function("lambda:1769").memory_mb == 1769
     assert read.function("lambda:10240").memory_mb == 10240
-    # A row of its own wins over the general one.
+    # A row for exactly this memory wins over the general row.
     assert read.function("lambda:3008").burst == 7.0
     for name in ("lambda:10241", "lambda:64", "lambda:", "lambda:x", "lambda:-3008", "3008"):
         with pytest.raises(BadInput, match=name):

@@ -1,4 +1,4 @@
-"""Admission: what answers a request."""
+"""Admission: who answers a request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_late_wherever_goes_where_is_said(instance_s: float, function_s:
 
 @given(latencies, latencies, st.floats(0.001, 100.0), st.sampled_from([FUNCTION, REJECT]))
 def test_a_request_that_can_be_in_time_is(instance_s: float, function_s: float, rt_max_s: float, late: int) -> None:
-    """Whenever one of the two answers in time, the request goes to one that does; never to an instance else."""
+    """If one of the two answers in time, the request goes to one that does; otherwise never to an instance."""
     where = destination(instance_s, function_s, rt_max_s, late)
     chosen = {INSTANCE: instance_s, FUNCTION: function_s, REJECT: NEVER_S}[where]
     if min(instance_s, function_s) <= rt_max_s + TOLERANCE_S:
@@ -62,7 +62,7 @@ def test_a_request_that_can_be_in_time_is(instance_s: float, function_s: float, 
 
 
 def test_rounding_makes_no_request_late() -> None:
-    """Times near a month's 2.6e6 s carry rounding errors; a latency of RT_max is in time all the same."""
+    """Times near a month's 2.6e6 s carry rounding errors, but a latency of RT_max is still in time."""
     now = 2.6e6 + 1.0 / 3.0
     latency = (now + 0.6) - now
     assert latency != 0.6
@@ -86,7 +86,7 @@ def test_certain_times_need_no_margin(squares_s2: float) -> None:
     ("before_s", "left_s"), [([], 0.08), ([0.024], 0.08), ([0.024, 0.03], 0.12), ([0.02] * 3, 0.2)]
 )
 def test_the_probability_is_that_of_lognormal_batches(before_s: list[float], left_s: float) -> None:
-    """Within a point of what is drawn: batches one after the other, p99 three times the mean."""
+    """It is within a point of random draws: consecutive batches whose p99 is three times the mean."""
     sigma, means_s = 0.55, [*before_s, 0.024]
     draws = np.random.default_rng(1).lognormal(-0.5 * sigma**2, sigma, (200_000, len(means_s))) @ np.array(means_s)
     expected = in_time_probability(sum(means_s), sum(s * s for s in means_s), math.expm1(sigma**2), left_s)

@@ -17,7 +17,7 @@ times = st.floats(0.0, 100.0)
     [(5.0, 3.0, 0.0, 5.0), (1.0, 3.0, 0.0, 3.0), (1.0, 3.0, 0.5, 3.5), (5.0, 3.0, 0.5, 5.0)],
 )
 def test_a_batch_waits_for_worker_and_window(free_s: float, oldest_s: float, window_s: float, start: float) -> None:
-    """The later of both; without a window an idle worker takes what is there."""
+    """It starts at the later of both; without a window an idle worker takes the queued requests."""
     assert start_s(free_s, oldest_s, window_s) == start
 
 
@@ -56,6 +56,6 @@ def test_joining_breaks_no_promise(
 
 
 def test_a_bouncer_reserves_time_for_requests_that_may_join() -> None:
-    """A batch that waits is admitted as if it were full, one that starts at once as it is."""
+    """A waiting batch is admitted as if it were full; a batch that starts immediately is admitted as it is."""
     assert reserve_s(True, 0.1, 0.4) == pytest.approx(0.3)
     assert reserve_s(False, 0.1, 0.4) == 0.0

@@ -1,4 +1,4 @@
-"""Capacity classes: few, narrow, in order, and the same for whatever order the offers come in."""
+"""Capacity classes: few, narrow, in order, and independent of the offers' order."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ fleets = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0.01, 1e4), min_
 
 
 def spread(capacity_rps: dict[str, float], classes: dict[str, int]) -> float:
-    """The widest class: how many times what its smallest type can do its largest can."""
+    """Return the ratio of the largest to the smallest capacity in the widest class."""
     members = [[capacity_rps[o] for o in classes if classes[o] == n] for n in set(classes.values())]
     return max(max(of) / min(of) for of in members)
 
 
 def test_a_gpu_and_a_cpu_do_not_share_a_class() -> None:
-    """What is within the factor does, wherever it was bought."""
+    """Types within the factor share a class, in every market."""
     capacity_rps = {"p2.xlarge/spot": 55.0, "c5.large/on-demand": 4.7, "c5.xlarge/spot": 9.0, "c5.large/spot": 4.7}
     assert capacity_classes(capacity_rps) == {
         "c5.large/on-demand": 0,
@@ -45,14 +45,14 @@ def test_a_gpu_and_a_cpu_do_not_share_a_class() -> None:
     ],
 )
 def test_classes_are_few_and_narrow(capacities_rps: list[float], most: int, expected: list[int]) -> None:
-    """By hand, one type each."""
+    """The classes are computed by hand, for one type each."""
     named = {f"type{n}/on-demand": rps for n, rps in enumerate(capacities_rps)}
     assert list(capacity_classes(named, most).values()) == expected
 
 
 @given(fleets, st.integers(1, 4))
 def test_no_other_classes_are_as_few_and_narrower(capacity_rps: dict[str, float], most: int) -> None:
-    """Against every way to cut the ascending capacities into at most that many classes."""
+    """The reference tries every way to cut the ascending capacities into at most that many classes."""
     found = capacity_classes(capacity_rps, most)
     number = max(found.values()) + 1
     assert sorted(set(found.values())) == list(range(number))
@@ -72,7 +72,7 @@ def test_no_other_classes_are_as_few_and_narrower(capacity_rps: dict[str, float]
 
 @given(fleets, st.randoms(use_true_random=False))
 def test_classes_do_not_depend_on_the_order_of_offers(capacity_rps: dict[str, float], by: random.Random) -> None:
-    """Offers of one type share a class, even where one of them is said to do less."""
+    """Offers of one type share a class, even if one of them has a smaller stated capacity."""
     offers = {f"{name}/{market}": rps for name, rps in capacity_rps.items() for market in ("on-demand", "spot")}
     offers |= {name: rps / 3.0 for name, rps in offers.items() if by.random() < 0.3 and name.endswith("spot")}
     mixed = list(offers.items())
@@ -86,8 +86,8 @@ def test_classes_do_not_depend_on_the_order_of_offers(capacity_rps: dict[str, fl
     ("capacities_rps", "expected"),
     [
         ([100.0, 50.0], [999, 500]),
-        ([0.0, 0.0], [1, 1]),  # nothing is ready: whatever registers first is asked
-        ([1e6, 1.0, 0.0], [999, 1, 0]),  # what serves at all gets something, what does not gets nothing
+        ([0.0, 0.0], [1, 1]),  # no target is ready: the first to register gets the requests
+        ([1e6, 1.0, 0.0], [999, 1, 0]),  # a small capacity gets a small weight, zero capacity gets none
         ([], []),
     ],
 )

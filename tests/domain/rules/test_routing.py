@@ -21,7 +21,7 @@ def test_completion_then_open_batch_then_lowest_id() -> None:
 
 @given(choices, choices, choices)
 def test_a_strict_total_order(a: Choice, b: Choice, c: Choice) -> None:
-    """Of two different choices exactly one is better; none is better than itself; no circles."""
+    """Of two different choices exactly one is better, a choice never beats itself, and the order is transitive."""
     assert better(*a, *b) + better(*b, *a) == (a != b)
     if better(*a, *b) and better(*b, *c):
         assert better(*a, *c)

@@ -1,4 +1,4 @@
-"""What a stage of a pipeline may take with a call: what is planned for it, and what others left."""
+"""The time that a stage of a pipeline has for a call: its planned part, and the time that others left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries given to a selection: when it decides, and what it learns."""
+"""Queries given to a selection: when it decides, and its learning."""
 
 from __future__ import annotations
 

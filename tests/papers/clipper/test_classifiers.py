@@ -1,4 +1,4 @@
-"""The five classifiers: always the same answers, none of them to an image that they were trained on."""
+"""The five classifiers: their answers never change, and none is for an image of their training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figs. 3.7 to 3.10 on digits, small: what must hold of each."""
+"""Figs. 3.7 to 3.10 on digits, small: the laws of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_best_model_is_broken_for_a_quarter_of_the_queries(digits: Classified) -
 
 
 def test_ensemble_leaves_a_broken_model_and_comes_back(digits: Classified) -> None:
-    """Within 500 queries both times."""
+    """It takes at most 500 queries both times."""
     errors = window_errors("exp4", digits.names, queries(digits, seed=0)[:12_000], seed=0, window=500)
     assert errors[:10].mean() < 0.02
     assert errors[11:20].mean() < 0.06

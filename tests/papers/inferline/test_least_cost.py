@@ -16,7 +16,10 @@ PIPELINE, _ = PIPELINES["cascade"]
 
 
 def steady(spike: float) -> ChangingLoad:
-    """Two minutes at 20 queries/s, half a minute of them `spike` times as many; half a minute before is planned on."""
+    """Return two minutes at 20 queries/s, with `spike` times the rate for half a minute.
+
+    Plans know the half minute before.
+    """
     arrivals_s = np.concatenate([np.arange(0.0, 150.0, 0.05), np.arange(90.0, 120.0, 0.05 / (spike - 1.0 + 1e-9))])
     arrivals_s.sort()
     calls = np.ones((len(arrivals_s), 2), dtype=np.int64)
@@ -31,7 +34,7 @@ def usd(load: ChangingLoad, activation_s: float, *, functions: bool = False) -> 
 
 
 def test_launches_are_dearer_the_longer_they_take() -> None:
-    """Nothing is launched for steady traffic. A spike is, or a fleet for it is there from the start."""
+    """Steady traffic needs no launches. For a spike instances are launched, or run from the start."""
     calm, spiky = steady(1.0), steady(10.0)
     assert usd(calm, 5.0) == pytest.approx(usd(calm, 180.0), rel=1e-3)
     assert usd(calm, 5.0) < usd(spiky, 5.0) < usd(spiky, 90.0)

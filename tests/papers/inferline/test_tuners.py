@@ -1,4 +1,4 @@
-"""Tuners on one load: what must hold of every run."""
+"""Tuners on one load: laws of every run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("plan only", "plan of all", "coarse plan", "coarse", "coarse tuner", "i
 
 @pytest.fixture(scope="module")
 def followers() -> Followers:
-    """A small load, which doubles at once."""
+    """Return the tuners' runs on a small load, which doubles in one step."""
     load = transition(
         "doubles",
         PIPELINES["cascade"][1],

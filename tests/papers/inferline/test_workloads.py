@@ -1,4 +1,4 @@
-"""Loads that change: their shapes, and what is planned on."""
+"""Loads that change: their shapes, and the parts that plans know."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_loads_like_autoscales_last_30_minutes_and_peak_at_300(name: str) -> Non
     assert rates.max() == pytest.approx(300.0, rel=0.05)
     assert (load.begin_s, load.end_s) == (450.0, 1800.0)
     assert (np.diff(load.queries.arrivals_s) >= 0.0).all()
-    assert rates[:15].max() < 0.6 * rates.max()  # what is planned on shows nothing of the spike
+    assert rates[:15].max() < 0.6 * rates.max()  # the part that plans know does not show the spike
 
 
 def test_the_first_quarter_is_planned_on_the_rest_served() -> None:

@@ -18,7 +18,7 @@ from tests.studies.report.test_forecast import printed
 
 
 def run(usd: float, late: int) -> TunedRun:
-    """A hundred queries in 20 s, some of them late; two replicas and then three."""
+    """Return a history of a hundred queries in 20 s, some of them late, on two replicas and then three."""
     latency_s = np.where(np.arange(100) < late, 1.0, 0.05)
     paid = np.array([[2]] * 10 + [[3]] * 10)
     dollars, hundred = np.array([usd]), np.array([100])

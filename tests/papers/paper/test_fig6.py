@@ -28,7 +28,7 @@ def found(*predictors: str, told: list[float] | None = None) -> Fig6:
 
 
 def test_every_predictor_forecasts_both_kinds() -> None:
-    """A forecast every 5 minutes, and the last value beside them; those that are drawn follow each other."""
+    """A forecast every 5 minutes is scored, and the last value beside it; the drawn forecasts are consecutive."""
     told: list[float] = []
     made = found(NAIVE, told=told)
     assert (told[-1], sorted(told)) == (1.0, told)

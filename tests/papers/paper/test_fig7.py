@@ -14,7 +14,7 @@ SHORT = {"start_s": 7200.0, "duration_s": 900.0, "models": ("inception-v3",)}
 
 
 def test_a_preemption_series_is_one_more_run(tmp_path: Path) -> None:
-    """A market that is up and down by turns: what is bought there is interrupted, and every request is answered."""
+    """The market is up and down by turns: its instances are interrupted, and every request is answered."""
     series = tmp_path / "series.csv"
     series.write_text("t_seconds,nodes\n0,4\n300,0\n600,4\n")
     told: list[float] = []

@@ -1,4 +1,4 @@
-"""Fig. 9 of the paper: the load, the storm, the windows, and what must hold through one surge and one storm."""
+"""Fig. 9 of the paper: the load, the storm, the windows, and laws of one surge and one storm."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def by_name(lines: tuple[WindowSeries, ...]) -> dict[str, WindowSeries]:
 
 
 def quantile_98(values: list[float]) -> float:
-    """Linear between the two neighbours in rank."""
+    """Return the quantile, linear between the two neighbours in rank."""
     ascending, rank = sorted(values), 0.98 * (len(values) - 1)
     low = ascending[math.floor(rank)]
     return low + (rank - math.floor(rank)) * (ascending[math.ceil(rank)] - low)
@@ -91,7 +91,7 @@ def test_an_altered_planner_differs_in_one_thing_only() -> None:
 
 
 def test_windows_are_those_of_a_plain_loop_over_the_requests() -> None:
-    """One run request by request; also the recording's own mean and attainment are the result's."""
+    """The reference goes request by request; the recording's mean and attainment equal the result's as well."""
     from mark_papers.paper.fig9 import _line
 
     trace = steady_trace(40.0, 0.0, 0, "x")
@@ -137,7 +137,7 @@ def test_every_run_obeys_the_laws_on_the_same_requests(found: Fig9) -> None:
 
 @pytest.mark.slow
 def test_mark_keeps_the_slo_when_load_doubles(found: Fig9) -> None:
-    """And an endpoint as tight as ours does not: it sees the surge after three minutes, and boots for five."""
+    """An endpoint as tight as ours breaks it: it sees the surge after three minutes, and boots for five."""
     (panel,) = found.surges
     lines = by_name(panel.lines)
     assert list(lines) == ["mark", "mark-not-reactive", "mark-paper", "sagemaker", "sagemaker-factor-1"]

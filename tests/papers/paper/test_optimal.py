@@ -21,7 +21,7 @@ def found() -> Optimal:
 
 
 def test_every_price_is_at_least_one(found: Optimal) -> None:
-    """Of both models, raw first; the cool-down costs, and so does a promise to all but a few."""
+    """Both models have rows, raw first; the cool-down costs, and so does a promise to all but a few."""
     assert [(row.model, row.capped) for row in found.rows] == [
         ("inception-v3", False), ("lstm-ptb", False), ("inception-v3", True), ("lstm-ptb", True)
     ]  # fmt: skip
@@ -43,7 +43,7 @@ def test_loads_are_the_highest_five_seconds_that_came() -> None:
     service = inputs.resolved.service
     greedy = rolled(program, service.control)
     assert (program.capacity_rps @ greedy >= program.demand_rps - 1e-9).all()
-    # The first fleet is free, and what Algorithm 1 launches later is not.
+    # The first fleet is free; later launches of Algorithm 1 are not.
     launched = np.maximum(np.diff(greedy, axis=1), 0).sum(axis=1)
     expected = program.usd_per_step @ greedy.sum(axis=1) + program.launch_usd @ launched
     assert paper_cost_usd(program, greedy) == pytest.approx(float(expected))

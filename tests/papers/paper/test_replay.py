@@ -1,4 +1,4 @@
-"""The paper's traffic again: the capped trace, the mean rate, and what cannot be replayed."""
+"""Replays of the paper's traffic: the capped trace, the mean rate, and refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mark.domain.offer import Market
 
 
 def test_minutes_are_capped_at_the_running_median() -> None:
-    """Against the plain loop: 61 minutes around each, fewer at the ends; calm minutes stay as they are."""
+    """The reference is a plain loop: 61 minutes around each, fewer at the ends; calm minutes stay unchanged."""
     counts = np.random.default_rng(3).gamma(2.0, 50.0, 200)
     counts[90:95] *= 20.0
     plain = [

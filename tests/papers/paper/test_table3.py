@@ -18,7 +18,7 @@ PRINTED = {
 
 
 def test_catalogue_and_profile_give_the_paper_s_table_3() -> None:
-    """Within 3 %: the paper measured time and throughput apart. OpenNMT on a t2.small is off by 7.8 %."""
+    """They agree within 3 %: the paper measured time and throughput apart. OpenNMT on a t2.small is off by 7.8 %."""
     rows = table3_rows(load_catalog("aws-2019"), load_profiles())
     printed = [figures for model in PRINTED for figures in PRINTED[model]]
     assert len(rows) == len(printed)
@@ -29,7 +29,7 @@ def test_catalogue_and_profile_give_the_paper_s_table_3() -> None:
 
 
 def test_bursting_ends_and_costs_more_then() -> None:
-    """30 credits of a launch at one vCPU that earns 0.1 of what it takes: 33 minutes, then a tenth of the speed."""
+    """30 launch credits at one vCPU that earns 0.1 of its use: 33 minutes, then a tenth of the speed."""
     micro, _, medium, _ = table3_rows(load_catalog("aws-2019"), load_profiles())[:4]
     assert micro.burst_min == pytest.approx(30.0 / 0.9)
     assert micro.usd_per_million_after == pytest.approx(10.0 * micro.usd_per_million)

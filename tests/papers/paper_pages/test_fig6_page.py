@@ -19,15 +19,20 @@ LEFT_OUT = "left out: predictor lstm: needs torch"
 
 
 def found(trace: str = "day.csv.gz", notes: tuple[str, ...] = ()) -> Fig6:
-    """Rates of 120 to 239 with a mean of 179.5; every fan rises evenly from 1 to 19, an hour apart."""
+    """Return a figure of rates of 120 to 239 with a mean of 179.5.
+
+    Every fan rises evenly from 1 to 19, an hour apart.
+    """
     stream = test_forecast.found(lstm=score(17.95), auto=score(3.59), last_value=score(35.9))
     mmpp = test_forecast.found(lstm=score(71.8), auto=score(53.85), last_value=score(89.75))
     return Fig6(trace, stream, mmpp, notes)
 
 
 def test_fans_follow_each_other_over_what_came() -> None:
-    """A row a predictor, a column a kind of traffic: two fans of three lines each, and the truth. Nothing is drawn of
-    the last value."""
+    """Each predictor has a row, each kind of traffic a column: two fans of three lines each, and the truth.
+
+    The last value is not drawn.
+    """
     lines = list(fans_figure(found()).data)
     assert [line.name for line in lines] == [*["90 %", "50 %", "median"] * 2, "truth"] * 4
     outer, _, median, _, _, following, truth = lines[:7]
@@ -97,7 +102,7 @@ def test_no_text_from_outside_becomes_markup() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_bands_have_the_colours_that_are_preferred(dark: bool, tmp_path: Path) -> None:
-    """Half as dense as the line's."""
+    """They are half as dense as the line's."""
     page = tmp_path / "fig6.html"
     page.write_text(render_fig6(found()))
     browser = Browser(tmp_path / "browser")

@@ -29,7 +29,7 @@ def found(model: str = "nasnet", trace: str = "day.csv.gz") -> Fig8:
 
 
 def test_a_curve_falls_monotonically_in_few_points() -> None:
-    """Even by the logarithm of the share; the slowest answer has no logarithm and is left out."""
+    """Points are even in the logarithm of the share; the slowest answer has no logarithm and is left out."""
     share = np.append(np.geomspace(1.0, 1e-6, 20_000), 0.0)
     ms, slower = ccdf(result(ccdf_ms=np.arange(1.0, 20_002.0), ccdf_share=share))
     assert len(ms) == len(slower) <= MOST_POINTS

@@ -21,7 +21,7 @@ RESUMED = tuple(
 
 
 def line(name: str, **changes: Any) -> WindowSeries:
-    """Two minutes in windows of 5 s: 100 ms before the second minute, from then on half late for 10 s, then 100 ms."""
+    """Return two minutes in windows of 5 s: 100 ms before the second minute, then half late for 10 s, then 100 ms."""
     mean_ms, in_time = np.full(24, 100.0), np.ones(24)
     mean_ms[12:14], in_time[12:14] = 900.0, 0.5
     run = result(**dict[str, Any](timeline=timeline(2), decisions=RESUMED) | changes)

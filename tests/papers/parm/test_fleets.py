@@ -1,4 +1,4 @@
-"""ParM's clusters: known cases, and laws that hold whatever is drawn."""
+"""ParM's clusters: known cases, and laws that hold for any draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_idle_instances_answer_within_the_service_time() -> None:
 
 
 def test_instances_share_one_queue() -> None:
-    """Five calls at once on two instances end in three rounds."""
+    """Five simultaneous calls on two instances end in three rounds."""
     finish_s = fleets.served(np.zeros(5), 2, (0.010,), NO_FAULTS, seed=0)
     assert np.sort(finish_s) == pytest.approx([0.01, 0.01, 0.02, 0.02, 0.03], rel=0.2)
 
@@ -45,7 +45,7 @@ def test_parity_answers_instead_of_a_delayed_instance() -> None:
 
 
 def test_smaller_models_that_get_every_query_are_overloaded() -> None:
-    """Half as many instances, 1.15 times as fast, have room for 276 queries/s."""
+    """Half of the instances, 1.15 times as fast, have room for 276 queries/s."""
     slow, fast = (fleets.approximate(GPU, 2, speedup, 340.0, NO_FAULTS, QUERIES) for speedup in (1.15, 4.0))
     assert fast.p999_ms < slow.p999_ms
 

@@ -13,7 +13,7 @@ FEW = 2_000
 
 @pytest.fixture(autouse=True)
 def known_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calibrating takes a hundred runs."""
+    """Replace the calibration, which takes a hundred runs, by a known delay."""
     monkeypatch.setattr(fleets, "delay_s", lambda cluster, share=0.0: 1.6 * cluster.batch_s[0])
 
 

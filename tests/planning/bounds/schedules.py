@@ -46,7 +46,7 @@ class SmallCase:
         )
 
     def cheapest_usd(self) -> float:
-        """Dollars of the cheapest schedule with events at the borders of its steps."""
+        """Return the dollars of the cheapest schedule with events at the borders of its steps."""
         step_s, waits = (0.5, 2) if self.halves else (1.0, 1)
         top = int(self.counts.max())
         most = [min(14, math.ceil((waits + 1) * top / rps)) for rps in self.rps]
@@ -63,7 +63,7 @@ class SmallCase:
 def random_case(
     rng: np.random.Generator, steps: int, *, halves: bool = False, late: int = 0, shortest_boot_s: float = 0.0
 ) -> SmallCase:
-    """Demand that swings, surges, jumps or comes in bursts, on a small and a large type."""
+    """Draw demand that swings, surges, jumps or comes in bursts, on a small and a large type."""
     small, large = int(rng.integers(2, 6)), int(rng.integers(8, 20))
     usd = float(rng.uniform(0.8, 1.2))
     dear = usd * large / small * float(rng.uniform(0.25, 1.1))
@@ -93,7 +93,7 @@ def _fill(
     counts: IntArray, run_usd: FloatArray, served: IntArray, start_usd: FloatArray, function_usd: float,
     warm_start: bool, waits_two: bool, usd: FloatArray, after: FloatArray,
 ) -> None:  # fmt: skip
-    """The least dollars by instances of both types, requests that wait (older, newer) and late requests so far."""
+    """Fill the least dollars by instances of both types, waiting requests (older, newer) and late requests so far."""
     firsts, seconds, olds, news, lates = usd.shape
     for i in range(firsts if warm_start else 1):
         for j in range(seconds if warm_start else 1):

@@ -1,4 +1,4 @@
-"""Pipelines of tests as the bound takes them: each stage a service of its own."""
+"""Pipelines of tests as inputs of the bound: each stage is a separate service."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.planning.graphs.planned import anything_small, chain, option, traffic
 
 
 def anything_sold(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
-    """`anything_small` without what is free: an offer has a price."""
+    """Return `anything_small` with a price above zero for each offer."""
     pipeline, sample, options, slo = anything_small(seed)
     sold = [[replace(one, usd_per_hour=max(one.usd_per_hour, 0.01)) for one in of] for of in options]
     return pipeline, sample, sold, slo
 
 
 def even(queries: int, rate: float, *calls: int) -> QuerySample:
-    """Arrivals at equal distances."""
+    """Return arrivals at equal distances."""
     return QuerySample(np.arange(queries) / rate, np.tile(calls, (queries, 1)).astype(np.int64))
 
 
 def stage_of(
     options: Sequence[StageOption], slo: Slo, *, function: tuple[float, float] | None = None, boot_s: float = 180.0
 ) -> ResolvedService:
-    """Options on demand, and a function of ($ per call, seconds a call)."""
+    """Return a stage of on-demand options, and a function of ($ per call, seconds a call)."""
     offers, candidates, profiles = [], [], {}
     for one in options:
         rows = [ProfileRow(b, 1e3 * float(one.service_s[b]), workers=one.workers) for b in range(1, len(one.service_s))]
@@ -69,13 +69,13 @@ def problem_of(
     end_s: float | None = None,
     warm_start: bool = True,
 ) -> PipelineBoundProblem:
-    """The part ends, unless said, when all that is in time is answered."""
+    """Return a problem; by default its part ends when all requests that are in time are answered."""
     end_s = float(sample.arrivals_s.max()) + slo.rt_max_s if end_s is None else end_s
     return PipelineBoundProblem.of_sample(pipeline, sample, stages, slo, end_s=end_s, warm_start=warm_start)
 
 
 def sharing(seed: int) -> tuple[PipelineBoundProblem, list[list[StageOption]], Slo]:
-    """Two stages, the first on processors and the second on a GPU as well, which has three vCPUs to spare.
+    """Return two stages, the first on processors and the second on a GPU as well, which has three spare vCPUs.
 
     The problem at the prices of their parts, and their options by the worker.
     """

@@ -1,4 +1,4 @@
-"""Blocks: never above the cheapest schedule of whole instances, and close to it where blocks are long."""
+"""Blocks: never above the cheapest schedule of whole instances, and close to it if blocks are long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOM = 1.0 + 1e-9
 
 
 def share_proven(case: SmallCase, proven_usd: float) -> float:
-    """The share of the cheapest schedule that is proven; never above one."""
+    """Return the proven share of the cheapest schedule; never above one."""
     least = case.cheapest_usd()
     assert proven_usd <= least * ROOM + 1e-9
     return proven_usd / least if least > 0.0 else 1.0
@@ -27,7 +27,7 @@ def best_shares(cases: int, seed: int, steps: int, *, halves: bool = False, late
 
 
 def any_shares(cases: int, seed: int, steps: int, *, halves: bool = False, late: int = 0) -> list[float]:
-    """The same for any three widths and prices of a late request."""
+    """Return the same for any three widths and prices of a late request."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(cases):
@@ -75,7 +75,7 @@ def test_steady_demand_costs_whole_instances() -> None:
 
 
 def test_a_life_over_the_border_of_two_blocks_pays_its_boot_once() -> None:
-    """Each of the two blocks charges half of it."""
+    """Each of the two blocks charges half of the boot."""
     counts = np.zeros(300, dtype=np.int64)
     counts[115:125] = 5
     case = steady(counts=counts, warm_start=False)
@@ -98,7 +98,7 @@ def test_committed_capacity_serves_for_nothing() -> None:
 
 
 def test_a_type_serves_only_where_it_is_available() -> None:
-    """The cheap type is gone in the second half, where only the dear one is left."""
+    """The cheap type is not available in the second half, where only the dear one is left."""
     problem = steady().problem()
     by_bin = np.tile(problem.usd_per_s, (3600, 1))
     by_bin[1800:, 0] = np.inf

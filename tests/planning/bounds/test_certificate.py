@@ -1,4 +1,4 @@
-"""A certificate proves its number to a script that knows nothing of mark, and changed numbers are refused."""
+"""A certificate proves its number to a script that shares no code with mark, and changed numbers are refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_script_proves_the_number_without_mark(certificate: BoundCertificate, tm
     ["usd", "late_usd", "late_allowed", "bin_s", "block_bins", "function_usd", "usd_per_s", "rps", "boot", "count"],
 )
 def test_a_changed_number_is_refused(certificate: BoundCertificate, tmp_path: Path, forged: str) -> None:
-    """By what the numbers then prove, or by the digest where they prove the same."""
+    """The changed numbers prove another bound or, if they prove the same, the digest differs."""
     head, arrays = parts(certificate)
     factor = 0.5 if forged == "bin_s" else 1.01
     if forged in head:
@@ -78,7 +78,7 @@ def test_a_changed_number_is_refused(certificate: BoundCertificate, tmp_path: Pa
             one["billed_boot_s" if forged == "boot" else forged] *= factor
     done = check(written(tmp_path / "forged.npz", head, arrays), "--digest", certificate.sha256)
     assert done.returncode == 1
-    # Here the cheapest schedule has no event, and functions cost more than late requests: these prove the same.
+    # Here the cheapest schedule has no event, and functions cost more than late requests: these changes prove the same.
     if forged not in ("boot", "function_usd"):
         done = check(tmp_path / "forged.npz")
         assert (done.returncode, "refused" in done.stderr) == (1, True)

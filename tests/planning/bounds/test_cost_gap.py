@@ -1,4 +1,4 @@
-"""Clairvoyant plans with one friction more each: against closed forms, enumeration and the bound."""
+"""Clairvoyant plans, each with one more friction: against closed forms, enumeration and the bound."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_tiny_instances_cost_nothing_to_round() -> None:
 
 
 def test_whole_fleets_are_the_best_of_all_mixes() -> None:
-    """Against every mix of up to 12 of each, minute by minute."""
+    """The reference tries every mix of up to 12 of each, minute by minute."""
     kinds = [(1.0, 20.0), (0.35, 6.0), (0.2, 3.0)]
     counts = np.concatenate([np.full(60, rate) for rate in (3.0, 70.0, 22.0, 47.0, 10.0)])
     call = 2e-4
@@ -84,13 +84,13 @@ def test_where_everything_is_ready_at_once_launches_cost_nothing() -> None:
 
 
 def test_the_last_step_is_paid_to_its_end() -> None:
-    """30 requests/s for a minute and a half: two instances of 20 at 1 $/h, for so long."""
+    """For 30 requests/s over a minute and a half, two instances of 20 requests/s are paid at 1 $/h."""
     made = problem([30.0] * 90, (offer(), 20.0), usd_per_request=1e-3)
     assert found(made).whole_usd == pytest.approx(2.0 * 90.0 / 3600.0, rel=0.001)
 
 
 def test_poisson_arrivals_queue_as_the_formula_says_and_no_more() -> None:
-    """Against the best whole fleet of every minute by the planner's formula, which knows that arrivals are Poisson."""
+    """The reference is the best whole fleet of every minute by the planner's formula for Poisson arrivals."""
     counts, call = poisson(40.0), 5e-5
     fleets = np.arange(20)
     capacities = np.arange(0.0, 200.0, 10.0)
@@ -132,7 +132,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
         return
     bound = fluid_bound(made).fluid_usd
     assert bound is not None
-    slack = 0.01 * bound + 1e-4  # capacity is looked at on a grid
+    slack = 0.01 * bound + 1e-4  # capacity is searched on a grid
     assert plans.fluid_usd <= plans.whole_usd + slack
     assert plans.fluid_usd <= plans.launching_usd + slack
     assert bound <= plans.launching_usd + 0.05 * bound + 1e-3
@@ -141,7 +141,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
 
 
 def test_without_functions_the_late_requests_are_left_over() -> None:
-    """The more may be late the cheaper, about as the bound."""
+    """The more requests may be late, the cheaper it is, in about the same way as the bound."""
     made = problem(poisson(40.0), (offer(), 10.0))
     total = float(made.counts.sum())
     costs = [found(made, share * total).fluid_usd for share in (0.0, 0.01, 0.05)]
@@ -152,7 +152,7 @@ def test_without_functions_the_late_requests_are_left_over() -> None:
 
 
 def test_with_functions_more_may_be_late_than_are_called() -> None:
-    """At a price that makes calls rare: requests that may be late need not be called, which makes the plan cheaper."""
+    """The price makes calls rare. Requests that may be late need not be called, which makes the plan cheaper."""
     made = problem(poisson(40.0), (offer(), 10.0), usd_per_request=1e-3)
     late = 0.02 * float(made.counts.sum())
     bound = fluid_bound(made, late).usd
@@ -170,7 +170,7 @@ def test_committed_instances_serve_for_nothing() -> None:
 
 
 def test_spot_is_used_while_it_is_there() -> None:
-    """Away for the second half hour (and the two minutes of notice): the dearer type serves then."""
+    """Spot is away for the second half hour (and two minutes of notice), in which the dearer type serves."""
     series = Steps("availability", (0.0, 1800.0), (1.0, 0.0), period_s=1e6)
     spot = offer("a.large", 0.2, Market.SPOT, zone="z")
     made = problem([20.0] * 3600, (offer(), 20.0), (spot, 20.0), spot=[series])

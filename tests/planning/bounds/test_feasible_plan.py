@@ -1,4 +1,4 @@
-"""The plan that stands above every proof: a schedule that can be held, near the cheapest one."""
+"""The feasible plan above every bound: a schedule that can be carried out, near the cheapest one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_late_requests_make_plans_cheaper() -> None:
 
 
 def test_no_plan_where_no_fleet_found_answers_enough() -> None:
-    """The only type comes and goes, so that no plan may hold it."""
+    """The only type comes and goes, so no plan may hold it."""
     problem = SmallCase(np.full(600, 4), (1.0, 3.0), (5, 20), (40.0, 100.0), math.inf).problem()
     by_bin = np.tile(problem.usd_per_s, (600, 1))
     by_bin[300:] = np.inf

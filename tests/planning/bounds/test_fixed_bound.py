@@ -1,4 +1,4 @@
-"""What a fixed fleet costs at least: never above one that keeps the promise, and what one costs where that is plain."""
+"""The lower bound of a fixed fleet: at most the cost of any fleet that keeps the promise, and exact in plain cases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
 
 
 def test_a_third_of_small_fleets_cost_just_that() -> None:
-    """The bound is no formality."""
+    """This shows that the bound is tight."""
     just = 0
     for seed in range(70):
         pipeline, sample, options, slo = anything_sold(seed)
@@ -57,7 +57,7 @@ def test_even_traffic_needs_whole_instances_that_keep_up_with_it() -> None:
 
 
 def test_simultaneous_queries_need_instances_that_answer_them_at_once() -> None:
-    """Ten every 10 s, and within 0.25 s an instance answers two of them."""
+    """Ten queries come every 10 s, and within 0.25 s an instance answers two of them."""
     slo = Slo(0.25, 0.99)
     sample = QuerySample(np.repeat(np.arange(20) * 10.0, 10), np.ones((200, 1), dtype=np.int64))
     problem = problem_of(chain("a"), sample, [stage_of([option("x", 1.0, 0.0, 0.1, 1)], slo)], slo)
@@ -76,7 +76,7 @@ def test_where_no_instance_is_quick_enough_there_is_none() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=7).map(sorted), st.integers(0, 3))
 def test_as_few_calls_are_left_out_as_can_be(at: list[int], late: int) -> None:
-    """Against every choice of calls to leave out, each server with just what the rest needs."""
+    """The reference tries every choice of calls to leave out, with just enough servers for the others."""
     slo = Slo(0.5, 0.99)
     sample = QuerySample(np.array(at) / 10.0, np.ones((len(at), 1), dtype=np.int64))
     problem = problem_of(chain("a"), sample, [stage_of([option("x", 1.0, 0.0, 0.001, 1)], slo)], slo)
@@ -111,7 +111,7 @@ def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None
 
 
 def test_of_shared_instances_whole_workers_are_counted() -> None:
-    """Three stages with one worker each fit on two instances of two: three instances would be above that."""
+    """Three stages with one worker each fit on two instances of two workers: three instances would be too many."""
     slo, sample = Slo(0.5, 0.99), even(200, 10.0, 1, 1, 1)
     stages = [stage_of([option("small", 0.1, 0.0, 0.02, 1, workers=2)], slo) for _ in "abc"]
     pipeline = chain("a", "b", "c")

@@ -9,7 +9,7 @@ from mark.planning.bounds.late_price import best_late_price
 
 
 def steps(prices: np.ndarray, requests: np.ndarray, at: float) -> tuple[float, float]:
-    """Each group of requests is served for its price, or left over at `at` each."""
+    """Return the cost if each group of requests is served for its price, or left over at `at` each."""
     return float((requests * np.minimum(prices, at)).sum()), float(requests[prices > at].sum())
 
 

@@ -1,4 +1,4 @@
-"""The clairvoyant lower bound: never above what can be done, never far below its linear program."""
+"""The clairvoyant lower bound: at most the cost of any feasible schedule, and never far below its linear program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = settings(max_examples=25, derandomize=True)
 
 
 def offer(name: str = "a.large", usd_per_hour: float = 1.0, market: Market = Market.ON_DEMAND, **more: object) -> Offer:
-    """Boots take 90 s at the shortest, of which 70 s are billed."""
+    """Return an offer whose boots take at least 90 s, of which 70 s are billed."""
     return Offer(name, market, usd_per_hour, **{"boot": Delay(180.0, 300.0), "vcpu": 2.0, **more})  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def function(usd_per_request: float, warm_s: float = 0.3) -> FunctionUse:
 def resolved(
     *offers: tuple[Offer, float], usd_per_request: float | None = None, warm_s: float = 0.3, rt_max_s: float = 0.6
 ) -> ResolvedService:
-    """Offers with their requests/s."""
+    """Return offers with their requests/s."""
     things = tuple(o for o, _ in offers)
     service = ServiceConfig("s", "m", Slo(rt_max_s, 0.98), "c", tuple(Market), ("*",), 100, 100.0, ())
     use = None if usd_per_request is None else function(usd_per_request, warm_s)
@@ -58,7 +58,7 @@ def resolved(
 
 
 def problem(counts: list[float] | np.ndarray, *offers: tuple[Offer, float], **more: object) -> BoundProblem:
-    """Bins of a second unless said; the part ends with the last bin."""
+    """Return a problem with bins of a second by default; the part ends with the last bin."""
     keys = ("warm_start", "spot", "bin_s", "spot_first_hour_free")
     told = {key: more.pop(key) for key in keys if key in more}
     end_s = len(counts) * float(told.get("bin_s", 1.0))  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_no_demand_costs_nothing() -> None:
 
 
 def test_a_run_late_in_nearly_all_bins_has_bound_zero() -> None:
-    """An overloaded fleet answers nearly everything too late: its bound is 0, not a fault."""
+    """An overloaded fleet answers nearly all requests too late, so its bound is 0."""
     made = problem([3.0, 5.0, 4.0, 2.0], (offer(), 10.0), usd_per_request=1e-4)
     for late in (12.0, 13.0):
         found = fluid_bound(made, late)
@@ -218,7 +218,7 @@ def test_a_function_slower_than_the_promise_does_not_count() -> None:
 
 def cheapest_schedule(arrivals_s: list[float], bins: int, warm: bool, kinds: list[tuple[float, float, float]],
                       usd_per_request: float, late: int) -> float:  # fmt: skip
-    """The least bill over all fleets of at most one instance of each kind, switched at whole seconds.
+    """Return the least bill over all fleets of at most one instance of each kind, switched at whole seconds.
 
     A kind is ($ per second, $ per start, seconds per request). Requests go in order to the instance that finishes first
     and in time, else to a function (or are late). Work begun in the last second is finished unbilled.
@@ -292,7 +292,7 @@ def test_what_is_free_serves_on_wider_bins_as_much() -> None:
 
 
 def test_a_request_is_served_in_its_bin_or_the_next() -> None:
-    """Of 30 in every other bin, 20 free a bin leave none that cannot be served; 12 leave 6."""
+    """With 30 in every other bin, 20 free a bin leave no request unserved; 12 leave 6 of each 30."""
     made = program([30.0, 0.0, 30.0, 0.0], [1.0], [0.0], available=np.zeros((5, 1), dtype=np.bool_))
     assert [replace(made, free=free).stranded for free in (20.0, 12.0, 0.0)] == [0.0, 12.0, 60.0]
 
@@ -333,7 +333,7 @@ def test_beside_free_capacity_the_proof_never_exceeds_the_program(made: BoundPro
 def test_any_price_of_credits_proves_a_bound(made: BoundProgram, credit_price: float) -> None:
     late = enough_late(made, 0.0)
     exact = solve_lp(made, late)
-    # Nothing can answer when neither credits nor a function are there; then there is nothing to compare with.
+    # Without credits and without a function nothing can answer, so there is nothing to compare with.
     assume(exact is not None)
     assert exact is not None
     worth = made.highest + credit_price
@@ -478,7 +478,7 @@ def test_burstables_without_credits_serve_at_their_baseline() -> None:
     alone, fleet = burstable(launch_credits=0.0), (offer(), 10.0)
     # Five of them at a baseline of 0.2 stand in for one at full speed: 0.5 $/h against 1 $/h.
     assert usd(problem(counts, alone, fleet)) == pytest.approx(0.5, rel=0.01)
-    # With credits for all of it one is enough, and part of it in between.
+    # With credits for the whole load one is enough; with fewer the cost is in between.
     assert usd(problem(counts, burstable(launch_credits=60.0), fleet)) == pytest.approx(0.1, rel=0.01)
     some = usd(problem(counts, burstable(launch_credits=0.5), fleet))
     assert 0.1 < some < 0.5
@@ -541,7 +541,7 @@ def test_the_bound_pays_committed_instances_once() -> None:
 
 
 def test_a_surge_costs_only_above_the_commitment() -> None:
-    """Against the linear program, where the load swings around the commitment."""
+    """The reference is the linear program, on a load that swings around the commitment."""
     counts = np.random.default_rng(3).poisson(30.0 + 15.0 * np.sin(np.arange(3000) / 200.0))
     made = committed(problem(counts, (offer(), 10.0), usd_per_request=1e-3), 3, 0.0)
     program = program_of(made)

@@ -15,7 +15,7 @@ ROOM = 1.0 + 1e-9
 
 
 def share_proven(case: SmallCase) -> float:
-    """The share of the optimum that is proven."""
+    """Return the proven share of the optimum."""
     least, problem = case.cheapest_usd(), case.problem()
     found = path_bound(problem, case.late, 0.0, None).usd
     assert found <= least * ROOM + 1e-9
@@ -32,7 +32,7 @@ def shares(cases: int, seed: int, steps: int, *, halves: bool = False, late: int
 
 
 def test_paths_are_close_below_the_cheapest_schedule() -> None:
-    """In parts of fifteen minutes, where starts are billed for ten seconds or more."""
+    """This holds in parts of fifteen minutes, if starts are billed for ten seconds or more."""
     rng = np.random.default_rng(1)
     found = [share_proven(random_case(rng, 900, shortest_boot_s=10.0)) for _ in range(40)]
     assert np.median(found) >= 0.985
@@ -58,7 +58,10 @@ def test_paths_never_exceed_schedules_in_ten_thousand_cases() -> None:
 
 
 def lonely(gap_s: int) -> SmallCase:
-    """One request each `gap_s` for ten thousand seconds; an instance costs a dollar a second and 40 to start."""
+    """Return a case of one request each `gap_s` for ten thousand seconds.
+
+    An instance costs a dollar a second and 40 to start.
+    """
     counts = np.zeros(10_000, dtype=np.int64)
     counts[::gap_s] = 1
     return SmallCase(counts, (1.0, 2.0), (5, 20), (40.0, 40.0), 1e6)

@@ -36,7 +36,7 @@ def usd(bound: PipelineBound) -> float:
 
 @pytest.mark.parametrize("seed", range(70))
 def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> None:
-    """Of all hardware, batches and numbers of replicas, simulated; with joins, fan-out and stages that few visit."""
+    """All hardware, batches and numbers of replicas are simulated, with joins, fan-out and stages that few visit."""
     pipeline, sample, options, slo = anything_sold(seed)
     problem = problem_of(pipeline, sample, [stage_of(of, slo) for of in options], slo)
     bound = pipeline_bound(problem, (1.0 - slo.attainment) * len(sample.arrivals_s))
@@ -47,7 +47,7 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
-    """Whole instances with workers of both stages, beside the stages at the prices of their parts."""
+    """Fleets have whole instances with workers of both stages; the bound prices the stages' parts of them."""
     problem, by_worker, slo = sharing(seed)
     bound = pipeline_bound(problem, (1.0 - slo.attainment) * len(problem.arrivals_s))
     least = cheapest(problem.pipeline, sample_of(problem), by_worker, slo, 6) * problem.end_s / 3600.0
@@ -55,7 +55,7 @@ def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None
 
 
 def test_where_times_vary_nothing_is_said_of_the_quickest() -> None:
-    """A call has all of RT_max then, and an instance what it does by its mean times."""
+    """A call may then take all of RT_max, and an instance's capacity follows from its mean times."""
     pipeline, sample, slo = chain("a", "b"), even(400, 20.0, 1, 1), Slo(0.2, 0.99)
     stages = [stage_of([option("x", 1.0, 0.0, 0.05, 2)], slo) for _ in "ab"]
     steady = pipeline_bound(problem_of(pipeline, sample, stages, slo))
@@ -72,7 +72,7 @@ def test_where_times_vary_nothing_is_said_of_the_quickest() -> None:
 
 
 def test_it_is_not_far_below_a_fleet_that_is_busy() -> None:
-    """20 queries/s on instances that do 10 each, and 20 each: three whole ones, and none of them idle."""
+    """20 queries/s on instances of 10 and of 20 queries/s: three whole instances, all busy."""
     pipeline, sample = chain("a", "b"), even(400, 20.0, 1, 1)
     options = [[option("x", 1.0, 0.0, 0.1, 1)], [option("y", 2.0, 0.0, 0.05, 1)]]
     slo = Slo(0.2, 0.99)
@@ -84,7 +84,7 @@ def test_it_is_not_far_below_a_fleet_that_is_busy() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.data())
 def test_no_fleet_that_keeps_its_own_promise_costs_less(seed: int, data: st.DataObject) -> None:
-    """As many queries late as that fleet has, instead of a share."""
+    """The bound allows the number of late queries that the fleet has, instead of a share."""
     pipeline, sample, options, slo = anything_sold(seed)
     choices = []
     for of in options:
@@ -98,7 +98,7 @@ def test_no_fleet_that_keeps_its_own_promise_costs_less(seed: int, data: st.Data
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
-    """Any replicas beside any functions, simulated: as many queries late as that fleet has, at its bill of both."""
+    """Replicas and functions are random; the bound allows the simulated late queries at the whole bill."""
     pipeline, sample, options, slo = anything_sold(seed)
     rng = np.random.default_rng(seed)
     stages: list[ResolvedService] = []
@@ -136,9 +136,9 @@ def test_even_traffic_pays_for_its_share_of_each_stages_instances() -> None:
 
 
 def test_late_queries_are_the_dearest_of_all_stages_together() -> None:
-    """Every tenth query visits b as well, which costs ten times as much: without them b costs nothing, and a its rest.
+    """Every tenth query visits b as well, which costs ten times as much.
 
-    Stage by stage a might be rid of a tenth of other queries besides.
+    If these are late, b costs nothing, and a only its rest. Stage by stage, a could drop another tenth of the queries.
     """
     slo = Slo(0.5, 0.9)
     calls = np.ones((4000, 2), dtype=np.int64)
@@ -151,7 +151,7 @@ def test_late_queries_are_the_dearest_of_all_stages_together() -> None:
 
 
 def test_batches_end_within_what_the_other_stages_leave() -> None:
-    """Four queries at a time. b needs 150 ms, so that of 400 ms a has 250, and of 320 ms 170."""
+    """Four queries arrive together. b needs 150 ms, which leaves a 250 of 400 ms, and 170 of 320 ms."""
     sample = QuerySample(np.repeat(np.arange(500) / 5.0, 4), np.ones((2000, 2), dtype=np.int64))
     a = option("x", 1.0, 0.14, 0.01, 4)  # 150, 160, 170 and 180 ms
     b = option("y", 1.0, 0.0, 0.15, 1)
@@ -197,7 +197,7 @@ def test_calls_go_to_functions_that_are_cheaper_and_in_time() -> None:
 
 
 def test_more_impossible_queries_than_may_be_late_are_infeasible() -> None:
-    """Those that visit b take 550 ms even if nothing waits: 10 of 100 queries."""
+    """Queries that visit b take 550 ms even without a queue: 10 of 100 queries."""
     slo = Slo(0.5, 0.9)
     calls = np.ones((100, 2), dtype=np.int64)
     calls[:, 1] = np.arange(100) % 10 == 0
@@ -227,7 +227,7 @@ def test_a_stage_that_nothing_can_run_is_infeasible() -> None:
 @pytest.mark.parametrize("function", [None, (2e-4, 0.3)])
 @pytest.mark.parametrize("late", [0.0, 12.0, 60.0])
 def test_one_stage_alone_is_a_service(warm: bool, function: tuple[float, float] | None, late: float) -> None:
-    """The same as the bound of a service on the same bins; or a little above where late requests differ in worth."""
+    """It equals the bound of a service on the same bins, or is a little above if late requests differ in worth."""
     slo = Slo(0.5, 0.99)
     sample = traffic(600, 10.0, 4.0, (1.0,), seed=3)
     stage = stage_of([option("x", 1.0, 0.05, 0.05, 4), option("y", 3.0, 0.02, 0.01, 4)], slo, function=function)
@@ -243,7 +243,7 @@ def test_one_stage_alone_is_a_service(warm: bool, function: tuple[float, float] 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_looser_promise_does_not_cost_more(seed: int) -> None:
-    """In RT_max as far as bins of another width and the search for prices allow."""
+    """For RT_max this holds up to the effects of other bin widths and of the search for prices."""
     pipeline, sample, options, slo = anything_sold(seed)
     long = QuerySample(np.concatenate([sample.arrivals_s + n * (sample.arrivals_s[-1] + 0.05) for n in range(20)]),
                        np.tile(sample.calls, (20, 1)))  # fmt: skip

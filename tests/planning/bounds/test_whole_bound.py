@@ -24,14 +24,14 @@ def two_types(counts: np.ndarray, **more: object) -> BoundProblem:
 
 
 def test_small_service_pays_for_one_whole_instance() -> None:
-    """A hundredth of one would do for its requests."""
+    """A hundredth of an instance would be enough for its requests."""
     rare = problem(np.full(7200, 1.0), (offer(), 100.0), (offer("b.xlarge", 3.0), 400.0))
     strict, loose = highest_bound(rare), highest_bound(rare, 0.02 * 7200)
     assert strict.usd == strict.whole_usd == pytest.approx(2.0, rel=0.001)
     assert loose.usd == pytest.approx(1.96, rel=0.01)
     assert strict.fluid_usd == fluid_bound(rare).usd
     assert "whole instances" in strict.note
-    # What is committed serves for nothing.
+    # Committed instances serve without further cost.
     committed = replace(rare, resolved=replace(rare.resolved, committed={rare.resolved.offers[0].name: 1}))
     assert highest_bound(committed).usd == pytest.approx(0.0, abs=0.03)
 
@@ -54,7 +54,7 @@ def test_bound_lies_between_the_fluid_bound_and_a_plan(
 
 
 def test_great_demand_keeps_the_fluid_bound() -> None:
-    """Where a thousand instances run, whole ones cost no more, and blocks leave some of the carried requests free."""
+    """With a thousand instances, whole ones cost no more, and blocks leave some of the carried requests free."""
     made = problem(swinging(1.0, 10_000.0), (offer(), 10.0))
     found = highest_bound(made)
     assert found.usd == found.fluid_usd

@@ -43,7 +43,7 @@ def test_many_mixes_are_merged_at_the_lowest_price() -> None:
 
 
 def test_types_that_others_can_replace_are_dropped() -> None:
-    """Two of the small ones do for one of the large ones, and boot as fast; the last type boots faster."""
+    """Two small instances replace a large one, and boot as fast; the last type boots faster."""
     quick = offer("quick.large", 1.5, boot=Delay(60.0, 90.0))
     made = problem(
         np.ones(100), (offer(), 10.0), (offer("b.xlarge", 2.0), 20.0), (offer("c.xlarge", 1.9), 20.0), (quick, 10.0)

@@ -1,4 +1,4 @@
-"""Late shares counted by the kernel: what a fleet answers late, by its size and its load."""
+"""The kernel's counts of late shares, by the size of a fleet and its load."""
 
 from __future__ import annotations
 

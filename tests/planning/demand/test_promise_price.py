@@ -22,7 +22,7 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
 def small(function_ms: float | None = None, confidence: float = 0.95) -> ResolvedService:
-    """10 requests/s an instance at 0.2 $/h, 98 % within 600 ms."""
+    """Return a service with 10 requests/s an instance at 0.2 $/h, 98 % within 600 ms."""
     of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=function_ms)
     return replace(of, service=replace(of.service, slo=Slo(0.6, 0.98, confidence)))
 
@@ -35,7 +35,10 @@ def price(of: ResolvedService, answered: Answered, law: Law | None = None, rps: 
 
 
 def learned(late: np.ndarray, hours: int = 12, rps: float = 100.0) -> Law:
-    """As many hours in which each price left those shares late; all by the price in use that is promised."""
+    """Return the law of `hours` hours in which each price left those shares late.
+
+    The price in use is the promised one.
+    """
     law = Law()
     for hour in range(hours):
         for _ in range(60):
@@ -68,12 +71,14 @@ def test_the_least_price_that_keeps_the_promise_is_taken() -> None:
 
 
 def test_small_load_makes_an_instance_worth_its_price() -> None:
-    """One request/s on an instance for ten: at the price of a late request the instance costs less than its misses."""
+    """One request/s uses an instance for ten: at the price of a late request the instance costs less than its
+    misses.
+    """
     assert price(small(), Answered(), rps=1.0) * 3600.0 * 1.0 > 0.2
 
 
 def test_a_quiet_morning_is_no_licence_for_the_evening() -> None:
-    """Nothing was late for half a day; still a window that begins now must be kept."""
+    """Nothing was late for half a day, but a window that begins now must be kept as well."""
     shares = np.where(np.arange(len(GRID)) < 10, 0.05, 0.005)
     asks = PromisePrice(small(), (0,))
     kept = replace(half_a_day(21_600), window_late=0)
@@ -81,7 +86,7 @@ def test_a_quiet_morning_is_no_licence_for_the_evening() -> None:
 
 
 def test_promise_that_no_price_keeps_buys_nothing() -> None:
-    """All prices leave 5 % late: the least of them is as good as any."""
+    """All prices leave 5 % late, so the least one is as good as any."""
     asks = PromisePrice(small(), (0,))
     law = learned(np.full(len(GRID), 0.05))
     assert price(small(), half_a_day(200_000), law) == pytest.approx(asks.prices_usd[0])
@@ -104,7 +109,7 @@ def test_the_probability_of_a_kept_window_is_said() -> None:
 
 
 def test_prices_are_counted_with_the_load_that_came() -> None:
-    """The fleet that a price asks for one boot ahead meets the load of that minute."""
+    """The fleet that a price orders one boot ahead meets the load of that minute."""
     of, believed = small(), forecast(100.0, 0.4)
     asks = PromisePrice(of, (0,))
     law = Law()
@@ -121,7 +126,7 @@ def test_prices_are_counted_with_the_load_that_came() -> None:
 
 
 def test_a_forecast_whose_highest_paths_explode_is_priced_in_bounded_memory() -> None:
-    """As an hour with a thousand times the usual load leaves it behind: 1e15 requests/s on the highest paths."""
+    """An hour with a thousand times the usual load leaves such a forecast: 1e15 requests/s on the highest paths."""
     believed, of = forecast(100.0, 0.4), small()
     asks = PromisePrice(of, (0,))
     load = served_load(believed, asks.lateness)
@@ -160,7 +165,7 @@ def test_a_budget_that_burns_buys_more_and_is_told(function_ms: float | None) ->
 
 
 def test_where_functions_are_in_time_nothing_depends_on_it() -> None:
-    """An overflow is only money there: the budget does not change the plan."""
+    """An overflow only costs money then, so the budget does not change the plan."""
     for function_ms in (380.0, 600.0):
         of = small(function_ms)
         assert decided(of, half_a_day(2_000_000)) == decided(of, Answered())
@@ -169,7 +174,7 @@ def test_where_functions_are_in_time_nothing_depends_on_it() -> None:
 
 
 def test_a_small_fleet_keeps_the_promise_from_the_start() -> None:
-    """Before anything was seen, and after a quiet day too: 15 requests/s need more than one instance of 10."""
+    """This holds before any observation and after a quiet day: 15 requests/s need more than one instance of 10."""
     for answered in (Answered(), half_a_day(0)):
         context = PlanningContext(0.0, small(), fleet({}), forecast(15.0), answered=answered, first=True)
         count = ExpectedCostPolicy("mark", small()).plan(context, None)[0].counts[SMALL]

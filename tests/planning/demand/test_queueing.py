@@ -31,7 +31,7 @@ def test_one_server_is_pollaczek_khinchine(load: float) -> None:
     ("servers", "load"), [(1, 0.3), (2, 0.5), (5, 0.8), (5, 0.95), (16, 0.9), (36, 0.8), (36, 0.95)]
 )
 def test_waits_are_those_of_the_stationary_law(servers: int, load: float) -> None:
-    """Which tests/kernel finds by linear equations, knowing nothing of roots, series or transforms."""
+    """tests/kernel finds that law by linear equations, without roots, series or transforms."""
     law = number_in_system(servers, load)
     rate = load * servers / SERVICE_S
     queue = float(np.maximum(np.arange(len(law)) - servers, 0) @ law)
@@ -51,7 +51,7 @@ def test_one_servers_law_is_erlangs(load: float) -> None:
 
 @pytest.mark.parametrize("servers", [1, 4, 36])
 def test_the_mean_is_the_integral_of_the_tail(servers: int) -> None:
-    """Two ways that share no step from the roots on."""
+    """The two computations share no step after the roots."""
     load = 0.9
     rate = load * servers / SERVICE_S
     edges = np.linspace(0.0, 12.0 * SERVICE_S, 2401)

@@ -27,7 +27,7 @@ from tests.planning.build import forecast, resolved, sold
 @settings(max_examples=25)
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
-    """Rising in capacity, never above it, and the expected load where everything is covered."""
+    """They rise with capacity, never exceed it, and reach the expected load."""
     saved = served_load(forecast(rate, spread, peak), Lateness(0.5))
     served = saved.served[:, 1]
     assert np.all(np.diff(served) >= -1e-9)
@@ -40,7 +40,7 @@ def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float,
 @pytest.mark.parametrize("instances", [1, 3, 8])
 @pytest.mark.parametrize("use", [0.8, 0.9, 1.0, 1.1])
 def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> None:
-    """Poisson arrivals on bouncers: the closed form is within 1 or 2 % of the load of what the kernel counts."""
+    """For Poisson arrivals on bouncers, the closed form is within 1 or 2 % of the load of the kernel's count."""
     of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0})
     load_rps = use * 10.0 * instances
     stage = StageSimulation(
@@ -55,7 +55,7 @@ def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> N
 
 
 def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
-    """Overflow falls with both, is all of the load without capacity, and never more."""
+    """Overflow falls with both, equals the load without capacity, and never exceeds it."""
     loads, capacities = np.array([1.0, 40.0, 100.0, 300.0])[:, None], np.arange(0.0, 400.0, 7.0)
     turned = overflow_rps(loads, capacities, 0.3)
     assert np.all(np.diff(turned, axis=1) <= 1e-9)
@@ -65,7 +65,7 @@ def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
 
 
 def plain_overflow(load: FloatArray, capacity: FloatArray, patience_s: float) -> FloatArray:
-    """The formula as it is printed, all at once."""
+    """Return the formula as it is printed, without the series for special cases."""
     spare = np.where(np.abs(capacity - load) < 1e-9, 1e-9, capacity - load)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         turned_away = spare / np.expm1(2.0 * spare * capacity * patience_s / load)
@@ -74,7 +74,7 @@ def plain_overflow(load: FloatArray, capacity: FloatArray, patience_s: float) ->
 
 @pytest.mark.parametrize("patience_s", [1e-3, 0.4, 50.0])
 def test_the_compiled_formula_is_the_printed_one(patience_s: float) -> None:
-    """From far too little capacity to far too much."""
+    """Capacities range from far too little to far too much."""
     loads, capacities = np.geomspace(1e-3, 1e4, 40)[:, None], np.append(0.0, np.geomspace(1e-3, 1e5, 60))
     turned = overflow_rps(loads, capacities, patience_s)
     assert turned == pytest.approx(plain_overflow(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
@@ -117,7 +117,7 @@ def test_savings_against_plain_sampling() -> None:
 
 
 def test_peaks_of_single_requests_are_no_unrest() -> None:
-    """A request a minute, foreseen as none at all: any 5 s with a request are a peak of 0.2/s, whatever the mean."""
+    """With a request a minute, forecast as zero, any 5 s with a request are a peak of 0.2/s, whatever the mean."""
     believed = forecast(0.0)
     mean, peak = believed.mean_rps.copy(), believed.peak_rps.copy()
     mean[:] = 0.07 * LEVELS[:, None] ** 8
@@ -144,7 +144,7 @@ def test_a_burst_is_believed_in_the_minutes_that_have_one() -> None:
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
-    """Points with weights that sum to 1; what goes on beyond the highest level adds a little."""
+    """The weights of its points sum to 1; the tail above the highest level adds a little."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
     demand, weights = believed_demand(of, 5)
     assert demand.shape == (5, len(weights))
@@ -155,7 +155,7 @@ def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
 
 
 def test_demand_beyond_the_highest_level_is_exponential() -> None:
-    """Rates whose excess over 30 is exponential: told up to their p95, they are believed as they are."""
+    """The excess of rates over 30 is exponential, and quantiles up to the p95 suffice to recover it."""
 
     def at(level: FloatArray | float) -> FloatArray:
         return np.asarray(30.0 - 10.0 * np.log2(2.0 - 2.0 * level))
@@ -179,7 +179,7 @@ def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
     capacity_rps=st.floats(20.0, 5000.0), use=st.floats(0.5, 3.0), patience_s=st.floats(0.5, 5.0),
 )  # fmt: skip
 def test_the_slope_is_that_of_what_overflows(capacity_rps: float, use: float, patience_s: float) -> None:
-    """Where capacity holds ten requests or more, one formula holds for all loads: its finite difference."""
+    """If capacity holds ten requests or more, one formula holds for all loads: its finite difference."""
     load_rps = use * capacity_rps
     step_rps = 1e-5 * load_rps
     loads_rps = np.array([load_rps - step_rps, load_rps + step_rps])
@@ -191,12 +191,12 @@ def test_the_slope_is_that_of_what_overflows(capacity_rps: float, use: float, pa
 @settings(max_examples=15)
 @given(holds=st.floats(0.01, 9.0))
 def test_the_slope_is_that_of_the_largest_convex_function_below(holds: float) -> None:
-    """By isotonic regression of finite differences: what takes least to make them rise."""
+    """The reference is the isotonic regression of finite differences: the smallest change that makes them rise."""
     loads_rps = np.linspace(0.0, 30.0, 15_001)
     differences = np.diff(overflow_rps(loads_rps, np.array(1.0), holds)) / np.diff(loads_rps)
     rising = isotonic_regression(differences).x
     middles_rps = 0.5 * (loads_rps[1:] + loads_rps[:-1])
-    seen = middles_rps < 10.0  # further on the end of the grid shows
+    seen = middles_rps < 10.0  # further on the end of the grid has an effect
     assert overflow_slope(middles_rps, np.array(1.0), holds)[seen] == pytest.approx(rising[seen], abs=0.01)
 
 
@@ -207,7 +207,7 @@ def test_the_slope_is_that_of_the_largest_convex_function_below(holds: float) ->
 def test_one_more_request_overflows_no_less_often_under_more_load(
     capacity_rps: float, patience_s: float, loads_rps: list[float]
 ) -> None:
-    """From 0 to 1, and 1 without capacity."""
+    """The slope lies between 0 and 1, and is 1 without capacity."""
     slopes = overflow_slope(np.sort(np.array(loads_rps)), np.array(capacity_rps), patience_s)
     assert np.all(np.diff(slopes) >= -1e-9)
     assert np.all((slopes >= 0.0) & (slopes <= 1.0))

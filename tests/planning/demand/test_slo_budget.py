@@ -18,7 +18,7 @@ def small(function_ms: float | None) -> ResolvedService:
 
 
 def test_a_day_of_counts_forgets_earlier_hours() -> None:
-    """Counts only grow; the last day of them is kept, by hour, and a count that fell began anew."""
+    """Counts only grow; the last day of them is kept by hour, and a count that fell restarted from zero."""
     window = Window(0.0, 500, 500)  # before the controller began
     for hour in range(48):
         late = 500 + (hour + 1 if hour < 24 else 24)
@@ -57,7 +57,7 @@ def test_functions_get_as_many_calls_as_their_money_pays_for() -> None:
 
 
 def test_a_miss_is_priced_by_what_stays() -> None:
-    """Spot is cheaper and may be gone: the on-demand price counts where there is one."""
+    """Spot is cheaper but may be interrupted: the on-demand price counts if there is one."""
     of = resolved(sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0})
     a_request = 0.2 / 3600.0 / 10.0
     assert neutral_usd(of, (0, 1)) == pytest.approx(NEUTRAL * a_request / 0.02)
@@ -66,7 +66,7 @@ def test_a_miss_is_priced_by_what_stays() -> None:
 
 
 def test_a_shed_request_costs_its_call_and_its_miss() -> None:
-    """In time: the call. Late on the function: both. Refused, by choice or because there is none: the miss."""
+    """A request in time costs the call, a late one the call and the miss, a refused one the miss."""
     quick, slow, none = small(380.0), small(2000.0), small(None)
     assert quick.function is not None
     assert slow.function is not None

@@ -1,4 +1,4 @@
-"""What service times alone allow, and which changes leave room for a promise."""
+"""The limits that service times alone set, and the changes that leave room for a promise."""
 
 from __future__ import annotations
 

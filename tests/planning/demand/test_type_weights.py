@@ -1,4 +1,4 @@
-"""The capacity of an instance of each type beside the others, at the load that comes."""
+"""The capacity of an instance of each type among the others, at the load that comes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOADS_RPS = np.geomspace(0.1, 100.0, 32)
 
 
 def carrying(capacity_rps: float, of_each: float, alone: float) -> Candidate:
-    """An instance of a fleet carries from `alone` requests/s, by itself, up to `of_each` among many."""
+    """Return a candidate whose instances carry from `alone` requests/s, by themselves, up to `of_each` among many."""
     candidate = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}).candidates[0]
     most = of_each - (of_each - alone) / np.sqrt(INSTANCES)
     late = np.where(LOADS_RPS[None, :] > most[:, None], 0.5, 0.0)

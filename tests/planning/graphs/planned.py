@@ -1,4 +1,4 @@
-"""Small pipelines to plan, and the cheapest plan of each by looking at all of them."""
+"""Small pipelines to plan, and the cheapest plan of each by a full search."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mark.planning.graphs.packing import Host, Placement, resource_usd_per_hour
 
 
 def chain(*names: str) -> Pipeline:
-    """Each stage after the one before."""
+    """Return a pipeline in which each stage comes after the one before."""
     return Pipeline(tuple(PipelineStage(name, name, names[n - 1 : n] if n else ()) for n, name in enumerate(names)))
 
 
 def any_graph(data: st.DataObject) -> Pipeline:
-    """Up to five stages, each after any of those before it, with joins of every kind."""
+    """Draw up to five stages, each after any of those before it, with joins of every kind."""
     stages: list[PipelineStage] = []
     for n in range(data.draw(st.integers(1, 5))):
         after = tuple(one.name for one in stages if data.draw(st.booleans()))
@@ -32,20 +32,20 @@ def any_graph(data: st.DataObject) -> Pipeline:
 def option(
     hardware: str, usd_per_hour: float, fixed_s: float, each_s: float, largest: int = 4, workers: int = 1
 ) -> StageOption:
-    """A batch of b takes `fixed_s` + b x `each_s`."""
+    """Return an option whose batch of b takes `fixed_s` + b x `each_s`."""
     times_s = np.array([0.0, *(fixed_s + each_s * b for b in range(1, largest + 1))])
     return StageOption(hardware, usd_per_hour, times_s, workers)
 
 
 def worker_on(host: Host, fixed_s: float, each_s: float, gpus: float = 0.0, vcpus: float = 1.0) -> StageOption:
-    """A worker on an instance that it shares, where a vCPU costs 0.05 elsewhere; with batches of up to 4."""
+    """Return an option of a worker on a shared instance, where a vCPU costs 0.05 elsewhere; batches have up to 4."""
     of_vcpu, of_gpu = resource_usd_per_hour(host, 0.05)
     alone = option(host.instance, vcpus * of_vcpu + gpus * of_gpu, fixed_s, each_s)
     return replace(alone, placement=Placement(host, vcpus, gpus))
 
 
 def traffic(queries: int, rate: float, cv: float, shares: tuple[float, ...], seed: int) -> QuerySample:
-    """Gamma arrivals (`cv` is sigma / mu); each stage is visited by itself, by that share of the queries."""
+    """Return gamma arrivals (`cv` is sigma / mu); each stage is visited independently, by that share of the queries."""
     rng = np.random.default_rng(seed)
     arrivals_s = np.cumsum(rng.gamma(1.0 / cv**2, cv**2 / rate, size=queries))
     return QuerySample(arrivals_s, (rng.random((queries, len(shares))) < shares).astype(np.int64))
@@ -54,7 +54,7 @@ def traffic(queries: int, rate: float, cv: float, shares: tuple[float, ...], see
 def cheapest(
     pipeline: Pipeline, sample: QuerySample, options: list[list[StageOption]], slo: Slo, most_replicas: int
 ) -> float:
-    """Dollars per hour, of every hardware, batch (of powers of two) and number of replicas up to that."""
+    """Return the least dollars per hour over hardware, batches (powers of two) and numbers of replicas up to that."""
     estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
     choices = [
         [
@@ -72,12 +72,12 @@ def cheapest(
     raise AssertionError("nothing is feasible")
 
 
-_SHAPES = ("", "a"), ("", ""), ("", "a", "b"), ("", "", "ab"), ("", "a", "a")  # by stage, those that it comes after
+_SHAPES = ("", "a"), ("", ""), ("", "a", "b"), ("", "", "ab"), ("", "a", "a")  # by stage, its predecessors
 _PRICES = (0.0, 0.05, 0.1, 0.7, 1.3)
 
 
 def anything_small(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
-    """A pipeline of two or three stages with a promise that it can keep, of all kinds that there are."""
+    """Draw a pipeline of two or three stages of all kinds, with a promise that it can keep."""
     rng = np.random.default_rng(seed)
     joins = ALL, FIRST, Join(1, 0.03)
     pipeline = Pipeline(
@@ -102,6 +102,6 @@ def anything_small(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOpt
         ]
         for _ in range(stages)
     ]  # fmt: skip
-    # With four replicas of the fastest of everything it can be kept.
+    # Four replicas of the fastest option at each stage can keep it.
     slo = Slo(float(rng.choice([0.2, 0.4])) + 0.02 * queries * (not bursts), float(rng.choice([0.9, 0.95, 0.99])))
     return pipeline, QuerySample(np.cumsum(gaps_s), calls.astype(np.int64)), options, slo

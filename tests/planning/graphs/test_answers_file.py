@@ -1,4 +1,4 @@
-"""Answers files keep the rows that they hold, and say where they are wrong."""
+"""Answers files keep all their rows, and errors say where they are wrong."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_workers_of_an_instance_share_its_load() -> None:
 
 
 def test_the_coarse_tuner_follows_the_mean_rate_in_units() -> None:
-    """Three units do 3 x 66.7 queries/s; what came in the last half minute is what it sees."""
+    """Three units do 3 x 66.7 queries/s; the tuner sees the arrivals of the last half minute."""
     choices = coarse_plan(chain("a", "b"), STEADY, OPTIONS, Slo(0.13, 0.99), by="mean")
     tuner = CoarseTuner.of(STEADY, choices)
     unit = tuner.queries_per_s / 3

@@ -1,4 +1,4 @@
-"""How stages count on their functions: those that gain by it, and no promise is broken for a saving."""
+"""The stages that rely on their functions: only those that gain by it, and no promise is broken for a saving."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_cheap_function_takes_the_place_of_the_margin() -> None:
 
 
 def test_a_stage_bridges_only_where_last_moments_leave_enough_time() -> None:
-    """Its function leaves b a single call's time, in which nothing may queue: so a keeps its margin."""
+    """Its function leaves b the time of a single call, without a queue, so a keeps its margin."""
     first = found((USE, None))
     assert (first.roles, first.functions) == ((STANDBY, NONE), (USE, None))
     assert replicas(first) == replicas(PLAIN)
@@ -83,12 +83,12 @@ def test_replicas_alone_are_those_that_the_tuner_follows_with() -> None:
 
 
 def test_a_dear_function_bridges_nothing() -> None:
-    """Hardly one is needed as the load is known, and each costs half an hour of a replica once it grows."""
+    """At the known load hardly a call is needed, but each call costs half an hour of a replica once the load grows."""
     assert max(found((costing(5e5), costing(5e5))).roles) <= STANDBY
 
 
 def test_a_dear_function_stands_by_where_it_costs_nothing() -> None:
-    """At even traffic replicas with their margin answer everything; a call would cost as much as a replica's hour."""
+    """On even traffic replicas with their margin answer every call, and a function call costs a replica's hour."""
     even = QuerySample(np.arange(1800) / RATE, np.ones((1800, 2), dtype=np.int64))
     tuner = HorizonTuner(load_levels(PIPELINE, even, CHOICES, SLO), 90.0)
     use = costing(1e6)
@@ -98,7 +98,7 @@ def test_a_dear_function_stands_by_where_it_costs_nothing() -> None:
 
 
 def test_a_function_that_is_always_late_is_not_counted_on() -> None:
-    """Its environments are gone at once, and each call has a cold start of three seconds."""
+    """Its environments end immediately, so each call has a cold start of three seconds."""
     cold = function(0.1, 3.0, keep_alive_s=0.0)
     late = found((cold, cold))
     assert max(late.roles) <= STANDBY
@@ -106,7 +106,10 @@ def test_a_function_that_is_always_late_is_not_counted_on() -> None:
 
 
 def test_a_function_is_alone_only_if_allowed_and_cheaper() -> None:
-    """A replica costs $1 an hour. Of 30 queries/s half call b: at $5 a million $0.27 an hour, and $0.54 those of a."""
+    """A replica costs $1 an hour.
+
+    Half of 30 queries/s call b: at $5 a million b's calls cost $0.27 an hour, a's $0.54.
+    """
     cheap = costing(5.0)
     alone = found((cheap, cheap), may_be_alone=True)
     assert (alone.roles, alone.alone) == ((ALONE, ALONE), (True, True))

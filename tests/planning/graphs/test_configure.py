@@ -1,4 +1,4 @@
-"""The cheapest configuration of a pipeline: against looking at all, with other traffic, and where there is none."""
+"""The cheapest configuration of a pipeline: against a full search, under other traffic, and in infeasible cases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_few_queries_without_a_late_one_prove_little() -> None:
 
 
 def test_new_traffic_breaks_limit_and_promise_as_rarely_as_said() -> None:
-    """By resamples of one step the limit was exceeded in 14 and the promise broken in 7 of these 100 cases."""
+    """With resamples of one step the limit was exceeded in 14 and the promise broken in 7 of these 100 cases."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     above = broken = 0
     for seed in range(20):
@@ -122,7 +122,7 @@ def test_a_stage_without_options_is_bad_input() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
-    """A big instance is four small ones at once, and a little cheaper."""
+    """A big instance equals four small ones, and is a little cheaper."""
     small, big = option("small", 0.1, 0.0, 0.03, 2), option("big", 0.38, 0.0, 0.03, 2, workers=4)
     pipeline, options, slo = chain("a", "b"), [[small, big], [big, GPU]], Slo(0.15, 0.97)
     sample = traffic(400, 60.0, 1.0, (1.0, 0.7), seed)
@@ -131,10 +131,10 @@ def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) ->
 
 
 def test_the_best_so_far_is_told_when_work_runs_out() -> None:
-    """Its misses on the sample, too, which need not be known by then."""
+    """Its misses on the sample, which need not be known then, are reported as well."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
-    for resamples, whole in ((0, 17_000), (20, 103_000)):  # calls after which it ends by itself
+    for resamples, whole in ((0, 17_000), (20, 103_000)):  # calls after which it ends without a limit
         for most_calls in range(1, whole, whole // 8):
             found = configure(pipeline, sample, options, slo, resamples=resamples, most_calls=most_calls)
             assert found.miss_share <= min(0.01, found.miss_limit)
@@ -142,7 +142,10 @@ def test_the_best_so_far_is_told_when_work_runs_out() -> None:
 
 @pytest.mark.parametrize(("stages", "complete"), first(1, [(2, True), (7, False)]))
 def test_combinations_that_were_left_make_a_search_incomplete(stages: int, complete: bool) -> None:
-    """20,000 are looked at: of 5 ** 7 all of those are too slow, and what is found comes from the dearest by moves."""
+    """A search tries 20,000 combinations.
+
+    Of 5 ** 7, all of those are too slow; moves from the dearest find the answer.
+    """
     names = "abcdefg"[:stages]
     offered = [option(f"x{n}", 0.1 + 0.1 * n, 0.0, 0.02 - 0.003 * n, 1) for n in range(5)]
     sample = QuerySample(np.arange(5.0), np.ones((5, stages), dtype=np.int64))
@@ -156,7 +159,7 @@ def join(name: str, after: tuple[str, ...], how: Join = ALL) -> PipelineStage:
 
 
 def test_a_branch_may_take_as_long_as_the_longest_path() -> None:
-    """What is left for it is RT_max, not what the other branch leaves."""
+    """It has all of RT_max, and not only the time that the other branch leaves."""
     slow_cpu, gpu = option("cpu", 0.1, 0.0, 0.08, 1), option("gpu", 0.7, 0.0, 0.01, 1)
     pipeline = Pipeline((join("slow", ()), join("other", ()), join("end", ("slow", "other"))))
     sample = QuerySample(np.arange(20.0), np.ones((20, 3), dtype=np.int64))
@@ -204,7 +207,7 @@ def test_two_queries_close_to_each_other_are_no_lasting_rate() -> None:
 
 
 def test_batches_too_slow_for_simultaneous_queries_are_left_alone() -> None:
-    """However many replicas there are, four that come at once share a batch."""
+    """With any number of replicas, four queries that arrive together share a batch."""
     four = option("four", 0.1, 0.0, 0.02, 4)
     sample = QuerySample(np.zeros(4), np.ones((4, 2), dtype=np.int64))
     found = configure(chain("a", "b"), sample, [[four], [four]], Slo(0.05, 0.99), resamples=0)
@@ -221,18 +224,18 @@ def test_within_two_percent_of_the_cheapest_of_anything_small(seed: int) -> None
 
 
 def test_the_work_for_many_stages_is_bounded_too() -> None:
-    """Before the first answer as well, which is found in any case: stages together where one by one takes too long."""
+    """The work before the first answer is bounded too; if stages one by one take too long, they are tried together."""
     names = "abcdefghijkl"
     sample = traffic(2000, 60.0, 4.0, (1.0,) * len(names), seed=1)
     few = option("few", 0.1, 0.0, 0.02, 4)
     found = configure(chain(*names), sample, [[few, GPU]] * len(names), Slo(0.6, 0.99), most_calls=2_000_000)
     assert found.miss_limit <= 0.01
-    assert found.calls_simulated <= 6_000_000  # with own needs and what a first answer takes
+    assert found.calls_simulated <= 6_000_000  # including each stage's minimum and the first answer
     assert not found.complete
 
 
 def shared(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
-    """Two stages on processors and one between them on a GPU, which has three vCPUs to spare."""
+    """Return two stages on processors and one between them on a GPU, which has three spare vCPUs."""
     rng = np.random.default_rng(seed)
     small, gpu = Host("small", 0.1, 2.0, 0.0), Host("gpu", 0.55, 4.0, 1.0)
     takes_s = rng.choice([0.004, 0.012, 0.03], 2)
@@ -253,7 +256,7 @@ def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -
 
 @pytest.mark.parametrize("seed", range(6))
 def test_room_that_is_left_is_used(seed: int) -> None:
-    """One more worker of either stage would cost another instance."""
+    """Another worker of either stage would need another instance."""
     pipeline, sample, options, slo = shared(seed)
     choices = configure(pipeline, sample, options, slo, resamples=5).choices
     for stage, choice in enumerate(choices):
@@ -282,7 +285,7 @@ def test_a_stage_spreads_into_room_that_others_leave() -> None:
 
 
 def test_times_that_vary_are_planned_for() -> None:
-    """With as many replicas as are enough for the mean times the promise would be broken."""
+    """The replicas that are enough for the mean times would break the promise."""
     steady = option("cpu", 0.1, 0.0, 0.020, 1)
     varying = replace(steady, sigma=0.6)
     sample, slo = traffic(2000, 300.0, 1.0, (1.0,), seed=3), Slo(0.05, 0.95)

@@ -1,4 +1,4 @@
-"""Latency where nothing waits: by hand, and as the kernel says of a query alone."""
+"""Latency without queues: by hand, and as the kernel gives it for a query alone."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_uncalled_stages_and_hopeless_queries_have_no_window() -> None:
 def _times_of_calls(
     pipeline: Pipeline, sample: QuerySample, choices: list[StageChoice]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """By stage: when each query's calls could be made, and when they were answered, as simulated."""
+    """Return, by stage, when each query's calls could be made, and when they were answered, as simulated."""
     queries = PipelineQueries.of(sample.arrivals_s, sample.calls, None)
     simulated = PipelineSimulation(
         queries,
@@ -95,7 +95,7 @@ def _times_of_calls(
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 3))
 def test_queries_in_time_keep_to_the_windows_of_their_calls(seed: int, replicas: int) -> None:
-    """Whatever waits: no call is made before its window, and none that is needed is answered behind it."""
+    """No call is made before its window, and no needed call is answered after it, whatever waits."""
     pipeline, sample, options, slo = anything_small(seed)
     choices = [StageChoice(of[seed % len(of)], of[seed % len(of)].largest_batch, replicas) for of in options]
     least_s = [float(choice.option.service_s[1:].min()) for choice in choices]
@@ -112,7 +112,7 @@ def test_queries_in_time_keep_to_the_windows_of_their_calls(seed: int, replicas:
     [
         (Join(), [1.0, 0.0, 5.0, 1.5]),  # the longer side
         (FIRST, [1.0, 2.0, 0.0, 1.5]),
-        (Join(1, 2.0), [1.0, 2.0, 0.0, 3.5]),  # what the join waits is the stage's own
+        (Join(1, 2.0), [1.0, 2.0, 0.0, 3.5]),  # the join's wait belongs to the stage
     ],
 )
 def test_the_critical_path_is_followed_back_from_the_answer(join: Join, path_s: list[float]) -> None:
@@ -124,7 +124,7 @@ def test_the_critical_path_is_followed_back_from_the_answer(join: Join, path_s: 
 
 @pytest.mark.parametrize("join", [Join(), FIRST, Join(1, 0.02)])
 def test_critical_paths_sum_to_the_latencies(join: Join) -> None:
-    """With queues, stages passed by and a join that need not wait; in the order of a sample that is not sorted."""
+    """There are queues, skipped stages and a join that need not wait; in the order of a sample that is not sorted."""
     drawn = traffic(400, 60.0, 2.0, (1.0, 0.6, 0.5, 1.0), seed=4)
     order = np.random.default_rng(1).permutation(400)
     sample = QuerySample(drawn.arrivals_s[order], drawn.calls[order])

@@ -1,4 +1,4 @@
-"""Drivers as users write them: what a trace finds of them, and what it refuses."""
+"""Drivers as users write them: the graph that a trace finds, and its refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Models = Any
 
 
 def traced(respond: Respond, stages: Sequence[str], *queries: Any) -> PipelineTrace:
-    """With models that answer with their item."""
+    """Return the trace with models that answer with their item."""
     sample = [SampleQuery(n, json.dumps(query)) for n, query in enumerate(queries or (1,), 1)]
     return trace(pipeline(respond), dict.fromkeys(stages, lambda item: item), sample, "q.jsonl")
 
@@ -111,7 +111,7 @@ def test_it_does_not_matter_how_a_driver_waits(respond: Respond) -> None:
 
 
 def test_branches_side_by_side_do_not_wait_for_each_other() -> None:
-    """Whatever the order in which their calls happen to be answered."""
+    """The order in which their calls are answered does not matter."""
 
     async def respond(query: Any, models: Models) -> Any:
         async def chain(first: Any, second: Any) -> Any:
@@ -124,7 +124,7 @@ def test_branches_side_by_side_do_not_wait_for_each_other() -> None:
 
 
 def test_calls_are_interleaved() -> None:
-    """A call that was begun before and is awaited after another chain does not hold that chain up."""
+    """A call begun earlier and awaited after another chain does not delay that chain."""
 
     async def respond(query: Any, models: Models) -> Any:
         slow = asyncio.gather(models.a(query), models.b(query))
@@ -135,7 +135,7 @@ def test_calls_are_interleaved() -> None:
 
 
 def test_a_condition_keeps_what_the_short_way_waits_for() -> None:
-    """Where b is skipped, c waits for a: the edge that a plain transitive reduction drops."""
+    """If b is skipped, c waits for a: the edge that a plain transitive reduction drops."""
 
     async def respond(query: Any, models: Models) -> Any:
         text = await models.a(query)
@@ -276,7 +276,7 @@ def test_models_run_one_at_a_time_in_call_order() -> None:
 
     answers = {name: lambda item, name=name: log.append((name, item)) for name in "ab"}
     trace(pipeline(respond), answers, [SampleQuery(1, "1")], "q.jsonl")
-    # Once each, whatever the number of trials.
+    # Each is called once, whatever the number of trials.
     assert log == [("b", "first"), ("a", "second"), ("a", "third")]
 
 
@@ -313,7 +313,7 @@ def test_a_model_that_fails_once_fails_in_every_trial() -> None:
 
 
 def test_what_is_changed_afterwards_changes_no_call() -> None:
-    """Neither a query that the driver takes apart, nor an answer in memory that the model uses again."""
+    """This covers a query that the driver takes apart, and an answer in memory that the model uses again."""
     memory = np.zeros(1)
 
     def model(item: Any) -> Any:
@@ -427,7 +427,7 @@ def test_a_driver_or_model_that_exits_does_not_end_mark() -> None:
 
 
 def test_correlated_branches_against_brute_force() -> None:
-    """The joint law, not the shares: queries with many detections are those that are translated."""
+    """The joint law counts, not the shares: the queries with many detections are the translated ones."""
     rng = np.random.default_rng(3)
     queries = []
     for _ in range(300):
@@ -458,9 +458,9 @@ def test_correlated_branches_against_brute_force() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_graph_is_found_again(data: st.DataObject) -> None:
-    """Random graphs and visited sets: what waits for what is that of the graph within each set, with no edge too many.
+    """Random graphs and visited sets: within each set the trace finds the graph's order, without an extra edge.
 
-    Each stage is a task that awaits those before it, as far as the query visits them.
+    Each stage is a task that awaits its predecessors, as far as the query visits them.
     """
     names = "abcdef"[: data.draw(st.integers(1, 6))]
     pairs = [(a, b) for n, b in enumerate(names) for a in names[:n]]

@@ -1,4 +1,4 @@
-"""Traffic envelopes beside counting every window."""
+"""Traffic envelopes against a count of every window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARRIVALS = st.lists(st.integers(0, 200), max_size=40).map(lambda eighths: np.sor
 
 
 def counted(arrivals_s: np.ndarray, windows_s: np.ndarray, since_s: float = -np.inf) -> list[int]:
-    """By definition: of all windows (e - w, e] that end with an arrival after `since_s`."""
+    """Return the counts by definition: of all windows (e - w, e] that end with an arrival after `since_s`."""
     return [
         max(
             (int(np.sum((arrivals_s > end - w) & (arrivals_s <= end))) for end in arrivals_s if end > since_s),
@@ -56,7 +56,7 @@ def test_what_came_before_the_first_counts_where_it_lies_within(arrivals_s: np.n
 @given(ARRIVALS, st.integers(1, 8))
 @example(np.array([0.0]), 2)
 def test_steps_give_the_envelope_of_what_ended_recently(arrivals_s: np.ndarray, seconds: int) -> None:
-    """Whatever the steps; here every second, so that "recently" is whole seconds."""
+    """The steps' times do not matter; here they come every second, so that "recently" is whole seconds."""
     envelope = RecentEnvelope(WINDOWS_S, recent_s=float(seconds))
     for now_s in np.arange(27.0):
         # Windows that end exactly now belong to this step: arrivals until now, as the tuner gets them.

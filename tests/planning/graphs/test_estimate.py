@@ -1,4 +1,4 @@
-"""Estimates of whole pipelines: the plain model's numbers, what is remembered, and when a promise is given up."""
+"""Estimates of whole pipelines: the plain model's numbers, the cache, and the end of hopeless estimates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def option(fixed_s: float, each_s: float, largest: int = 8, usd_per_hour: float 
 
 
 def sample(queries: int, rate: float, seed: int = 1) -> QuerySample:
-    """Of SOCIAL, on a grid of 2^-16 s, where sums are exact; images come in threes."""
+    """Return a sample of SOCIAL, on a grid of 2^-16 s, where sums are exact; images come in threes."""
     rng = np.random.default_rng(seed)
     calls = rng.integers(0, 2, size=(queries, 4))
     calls[:, 0] = calls[:, 3] = 1
@@ -75,7 +75,7 @@ def same(one: Estimate, other: Estimate) -> None:
 
 
 def test_one_query() -> None:
-    """It takes the time of a batch of one, and the replica is busy all the while."""
+    """It takes the time of a batch of one, and the replica is busy for that time."""
     seen = estimate(SINGLE, QuerySample(np.array([3.0]), np.array([[1]])), [StageChoice(option(0.5, 0.25), 4, 2)])
     assert seen.latency_s == [0.75]
     assert seen.dropped_at == [-1]
@@ -103,7 +103,7 @@ def test_latencies_are_in_the_order_of_the_sample() -> None:
 
 
 def test_quantiles_and_misses() -> None:
-    """Of latencies of 1 to 10 s a quantile is one that was seen; exactly the SLO is in time."""
+    """A quantile of latencies of 1 to 10 s is one of them; exactly the SLO is in time."""
     seen = Estimate(np.arange(10.0, 0.0, -1.0), np.full(10, -1), (), 0.0)
     assert [seen.quantile_s(share) for share in (0.0, 0.1, 0.11, 0.9, 1.0)] == [1.0, 1.0, 2.0, 9.0, 10.0]
     assert [seen.miss_share(slo_s) for slo_s in (0.5, 1.0, 9.0, 10.0)] == [1.0, 0.9, 0.1, 0.0]
@@ -119,7 +119,7 @@ def test_the_example() -> None:
 @pytest.mark.parametrize("early_drop", [False, True])
 @pytest.mark.parametrize("choices", [CHOICES, BESIDE], ids=["one type", "beside"])
 def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
-    """A pipeline with fan-out, stages passed by and a join that does not wait for long, at a load that queues."""
+    """The pipeline has fan-out, skipped stages and a join that does not wait for long, at a load that queues."""
     queries = sample(500, 90.0)
     seen = estimate(SOCIAL, queries, choices, slo_s=SLO_S, early_drop=early_drop)
     replicas = tuple(
@@ -153,7 +153,7 @@ def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
 
 
 def test_a_replica_with_workers_counts_as_that_many_replicas() -> None:
-    """Two instances of three workers do what six replicas of one do, for the price of two."""
+    """Two instances of three workers equal six replicas of one worker, at the price of two."""
     queries, table = sample(400, 60.0), option(1 / 64, 1 / 32).service_s
     three = StageOption("c7i.xlarge", 0.5, table, workers=3)
     one = StageOption("c7i.xlarge", 0.5, table)
@@ -171,13 +171,13 @@ def test_beside_others_a_first_choices_only_replica_may_go() -> None:
     assert with_one_less((beside,), 0) == (StageChoice(slow, 2, 3, ((OPTIONS[1], 1),)),)
 
 
-# -- what is remembered --------------------------------------------------------------------------------------------
+# -- the cache -----------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=12))
 @settings(max_examples=25)
 def test_what_is_remembered_changes_no_answer(moves: list[tuple[int, int, int]]) -> None:
-    """A walk that changes one stage at a time, estimates and promises mixed, against a fresh estimate each time."""
+    """A walk changes one stage at a time and mixes estimates and promises; a fresh estimate must agree each time."""
     queries = sample(300, 50.0)
     kept = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, early_drop=True)
     few = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S, early_drop=True, memory_bytes=3 * 16 * 300)
@@ -218,7 +218,7 @@ def test_only_the_changed_stage_and_those_behind_it_are_simulated() -> None:
 
 
 def test_a_promise_that_is_lost_is_given_up_early() -> None:
-    """One replica in place of three is overloaded: a few windows show it, of a sample of many."""
+    """One replica instead of three is overloaded: a few windows of the sample show it."""
     queries = sample(40_000, 50.0)
     estimator = PipelineEstimator(SOCIAL, queries, slo_s=SLO_S)
     assert not estimator.feasible([StageChoice(of.option, 1, 1) for of in CHOICES], 0.99)
@@ -227,7 +227,7 @@ def test_a_promise_that_is_lost_is_given_up_early() -> None:
 
 
 def test_early_drop_saves_those_behind() -> None:
-    """In an overload that lasts, work on late queries is wasted: without them more of the others are in time."""
+    """In a lasting overload, work on late queries is wasted: without them more of the others are in time."""
     queries = QuerySample(np.arange(4000) / 50.0, np.ones((4000, 1), dtype=np.int64))
     overloaded = [StageChoice(option(0.0, 1 / 40, largest=1), 1, 1)]
     late = estimate(SINGLE, queries, overloaded, slo_s=0.5)

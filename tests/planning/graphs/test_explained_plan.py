@@ -1,4 +1,4 @@
-"""A plan that is explained: its parts add up, and what it says of other plans is what they are."""
+"""An explained plan: its parts add up, and its numbers for other plans match those plans."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_lasting_load_needs_more_than_a_moment_of_it() -> None:
 
 
 def test_shared_instances_stand_beside_separate_ones() -> None:
-    """Of the two vCPUs of the smallest instance three stages use three between them: two instances instead of three."""
+    """Three stages use three vCPUs together, and the smallest instance has two, so they share two instances."""
     host = Host("small", 0.1, 2.0, 0.0)
     sample = QuerySample(np.arange(300) / 10.0, np.ones((300, 3), dtype=np.int64))
     separate = [[option("small", 0.1, 0.0, 0.02, workers=2)]] * 3

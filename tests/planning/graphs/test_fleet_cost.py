@@ -1,4 +1,4 @@
-"""What choices buy: every worker is on an instance, and the stages' parts are the bill."""
+"""The instances that choices need: every worker is on an instance, and the stages' parts add up to the bill."""
 
 from __future__ import annotations
 

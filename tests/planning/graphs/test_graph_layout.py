@@ -1,4 +1,4 @@
-"""Where stages stand, to the right and downwards; tests/studies/report/test_graph_svg.py follows the lines."""
+"""The places of stages, to the right and downwards; tests/studies/report/test_graph_svg.py follows the lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages to buy together: all ways are tried, and few dollars are no reason."""
+"""Stages to buy together: all groupings are tried, and a saving of few dollars is not enough."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_each_way_to_group_stages_is_tried_once(count: int, ways: int) -> None:
 
 
 def test_small_stages_share_what_they_fill_together() -> None:
-    """Two on an instance at a time; the third one takes a whole one."""
+    """Two stages share an instance at a time; the third one fills a whole instance."""
     asked = split(10.0, small("a"), grouped("b", rt_max_s=0.3, cpu=WHOLE), small("c"))
     assert chosen_groups(asked) == [(0, 2)]
 
 
 def test_stages_stay_by_themselves_where_nothing_is_saved() -> None:
-    """Where each fills many instances the groups do, too."""
+    """If each stage fills many instances, groups save nothing."""
     asked = split(4000.0, small("a"), small("b"))
     assert chosen_groups(asked) == []
     both = SharedSplit(asked.pipeline, asked.patterns, asked.stages, asked.costs, [(0, 1)], 0.3, 4000.0)
@@ -53,7 +53,7 @@ def test_stages_stay_by_themselves_where_nothing_is_saved() -> None:
 
 @pytest.mark.parametrize(("rps", "chosen"), [(2000.0, [(0, 1)]), (2800.0, [])])
 def test_less_than_three_percent_is_no_reason(rps: float, chosen: list[tuple[int, ...]]) -> None:
-    """One of 26 instances is saved, and one of 36."""
+    """The groups save one of 26 instances, and one of 36."""
     asked = split(rps, small("a"), small("b"))
     both = replace(asked, groups=[(0, 1)])
     saved = 1.0 - both.usd_per_hour(both.found()) / asked.usd_per_hour(asked.found())

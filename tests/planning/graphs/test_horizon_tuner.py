@@ -15,7 +15,7 @@ from mark.planning.graphs.load_levels import LoadLevels
 from mark.planning.graphs.tuner import Replicas, Tuner
 
 WINDOWS_S = envelope_windows_s(1.0)
-# A replica for every query/s, a second stage for every two; a window holds what comes evenly, and 4 beyond it.
+# A replica for each query/s, and one of a second stage for each two; a window holds even arrivals plus 4.
 RATES = np.arange(1.0, 201.0)
 LEVELS = LoadLevels(
     RATES,
@@ -51,13 +51,13 @@ def test_a_steady_load_gets_its_level_and_the_horizons_margin() -> None:
 def test_more_load_is_noticed_at_the_next_step() -> None:
     arrivals_s = np.concatenate([evenly(20.0, 0.0, 200.0), evenly(60.0, 200.0, 260.0)])
     asked = np.array(followed(HorizonTuner(LEVELS, 90.0, 0.0), arrivals_s, 190.0, 260.0))[:, 0]
-    assert asked[10] == asked[0]  # at 200 s nothing has come
+    assert asked[10] == asked[0]  # at 200 s no query has come
     assert asked[11] >= 50
     assert asked[-1] == pytest.approx(60.0, abs=4.0)
 
 
 def test_a_replica_is_kept_for_the_time_of_a_boot() -> None:
-    """One burst of 60: after half a minute it is no longer recent, and its replicas are kept for the rest."""
+    """Half a minute after a burst of 60 it is not recent any more, and its replicas stay for the remaining time."""
     arrivals_s = np.sort(np.concatenate([evenly(20.0, 0.0, 600.0), np.full(60, 200.0)]))
     for activation_s, held_s in ((5.0, 60.0), (180.0, 180.0)):
         asked = np.array(followed(HorizonTuner(LEVELS, activation_s, 0.0), arrivals_s, 190.0, 600.0))[:, 0]
@@ -81,7 +81,7 @@ def test_stages_with_functions_follow_the_mean_others_have_a_margin() -> None:
 
 
 def test_a_function_is_alone_while_few_queries_come() -> None:
-    """Below ten a second the second stage has no replica; of more than that, and for as long as it is kept, it has."""
+    """The second stage has replicas only above ten queries a second, and for the hold time after that."""
     arrivals_s = np.concatenate([evenly(5.0, 0.0, 200.0), evenly(40.0, 200.0, 260.0), evenly(5.0, 260.0, 500.0)])
     tuner = HorizonTuner(LEVELS, 60.0, bridged=(False, True), alone_below=(0.0, 10.0))
     asked = np.array(followed(tuner, arrivals_s, 190.0, 500.0))
@@ -102,7 +102,7 @@ def test_every_stage_keeps_a_replica_and_steps_are_repeatable(arrivals: list[flo
 
 
 def test_the_margin_is_of_the_rate_not_its_bursts() -> None:
-    """Bursts of 30 within a second, every ten seconds, at 20 queries/s: the level has them in it already."""
+    """Bursts of 30 within a second come every ten seconds at 20 queries/s, and the level includes them already."""
     steady_s = evenly(17.0, 0.0, 300.0)
     bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)
     arrivals_s = np.sort(np.concatenate([steady_s, bursts_s]))

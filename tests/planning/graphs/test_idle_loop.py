@@ -1,4 +1,4 @@
-"""A loop whose time stands still until it is advanced."""
+"""A loop whose time stops until it is advanced."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ def test_one_query_gets_the_next_cheaper_hardware_until_none_is() -> None:
 
 
 def test_the_stage_of_least_throughput_gets_the_replicas() -> None:
-    """One query every 10 ms: of 25 ms each, three are needed; of 5 ms one."""
+    """Queries come every 10 ms: a stage of 25 ms needs three replicas, a stage of 5 ms one."""
     sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 2), dtype=np.int64))
     offered = [[option("x", 1.0, 0.0, 0.005, 1)], [option("x", 1.0, 0.0, 0.025, 1)]]
     assert told(sample, *offered, slo=Slo(0.031, 0.99)) == [("x", 1, 1), ("x", 1, 3)]
 
 
 def test_a_larger_batch_is_taken_for_the_replicas_it_saves() -> None:
-    """A batch of four takes hardly longer than one: one replica does what three did."""
+    """A batch of four hardly takes longer than a batch of one, so one replica replaces three."""
     sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 1), dtype=np.int64))
     assert told(sample, [option("x", 1.0, 0.024, 0.001, 4)], slo=Slo(0.1, 0.99)) == [("x", 4, 1)]
 
@@ -68,7 +68,7 @@ def test_a_path_longer_than_the_promise_is_infeasible() -> None:
 
 
 def test_whole_instances_are_bought() -> None:
-    """One query every 10 ms, of 25 ms each: two instances of two workers where three of one are enough."""
+    """Queries of 25 ms come every 10 ms: two instances of two workers, while three of one would be enough."""
     sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 1), dtype=np.int64))
     assert told(sample, [option("x", 1.0, 0.0, 0.025, 1, workers=2)], slo=Slo(0.026, 0.99)) == [("x", 1, 2)]
 

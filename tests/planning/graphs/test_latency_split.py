@@ -1,4 +1,4 @@
-"""RT_max split over stages: against every split there is, and on paths that some queries take."""
+"""RT_max split over stages: against every possible split, and on paths that some queries take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = 8
 
 
 def steps(*usd: float) -> StageCost:
-    """Dollars by whole units of a second; infinite below the first that is given."""
+    """Return dollars by whole units of a second; infinite below the first given one."""
     return lambda seconds: usd[min(len(usd), int(seconds + 1e-6)) - 1] if seconds > 1.0 - 1e-6 else math.inf
 
 
@@ -96,7 +96,7 @@ def test_many_stages_of_little_time_need_no_whole_units() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_is_within_a_tenth_of_the_best_split(data: st.DataObject) -> None:
-    """Of two stages it is the best; of three, single units and pairs that move leave little."""
+    """For two stages it is the best; for three, single units and pairs that move leave little."""
     count = data.draw(st.integers(1, 3))
     stages: list[PipelineStage] = []
     for n in range(count):

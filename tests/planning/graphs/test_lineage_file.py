@@ -1,4 +1,4 @@
-"""Lineage files keep a joint law, and say where they are wrong."""
+"""Lineage files keep a joint law, and errors say where they are wrong."""
 
 from __future__ import annotations
 

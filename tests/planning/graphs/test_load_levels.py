@@ -1,4 +1,4 @@
-"""Levels of load: what each needs, and by which envelope it is known."""
+"""Levels of load: the replicas that each needs, and the envelope that identifies it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_more_load_never_needs_less(levels: LoadLevels) -> None:
 
 
 def test_each_level_keeps_the_promise_with_its_share_of_misses(levels: LoadLevels, sample: QuerySample) -> None:
-    """Beside new queries at that rate, with as much again as the sample's chance may make of it."""
+    """It is checked on new queries at that rate, whose misses may exceed the share by chance of the sample."""
     for level in range(0, len(levels.rates), 9):
         new = traffic(20_000, float(levels.rates[level]), 1.0, (1.0, 0.6), seed=level)
         bought = tuple(
@@ -56,7 +56,7 @@ def test_each_level_keeps_the_promise_with_its_share_of_misses(levels: LoadLevel
 
 
 def test_levels_are_known_in_windows_longer_than_their_sample(levels: LoadLevels) -> None:
-    """At 400 queries/s the sample's 6,000 queries are gone after 15 s."""
+    """At 400 queries/s the sample's 6,000 queries end after 15 s."""
     expected = levels.rates * levels.windows_s[-1]
     assert levels.windows_s[-1] > 20.0
     assert levels.counts[:, -1].tolist() == pytest.approx(expected.tolist(), rel=0.15)
@@ -64,7 +64,7 @@ def test_levels_are_known_in_windows_longer_than_their_sample(levels: LoadLevels
 
 
 def test_what_no_replica_helps_is_no_reason_to_buy() -> None:
-    """Times vary so that 1.5 % of the calls are late by themselves, where a fifth of 2 % would be let pass."""
+    """Times vary so much that 1.5 % of the calls are late even alone, where a fifth of 2 % would be allowed."""
     choices = (StageChoice(replace(option("cpu", 0.1, 0.0, 0.05, 1), sigma=0.7), 1, 3),)
     sample = traffic(3000, 20.0, 1.0, (1.0,), seed=2)
     alone = estimate(chain("a"), sample, (replace(choices[0], replicas=50),)).miss_share(0.2)

@@ -1,4 +1,4 @@
-"""Configurations like one that is known."""
+"""Configurations close to a known one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_of_workers_as_many_go_as_an_instance_has() -> None:
 
 
 def test_into_the_room_that_another_stage_s_instances_have_left() -> None:
-    """The second stage's two workers leave two vCPUs: what the first has there saves one of its own instances."""
+    """The second stage's two workers leave two vCPUs free: workers of the first stage there save an instance."""
     best = StageChoice(WORKER, 1, 3), StageChoice(BESIDE, 1, 2)
     moved = list(neighbours(best, [[best[0]], [best[1]]], [[WORKER, BESIDE], [BESIDE]]))
     spread = StageChoice(WORKER, 1, 2, ((BESIDE, 2),)), best[1]

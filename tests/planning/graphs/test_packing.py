@@ -1,4 +1,4 @@
-"""Workers of several stages on whole instances: nothing is left out, nothing is overfull, and no way needs fewer."""
+"""Workers of several stages on whole instances: all are placed, no instance is overfull, and no packing needs fewer."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_worker_takes_something_and_no_more_than_there_is() -> None:
 @pytest.mark.parametrize(
     ("row", "gpus", "takes"),
     [
-        (ProfileRow(1, 1.0), 0, (4.0, 0.0)),  # nothing is known of it
+        (ProfileRow(1, 1.0), 0, (4.0, 0.0)),  # its use is unknown
         (ProfileRow(1, 1.0, workers=4, vcpus=0.9, memory_mb=100.0), 0, (1.0, 0.0)),
         (ProfileRow(1, 1.0, workers=4, vcpus=0.9, memory_mb=4294.967296), 0, (2.0, 0.0)),  # half of the memory
         (ProfileRow(1, 1.0, workers=4, memory_mb=1e6), 0, (4.0, 0.0)),

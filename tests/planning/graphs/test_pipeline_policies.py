@@ -59,7 +59,7 @@ def calls_per_s(name: str, context: PipelinePlanningContext = CONTEXT) -> float:
     ],
 )
 def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> None:
-    """What follows plans for the load of before, what never changes for the busiest minutes of the part."""
+    """Policies that follow the load plan for the load before; fixed ones plan for the busiest minutes of the part."""
     plan = planned(name)
     choices, follows = plan.choices, plan.tuner
     assert type(follows) is tuner

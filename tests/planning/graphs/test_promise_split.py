@@ -1,4 +1,4 @@
-"""What a pipeline's promise costs with RT_max split anew: against every split that there is."""
+"""The cost of a pipeline's promise when RT_max is split again: against every possible split."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_it_is_the_cheapest_of_all_splits(data: st.DataObject) -> None:
     )
     rt_max_s = data.draw(st.integers(1, 90)) / 100
     found = split_usd_per_hour(pipeline, patterns, steps, rt_max_s)
-    # What no query visits needs an instance in time, too.
+    # Even a stage that no query visits needs an instance in time.
     if any(of.seconds[0] > rt_max_s for of in steps):
         assert found == math.inf
     elif (patterns.sum(axis=0) > 0).all():
@@ -60,7 +60,7 @@ def test_it_is_the_cheapest_of_all_splits(data: st.DataObject) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_split_with_early_joins_is_never_too_cheap(data: st.DataObject) -> None:
-    """Found by units of time, so that it may be dearer than the cheapest."""
+    """The split is found by units of time, so it may be dearer than the cheapest."""
     pipeline = any_graph(data)
     steps = [data.draw(some_steps()) for _ in pipeline.stages]
     every = np.ones((1, len(steps)), dtype=np.int64)
@@ -69,7 +69,7 @@ def test_a_split_with_early_joins_is_never_too_cheap(data: st.DataObject) -> Non
 
 
 def test_ten_milliseconds_buy_the_next_step() -> None:
-    """In a chain of two, of which one has a cheaper step that just does not fit."""
+    """The chain has two stages, one of which has a cheaper step that is just too slow."""
     steps = [PromiseSteps((0.1,), (2.0,)), PromiseSteps((0.1, 0.205), (9.0, 3.0))]
     found = split_estimate(chain("a", "b"), np.ones((1, 2), dtype=np.int64), steps, 0.3, 40.0)
     assert SHIFT_S == 0.01

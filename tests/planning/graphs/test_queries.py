@@ -1,4 +1,4 @@
-"""Queries as JSON Lines, and the one line where a line is none."""
+"""Queries as JSON Lines, and the error that names an invalid line."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_rate_spread_and_calls_are_kept_on_average() -> None:
 
 
 def test_neighbours_stay_together() -> None:
-    """Calls that alternate in runs of a hundred still do, but where blocks meet."""
+    """Calls that alternate in runs of a hundred still do, except at the borders of blocks."""
     sample = QuerySample(np.arange(2000.0), (np.arange(2000) // 100 % 2)[:, None])
     made = resampled(sample, np.random.default_rng(3), block=50)
     assert np.count_nonzero(np.diff(made.calls[:, 0])) <= 2000 / 50 * 1.5
@@ -60,7 +60,7 @@ def test_quantiles_of_students_law_are_scipys(degrees: int) -> None:
 
 
 def test_new_traffic_is_below_the_limit_as_often_as_said() -> None:
-    """Means of samples of a normal law: what is resampled is one sample, and judged is another."""
+    """The means of samples of a normal law: one sample is resampled, and another is judged."""
     rng = np.random.default_rng(4)
     below = []
     for _ in range(2000):

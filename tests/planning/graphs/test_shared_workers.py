@@ -1,4 +1,4 @@
-"""Workers of several stages on one instance: of all ways that fit the one with which most queries are served."""
+"""Workers of several stages on one instance: of all that fit, those with which most queries are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a configuration keeps the promise: by the sample, and by resamples."""
+"""The decision whether a configuration keeps the promise: by the sample, and by resamples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_limits_of_other_configurations_are_those_of_the_search() -> None:
 
 
 def by_the_sample() -> tuple[StageChoice, ...]:
-    """What is just enough for it."""
+    """Return the choices that are just enough for the sample."""
     return configure(PIPELINE, SAMPLE, [[CPU], [GPU]], SLO, resamples=0).choices
 
 
@@ -66,7 +66,7 @@ def test_what_does_not_keep_up_for_long_is_not_kept() -> None:
 
 
 def test_a_search_ends_with_its_work_and_may_resume() -> None:
-    """The bound is on all calls so far; what was found by then is known."""
+    """The bound counts all calls so far, and results found before it are kept."""
     found, tried = judge(), list[int]()
 
     def search() -> None:

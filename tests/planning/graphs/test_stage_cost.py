@@ -1,4 +1,4 @@
-"""What a stage costs by its time: against every number of instances, hour by hour, and on loads known by hand."""
+"""The cost of a stage by its time: against every number of instances, hour by hour, and on loads with known answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stage(folder: Path, function: str = "none", instances: str = "c7i.large", le
 
 
 def by_brute_force(loads_rps: FloatArray, wait_s: float, call_usd: float) -> float:
-    """The mean of the hours' cheapest, of 1 to 400 instances of c7i.large."""
+    """Return the mean of the hours' cheapest, of 1 to 400 instances of c7i.large."""
     total, count = 0.0, np.arange(1.0, 401.0)
     for hour in loads_rps:
         over = overflow_rps(hour, CAPACITY_RPS * count[:, None], wait_s).mean(axis=1)

@@ -1,4 +1,4 @@
-"""When calls of stages with functions have to leave, by what comes behind them."""
+"""The times at which calls must go to functions, given the stages behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LEAST_S = 0.05  # of a call on an instance
 
 
 def with_functions(**call_ms: float) -> ResolvedService:
-    """A stage that names functions of these sizes (`m1024=250`), a call of which costs as much as the MB are."""
+    """Return a stage with functions of these sizes (`m1024=250`), whose calls cost as much as their MB."""
     stage = stage_of([option("x", 1.0, 0.0, LEAST_S, 1)], SLO)
     sizes = {int(name[1:]): ms for name, ms in call_ms.items()}
     sold = tuple(FunctionOffer(mb, 0.0, float(mb), 1.0, 1000, 1000.0, 300.0) for mb in sizes)
@@ -71,7 +71,7 @@ def in_time(pipeline: Pipeline, *stages: ResolvedService) -> tuple[list[str | No
 
 
 def test_of_sizes_in_time_the_cheapest_call_is_taken() -> None:
-    """Of 300 ms the other stage takes 50 at least."""
+    """The other stage takes at least 50 of 300 ms."""
     found, why = in_time(chain("a", "b"), with_functions(m1024=251, m2048=250, m4096=100), NONE)
     assert (found, why) == (["lambda:2048", None], {})
 
@@ -102,7 +102,7 @@ def test_a_function_without_profile_differs_from_a_slow_one() -> None:
 
 
 def test_calls_of_a_lone_function_wait_for_no_replica() -> None:
-    """And what comes before it leaves it no more than it takes, whatever a batch would."""
+    """The stages before it leave it only the time that the function takes, however long a batch would take."""
     slow, quick = function(0.2, 3.0), function(0.1, 3.0)
     found = stage_functions(chain("a", "b"), (CHOICE,) * 2, (slow, quick), (False, True))
     assert (found[1].behind_s, found[1].needed_s) == (0.0, math.inf)

@@ -62,7 +62,7 @@ SLOW = (ProfileRow(1, 40.0, workers=2),)  # 25/s
 
 
 def test_an_instance_does_what_the_stage_allows_that_limits_it() -> None:
-    """On two vCPUs one worker of each: 200/s of the first, 25/s of the second, which half of the queries call."""
+    """Two vCPUs have one worker of each: 200/s of the first, 25/s of the second, which half of the queries call."""
     group = as_group(grouped("a", cpu=FAST), grouped("b", 0.5, 0.2, cpu=SLOW))
     assert [offer.name for offer in group.resolved.offers] == ["cpu/on-demand", "cpu/spot/a"]
     whole = group.resolved.candidates[0]
@@ -85,7 +85,7 @@ def test_its_queue_is_that_of_the_stage_that_limits_it() -> None:
 
 @pytest.mark.parametrize("calls", [0.2, 1.0])
 def test_a_planner_finds_what_the_stages_of_one_instance_serve(calls: float) -> None:
-    """The capacity is that of one stage, and another one may wait for the least."""
+    """The capacity is that of one stage, while another stage has the least time to wait."""
     quick, slow = grouped("a", 1.0, 0.008, cpu=(ProfileRow(1, 6.0, workers=2),)), grouped("b", calls, 0.2, cpu=SLOW)
     group = as_group(quick, slow)
     found_rps = load_for(group.resolved.candidates[0].capacity_rps, 0.01, longest_wait_s(group.resolved, [0]))
@@ -93,7 +93,7 @@ def test_a_planner_finds_what_the_stages_of_one_instance_serve(calls: float) -> 
 
 
 def test_where_a_stage_may_hardly_wait_capacity_is_less() -> None:
-    """By what a planner finds one instance serves as much in time as its stages do, by the same formula for each."""
+    """One instance serves the load that its stages serve in time, by the planner's formula."""
     slow, hasty = (ProfileRow(1, 40.0, workers=8),), (ProfileRow(1, 9.6, workers=8),)
     quick = (ProfileRow(1, 1.0, workers=2),)
     group = as_group(grouped("a", cpu=SLOW, big=slow), grouped("b", 1.0, 0.01, cpu=quick, big=hasty))
@@ -108,7 +108,7 @@ def test_where_a_stage_may_hardly_wait_capacity_is_less() -> None:
 
 
 def test_beside_a_gpu_processors_are_free() -> None:
-    """Of the dollars those on processors pay what these cost elsewhere, and the one on the GPU what is left."""
+    """Stages on processors pay their price elsewhere, and the stage on the GPU pays the remaining dollars."""
     seen = (ProfileRow(1, 10.0), ProfileRow(8, 40.0))
     small = grouped("b", without_gpu=True, cpu=FAST, gpu=(ProfileRow(1, 8.0, workers=4),))
     group = as_group(grouped("a", gpu=seen), small)
@@ -140,7 +140,7 @@ def test_dollars_are_of_whole_instances_of_one_type() -> None:
     stages = [grouped("a", cpu=FAST, big=FAST), grouped("b", 0.5, 0.2, cpu=SLOW, big=SLOW)]
     assert shared_types(stages) == ["big", "cpu"]
     assert shared_usd_per_hour(stages, 5.0) == pytest.approx(0.03)
-    # What the second stage, with four calls in its queue, bears of one instance, and a little more.
+    # The load that the second stage, with four calls in its queue, carries on one instance, and a little more.
     bears_rps = 2.0 * load_for(25.0, 0.01, 0.160)
     assert bears_rps < 50.0
     assert shared_usd_per_hour(stages, 0.999 * bears_rps) == pytest.approx(0.03)

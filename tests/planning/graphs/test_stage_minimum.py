@@ -1,4 +1,4 @@
-"""What each stage needs by itself, beside trying every number of replicas."""
+"""The minimum of each stage alone, compared with a trial of every number of replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 2), option("gpu", 0.7, 0.004, 0.003)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_stage_alone_keeps_the_promise_with_no_fewer_replicas(seed: int) -> None:
-    """Of the second stage RT_max without the least time of the first."""
+    """For the second stage, the promise is RT_max without the least time of the first."""
     sample, slo = traffic(400, 80.0, 1.5, (1.0, 0.7), seed), Slo(0.1, 0.97)
     found = own_needs(chain("a", "b"), sample, [[GPU], [CPU, GPU]], slo, [0.0, 0.0])
     alone = QuerySample(sample.arrivals_s, sample.calls[:, 1:])
@@ -42,7 +42,7 @@ def test_dominated_options_are_left_out() -> None:
 
 
 def test_a_load_that_lasts_needs_as_many_as_keep_up() -> None:
-    """Also a stage that no query of the sample visits."""
+    """This includes a stage that no query of the sample visits."""
     sample = QuerySample(np.array([0.0]), np.array([[1, 0]]))
     found = own_needs(chain("a", "b"), sample, [[CPU], [CPU]], Slo(0.1, 0.9), [120.0, 60.0])
     assert [of[0].replicas for of in found.of_stage] == [3, 2]

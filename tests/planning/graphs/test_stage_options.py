@@ -1,4 +1,4 @@
-"""What a stage may run on: whole instances on demand with their workers, and batches that RT_max leaves room for."""
+"""The options of a stage: whole on-demand instances with their workers, and batches that fit in RT_max."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_on_demand_instances_of_the_cheapest_zone_with_their_workers() -> None:
 
 
 def test_one_batch_must_end_within_rt_max_not_two() -> None:
-    """A service must end two batches within RT_max; a stage's waiting is the estimator's affair."""
+    """A service must end two batches within RT_max; for a stage, the estimator accounts for waiting."""
     (only,) = found(rt_max_s=0.05, c_large=(ProfileRow(1, 10.0), ProfileRow(6, 60.0)))
     assert only.option.largest_batch == 5
 
@@ -81,7 +81,7 @@ def test_by_the_worker_with_shares_of_vcpus_and_gpus() -> None:
     options = found(d_large=rows, e_gpu=rows, c_large=rows)
     on_gpu, on_processor = shared_options([options, options], [False, True])
     unknown, large, gpu = on_gpu
-    assert unknown is options[0]  # of which the catalogue says no vCPUs
+    assert unknown is options[0]  # the catalogue does not give its vCPUs
     assert large.option.placement is not None
     assert gpu.option.placement is not None
     assert (large.option.placement.vcpus, large.option.placement.gpus) == (1.0, 0.0)
@@ -103,7 +103,7 @@ def test_a_gpu_worker_takes_one_vcpu_or_its_share() -> None:
 
 
 def test_stages_at_the_prices_of_their_parts() -> None:
-    """What stages that fill an instance pay together is its price; of one without known vCPUs each pays the whole."""
+    """Stages that fill an instance together pay its price; without known vCPUs each stage pays the whole price."""
     rows = (ProfileRow(1, 10.0, workers=1),)
     stage = resolved(e_gpu=rows, d_large=rows, c_large=(ProfileRow(1, 10.0),))
     on_gpu, beside = shared_stages([stage, stage], [False, True])

@@ -1,4 +1,4 @@
-"""Edges of several queries put together."""
+"""The combined edges of several queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of a pipeline: each model once, on what its stages are called with."""
+"""Measuring a pipeline: each model once, on the inputs of its stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stages have time for where nothing waits."""
+"""The slack of stages while nothing waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_visitors_and_late_allowed_are_counted(attainment: float, late: int) -> 
 
 
 def test_a_stage_has_what_the_longest_way_through_it_leaves() -> None:
-    """What is beside it takes none of its time."""
+    """Stages on parallel branches do not use its time."""
     found = paths(0.1, 0.9)
     assert [found.slack_s(stage, [0.02, 0.03, 0.05]) for stage in range(3)] == pytest.approx([0.07, 0.08, 0.08])
     assert paths(0.01, 0.9).slack_s(1, [0.02, 0.03, 0.05]) == pytest.approx(-0.01)

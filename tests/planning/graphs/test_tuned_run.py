@@ -1,4 +1,4 @@
-"""A pipeline that is followed: what it answers and costs, by hand and beside the estimator."""
+"""A pipeline that a tuner follows: its answers and its cost, computed by hand and by the estimator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.planning.graphs.planned import chain, option, traffic, worker_on
 
 @dataclass(frozen=True)
 class Scripted:
-    """Asks for what is written for a time and keeps it until the next."""
+    """Asks for the replicas that are written for a time, and keeps them until the next."""
 
     script: Mapping[float, Replicas]
 
@@ -38,7 +38,7 @@ _FITS: Tuner = Scripted({})
 
 
 def second(replicas: int, workers: int = 1) -> tuple[StageChoice, ...]:
-    """A stage of one second a call, for $3,600 an hour: a dollar a second."""
+    """Return a stage of one second a call, for $3,600 an hour: a dollar a second."""
     return (StageChoice(option("x", 3600.0, 0.0, 1.0, 1, workers), 1, replicas),)
 
 
@@ -93,7 +93,7 @@ def test_a_replica_serves_once_active_and_is_paid_once_asked() -> None:
 
 
 def test_a_leaving_replica_ends_its_batch_paid_until_then() -> None:
-    """Of two the newer goes at 20 s, in the middle of a call; the next two calls queue for the other."""
+    """The newer of two leaves at 20 s, in the middle of a call; the next two calls queue for the other."""
     found = run([19.5, 19.5, 20.5, 20.5], {10.0: (2,), 20.0: (1,)}, activation_s=1.0)
     assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 2.0])
     assert found.usd == pytest.approx(20.0 + 11.0)
@@ -106,7 +106,7 @@ def test_one_that_goes_before_it_is_active_never_serves() -> None:
 
 
 def test_all_workers_of_a_replica_come_and_go_with_it() -> None:
-    """Two workers each: four calls at once are served with two replicas, and take twice as long with one."""
+    """With two workers each, four simultaneous calls take one service time on two replicas, and two on one replica."""
     found = run([18.0] * 4 + [25.0] * 4, {10.0: (1,), 12.0: (2,), 22.0: (1,)}, workers=2)
     assert found.latency_s.tolist() == pytest.approx([1.0] * 4 + [1.0, 1.0, 2.0, 2.0])
 
@@ -148,7 +148,7 @@ def test_windows_have_rates_and_shares() -> None:
 
 
 def test_functions_bridge_until_a_replica_is_active() -> None:
-    """One call a second is what the replica can do; of three at once the other two have to leave 0.5 s before 1.5 s."""
+    """The replica can do one call a second; of three simultaneous calls, two must leave 0.5 s before 1.5 s."""
     use = function(0.5, 0.0)
     queries = QuerySample(np.array([10.0, 10.0, 10.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
     tuner = Scripted({10.0: (1,), 12.0: (2,)})
@@ -164,21 +164,21 @@ def test_functions_bridge_until_a_replica_is_active() -> None:
 
 
 def test_a_lone_function_answers_until_the_tuner_asks_for_replicas() -> None:
-    """Two at once at 11 s; a replica asked for at 12 s is there at 17 s, and takes what comes while it is free."""
+    """Two calls come at 11 s; a replica asked for at 12 s starts at 17 s, and takes calls while it is free."""
     use = function(0.5, 0.0)
     queries = QuerySample(np.array([11.0, 11.0, 16.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
     asked: dict[str, Any] = {"begin_s": 10.0, "end_s": 30.0, "slo_s": 1.5, "activation_s": 5.0, "functions": [use]}
     found = run_tuned(chain("a"), queries, second(1), Scripted({10.0: (0,), 12.0: (1,)}), **asked, alone=[True])
     assert found.latency_s.tolist() == pytest.approx([0.5, 0.5, 0.5, 1.0, 0.5])
     assert ([called.calls for called in found.by_function], found.calls.tolist()) == ([4], [1])
-    assert found.usd == pytest.approx(18.0 + 1.0)  # what is there at first goes, and is paid for a batch
+    assert found.usd == pytest.approx(18.0 + 1.0)  # the first replica ends, and is paid for a batch
     assert found.paid[:3, 0].tolist() == [0, 0, 1]
     still = run_tuned(chain("a"), queries, second(1), None, **asked, alone=[True])
     assert (still.usd, still.latency_s.tolist()) == (0.0, pytest.approx([0.5] * 5))
 
 
 def test_without_replica_and_environment_a_call_is_never_answered() -> None:
-    """Two environments and three calls at once; of the third no stage behind hears."""
+    """Two environments get three simultaneous calls; the third never reaches the stage behind."""
     use = function(0.5, 0.0, concurrency=2)
     queries = QuerySample(np.array([11.0, 11.0, 11.0, 20.0]), np.ones((4, 2), dtype=np.int64))
     found = run_tuned(

@@ -15,7 +15,7 @@ from mark.planning.graphs.estimate import QuerySample, StageChoice
 from mark.planning.graphs.tuner import InferLineTuner, Replicas, replicas_for
 from tests.planning.graphs.planned import chain, option
 
-# Stage a does 10 calls/s a replica, b 20 of those that half of the queries make.
+# A replica of stage a does 10 calls/s; a replica of b does 20, and half of the queries call b.
 CHOICES = (
     StageChoice(option("x", 1.0, 0.0, 0.1, 1), 1, 5),
     StageChoice(option("y", 1.0, 0.0, 0.05, 1), 1, 2),
@@ -35,7 +35,7 @@ TUNER = InferLineTuner.of(chain("a", "b"), sample(evenly(20.0, 0.0, 120.0)), CHO
 
 
 def followed(arrivals_s: np.ndarray, until_s: int, tuner: InferLineTuner = TUNER) -> list[Replicas]:
-    """A step a second; what it asks for at each."""
+    """Return the replicas asked for at each step of one second."""
     state, asked = tuner.begin(), []
     for now_s in np.arange(1.0, until_s + 1.0):
         replicas, state = tuner.step(state, arrivals_s[arrivals_s < now_s], float(now_s))
@@ -67,7 +67,7 @@ def test_more_load_is_noticed_at_once_and_scaled_by_formula() -> None:
 
 
 def test_bursts_are_noticed_at_the_same_rate() -> None:
-    """Six at once where the sample had three within 150 ms, and no more of them in any longer window."""
+    """Six queries arrive together where the sample had three within 150 ms; longer windows are as in the sample."""
     steady_s = evenly(20.0, 0.0, 40.0)
     burst_s = np.where((steady_s >= 29.7) & (steady_s < 30.0), 29.9, steady_s)
     asked = followed(np.sort(burst_s), 40)
@@ -84,7 +84,7 @@ def test_it_scales_down_after_15_calm_seconds_by_recent_peaks() -> None:
 
 
 def test_a_change_is_followed_by_15_s_without_scaling_down() -> None:
-    """A burst that is over: its replicas stay for as long as its windows count, and for 15 s after they came."""
+    """After a burst its replicas stay as long as its windows count, and for 15 s after the last change."""
     arrivals_s = np.sort(np.concatenate([evenly(20.0, 0.0, 200.0), np.full(20, 50.0)]))
     asked = followed(arrivals_s, 200)
     up = next(n for n, replicas in enumerate(asked) if replicas != (5, 2))

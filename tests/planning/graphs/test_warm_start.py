@@ -1,4 +1,4 @@
-"""How tuners begin: where they would be, and not before they have seen enough."""
+"""The start of tuners: in the state that they would have, once they have seen enough."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.planning.graphs.planned import option
 
 @dataclass(frozen=True)
 class Counting:
-    """As many replicas as queries have come; its state is when it was asked."""
+    """Asks for a replica per query so far; its state is the time of the call."""
 
     def begin(self) -> tuple[float, ...]:
         return ()
@@ -28,7 +28,7 @@ CHOICES = (StageChoice(option("x", 1.0, 0.0, 1.0), 1, 7),)
 
 
 def test_a_tuner_led_in_begins_with_what_it_would_have() -> None:
-    """Steps at -3, -2 and -1 s, the last of which has seen two queries; it goes on at 0."""
+    """It steps at -3, -2 and -1 s, the last of which has seen two queries, and continues at 0."""
     arrivals_s = np.array([-9.0, -1.5, -0.5, 0.5])
     (choice,), tuner = led_in(CHOICES, Counting(), arrivals_s, -3.0, 0.0)
     assert choice.replicas == 2

@@ -14,7 +14,10 @@ RUNNING = {"a/on-demand": np.array([1.0, 1.0, 2.0, 4.0])}  # used 100, 50, 25, 2
 
 @pytest.mark.parametrize(("discount", "count", "saved"), [(0.2, 1, 0.2), (0.6, 2, 0.7), (0.8, 4, 1.2), (0.5, 1, 0.5)])
 def test_a_commitment_pays_above_its_break_even(discount: float, count: int, saved: float) -> None:
-    """At 1 $/h: those used more than 1 - discount of the time; one used just so often saves nothing."""
+    """At 1 $/h an instance pays if it is used for more than 1 - discount of the time.
+
+    At exactly that use it saves nothing.
+    """
     (found,) = advise(RUNNING, {"a/on-demand": 1.0}, {"1-year": discount})
     assert found.used == (1.0, 0.5, 0.25, 0.25)
     assert (found.count, found.saved_usd_per_hour) == (count, pytest.approx(saved))
@@ -31,7 +34,7 @@ def test_every_priced_offer_has_a_line_per_term() -> None:
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=30), st.floats(0.01, 0.99), st.floats(0.1, 5.0))
 def test_no_other_count_saves_more(counts: list[int], discount: float, price: float) -> None:
-    """Against the bill of every count, hour by hour."""
+    """The reference is the bill of every count, hour by hour."""
     (found,) = advise({"a": np.array(counts, dtype=float)}, {"a": price}, {"t": discount})
 
     def bill(committed: int) -> float:

@@ -1,4 +1,4 @@
-"""Which offers do as well as another one."""
+"""Offers that are equivalent to another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, of
 
 
 def of(*pairs: tuple[Offer, float]) -> ResolvedService:
-    """Each offer with its capacity in requests/s."""
+    """Return each offer with its capacity in requests/s."""
     candidates = [
         Candidate(
             Profile("m", "any", (ProfileRow(1, 1e3 / rps),)), BatchPolicy(1, 0.0), np.array([0.0, 1 / rps]), rps, rps

@@ -21,7 +21,7 @@ def test_catalogue_counts_until_boots_are_seen() -> None:
 
 
 def test_scale_approaches_what_own_boots_take() -> None:
-    """After as many boots as the catalogue counts for it lies half-way."""
+    """After PRIOR boots, the scale lies half-way between the catalogue's and the observed one."""
     slow = [ready(n, 120.0, 100.0 + n) for n in range(int(PRIOR))]
     assert OwnBoots().seen(slow, BOOTS, resumed=False).scale == pytest.approx(1.5)
 

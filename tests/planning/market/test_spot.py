@@ -1,4 +1,4 @@
-"""Spot: beliefs, expected prices, spreading, spares and standbys; and what the planner makes of them."""
+"""Spot: beliefs, expected prices, spreading, spares and standbys; and the planner's use of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_was_seen_fades_by_half() -> None:
 
 
 def test_an_hour_held_counts_in_full_before_it_fades() -> None:
-    """What has just been watched is an hour, not the part of it that an hour's fading leaves."""
+    """An hour that was just watched counts as a whole hour; fading applies to earlier ones."""
     assert Belief().watched(HOUR_S, held=True).held_h == 1.0
     twice = Belief(held_h=1.0).watched(HOUR_S, held=True)
     assert twice.held_h == pytest.approx(0.5 ** (1.0 / HALF_LIFE_H) + 1.0)
@@ -77,7 +77,7 @@ def test_an_hour_held_counts_in_full_before_it_fades() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 7200.0), st.booleans()), max_size=8))
 def test_hours_held_are_never_more_than_have_passed(steps: list[tuple[float, bool]]) -> None:
-    """Whatever is watched in which steps, and the clock never goes back."""
+    """This holds for any steps, as long as the clock never goes back."""
     belief, now_s = Belief(), 0.0
     for passed_s, held in steps:
         now_s += passed_s
@@ -87,7 +87,7 @@ def test_hours_held_are_never_more_than_have_passed(steps: list[tuple[float, boo
 
 
 def test_refusals_back_off_until_a_launch_succeeds() -> None:
-    """One minute, two, and no longer; then at once again."""
+    """The waits are one minute, then two at most; a successful launch ends them."""
     belief, waits = Belief(), []
     for now_s in (0.0, 100.0, 300.0, 500.0):
         belief = belief.refused(now_s)
@@ -109,7 +109,7 @@ def test_an_interruption_counts_by_the_share_it_took() -> None:
 
 @pytest.mark.parametrize("free_s", [0.0, 60.0, 115.0, 400.0])
 def test_the_expected_excess_of_a_delay_is_its_mean_excess(free_s: float) -> None:
-    """Against quantiles of the lognormal taken one by one."""
+    """The reference takes quantiles of the lognormal one by one."""
     sigma = BOOT.sigma
     normal = np.random.default_rng(0).standard_normal(400_000)
     drawn_s = np.exp(np.log(BOOT.mean_s) - sigma * sigma / 2.0 + sigma * normal)
@@ -118,7 +118,7 @@ def test_the_expected_excess_of_a_delay_is_its_mean_excess(free_s: float) -> Non
 
 
 def brute_force(need: int, spares: int, usd_per_s: float, missing_usd_per_s: float) -> float:
-    """Mean dollars of many draws: pay all until the last needed one is ready, miss until each of them is."""
+    """Return the mean dollars of many draws: pay all until the last needed one is ready, miss until each of them is."""
     normal = np.random.default_rng(1).standard_normal((4000, need + spares))
     sigma = BOOT.sigma
     drawn_s = np.exp(np.log(BOOT.mean_s) - sigma * sigma / 2.0 + sigma * normal)
@@ -139,7 +139,7 @@ def test_spares_cost_next_to_the_least_of_any_number(need: int, missing_usd_per_
 
 
 def test_spares_are_for_chance_and_for_what_misses_cost() -> None:
-    """None where every boot takes the same time, or where nothing is missed; more where misses are dear."""
+    """Spares cover random boot times and the price of misses: no spares without either, more if misses are dear."""
     assert replacing(4, Delay(180.0, 180.0), 1e-4, 1.0)[0] == 0
     assert replacing(4, BOOT, 1e-4, 0.0)[0] == 0
     numbers = [replacing(4, BOOT, 1e-4, usd)[0] for usd in (1e-5, 1e-4, 4e-4, 1.0)]
@@ -158,14 +158,14 @@ def test_spot_costs_its_price_and_its_interruptions() -> None:
 
 
 def test_spot_dearer_than_on_demand_is_not_bought() -> None:
-    """A market that takes everything every few minutes; without on-demand beside it there is no choice."""
+    """This market interrupts every few minutes, but must be bought if on-demand is not offered."""
     wild = replace(A, interruptions_per_hour=20.0)
     assert list(pools(ON_DEMAND, wild).terms({}, 0.0, 2e-5).buyable) == [True, False]
     assert list(pools(wild).terms({}, 0.0, 2e-5).buyable) == [True]
 
 
 def test_what_was_refused_is_not_to_be_had_until_then() -> None:
-    """A pool can be bought as long as one of its zones can."""
+    """A pool can be bought while one of its zones has capacity."""
     of = pools(*FOUR)
     beliefs = {A.name: Belief(until_s=100.0), B.name: Belief(until_s=200.0), C.name: Belief(until_s=50.0)}
     assert [bool(of.terms(beliefs, now_s, 2e-5).buyable[1]) for now_s in (49.0, 50.0, 200.0)] == [False, True, True]
@@ -173,7 +173,7 @@ def test_what_was_refused_is_not_to_be_had_until_then() -> None:
 
 
 def test_spot_is_bought_up_to_its_on_demand_price() -> None:
-    """The chance of interruptions included."""
+    """The price includes the expected interruptions."""
     one_usd = pools(*FOUR).terms({A.name: Belief(held_h=1e6, losses=1e6)}, 0.0, 2e-5).offer_usd_per_hour[1] - 0.06
     even = (0.2 - 0.06) / one_usd  # interruptions per hour
     for rate, there in ((0.99 * even, True), (1.01 * even, False)):
@@ -184,7 +184,7 @@ def test_spot_is_bought_up_to_its_on_demand_price() -> None:
 
 @pytest.mark.parametrize("zone", ["", "a"])
 def test_refused_spot_says_nothing_of_on_demand(zone: str) -> None:
-    """Also where on-demand offers name the zone, or spot offers name none."""
+    """This holds even if on-demand offers name the zone, or spot offers name none."""
     same, other = replace(ON_DEMAND, zone=zone), replace(sold("other", 0.2), zone=zone)
     of = pools(same, other, spot(zone), spot(zone, instance="other"))
     beliefs = {o.name: Belief(until_s=60.0) for o in of.offers if o.market is Market.SPOT}
@@ -194,7 +194,7 @@ def test_refused_spot_says_nothing_of_on_demand(zone: str) -> None:
 
 
 def test_a_zone_with_two_refused_types_is_avoided() -> None:
-    """It is the zone that has none; with one type put off, or in another zone, the others are tried."""
+    """The zone itself lacks capacity. After one refused type, or in another zone, other types are still tried."""
     offers = [ON_DEMAND, *(spot(zone, instance=kind) for zone in "ab" for kind in ("small", "other", "third"))]
     of = Pools(offers, [10.0] * len(offers))
 
@@ -211,7 +211,7 @@ def test_a_zone_with_two_refused_types_is_avoided() -> None:
 
 
 def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
-    """Waves pass over zones and types: the mean of those that were held is the prior of every market."""
+    """Waves pass over zones and types, so the mean of the held markets is the prior of every market."""
     beliefs = {A.name: Belief(held_h=3.0, losses=3.0), B.name: Belief(held_h=1.0)}
     _, a, b, c = pools(*FOUR).terms(beliefs, 0.0, 2e-5).interruptions_per_hour
     assert c == pytest.approx((PRIOR_H * 1e-4 + 1.5) / (PRIOR_H + 2.0))
@@ -223,7 +223,7 @@ def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
 
 
 def test_pools_hold_equally_good_zones_and_types() -> None:
-    """Within 5 % in price and capacity, and spot only."""
+    """Their prices and capacities differ by at most 5 %, and they are spot only."""
     offers = [
         ON_DEMAND, sold("other", 0.2), A, B, spot("a", 0.062, "other"), spot("a", 0.07, "dear"),
         spot("a", instance="slow"),
@@ -246,7 +246,7 @@ COUNTS = st.integers(0, 12)
 
 @given(st.tuples(COUNTS, COUNTS, COUNTS), COUNTS, st.sets(st.sampled_from("abc")))
 def test_spreading_keeps_the_number_and_what_runs(live: tuple[int, int, int], wanted: int, out: set[str]) -> None:
-    """What runs stays where more is wanted; new ones go where they can be had, to the emptiest first."""
+    """Running instances stay if more are wanted; new ones go to available markets, the emptiest first."""
     of = pools(A, B, C)
     names = [A.name, B.name, C.name]
     before = dict(zip(names, live, strict=True))
@@ -265,21 +265,21 @@ def test_spreading_keeps_the_number_and_what_runs(live: tuple[int, int, int], wa
 
 
 def test_no_wave_of_one_zone_takes_more_than_its_part() -> None:
-    """Ten over four equal zones: at most three of them at once; equal ones in order of name."""
+    """Ten instances over four equal zones: at most three in each, and equal zones in order of name."""
     of = pools(spot("d"), A, B, C)
     after = of.spread(np.array([10]), {}, of.terms({}, 0.0, 2e-5))
     assert after == {"small/spot/a": 3, "small/spot/b": 3, "small/spot/c": 2, "small/spot/d": 2}
 
 
 def test_a_zone_that_is_taken_more_often_is_left_out() -> None:
-    """Its expected price is above the others' by more than counts as equal."""
+    """Its expected price exceeds the others' by more than the tolerance."""
     of = pools(A, B, C)
     beliefs = {B.name: Belief(held_h=1.0, losses=2.0), A.name: Belief(held_h=50.0), C.name: Belief(held_h=50.0)}
     assert set(of.spread(np.array([6]), {}, of.terms(beliefs, 0.0, 2e-4))) == {A.name, C.name}
 
 
 def test_launches_stay_within_the_room_there_is() -> None:
-    """In the order of pools, by number and by price; what is too much anyway is not counted as room."""
+    """Pools are served in their order, by number and by price; surplus instances do not count as room."""
     usd = np.array([0.2, 0.06])
     wanted, live = np.array([5, 9]), np.array([3, 4])
     assert list(within(wanted, live, usd, 100, 100.0)) == [5, 9]
@@ -316,7 +316,7 @@ def test_instances_stay_until_their_replacement_is_there(ready_y: int, left_x: i
 
 
 def test_spares_of_two_offers_cover_a_gap_once() -> None:
-    """20 requests/s are still to come: two x stand in for them, so no y has to."""
+    """20 requests/s are missing: two x cover them, so that no y is needed."""
     plan = Plan(0.0, (Target("x", 2, "", spare=2), Target("y", 1, "", spare=1), Target("z", 1, "")))
     capacity_rps = {**CAPACITY, "z": 20.0}
     assert without_spares(plan, {"x": 2, "y": 1}, capacity_rps).counts == {"x": 2, "z": 1}
@@ -336,7 +336,7 @@ def standbys(rate: float, rps: float = 50.0, **changes: object) -> int:
 
 
 def test_standbys_are_kept_where_spot_is_taken_often_enough() -> None:
-    """They pay when rate x what a wave saves exceeds a day's share of a boot: at 0.0054 interruptions an hour here."""
+    """They pay when rate x saving per wave exceeds a day's share of a boot: at 0.0054 interruptions an hour here."""
     saved_usd = 10.0 * beyond_s(BOOT, INTERRUPTION_NOTICE_S - LEAVE_S) * 2e-5 - boot_usd(T2)
     least = boot_usd(T2) / 24.0 / saved_usd
     assert (standbys(0.99 * least), standbys(1.01 * least)) == (0, 5)
@@ -353,7 +353,7 @@ def test_standbys_of_the_first_fleet_cost_only_disks() -> None:
 def test_standbys_stay_while_their_disks_are_cheap() -> None:
     """No spot runs at the moment; it may come back."""
     assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}) == 7
-    for share, there in ((0.9, 7), (1.1, 0)):  # of what setting them up again costs
+    for share, there in ((0.9, 7), (1.1, 0)):  # of the cost of another set-up
         assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}, disk_usd_per_hour=share * boot_usd(T2)) == there
 
 
@@ -371,7 +371,7 @@ def test_without_burstables_there_are_no_standbys() -> None:
 
 
 def test_the_disk_is_the_one_that_is_billed() -> None:
-    """One price, in the planner and on the meter."""
+    """The planner and the meter use one price."""
     assert pytest.approx(DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0) == DISK_USD_PER_HOUR
 
 
@@ -379,7 +379,7 @@ def test_the_disk_is_the_one_that_is_billed() -> None:
 
 
 def planned(there: Fleet, rate_rps: float = 90.0, *offers: Offer, now_s: float = 0.0, **beliefs: Belief) -> Plan:
-    """What `mark` plans with on-demand and three zones of spot; beliefs by zone."""
+    """Return the plan of `mark` with on-demand and three zones of spot; beliefs are by zone."""
     of = resolved(*(offers or FOUR), latencies_ms={"small": 100.0, "t2": 100.0})
     named = {f"small/spot/{zone}": belief for zone, belief in beliefs.items()}
     context = PlanningContext(now_s, of, there, forecast(rate_rps), beliefs=named, first=not there.instances)
@@ -391,7 +391,7 @@ OUT = Belief(until_s=60.0)
 
 
 def test_spot_is_spread_over_all_available_zones() -> None:
-    """Never on demand while spot is cheaper, and evenly."""
+    """No on-demand is planned while spot is cheaper, and the spread is even."""
     counts = planned(Fleet(())).counts
     assert set(counts) == {A.name, B.name, C.name}
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -400,7 +400,7 @@ def test_spot_is_spread_over_all_available_zones() -> None:
 
 
 def test_on_demand_stays_until_returning_spot_serves() -> None:
-    """Make before break: launches of spot beside what runs; with all of it ready on-demand is not wanted any more."""
+    """Make before break: spot is launched beside running on-demand, which is dropped when all spot is ready."""
     stand_ins = {ON_DEMAND.name: 9}
     assert planned(fleet(stand_ins), a=OUT, b=OUT, c=OUT).counts == stand_ins
     swapping = planned(fleet(stand_ins)).counts
@@ -418,7 +418,7 @@ def test_a_market_with_many_interruptions_is_avoided() -> None:
 
 
 def test_interrupted_instances_are_replaced_with_spares() -> None:
-    """On demand boots by chance: a few more are launched, marked as spare, and not long after no more."""
+    """On-demand has random boots: a few more are launched, marked as spare, and soon afterwards not kept."""
     lost = replace(OUT, lost_s=0.0)
     beliefs: dict[str, Any] = {"a": lost, "b": lost, "c": lost}
     doomed = Fleet(tuple(Instance(n, A.name, Phase.READY, -600.0, -400.0, interruption_at_s=120.0) for n in range(9)))
@@ -441,7 +441,7 @@ def test_bridged_capacity_needs_no_spares() -> None:
 
 
 def test_the_planner_keeps_standbys_for_its_spot() -> None:
-    """As many as bridge all of it at the start; none where no spot can be had."""
+    """At the start they can bridge all of it; without available spot there are no standbys."""
     (target,) = planned(Fleet(()), 90.0, *FOUR, T2).standbys
     assert target.offer == T2.name
     assert 9 <= target.count <= 12

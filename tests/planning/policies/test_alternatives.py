@@ -1,4 +1,4 @@
-"""What a decision was weighed against."""
+"""The alternatives against which a decision was weighed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def labelled(found: Weighed, label: str) -> Alternative:
 
 
 def test_a_first_fleet_costs_its_price_and_overflow() -> None:
-    """At a certain 80 requests/s: one large of 100 requests/s, no launch; the overflow is the queueing formula's."""
+    """At a certain 80 requests/s it is one large of 100 requests/s, without a launch.
+
+    The overflow follows the queueing formula.
+    """
     found = weighed(plan(large=1), context(80.0))
     of = usual()
     assert of.function is not None
@@ -84,7 +87,7 @@ def test_what_is_replaced_is_paid_until_its_replacement_serves() -> None:
 def test_what_is_no_longer_needed_is_paid_for_a_minute() -> None:
     found = weighed(plan(large=3), context(80.0, running={"large": 3}))
     assert found.chosen.instances_usd_per_hour == pytest.approx(1.5 + 2 * 1.5 / MINUTES)
-    assert KEPT not in {one.label for one in found.alternatives}  # nothing was changed
+    assert KEPT not in {one.label for one in found.alternatives}  # the plan changed nothing
     assert found.saved_against_kept_usd_per_hour is None
 
 
@@ -92,7 +95,7 @@ def test_alternatives_are_listed_cheapest_first() -> None:
     found = weighed(plan(large=1), context(150.0, running={"small": 3}))
     labels = {one.label for one in found.alternatives}
     assert {KEPT, NONE, "one large/on-demand more"} <= labels
-    assert "one large/on-demand fewer" not in labels  # no instance at all: the same as functions alone, named once
+    assert "one large/on-demand fewer" not in labels  # no instance: the same as functions alone, named once
     assert any(label.endswith(" small/on-demand") for label in labels)
     prices = [one.usd_per_hour for one in found.alternatives]
     assert prices == sorted(prices)
@@ -133,7 +136,7 @@ def test_committed_instances_cost_nothing_more() -> None:
 
 
 def test_what_the_limits_forbid_is_no_alternative() -> None:
-    """Two large ones for 3 $/h are all that is allowed: no third one, nor the twenty small ones it would take."""
+    """Two large ones for 3 $/h are allowed: neither a third one nor the twenty small ones instead."""
     for limits in ({"max_usd_per_hour": 3.0}, {"max_instances": 2}):
         found = weighed(plan(large=2), context(190.0, of=usual(**limits)))
         for one in found.alternatives:
@@ -146,7 +149,7 @@ def test_what_the_limits_forbid_is_no_alternative() -> None:
 
 
 def test_how_many_burstables_may_be_started_is_not_weighed() -> None:
-    """Their credits are the planner's to know: they are priced where they are chosen and are no alternative."""
+    """The planner alone knows their credits: chosen burstables are priced, but not offered as alternatives."""
     of = resolved(sold("t2", 0.05, Market.BURSTABLE), sold("small", 0.2), latencies_ms={"t2": 100.0, "small": 100.0})
     for counts in ({}, {"t2/burstable": 2}):
         made = Plan(0.0, tuple(Target(name, n, "") for name, n in {"small/on-demand": 3, **counts}.items()))
@@ -164,7 +167,7 @@ def test_slow_functions_are_no_alternative_and_lateness_has_a_price() -> None:
 
 
 def test_late_answers_are_priced_as_the_planner_does() -> None:
-    """Cheap spot beside it makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
+    """Cheap spot beside on-demand makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
     of = resolved(sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0}, function_ms=None)
     chosen = weighed(plan(small=1), context(80.0, of=of)).chosen
     miss_usd = NEUTRAL * 0.2 / 3600.0 / 10.0 / 0.02

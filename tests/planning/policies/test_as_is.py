@@ -34,13 +34,13 @@ def test_an_auto_scaling_group_tracks_cpu() -> None:
 
 
 def test_cpu_is_reckoned_from_load_where_it_is_not_measured() -> None:
-    """Load over capacity, but never above one."""
+    """CPU is load over capacity, and at most one."""
     play = started(AsIsPolicy("asg", "small", target=0.5), 20.0)
     assert [play.minute(400.0)[SMALL] for _ in range(3)] == [4, 4, 8]
 
 
 def test_a_pod_autoscaler_sees_cpu_only() -> None:
-    """Unlike `reactive`, what queues beyond full CPU is invisible to it."""
+    """Unlike `reactive`, it does not see the queue beyond full CPU."""
     play = started(AsIsPolicy("hpa", "small", target=0.8), 32.0)
     assert play.ready == {SMALL: 4}
     assert play.minute(400.0, utilization={SMALL: 1.0}) == {SMALL: 5}
@@ -50,7 +50,7 @@ def test_a_pod_autoscaler_sees_cpu_only() -> None:
     ("kind", "every_s", "first"), [("hpa", 15.0, 8), ("keda", 15.0, 8), ("knative", 5.0, 4), ("ray", 5.0, 4)]
 )
 def test_a_scaler_without_a_target_has_its_document_s(kind: str, every_s: float, first: int) -> None:
-    """At 40 requests/s on instances of ten. KEDA has none: half of the capacity."""
+    """The load is 40 requests/s on instances of ten. KEDA documents no target, so half of the capacity is used."""
     own = AsIsPolicy(kind, "small")
     assert started(own, 40.0).ready == {SMALL: first}
     assert as_is(running(own), load(40.0)).every_s == every_s
@@ -64,13 +64,13 @@ def test_an_endpoint_keeps_the_users_target_and_bounds() -> None:
 
 
 def test_a_fixed_fleet_is_its_minimum() -> None:
-    """kind = fixed holds `min` instances."""
+    """`kind = fixed` holds `min` instances."""
     assert started(AsIsPolicy("fixed", "small", min_instances=7), 1.0).ready == {SMALL: 7}
 
 
 @pytest.mark.parametrize("kind", ["asg", "hpa", "keda", "knative", "ray", "cron", "sagemaker", "fixed"])
 def test_as_is_policies_have_neither_bouncers_nor_functions(kind: str) -> None:
-    """Their system is simulated as it is."""
+    """The user's system is simulated without additions."""
     policy = as_is(running(AsIsPolicy(kind, "small")), load(1.0))
     assert not policy.bouncers
     assert policy.resolved.function is None

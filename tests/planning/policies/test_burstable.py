@@ -39,7 +39,7 @@ LIFE_S = 60.0 * 60.0 / 1.6
 
 
 def mixed(*more: Offer, **changes: object) -> ResolvedService:
-    """10 requests/s each: at 0.05 $/h while credits last, at 0.2 $/h for good."""
+    """Return two offers of 10 requests/s: at 0.05 $/h while credits last, and always at 0.2 $/h."""
     latencies_ms = {"t2": 100.0, "steady": 100.0, **{offer.instance: 100.0 for offer in more}}
     return resolved(T2, sold("steady", 0.2), *more, latencies_ms=latencies_ms, **changes)  # type: ignore[arg-type]
 
@@ -49,7 +49,7 @@ def started(number: int, credits: float | None, *, ready_s: float = 0.0, phase: 
 
 
 def test_launch_credits_last_as_long_as_full_use_spends_them() -> None:
-    """Credits over what is spent less what is earned: 60 / (2 - 24/60) minutes."""
+    """They last for the credits divided by spending minus earning: 60 / (2 - 24/60) minutes."""
     assert life_s(T2) == pytest.approx(LIFE_S)
 
 
@@ -57,7 +57,7 @@ def test_launch_credits_last_as_long_as_full_use_spends_them() -> None:
     st.lists(st.tuples(st.floats(0.0, 3600.0), st.integers(0, 20)), max_size=150),
 )
 def test_no_day_sees_more_starts_than_have_launch_credits(asked: list[tuple[float, int]]) -> None:
-    """A policy that starts no more than are left never makes more than a day's starts within any 24 hours."""
+    """A policy that keeps to the starts left never exceeds a day's starts within any 24 hours."""
     starts_s: list[float] = []
     now_s = 0.0
     for passed_s, count in asked:
@@ -68,7 +68,7 @@ def test_no_day_sees_more_starts_than_have_launch_credits(asked: list[tuple[floa
 
 
 def test_starts_are_paced() -> None:
-    """The reserve at once, then one in each 24 h / (100 - reserve), and all of the reserve again after a rest."""
+    """The reserve may start immediately, then one each 24 h / (100 - reserve), and the whole reserve after a rest."""
     each_s = DAY_S / (STARTS_PER_DAY - RESERVE)
     assert starts_left([], 0.0) == RESERVE
     spent = [0.0] * RESERVE
@@ -99,7 +99,7 @@ def test_an_unknown_balance_assumes_full_use_since_launch() -> None:
 
 
 def test_a_booting_instance_keeps_its_credits() -> None:
-    """A boot ends in two minutes and its credits 37.5 later; 1.6 credits are a step, less are none."""
+    """A boot ends in two minutes, the credits 37.5 minutes later. 1.6 credits last a step; fewer count as zero."""
     of = Fleet((started(1, 60.0, ready_s=720.0, phase=Phase.PENDING), started(2, 1.6), started(3, 1.5)))
     found = lasting(remember((), of, T2, 600.0), of, T2, 600.0)
     assert [one.number for one in found] == [1, 2]
@@ -121,13 +121,13 @@ def test_capacity_falls_away_with_the_credits() -> None:
 
 
 def test_overflow_beside_capacity_that_is_there_anyway() -> None:
-    """Overflow of capacity x beside y is that of x + y."""
+    """Overflow of capacity x beside y equals that of x + y."""
     overflow_usd = np.array([[4.0, 2.0, 1.0, 0.5], [4.0, 2.0, 1.0, 0.5]])
     assert shifted(overflow_usd, np.array([0.0, 1.5])).tolist() == [[4.0, 2.0, 1.0, 0.5], [1.5, 0.75, 0.5, 0.5]]
 
 
 def test_a_burstable_stays_while_it_saves_more_than_it_costs() -> None:
-    """Load of two levels at 1 $ each: two stay at 0.9 $, the third saves nothing; at 1.1 $ none does."""
+    """The load has two levels at 1 $ each: two stay at 0.9 $, the third saves nothing; at 1.1 $ none stays."""
     overflow_usd = np.tile([2.0, 1.0, 0.0, 0.0], (10, 1))
     those = tuple(Lasting(n, 0.0, 20.0 - n) for n in range(3))
     assert worth_keeping(those, overflow_usd, 1.0, 0.9) == those[:2]
@@ -142,7 +142,7 @@ def test_load_that_comes_after_the_credits_does_not_keep_it() -> None:
 
 
 def test_the_program_of_new_ones() -> None:
-    """They cost their renewal too, are as many as may be started, and find the capacity of the others there."""
+    """New burstables cost their renewal too, are limited by the starts left, and use the others' capacity first."""
     program = Program(
         usd_per_step=np.array([0.2, 0.05]) / 60.0,
         launch_usd=np.array([0.01, 0.002]),
@@ -166,7 +166,10 @@ def test_the_program_of_new_ones() -> None:
 
 
 def test_which_burstable_carries() -> None:
-    """None alone, none beside spot, none that pays for surplus or has no launch credits; of several the largest."""
+    """A carrier needs on-demand beside it, must have launch credits, and must not be billed for surplus.
+
+    Of several, the largest carries.
+    """
     assert carrier(mixed()) == 0
     alone = resolved(T2, latencies_ms={"t2": 100.0})
     assert (carrier(alone), buyable(alone)) == (None, (0,))
@@ -186,7 +189,7 @@ def test_which_burstable_carries() -> None:
 
 
 def test_a_spent_one_is_not_planned_and_is_replaced() -> None:
-    """Of two, one has credits: the other leaves, and the plan asks for what makes up for it."""
+    """One of two has no credits left: it leaves, and the plan asks for a replacement."""
     of = mixed()
     planner = ExpectedCostPolicy("mark", of)
     running = Fleet((started(1, 50.0), started(2, 0.5)))
@@ -202,7 +205,7 @@ def test_a_spent_one_is_not_planned_and_is_replaced() -> None:
 
 
 def test_the_replacement_is_launched_before_the_credits_end() -> None:
-    """A boot takes three steps: with twenty steps of credits left nothing is bought, with three the next one is."""
+    """A boot takes three steps: with twenty steps of credits left nothing is bought, with three a new instance is."""
     of = mixed()
     planner = ExpectedCostPolicy("mark", of)
 
@@ -224,7 +227,7 @@ def test_the_first_fleet_takes_no_more_than_the_reserve() -> None:
 
 
 def test_plans_without_burstables_are_as_ever() -> None:
-    """A burstable that may carry nothing changes no plan, and the planner remembers nothing."""
+    """A burstable that may not carry changes no plan, and the planner remembers nothing of it."""
     latencies_ms = {"steady": 100.0, "t2": 100.0}
     plain = resolved(sold("steady", 0.2), latencies_ms=latencies_ms)
     dear = resolved(replace(T2, usd_per_hour=0.3), sold("steady", 0.2), latencies_ms=latencies_ms)

@@ -1,4 +1,4 @@
-"""The contract of policies, over every policy that is registered."""
+"""The contract of policies, for every registered policy."""
 
 from __future__ import annotations
 

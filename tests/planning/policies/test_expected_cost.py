@@ -29,12 +29,15 @@ def decided(of: ResolvedService, running: Fleet, believed: Forecast, *, first: b
 
 
 def small(**changes: object) -> ResolvedService:
-    """10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a function."""
+    """Return a service of 10 requests/s at 0.2 $/h.
+
+    A request costs 5.6e-6 $ on a full instance and 20e-6 $ as a function.
+    """
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
 
 
 def test_certain_load_is_covered_and_no_more() -> None:
-    """Steady 90 requests/s need nine or ten of ten each; the eleventh would serve next to nothing."""
+    """Steady 90 requests/s need nine or ten instances of ten; the eleventh would serve almost nothing."""
     count = decided(small(), Fleet(()), forecast(90.0), first=True).counts[SMALL]
     assert 9 <= count <= 11
 
@@ -55,7 +58,7 @@ def test_dearer_functions_buy_more_instances() -> None:
 
 
 def test_no_more_is_planned_on_functions_than_they_may_cost() -> None:
-    """Of a load spread over 0..200 calls for 0.44 $/h are left over; what may not be called is refused, a miss."""
+    """For a load spread over 0..200, calls for 0.44 $/h are left over; a call beyond the limit is refused, a miss."""
     believed, capacity, overflow_usd = forecast(100.0, 1.0), [], []
     for most_usd_per_hour in (math.inf, 1.0, 0.3, 0.1):
         of = small(max_function_usd_per_hour=most_usd_per_hour)
@@ -85,7 +88,9 @@ def step(before: float, after: float, at: int) -> FloatArray:
 def test_a_small_load_has_one_instance_if_functions_are_slow(
     function_ms: float | None,
 ) -> None:
-    """A twentieth of an instance is not worth it by any price of misses, and without it all are late or refused."""
+    """By prices of misses alone a twentieth of an instance is not worth it, but without it all requests are late or
+    refused.
+    """
     of = small(function_ms=function_ms)
     assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 1}), forecast(0.5)).counts == {SMALL: 1}
@@ -95,7 +100,7 @@ def test_a_small_load_has_one_instance_if_functions_are_slow(
 
 
 def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
-    """A certain rise is launched for when the certain boot of three minutes just reaches it, and not earlier."""
+    """A certain rise is launched for exactly a boot of three minutes ahead, not earlier."""
     of = resolved(replace(sold("small", 0.2), boot=Delay(180.0, 180.0)), latencies_ms={"small": 100.0})
     running = fleet({SMALL: 3})
     late = decided(of, running, forecast(step(28.0, 90.0, 4))).counts[SMALL]
@@ -104,12 +109,12 @@ def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
 
 
 def test_a_spike_that_ends_before_the_boot_launches_nothing() -> None:
-    """What is over in three minutes goes to functions."""
+    """Functions take a spike of three minutes."""
     assert decided(small(), fleet({SMALL: 3}), forecast(step(90.0, 28.0, 3))).counts == {SMALL: 3}
 
 
 def test_a_short_surge_is_not_worth_its_launch() -> None:
-    """Launching pays only for what is served beyond the price of the boot."""
+    """A launch pays only if the served requests are worth more than the boot."""
     surge = np.where((np.arange(60) >= 3) & (np.arange(60) < 4), 90.0, 28.0)
     assert decided(small(), fleet({SMALL: 3}), forecast(surge)).counts == {SMALL: 3}
 
@@ -125,7 +130,7 @@ def test_a_short_dip_stops_nothing_and_a_long_one_does() -> None:
 @settings(max_examples=150)
 @given(rate=st.floats(0.0, 400.0), spread=st.floats(0.0, 1.0), running=st.integers(0, 40))
 def test_a_steady_forecast_does_not_flap(rate: float, spread: float, running: int) -> None:
-    """On the same beliefs the plans come to rest within a few minutes, whatever ran before."""
+    """On constant beliefs the plans settle within a few minutes, whatever ran before."""
     of = usual()
     plans = [{SMALL: running, LARGE: running // 10}]
     for _ in range(5):
@@ -169,7 +174,7 @@ def test_greedy_and_ilp_find_what_mark_finds() -> None:
 
 
 def test_committed_instances_come_first_and_cost_nothing_more() -> None:
-    """They run even for a load that functions would serve for less, had they to be paid."""
+    """They run even for a load that functions would serve for less if the instances had to be paid."""
     of = replace(usual(), committed={SMALL: 2})
     assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 2}), forecast(100.0)).counts.get(SMALL, 0) >= 2
@@ -178,7 +183,7 @@ def test_committed_instances_come_first_and_cost_nothing_more() -> None:
 @settings(max_examples=30)
 @given(rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60))
 def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, running: int) -> None:
-    """Neither max_instances nor max_usd_per_hour is exceeded by a plan."""
+    """No plan exceeds max_instances or max_usd_per_hour."""
     of = usual(max_instances=most, max_usd_per_hour=usd)
     plan = decided(of, fleet({SMALL: running}), forecast(rate, 0.5))
     assert sum(plan.counts.values()) <= most
@@ -186,7 +191,7 @@ def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, runn
 
 
 def test_no_load_needs_no_fleet() -> None:
-    """Functions answer what comes rarely."""
+    """Functions answer rare requests."""
     assert decided(usual(), fleet({SMALL: 2}), forecast(0.0)).counts == {}
     assert decided(usual(), Fleet(()), forecast(0.01), first=True).counts == {}
 
@@ -200,7 +205,7 @@ def test_functions_alone_and_no_forecast_are_said() -> None:
 
 
 def test_reasons_speak_of_load_and_money() -> None:
-    """What is believed for when, what there will be, and what one instance less would save and lose."""
+    """A reason states the forecast and its time, the future capacity, and the effect of one instance less."""
     plan = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2))
     reason = plan.targets[0].reason
     assert "forecast p50 90, p90 104 requests/s at +180 s, capacity 30 there or coming" in reason
@@ -228,7 +233,7 @@ def test_reason_weighs_more_misses_than_dollars_for_what_is_planned(function_ms:
 
 
 def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
-    """A few where next to nothing overflows, more where functions carry the load, none where they are too slow."""
+    """There are a few if almost nothing overflows, more if functions carry the load, and none if they are too slow."""
     covered = decided(small(), Fleet(()), forecast(70.0), first=True)
     assert 2 <= covered.warm <= 5
     tiny = decided(small(), Fleet(()), forecast(0.5), first=True)  # 0.19 busy on average
@@ -240,7 +245,7 @@ def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
 
 
 def uncertain(p95_s: float, **changes: object) -> ResolvedService:
-    """10 requests/s an instance, which boots in a minute on average."""
+    """Return a service of 10 requests/s an instance, which boots in a minute on average."""
     offer = replace(sold("small", 0.2), boot=Delay(60.0, p95_s))
     return resolved(offer, latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
 

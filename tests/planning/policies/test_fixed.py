@@ -36,7 +36,7 @@ def test_the_fleet_is_what_was_written() -> None:
 
 
 def test_it_has_neither_bouncers_nor_functions() -> None:
-    """This is what a user runs today, without mark."""
+    """Users run such a fleet today, without mark."""
     policy = fixed("fixed:large=3", OF)
     assert not policy.bouncers
     assert policy.resolved.function is None
@@ -60,7 +60,7 @@ def test_it_has_neither_bouncers_nor_functions() -> None:
     ],
 )
 def test_what_cannot_be_is_one_clear_line(name: str, says: str) -> None:
-    """Every slip is named with its value."""
+    """The line names the wrong value."""
     with pytest.raises(BadInput, match=says) as caught:
         fixed(name, OF)
     assert "\n" not in str(caught.value)

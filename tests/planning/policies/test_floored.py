@@ -16,7 +16,7 @@ SMALL = "small/on-demand"
 
 
 class Asked:
-    """A planner that wants what it is told, and counts how often it was asked."""
+    """A planner that wants the given counts, and counts its calls."""
 
     def __init__(self, *wanted: int) -> None:
         self.wanted, self.times = wanted, 0
@@ -30,7 +30,7 @@ class Asked:
 
 
 def played(planner: Asked, *outages: Outage, rate_rps: float = 5.0) -> list[int]:
-    """What an HPA of two replicas at most wants every 15 s while `planner` is asked once a minute."""
+    """Return the counts of an HPA, capped at two replicas, every 15 s while `planner` is asked once a minute."""
     scaler = PodScaler("as-is", SMALL, HpaRule(HpaSettings(stabilization_window_s=0.0), 5.0, 10.0), 10.0, 0.0, 1, 50)
     own = FlooredScaler("floor", scaler, planner, outages)  # type: ignore[arg-type]
     memory, counts, count = own.begin(), [], 1
@@ -54,17 +54,17 @@ def test_scaler_that_wants_more_gets_more() -> None:
 
 
 def test_silent_floor_leaves_the_scaler_alone() -> None:
-    """From 60 to 120 s nothing is shown, and the floor of the next minute at once afterwards."""
+    """Between 60 and 120 s no floor is shown; after that the next minute's floor applies immediately."""
     assert played(Asked(7, 8, 9), Outage(60.0, 120.0)) == [7] * 4 + [1] * 4 + [9] * 4
 
 
 def test_old_floor_is_kept_until_it_is_stale() -> None:
-    """The last number before the outage, for 30 s."""
+    """The last number before the outage is used for 30 s."""
     assert played(Asked(7, 8, 9), Outage(60.0, 120.0, 30.0)) == [7] * 4 + [7] * 2 + [1] * 2 + [9] * 4
 
 
 def test_floor_plans_the_user_s_type_alone() -> None:
-    """The first fleet of an HPA above the floor of one type: what is planned for 60 requests/s is at least six."""
+    """This is the first fleet of an HPA above the floor of one type: at least six for 60 requests/s."""
     policy = floored(usual(as_is=AsIsPolicy("hpa", "small", 1.0)), load(10.0))
     context = PlanningContext(0.0, policy.resolved, Fleet(()), forecast(60.0), last_minute_rps=60.0, first=True)
     plan, _ = policy.planner.plan(context, policy.planner.begin())

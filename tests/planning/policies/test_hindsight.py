@@ -50,7 +50,7 @@ def counts(small: int, large: int = 0) -> IntArray:
 
 
 def played(of: FixedFleets, loads_rps: list[float | None], plans: list[tuple[int, int]]) -> PastCosts:
-    """The past after those minutes, each under its plan."""
+    """Return the past after those minutes, each under its plan."""
     past = of.seen(None, 0.0, None, counts(*plans[0]), USD_PER_STEP, MISS_USD)
     for minute, load_rps in enumerate(loads_rps, start=1):
         past = of.seen(
@@ -60,12 +60,15 @@ def played(of: FixedFleets, loads_rps: list[float | None], plans: list[tuple[int
 
 
 def shed(load_rps: float, capacity_rps: float) -> float:
-    """Requests of a minute."""
+    """Return the requests of a minute."""
     return 60.0 * float(overflow_rps(np.array(load_rps), np.array(capacity_rps), PATIENCE_S))
 
 
 def test_costs_are_the_discounted_sum_of_instances_launches_and_misses() -> None:
-    """Beside a sum by hand: two minutes at 8 and 30 requests/s, of one instance and of three, two of which boot."""
+    """The reference is a sum by hand: two minutes at 8 and 30 requests/s.
+
+    One instance runs, then three, two of which boot.
+    """
     past = played(fleets(), [8.0, 30.0], [(1, 0), (3, 0), (3, 0)])
     discount = 0.5 ** (60.0 / HALF_LIFE_S)
     first_usd = 0.003 + MISS_USD * shed(8.0, 10.0)
@@ -116,7 +119,7 @@ def test_a_past_of_other_offers_is_none() -> None:
 
 
 def test_an_absence_counts_as_two_minutes_at_most() -> None:
-    """And for the past as the day that it was."""
+    """For the discount of the past it counts as the day that it was."""
     of = fleets()
     past = of.seen(played(of, [8.0] * 60, [(1, 0)]), 60.0 * 61 + 86_400.0, 8.0, counts(1), USD_PER_STEP, MISS_USD)
     assert past.seen_s == pytest.approx(120.0 + 3600.0 * 0.5**8, rel=0.1)
@@ -136,7 +139,7 @@ SECONDS = np.array([100.0] * 4 + [2.0] * 8)  # of a minute whose mean is below 3
 
 
 def test_fleet_is_judged_by_windows_within_the_minute() -> None:
-    """Three have room for 30 requests/s in the mean of 34.7, and turn away most of what comes in 20 s at 100."""
+    """Three have room for 30 requests/s in the mean of 34.7, and turn away most requests during 20 s at 100."""
     of = fleets()
     past = played(of, [2.0], [(1, 0)])
     seen = of.seen(past, 120.0, float(SECONDS.mean()), counts(1), USD_PER_STEP, MISS_USD, SECONDS)
@@ -152,7 +155,7 @@ def test_fleet_is_judged_by_windows_within_the_minute() -> None:
 
 
 def bursts(of: FixedFleets, minutes: int) -> PastCosts:
-    """5 and 24 requests/s, five minutes each, followed by plans that launch two instances at each rise and end them."""
+    """Return the past of 5 and 24 requests/s by turns of five minutes, with one and three instances."""
     loads, plans = [], []
     for minute in range(minutes):
         high = minute // 5 % 2 == 1
@@ -180,7 +183,7 @@ def test_plans_that_are_as_cheap_are_followed() -> None:
 
 
 def test_no_fleet_is_best_that_broke_the_promise() -> None:
-    """All of up to two small ones shed more than 2 %; what costs least of them would be held otherwise."""
+    """Every fleet of up to two small instances sheds more than 2 %; otherwise the cheapest of them would be held."""
     assert fleets(most=(2, 0)).best(bursts(fleets(most=(2, 0)), 60)) is None
 
 
@@ -209,7 +212,7 @@ def held(
 
 
 def tailed(rate_rps: float, p90_rps: float) -> Forecast:
-    """One rate, and a tail from the p90 on."""
+    """Return a forecast of one rate, with a tail from the p90 on."""
     flat = forecast(rate_rps)
     mean_rps, peak_rps = flat.mean_rps.copy(), flat.peak_rps.copy()
     mean_rps[flat.levels >= 0.9] = peak_rps[flat.levels >= 0.9] = p90_rps
@@ -221,7 +224,7 @@ def test_its_capacity_is_the_least_that_is_held() -> None:
 
 
 def test_what_runs_comes_before_a_launch() -> None:
-    """A large one that runs and is no longer planned, with one small one, has the capacity of three."""
+    """A large instance that runs but is no longer planned, with one small instance, has the capacity of three."""
     assert held(counts(1), counts(1, 1), forecast(24.0)) == [1, 1]
 
 
@@ -247,7 +250,7 @@ def test_what_is_swapped_serves_until_its_replacement_does() -> None:
 
 
 def test_nothing_is_held_where_nothing_near_it_is_likely() -> None:
-    """A spike that is over and foreseen for no minute of the forecast."""
+    """The spike is over, and the forecast expects it in no minute."""
     assert held(counts(1), counts(3), forecast(17.0)) == [1, 0]
     assert held(counts(1), counts(1), forecast(np.append(np.full(59, 5.0), 19.0))) == [3, 0]
 
@@ -265,7 +268,7 @@ few = st.integers(0, 8)
 def test_the_capacity_that_is_held_is_never_less(
     planned: tuple[int, int], running: tuple[int, int], load_rps: float
 ) -> None:
-    """Than the smaller of the plan's and the fleet's, and no instance is launched that makes no difference."""
+    """It is at least the smaller of the plan's and the fleet's, and no instance is launched without effect."""
     found = np.array(held(counts(*planned), counts(*running), forecast(load_rps)))
     assert found.min() >= 0
     assert found @ RPS >= min(counts(*planned) @ RPS, 30.0) - 1e-6
@@ -276,13 +279,16 @@ def test_the_capacity_that_is_held_is_never_less(
 
 
 def bursty(**changes: object) -> ResolvedService:
-    """10 requests/s an instance at 0.2 $/h, without a function."""
+    """Return a service of 10 requests/s an instance at 0.2 $/h, without a function."""
     given_: dict[str, object] = {"function_ms": None, **changes}
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, **given_)  # type: ignore[arg-type]
 
 
 def hour_of_bursts(of: ResolvedService) -> tuple[Minutes, list[int]]:
-    """5 and 24 requests/s by turns, foreseen as what is with a tail up to 24; and what is held in its last half."""
+    """Play 5 and 24 requests/s by turns, forecast with a tail up to 24.
+
+    Returns the game and the counts held in its last half.
+    """
     played = Minutes(ExpectedCostPolicy("mark", of), of, boot=4)
     played.first(PlanningContext(0.0, of, fleet({}), forecast(5.0), first=True))
     wanted = []
@@ -303,7 +309,7 @@ def test_a_small_service_holds_through_bursts_it_could_not_foresee() -> None:
 
 
 def test_note_names_no_fleet_that_missed_bursts() -> None:
-    """The same bursts, each within 20 s of its minutes: three instances have the room in the mean alone."""
+    """Each of the same bursts lies within 20 s of its minute: three instances have room for the mean only."""
     of = bursty()
     notes = []
     for spread in (1.0, 3.0):
@@ -342,7 +348,7 @@ def test_what_is_no_memory_of_this_policy_begins_anew(memory: object) -> None:
 
 @pytest.mark.parametrize("changes", [{"max_instances": 2}, {"max_usd_per_hour": 0.45}])
 def test_limits_that_change_while_it_is_held_begin_anew(changes: dict[str, object]) -> None:
-    """And so do offers: what is remembered is of other fleets."""
+    """New offers do the same, because the memory is about other fleets."""
     played, _ = hour_of_bursts(bursty())
     of = bursty(**changes)
     context = PlanningContext(60.0 * 81, of, fleet({SMALL: 3}), forecast(24.0), 24.0)

@@ -23,7 +23,7 @@ from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 
 def one_at_a_time(choices: Choices, peak_rps: list[float], most: int, most_usd: float) -> list[int]:
-    """Algorithm 1 as plainly as it can be written."""
+    """Run Algorithm 1, written as plainly as possible."""
     counts = [0] * len(choices.capacity_rps)
     left = [int(n) for n in choices.running]
     planned, usd = 0.0, 0.0
@@ -50,7 +50,7 @@ NO_LIMIT = 1e9
 
 
 def test_next_to_no_demand_buys_nothing() -> None:
-    """A forecast that fades out ends in no fleet, not in a price per request that overflows."""
+    """A forecast that falls to zero ends in an empty fleet, not in an overflowing price per request."""
     choices = Choices(np.array([1.0]), np.array([0.03]), np.array([0.0]), np.array([0]))
     assert list(greedy(choices, np.array([2.2e-313, 0.0]), 10, NO_LIMIT).counts) == [0]
 
@@ -98,7 +98,7 @@ def test_a_hand_computed_pick() -> None:
 
 
 def test_demand_is_that_of_the_fifth_minute() -> None:
-    """tau is five steps ahead, except for the first fleet, which is ready at once."""
+    """tau is five steps ahead, except for the first fleet, which is ready immediately."""
     rates = np.where(np.arange(60) < 5, 100.0, 10.0)
     planner = MarkPaperPolicy(usual())
     assert planner.plan(PlanningContext(0.0, usual(), Fleet(()), forecast(rates)), ())[0].counts == {
@@ -126,7 +126,7 @@ def test_running_instances_are_used_before_launching() -> None:
 
 
 def test_instances_of_the_last_six_plans_are_kept() -> None:
-    """The fleet shrinks only after six plans in a row did without."""
+    """The fleet shrinks only after six consecutive plans without them."""
     planner, memory = MarkPaperPolicy(usual()), MarkPaperPolicy(usual()).begin()
     running = fleet({"small/on-demand": 3})
     plan, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), memory)
@@ -161,7 +161,7 @@ def test_tau_steps_and_launch_overhead_are_settings() -> None:
 
 @pytest.mark.parametrize(("cool_down_s", "plans"), [(0.0, 1), (60.0, 1), (61.0, 2), (600.0, 10)])
 def test_the_cool_down_is_a_setting(cool_down_s: float, plans: int) -> None:
-    """An instance goes with the last of `plans` plans that do without it."""
+    """An instance leaves with the last of `plans` plans that do without it."""
     planner, running = _by(ControlSettings(cool_down_s=cool_down_s)), fleet({"small/on-demand": 3})
     _, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), planner.begin())
     kept = 0
@@ -191,7 +191,7 @@ def test_the_papers_admission_sheds_and_waits_for_a_full_batch() -> None:
 
 
 def test_cooling_down_launches_nothing() -> None:
-    """What an older plan wanted and never got is not launched once it is no longer wanted."""
+    """A launch that an older plan wanted and never got is not made once it is no longer wanted."""
     planner = MarkPaperPolicy(usual())
     _, memory = planner.plan(PlanningContext(0.0, usual(), Fleet(()), forecast(30.0)), ())
     plan, _ = planner.plan(PlanningContext(60.0, usual(), Fleet(()), forecast(10.0)), memory)
@@ -200,7 +200,7 @@ def test_cooling_down_launches_nothing() -> None:
 
 @pytest.mark.parametrize(("instances", "usd"), [(2, 1000.0), (500, 0.45)])
 def test_limits_of_the_service_end_the_filling(instances: int, usd: float) -> None:
-    """Neither max_instances nor max_usd_per_hour is exceeded, and the plan says that it stopped."""
+    """max_instances and max_usd_per_hour are not exceeded, and the plan says that it stopped."""
     of = usual(max_instances=instances, max_usd_per_hour=usd)
     plan = MarkPaperPolicy(of).plan(PlanningContext(0.0, of, Fleet(()), forecast(30.0)), ())[0]
     assert plan.counts == {"small/on-demand": 2}
@@ -238,7 +238,7 @@ def test_equal_costs_go_to_the_first_name() -> None:
 
 
 def test_reasons_speak_of_load_and_money() -> None:
-    """Every target says what was forecast for when, what there is, and what a request costs."""
+    """Every target states the forecast and its time, the existing capacity, and the price of a request."""
     plan = MarkPaperPolicy(usual()).plan(
         PlanningContext(0.0, usual(), fleet({"small/on-demand": 1}), forecast(30.0)), ()
     )[0]

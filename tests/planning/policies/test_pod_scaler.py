@@ -18,7 +18,7 @@ SMALL = "small/on-demand"
 
 
 class Played:
-    """A scaler round by round; replicas are ready at once unless `ready` says how many are."""
+    """A scaler round by round; replicas are ready immediately unless `ready` gives their number."""
 
     def __init__(self, rule: Rule, **changes: object) -> None:
         settings: dict[str, object] = {"min_instances": 1, "max_instances": 100, **changes}
@@ -47,7 +47,7 @@ def keda() -> HpaRule:
 
 
 def test_keda_divides_the_rate_by_its_threshold() -> None:
-    """At 5 requests/s a replica 40 requests/s are eight, whatever the replicas can do or are busy with."""
+    """At 5 requests/s a replica, 40 requests/s need eight, whatever their capacity or utilisation."""
     played = Played(keda())
     assert played.first(20.0) == 4
     assert played.round(rate_rps=40.0) == 8
@@ -83,7 +83,7 @@ def test_knative_holds_seven_tenths_of_its_target_a_replica(
 
 
 def test_knative_begins_with_what_a_steady_rate_needs() -> None:
-    """By Little's law, and never fewer than can serve it."""
+    """The number follows Little's law, and is never less than the rate needs."""
     assert Played(KpaRule(KpaSettings(), 0.5, 0.07, 10.0)).first(60.0) == 12
     assert Played(KpaRule(KpaSettings(), 100.0, 0.07, 10.0)).first(60.0) == 6
     assert Played(RayRule(RaySettings(), 0.5, 0.1, 10.0)).first(60.0) == 12
@@ -95,7 +95,7 @@ def test_ray_waits_for_its_delay_and_averages_over_its_look_back() -> None:
     played.count = 2
     played.memory = Scaled(played.scaler.rule.begin(), 2)
     assert [played.round(in_flight=8) for _ in range(7)] == [2, 2, 2, 2, 2, 2, 4]
-    # Of six samples five are still old ones.
+    # Five of six samples are still old ones.
     assert played.round(in_flight=0) == 4
     assert played.memory.rule[0][-6:] == (8, 8, 8, 8, 8, 0)
 
@@ -106,7 +106,7 @@ def test_ray_waits_for_its_delay_and_averages_over_its_look_back() -> None:
     ids=["keda", "knative", "ray"],
 )
 def test_nothing_observed_changes_nothing(rule: Rule) -> None:
-    """Neither a gap nor a metric that is missing scales anything."""
+    """Gaps and missing metrics scale nothing."""
     played = Played(rule)
     played.first(20.0)
     before = played.count

@@ -36,8 +36,7 @@ def everything() -> ResolvedService:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
-    """Plans name offers of the policy's resolved service only, at the start and later, and the same arguments repeat
-    them."""
+    """Plans only name offers of the policy's resolved service, at any time, and the same arguments repeat them."""
     policy = make_policy(name, everything(), load(30.0, 50.0))
     assert policy.planner.name == name
     assert policy.planner.needs_forecast == policy_entry(name).forecasts
@@ -70,7 +69,7 @@ def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
     ],
 )
 def test_only_mark_and_plain_policies_have_bouncers_and_functions(name: str, bouncers: bool) -> None:
-    """Ours and the plain policies have them, what others run today has not."""
+    """Our policies and the plain ones have them; other users' current scalers have none."""
     policy = make_policy(name, everything(), load(30.0))
     assert policy.bouncers is bouncers
     assert (policy.resolved.function is not None) is bouncers
@@ -99,7 +98,7 @@ def test_without_the_packages_of_its_predictor_the_next_forecasts(monkeypatch: p
 
 
 def test_an_unknown_policy_names_the_known_ones() -> None:
-    """One line to correct the slip with."""
+    """The error is one line."""
     with pytest.raises(BadInput, match=r"mark-paper, mark-optimal, target-tracking.*magic"):
         make_policy("magic", everything(), load(30.0))
 
@@ -120,7 +119,8 @@ def test_what_only_looks_like_a_policy_is_unknown(name: str) -> None:
 def test_a_plan_is_quick_for_large_fleets(name: str) -> None:
     """A simulated day is 1,440 plans: a dozen offers and 500 instances must not take long.
 
-    Less than a million additions of Python take at the same time: far above what it takes, on any machine.
+    The limit is the time of a million additions in Python, measured in the same test: far above a plan's time on any
+    machine.
     """
     offers = [sold(f"type{i}", 0.1 * (i + 1) * (1.0 + 0.02 * i)) for i in range(12)]
     of = resolved(*offers, latencies_ms={f"type{i}": 100.0 / (i + 1) for i in range(12)})

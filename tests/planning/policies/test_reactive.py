@@ -36,7 +36,7 @@ def test_ten_per_cent_off_changes_nothing() -> None:
 
 
 def test_overflow_counts_as_utilisation() -> None:
-    """What functions took is demand too; the busy share alone would stop at one."""
+    """Requests that functions took are demand too; the busy share alone would ask for one instance."""
     assert started(4).minute(80.0) == {SMALL: 8}  # at most doubled ...
     assert started(10).minute(130.0) == {SMALL: 26 - 6}
     assert started(1).minute(25.0) == {SMALL: 5}  # ... or four more
@@ -56,7 +56,7 @@ def test_pending_instances_are_not_launched_twice() -> None:
 
 
 def test_bounds_hold_and_one_stays() -> None:
-    """Never below one, never above max_instances."""
+    """The count is at least one and at most max_instances."""
     planner = small(max_instances=6)
     context = PlanningContext(60.0, usual(), fleet({SMALL: 4}), last_minute_rps=1e6)
     assert planner.plan(context, ())[0].counts == {SMALL: 6}
@@ -65,7 +65,7 @@ def test_bounds_hold_and_one_stays() -> None:
 
 
 def test_a_lost_fleet_comes_back() -> None:
-    """With nothing left to measure one instance is launched."""
+    """Without anything to measure, one instance is launched."""
     assert small().plan(PlanningContext(60.0, usual(), Fleet(()), last_minute_rps=50.0), ())[0].counts == {SMALL: 1}
 
 
@@ -75,7 +75,7 @@ def test_nothing_observed_changes_nothing() -> None:
 
 
 def test_spot_is_taken_only_without_on_demand() -> None:
-    """The comparison is on-demand against on-demand wherever that is sold."""
+    """Policies are compared on on-demand instances if those are sold."""
     from mark.domain.offer import Market
 
     of = resolved(sold("small", 0.05, Market.SPOT, "a"), sold("small", 0.2), latencies_ms={"small": 100.0})

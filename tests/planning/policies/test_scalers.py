@@ -39,7 +39,7 @@ def test_hpa_follows_the_ratio_of_its_document(current_m: float, wanted: int) ->
 
 
 def documented_hpa(ready: int, unready: int, usage: float, target: float) -> int:
-    """The document's formula, pod by pod: those not yet ready have 0 % of their target when the scale is to grow."""
+    """Return the document's formula, pod by pod: pods not yet ready have 0 % of their target when the scale grows."""
     usages, everyone = [usage] * ready, ready + unready
     ratio = sum(usages) / len(usages) / target
     if unready and ratio > 1.0:
@@ -68,7 +68,7 @@ def test_hpa_grows_by_four_pods_or_doubles_and_shrinks_to_the_highest_wish_of_fi
         current, wishes = hpa_scaled(15.0 * tick, wish, current, wishes, HpaSettings())
         counts.append(current)
     assert counts[:4] == [5, 10, 20, 40]
-    # The last wish of 50 was at 45 s. It holds what runs until 345 s.
+    # The last wish of 50 was at 45 s. It keeps running instances until 345 s.
     assert counts[4:23] == [40] * 19
     assert counts[23:] == [10, 10]
 
@@ -77,7 +77,7 @@ def test_hpa_grows_by_four_pods_or_doubles_and_shrinks_to_the_highest_wish_of_fi
 
 
 class DocumentedKpa:
-    """Knative's description as a program of its own: modes by name, times as ticks."""
+    """Knative's description as a separate program: modes by name, times as ticks."""
 
     def __init__(self, settings: KpaSettings) -> None:
         self.settings, self.mode, self.calm_from, self.held = settings, "stable", 0.0, 0

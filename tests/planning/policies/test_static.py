@@ -43,7 +43,7 @@ def test_exactly_full_instances_are_enough() -> None:
 
 
 def test_limits_are_kept_and_said() -> None:
-    """A fleet that the service's limits cut short says what it would have needed."""
+    """A fleet that the service's limits cut short reports the number that it would have needed."""
     of = usual(max_usd_per_hour=3.1)
     plan, _ = static("static-peak", of, load(500.0)).plan(PlanningContext(0.0, of, Fleet(())), None)
     assert plan.counts == {"large/on-demand": 2}
@@ -58,6 +58,6 @@ def test_no_load_buys_nothing() -> None:
 
 
 def test_nothing_to_buy_is_infeasible() -> None:
-    """Functions alone are no static fleet."""
+    """Functions alone are not a static fleet."""
     with pytest.raises(Infeasible):
         static("static-peak", replace(usual(), offers=(), candidates=()), load(1.0))

@@ -14,7 +14,10 @@ from tests.planning.build import Minutes, forecast, load, resolved, sold
 
 
 def endpoint(model: str = "some-model", **changes: Any) -> ResolvedService:
-    """ml.p2.xlarge is cheaper batched, ml.c5.xlarge (10 requests/s, target 300 a minute) unbatched."""
+    """Return an endpoint on which ml.p2.xlarge is cheaper batched.
+
+    ml.c5.xlarge (10 requests/s, target 300 a minute) is cheaper unbatched.
+    """
     return resolved(
         sold("ml.c5.xlarge", 0.2, Market.SAGEMAKER),
         sold("ml.p2.xlarge", 1.0, Market.SAGEMAKER),
@@ -62,7 +65,7 @@ def test_a_low_point_between_high_ones_resets_the_alarm() -> None:
 
 
 def test_no_second_scale_out_within_the_cool_down() -> None:
-    """For 300 s after scaling out the alarm does nothing; what boots counts as desired, not as in service."""
+    """For 300 s after scaling out the alarm does nothing; booting instances count as desired, not as in service."""
     play = started(20.0)
     wanted = [play.minute(rate)[C5] for rate in (30.0, 30.0, 30.0, 60.0, 60.0, 60.0, 60.0, 60.0)]
     assert wanted == [4, 4, 6, 6, 6, 6, 6, 12]
@@ -77,7 +80,7 @@ def test_an_alarm_that_adds_nothing_begins_no_cool_down() -> None:
 
 
 def test_fifteen_points_below_nine_tenths_scale_in() -> None:
-    """At 0.9 x target nothing happens for ever; below it the 15th minute scales in."""
+    """At 0.9 x target nothing ever happens; below it the 15th minute scales in."""
     play = started(20.0)
     assert {play.minute(18.0)[C5] for _ in range(30)} == {4}
     wanted = [play.minute(9.0)[C5] for _ in range(15)]
@@ -97,8 +100,7 @@ def test_a_minute_without_observation_is_no_point() -> None:
 
 
 def test_the_endpoint_has_no_bouncer_functions_or_batches() -> None:
-    """The resolved service is SageMaker's: one ml type, unbatched, in service after five minutes, outside our
-    limits."""
+    """The resolved service is SageMaker's: one ml type, unbatched, after five minutes of boot, without our limits."""
     policy = target_tracking("target-tracking", endpoint("inception-v3", max_instances=2), load(1e4))
     altered = policy.resolved
     assert not policy.bouncers
@@ -136,7 +138,7 @@ def test_burstable_endpoints_are_not_ranked() -> None:
 
 
 def test_a_type_missing_from_the_catalogue_is_bad_input() -> None:
-    """One line says which catalogue lacks which type, or that there is no profile."""
+    """One line says which catalogue lacks which type, or that the service has no profile."""
     with pytest.raises(BadInput, match=r"ml\.x1"):
         sagemaker_policy(endpoint(), "ml.x1", False)
     nothing = resolved(sold("c5.xlarge", 0.15), latencies_ms={"c5.xlarge": 100.0})

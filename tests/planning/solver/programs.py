@@ -15,7 +15,10 @@ from mark.planning.solver.program import Program
 def covering(
     load_rps: Sequence[float], usd_per_rps: float = 1.0, levels: int = 10, top_rps: float = 10.0
 ) -> FloatArray:
-    """Overflow of a load known for sure: what exceeds the capacity, at a price for each request/s and step."""
+    """Return the overflow cost of a load known for sure.
+
+    The overflow is the load beyond the capacity, at a price for each request/s and step.
+    """
     capacity = np.linspace(0.0, top_rps, levels + 1)
     return np.asarray(usd_per_rps * np.maximum(0.0, np.asarray(load_rps, dtype=np.float64)[:, None] - capacity))
 
@@ -32,7 +35,7 @@ def program(
     usd_per_rps: float = 1.0,
     **more: object,
 ) -> Program:
-    """One offer of 2 requests/s at 1 $ a step, for a load of 4 through four steps."""
+    """Return a program of one offer of 2 requests/s at 1 $ a step, for a load of 4 through four steps."""
 
     def each(value: float | Sequence[float], kind: type) -> np.ndarray:
         return np.array(np.broadcast_to(np.asarray(value), (len(usd),)), dtype=kind)
@@ -53,7 +56,7 @@ def program(
 def drawn(
     seed: int, offers: int = 2, steps: int = 3, most: int = 2, *, limits: bool = False, first: bool = False
 ) -> Program:
-    """Any program: convex overflow, some offers running, boots of different lengths, a load like their capacities.
+    """Draw any program: convex overflow, some offers running, different boots, a load like their capacities.
 
     Of every other one launches have leads and prices by step.
     """
@@ -85,7 +88,7 @@ def drawn(
 
 
 def cloud(seed: int, offers: int = 8, steps: int = 20, load_rps: float = 60.0, **more: object) -> Program:
-    """More offers than can be tried out: from 2 to 40 requests/s, spot at a third, a load that goes up and down."""
+    """Return too many offers to try out: from 2 to 40 requests/s, spot at a third, a load that goes up and down."""
     rng = np.random.default_rng(seed)
     size = np.geomspace(2.0, 40.0, offers) * rng.uniform(0.9, 1.1, offers)
     usd = 1e-3 * size**1.05 * rng.uniform(0.8, 1.2, offers) * np.where(rng.uniform(size=offers) < 0.4, 0.35, 1.0)
@@ -109,7 +112,7 @@ def cloud(seed: int, offers: int = 8, steps: int = 20, load_rps: float = 60.0, *
 
 
 def least_usd(of: Program, boots_count: bool = True) -> float:
-    """The price of the best plan, out of all there are; without `boots_count` limits concern what serves only."""
+    """Return the price of the best of all plans; without `boots_count` limits apply to serving instances only."""
     offers, steps = of.offers, of.steps
     every = np.indices([int(n) + 1 for n in np.repeat(of.most, steps)])
     counts = every.reshape(offers * steps, -1).T.reshape(-1, offers, steps)

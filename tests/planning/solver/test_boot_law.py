@@ -23,7 +23,7 @@ NORMAL = NormalDist()
 def burst(
     usd_per_rps: float, at: int = 6, boot: Delay = BOOT, *, lasts: int = 1, offers: int = 1, running: int = 0
 ) -> Program:
-    """A burst of 8 requests/s in ten minutes without load; an instance serves 2 for 1 $ a minute."""
+    """Return a burst of 8 requests/s in ten minutes without load; an instance serves 2 for 1 $ a minute."""
     load = [8.0 if at <= step < at + lasts else 0.0 for step in range(10)]
     steps = math.ceil(boot.mean_s / 60.0)
     of = program((1.0,) * offers, (2.0,) * offers, load, launch=0.5, boot=steps, running=running)
@@ -105,7 +105,7 @@ def test_launch_is_priced_only_where_its_best_lead_has_passed() -> None:
 
 
 def test_plan_launches_for_a_burst_when_its_lead_has_come() -> None:
-    """Once, and keeps the launched instances until the burst: another launch then would come too late."""
+    """It launches once, and keeps the instances until the burst, because another launch would then come too late."""
     of = burst(10.0)
     assert of.lead_steps is not None
     lead = int(of.lead_steps[0, 6])
@@ -117,7 +117,7 @@ def test_plan_launches_for_a_burst_when_its_lead_has_come() -> None:
 
 
 def test_offer_that_boots_too_long_is_not_launched() -> None:
-    """A boot of twenty minutes serves in none of ten."""
+    """After a boot of twenty minutes it serves in none of ten."""
     of = burst(10.0, boot=Delay(1200.0, 1300.0))
     assert not of.can_launch.any()
     assert not solve(of).counts.any()

@@ -20,7 +20,7 @@ seeds = st.integers(0, 10_000)
 @FEW
 @given(seed=seeds, offers=st.integers(1, 3), states=st.sampled_from([1, 3, 6, 99]), first=st.booleans())
 def test_no_plan_is_cheaper_than_the_bound(seed: int, offers: int, states: int, first: bool) -> None:
-    """However many of the offers are taken as whole, and whether there is enough of them or not."""
+    """This holds for any number of whole offers, whether or not they suffice."""
     of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first)
     best = least_usd(of)
     start = np.zeros((offers, of.steps), dtype=np.int64)
@@ -54,7 +54,7 @@ def test_a_large_instance_is_whole() -> None:
 
 
 def test_it_proves_more_than_the_linear_program() -> None:
-    """A small fleet of 12 offers, those that run among them: it closes a quarter of what that leaves open."""
+    """On a small fleet of 12 offers, some already running, it closes a quarter of the linear program's gap."""
     closer = []
     for seed in range(4):
         of, _ = prune(cloud(seed, offers=12), scaled=True)

@@ -18,7 +18,7 @@ seeds = st.integers(0, 10_000)
 @FEW
 @given(seed=seeds, offers=st.integers(1, 3), first=st.booleans())
 def test_it_is_the_best_of_all_plans(seed: int, offers: int, first: bool) -> None:
-    """What runs, boots and launches included."""
+    """This includes running instances, boots and launches."""
     of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first)
     usd, counts, rented = cheapest(of, np.arange(offers))
     assert usd == pytest.approx(least_usd(of), rel=1e-12)
@@ -30,7 +30,7 @@ def test_it_is_the_best_of_all_plans(seed: int, offers: int, first: bool) -> Non
 @FEW
 @given(seed=seeds)
 def test_it_is_the_best_plan_within_the_limits(seed: int) -> None:
-    """As far as what serves is concerned."""
+    """The limits apply to serving instances here."""
     of = drawn(seed, limits=True)
     usd, counts, _ = cheapest(of, np.arange(2), limits=True)
     assert usd == pytest.approx(least_usd(of, boots_count=False), rel=1e-12)
@@ -38,7 +38,7 @@ def test_it_is_the_best_plan_within_the_limits(seed: int) -> None:
 
 
 def test_what_boots_beside_the_limit_is_let_through() -> None:
-    """One may be held: the large one cannot boot beside the small one that serves."""
+    """One instance may be held: the large one cannot boot beside the small one that serves."""
     of = program(usd=(1.0, 1.0), rps=(1.0, 4.0), boot=1, running=(1, 0), most=1, max_instances=1, usd_per_rps=9.0)
     _, counts, _ = cheapest(of, np.arange(2), limits=True)
     assert counts.tolist() == [[1, 0, 0, 0], [0, 1, 1, 1]]
@@ -48,7 +48,7 @@ def test_what_boots_beside_the_limit_is_let_through() -> None:
 @FEW
 @given(seed=seeds)
 def test_other_capacity_is_rented_where_it_is_cheaper_than_overflow(seed: int) -> None:
-    """Against every plan of one offer, each with the best level of rented capacity in each step."""
+    """The reference is every plan of one offer, each with the best level of rented capacity in each step."""
     of = drawn(seed, offers=1, steps=3, most=3)
     rent = np.random.default_rng(seed).uniform(0.0, 0.8, 3)
     usd, counts, rented = cheapest(of, np.arange(1), rent)

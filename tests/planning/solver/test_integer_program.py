@@ -38,7 +38,7 @@ def test_the_linear_program_takes_halves() -> None:
 
 
 def test_what_boots_counts_against_the_limit() -> None:
-    """The small one must go a step before the large one serves, which boots meanwhile."""
+    """The small instance must leave a step before the large one serves, because the booting one counts."""
     of = program(usd=(1.0, 1.0), rps=(1.0, 4.0), boot=1, running=(1, 0), most=1, max_instances=1, usd_per_rps=9.0)
     found = solve_integer(of, np.zeros((2, 4), dtype=np.int64), 0.0, 10.0, "highs")
     assert found.counts is not None
@@ -50,7 +50,7 @@ def test_what_boots_counts_against_the_limit() -> None:
 @settings(max_examples=12)
 @given(seed=seeds, limits=st.booleans(), first=st.booleans())
 def test_the_integer_program_finds_the_best_of_all_plans(solver: str, seed: int, limits: bool, first: bool) -> None:
-    """With either solver, and proves it."""
+    """Either solver finds and proves it."""
     of = drawn(seed, limits=limits, first=first)
     best = least_usd(of)
     found = solve_integer(of, np.zeros((2, 3), dtype=np.int64), 1e-6, 20.0, solver)

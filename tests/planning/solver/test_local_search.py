@@ -24,7 +24,7 @@ def nothing(of: Any) -> np.ndarray:
 @FEW
 @given(seed=seeds, steps=st.integers(1, 7), runs=st.booleans(), boot=st.integers(0, 4))
 def test_the_schedule_is_the_best_of_all(seed: int, steps: int, runs: bool, boot: int) -> None:
-    """Of one instance: every row of on and off that does not go on before it can."""
+    """For one instance: every row of on and off that does not begin before it can."""
     rng = np.random.default_rng(seed)
     on_usd, launch_usd = rng.normal(0.0, 1.0, steps), rng.uniform(0.0, 2.0, steps)
     launch_usd[:boot] = np.inf
@@ -80,7 +80,7 @@ def test_answers_never_make_a_plan_dearer(seed: int) -> None:
 
 
 def test_the_search_stays_within_three_percent_of_what_is_proven() -> None:
-    """On average over small fleets and large ones, and within six on each."""
+    """The average is over small fleets and large ones; each stays within six percent."""
     gaps = []
     for seed in range(6):
         for load_rps in (60.0, 600.0):
@@ -147,7 +147,7 @@ def test_of_equal_offers_the_first_is_bought() -> None:
 @FEW
 @given(seed=seeds)
 def test_what_never_pays_can_be_left_out(seed: int) -> None:
-    """And what a plan has is kept."""
+    """Instances that a given plan has are kept."""
     of = drawn(seed, most=3, steps=2)
     less = tight(of, nothing(of))
     assert (less.most <= of.most).all()
@@ -159,7 +159,7 @@ def test_what_never_pays_can_be_left_out(seed: int) -> None:
 @FEW
 @given(seed=seeds, share=st.floats(0.0, 1.2), usd_share=st.floats(0.0, 1.2))
 def test_limits_are_kept_in_every_step(seed: int, share: float, usd_share: float) -> None:
-    """Those of instances and of dollars, from nothing at all to more than enough, boots included."""
+    """The limits of instances and of dollars range from zero to more than enough, and include boots."""
     of = cloud(seed, offers=6)
     free, _ = fast(of)
     limited = replace(

@@ -18,7 +18,7 @@ seeds = st.integers(0, 10_000)
 
 
 def priced_slowly(of: Program, counts: np.ndarray) -> float:
-    """The price, one instance and step after the other."""
+    """Return the price, summed over instances and steps."""
     usd = 0.0
     for t in range(of.steps):
         capacity = 0.0
@@ -54,7 +54,7 @@ def test_overflow_is_linear_between_levels_and_constant_beyond_the_last() -> Non
 
 
 def test_an_instance_is_held_while_it_boots() -> None:
-    """Two steps of boot before it serves in step 2; of three that run one is given up; what is wanted now are both."""
+    """A new instance boots for two steps and serves in step 2, and one of three is given up: both are wanted now."""
     of = program(usd=(1.0, 1.0), rps=(2.0, 1.0), boot=2, running=(0, 3))
     counts = np.array([[0, 0, 1, 2], [2, 2, 2, 1]])
     assert held(of, counts).tolist() == [[1, 2, 2, 2], [2, 2, 2, 1]]
@@ -96,7 +96,7 @@ def test_a_first_fleet_is_there_at_once_and_free() -> None:
     ],
 )
 def test_what_cannot_be_carried_out_is_said(counts: list[list[int]], why: str) -> None:
-    """One runs, boots take two steps, at most 4 can be had, 3 may be held, for 2.5 $ a step."""
+    """One instance runs, boots take two steps, at most 4 exist, 3 may be held, for 2.5 $ a step."""
     of = program(boot=2, running=1, most=4, max_instances=3, max_usd_per_step=2.5)
     assert violation(of, np.array(counts)) == why
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_carried_out_is_said(counts: list[list[int]], why: str) -
 @FEW
 @given(seed=seeds, scaled=st.booleans(), first=st.booleans())
 def test_pruning_changes_no_optimum(seed: int, scaled: bool, first: bool) -> None:
-    """With limits as long as no offer stands in for a larger one."""
+    """Limits are only given if no offer replaces a larger one."""
     of = drawn(seed, offers=3, steps=2, most=2, limits=not scaled, first=first)
     leads = None if of.lead_steps is None else np.minimum(of.lead_steps, np.arange(2))
     of = replace(of, capacity_rps=np.maximum(2.0, of.capacity_rps), boot_steps=of.boot_steps % 2, lead_steps=leads)
@@ -116,7 +116,7 @@ def test_pruning_changes_no_optimum(seed: int, scaled: bool, first: bool) -> Non
 
 
 def test_pruning_keeps_what_runs_but_launches_no_more_of_it() -> None:
-    """Half as large, dearer, and as slow: only the two that run are left of it."""
+    """It is half as large, dearer, and as slow: only its two running instances are kept."""
     of = program(usd=(2.0, 1.0), rps=(1.0, 2.0), boot=1, running=(2, 0))
     part, left = prune(of, scaled=False)
     assert left.tolist() == [0, 1]
@@ -130,7 +130,7 @@ def test_of_equal_offers_the_first_stays() -> None:
 
 
 def test_two_small_instances_may_replace_a_large_one() -> None:
-    """With one instance allowed the large one serves twice as much."""
+    """If only one instance is allowed, the large one serves twice the load."""
     of = program(usd=(1.0, 2.0), rps=(2.0, 4.0), max_instances=1)
     assert prune(of, scaled=True)[1].tolist() == [0]
     assert prune(of, scaled=False)[1].tolist() == [0, 1]
@@ -150,7 +150,7 @@ def test_which_offers_are_left_does_not_depend_on_their_order(seed: int) -> None
 
 
 def hull(row: np.ndarray) -> np.ndarray:
-    """The largest convex function below the points, by their lower hull."""
+    """Return the largest convex function below the points, by their lower hull."""
     corners: list[tuple[float, float]] = []
     for x, y in enumerate(row):
         while len(corners) > 1 and (corners[-1][1] - corners[-2][1]) * (x - corners[-2][0]) >= (y - corners[-2][1]) * (
@@ -164,7 +164,7 @@ def hull(row: np.ndarray) -> np.ndarray:
 @FEW
 @given(seed=seeds, levels=st.integers(1, 20))
 def test_overflow_is_made_convex_from_below(seed: int, levels: int) -> None:
-    """As far as the hull of its points goes, and no further."""
+    """It is lowered to the hull of its points, and no further."""
     rng = np.random.default_rng(seed)
     by_step = np.concatenate([np.zeros((1, 5)), np.cumsum(rng.uniform(0.0, 1.0, (levels, 5)), axis=0)])
     served = np.concatenate([np.zeros((levels + 1, 1)), np.cumsum(by_step, axis=1)], axis=1)
@@ -182,7 +182,7 @@ def test_what_even_the_last_level_leaves_is_paid_for() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 20.0, 9000.0])
 def test_the_planners_savings_make_a_program(rate: float) -> None:
-    """Whatever the load; all of it overflows without capacity."""
+    """This holds for any load; without capacity all of it overflows."""
     saved = served_load(forecast(rate, 0.4, 1.3), Lateness(0.3))
     found = overflow_usd(saved.served, None, 1.0, 60.0)
     of = replace(program(load_rps=(1.0,)), overflow_usd=found, spacing_rps=saved.spacing_rps)

@@ -16,7 +16,7 @@ from tests.planning.solver.programs import cloud, drawn, least_usd, program
 FEW = settings(max_examples=25)
 seeds = st.integers(0, 10_000)
 
-# Whatever a service, a forecast or a catalogue may come to.
+# Extreme services, forecasts and catalogues.
 EDGES: dict[str, Program] = {
     "no load at all": cloud(0, overflow_usd=np.zeros((20, 49))),
     "no load, and nothing runs": cloud(0, overflow_usd=np.zeros((20, 49)), running=np.zeros(8, dtype=np.int64)),
@@ -42,7 +42,7 @@ EDGES: dict[str, Program] = {
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("edge", EDGES)
 def test_there_always_is_a_plan(edge: str, how: str) -> None:
-    """It can be carried out, costs what it says, no more than doing nothing, no less than its bound; twice the same."""
+    """The plan is feasible, costs its stated price, at most the empty plan's and at least its bound; and it repeats."""
     of = EDGES[edge]
     found = solve(of, how)
     assert not violation(of, found.counts)
@@ -78,7 +78,7 @@ def test_what_is_paid_anyway_serves_first() -> None:
 @FEW
 @given(seed=seeds, limits=st.booleans(), first=st.booleans())
 def test_what_is_proven_is_within_a_hundredth_of_the_best(seed: int, limits: bool, first: bool) -> None:
-    """And where limits do not bind everything is, with so few counts."""
+    """If limits do not bind, every plan is proven, because counts are few."""
     of = drawn(seed, limits=limits, first=first)
     best = least_usd(of)
     found = solve(of)

@@ -1,4 +1,4 @@
-"""The bouncer: the same decisions as the kernel's reference, and what holds whatever workers and clients do."""
+"""The bouncer: the same decisions as the kernel's reference, and invariants under any workers and clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.kernel.reference import BY_FUNCTION, REFUSED, Case, Change, Outcome, 
 from tests.kernel.test_reference import by_kernel
 
 
-# drawing a case takes milliseconds, more on a busy machine: no reason to fail
+# Drawing a case takes milliseconds, more on a busy machine, which must not fail the test.
 def request(
     arrived_s: float = 0.0, deadline_s: float = NEVER_S, items: int = 1, size: int = 0, id: str = "", tries: int = 0
 ) -> Request:
@@ -51,7 +51,7 @@ def request(
 
 
 def a_bouncer(fixed_s: float = 1.0, each_s: float = 1.0, n_batch: int = 4, **options: float) -> Bouncer:
-    """A batch of b takes fixed + b x each seconds; RT_max is 10 s unless said."""
+    """Return a bouncer whose batch of b takes fixed + b x each seconds; RT_max is 10 s by default."""
     times = FixedTimes([0.0, *(fixed_s + each_s * b for b in range(1, n_batch + 1))])
     return Bouncer(times, **{"rt_max_s": 10.0, **options})  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def started(bouncer: Bouncer, now_s: float) -> Batch:
 
 
 def played(case: Case, *, ahead: bool = False) -> Outcome:
-    """A bouncer in virtual time, with workers that take as long as the kernel draws, and may have the next batch."""
+    """Play a bouncer in virtual time, whose workers take the kernel's drawn times and may have the next batch."""
     kind = case.candidates[0]
     bouncer = Bouncer(
         FixedTimes(kind.service_s.tolist(), kind.policy.n_batch),
@@ -86,7 +86,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
     n = len(case.arrivals_s)
     outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
     ends: list[tuple[float, int, Batch]] = []
-    order = count(1)  # of batches that end at the same time: as they were started
+    order = count(1)  # of batches that end at the same time, in the order of their starts
 
     def start_what_is_due(now_s: float) -> None:
         while (batch := bouncer.next_batch(now_s)) is not None:
@@ -103,7 +103,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
             outcome.start_s[int(r.id)] = now_s
 
     def until(now_s: float) -> None:
-        """All that happens before the arrivals of this moment, in order."""
+        """Run all events before the arrivals of this moment, in order."""
         while True:
             end_s = ends[0][0] if ends else NEVER_S
             due_s = bouncer.due_s()
@@ -159,7 +159,7 @@ def cases(draw: st.DrawFn, sigmas: tuple[float, ...] = (0.0,)) -> Case:
     gaps = draw(st.lists(st.integers(0, 3 * unit), min_size=1, max_size=60))
     arrivals = tuple(float(t) * tick for t in np.cumsum(gaps))
     rt_max_s = max(tick, ticks(1, 40))
-    # A function without a cold start, which is what a bouncer reckons with; it may be slower than RT_max.
+    # A bouncer assumes functions without a cold start; a function may be slower than RT_max.
     overflow = draw(st.none() | st.integers(1, 80 * unit).map(lambda n: function(n * tick, 0.0)))
     late = draw(st.sampled_from([FUNCTION, REJECT]))
     seed = draw(st.integers(0, 2**40))
@@ -179,8 +179,8 @@ def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case, a
 @settings(max_examples=250)
 @given(cases(sigmas=(0.1, 0.4, 1.2)), st.booleans())
 def test_decides_as_the_kernel_where_service_times_vary(case: Case, ahead: bool) -> None:
-    """Neither knows the end of a batch before it has come. A single worker may have the next batch already."""
-    ahead &= case.candidates[0].workers == 1  # of several workers another may have to take it back
+    """Neither knows the end of a batch in advance. A single worker may have the next batch already."""
+    ahead &= case.candidates[0].workers == 1  # another of several workers may have to take it back
     expected, got = by_kernel(case)[0].recording(), played(case, ahead=ahead)
     np.testing.assert_array_equal(got.slot, expected.slot)
     here = got.slot == 0
@@ -254,7 +254,7 @@ def test_functions_take_what_would_be_late_until_they_refuse() -> None:
 
 
 def test_functions_take_what_may_well_be_late_until_they_refuse() -> None:
-    """In time with a probability of 0.91 where a request runs, and of nearly 1 at once."""
+    """A request is in time with a probability of 0.91 on the instance, and of nearly 1 on a function."""
     bouncer = a_bouncer(fixed_s=0.0, n_batch=1, rt_max_s=2.8, function_s=1.0, variation=0.16, least_in_time=0.95)
     assert bouncer.offer(request(), 0.0) == INSTANCE
     started(bouncer, 0.0)
@@ -266,7 +266,7 @@ def test_functions_take_what_may_well_be_late_until_they_refuse() -> None:
 
 @pytest.mark.parametrize("late", [FUNCTION, REJECT])
 def test_what_is_late_wherever_never_queues(late: int) -> None:
-    """It goes where is said, though it would be sooner here; past the client's own deadline it goes nowhere."""
+    """Such a request goes where the setting says, and past the client's own deadline it is refused."""
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=1.5, function_s=5.0, late=late)
     assert bouncer.offer(request(), 0.0) == INSTANCE
     assert bouncer.offer(request(deadline_s=1.5), 0.0) == late
@@ -398,7 +398,7 @@ def test_a_deep_queue_is_predicted_within_one_batch() -> None:
 
 
 def test_a_lost_batch_is_retried_first_and_one_by_one() -> None:
-    """One of its requests may be what ends workers; the others must not fail with it."""
+    """One of its requests may end workers; the others must not fail with it."""
     bouncer = a_bouncer(n_batch=2, workers=2, rt_max_s=60.0)
     for name in "abcdef":
         bouncer.offer(request(id=name), 0.0)
@@ -420,7 +420,7 @@ def test_a_lost_batch_is_retried_first_and_one_by_one() -> None:
 
 
 def test_lost_requests_share_batches_only_when_time_is_short() -> None:
-    """But with no request that comes before or after them."""
+    """They never share one with requests that come before or after them."""
     # Eight take 5 s together, 6 s in fours, 8 s in twos, 12 s alone, by the one worker left, from 3 s on.
     for rt_max_s, together in ((8.0, 8), (9.0, 4), (11.0, 2), (60.0, 1)):
         bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=8, workers=2, rt_max_s=rt_max_s)
@@ -459,7 +459,7 @@ def test_requests_that_failed_together_are_tried_alone_behind_the_queue() -> Non
 
 
 def test_a_failed_request_is_alone_even_beside_lost_ones() -> None:
-    """Lost requests may share a batch where time is short, failed ones not: their error must be their own."""
+    """Lost requests may share a batch if time is short; failed ones may not, because their error must be their own."""
     bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=3, workers=2, rt_max_s=7.0)
     for name in "abcde":
         bouncer.offer(request(id=name), 0.0)
@@ -476,7 +476,7 @@ def test_a_failed_request_is_alone_even_beside_lost_ones() -> None:
 
 @pytest.mark.parametrize(("function_s", "instead"), [(NEVER_S, REJECT), (3.0, FUNCTION), (4.0, REJECT)])
 def test_failed_requests_are_tried_again_only_in_time(function_s: float, instead: int) -> None:
-    """Alone one takes 2 s: of four with 3.5 s left only one is in time here. Another client waits for 60 s."""
+    """A request takes 2 s alone: of four with 3.5 s left only one is in time. Another client waits for 60 s."""
     bouncer = a_bouncer(n_batch=5, rt_max_s=9.5, function_s=function_s)
     for deadline_s in (NEVER_S, NEVER_S, NEVER_S, 7.9, 60.0):
         bouncer.offer(request(deadline_s=min(deadline_s, 9.5) if deadline_s < 60.0 else deadline_s), 0.0)
@@ -541,7 +541,7 @@ def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
     for name in "abcde":
         bouncer.offer(request(id=name), 0.0)
-    assert bouncer.next_ahead(0.0) is None  # an idle worker takes what is there itself
+    assert bouncer.next_ahead(0.0) is None  # an idle worker takes the queued requests itself
     first = started(bouncer, 0.0)
     ahead = bouncer.next_ahead(0.0)
     assert ahead is not None
@@ -562,7 +562,7 @@ def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
     bouncer.finished(again, 4.5)
     behind = bouncer.next_ahead(4.5)
     assert behind is not None
-    assert ids(bouncer.worker_down(5.0, 6.0, alone[1]).failed) == ["d"]  # tried twice; e and f were not tried at all
+    assert ids(bouncer.worker_down(5.0, 6.0, alone[1]).failed) == ["d"]  # tried twice; e and f were not tried
     assert [(r.id, r.tries) for r in behind[1].requests] == [("e", 0), ("f", 0)]
     bouncer.worker_up(6.0)
     assert ids(started(bouncer, 6.0).requests) == ["e", "f"]
@@ -572,7 +572,7 @@ def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
 
 
 def test_a_worker_lost_at_the_batch_ahead_blames_that_batch() -> None:
-    """The one before it had its results: its requests are served again as if they were untried."""
+    """The batch before it had its results: its requests are served again as if untried."""
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
     for name in "abcd":
         bouncer.offer(request(id=name), 0.0)
@@ -690,17 +690,17 @@ def test_times_that_learn_take_effect_at_the_next_decision() -> None:
     assert [bouncer.offer(request(2.0), 2.0) for _ in range(3)] == [INSTANCE, INSTANCE, REJECT]
     again = started(bouncer, 2.0)
     assert again.items == 2
-    bouncer.finished(again, 3.0, took_s=3.4)  # so the worker says, whatever it did beside
+    bouncer.finished(again, 3.0, took_s=3.4)  # as the worker reports, whatever else it did
     assert [bouncer.offer(request(4.0), 4.0) for _ in range(2)] == [INSTANCE, INSTANCE]
     bouncer.finished(started(bouncer, 4.0), 5.0, took_s=3.6)
     assert bouncer.offer(request(5.0), 5.0) == REJECT
 
 
-# Whatever workers and clients do
+# --- any order of workers' and clients' actions
 
 
 def finish_s(bouncer: Bouncer, now_s: float, backs_s: list[float]) -> dict[str, float]:
-    """When each request would be answered if no further one came, and workers did as predicted: by playing it."""
+    """Return when each request would be answered if no other came and workers kept to predictions, by playing it."""
     bouncer = copy.deepcopy(bouncer)
     backs_s = [s for s in backs_s if now_s <= s < NEVER_S]
     finish: dict[str, float] = {}
@@ -787,7 +787,7 @@ class Life(RuleBasedStateMachine):
             assert not self.own(r)
             assert deadline_s - self.now_s < self.bouncer.function_s < NEVER_S
             assert answer_s - self.now_s <= self.bouncer.function_s + TOLERANCE_S
-        if self.asked_function_s in (NEVER_S, 1.0):  # else batches fill, whatever was promised
+        if self.asked_function_s in (NEVER_S, 1.0):  # otherwise batches fill, whatever was promised
             for other in self.queue[:-1]:
                 limit_s = min(other.deadline_s, other.arrived_s + RT_MAX_S) + TOLERANCE_S
                 if other.id in before and before[other.id] <= limit_s:
@@ -968,7 +968,10 @@ test_life = Life.TestCase
 
 
 def test_times_that_refuse_everything_are_tried_anew_now_and_then() -> None:
-    """By one request at a time, of an idle instance, that brought no deadline of its own; and only where asked for."""
+    """One request at a time, on an idle instance and without a deadline from its client, tries the times again.
+
+    This happens only if the bouncer is told to.
+    """
     slow = FixedTimes([0.0, 5.0])
 
     def asked(arrived_s: float, own_s: float = 1.0) -> Request:

@@ -63,7 +63,7 @@ class Timers:
         return False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """As of a loop."""
+        """Accept the cancellation of a timer, as a loop does."""
 
     @property
     def due(self) -> list[asyncio.TimerHandle]:
@@ -76,7 +76,7 @@ class Timers:
 
 
 class Behind:
-    """A backend that keeps requests until the test answers them, or refuses each at once where `refuses` says why."""
+    """A backend that keeps requests until the test answers them, or refuses each if `refuses` gives a reason."""
 
     least_s = 0.25
 
@@ -133,11 +133,11 @@ class Bench:
         self.counts = self.cache._counts
         self.answers: dict[int, Answer] = {}
         self.order: list[int] = []
-        self.fails: set[int] = set()  # answers that cannot be said
+        self.fails: set[int] = set()  # answers that cannot be sent
         self._numbers = itertools.count()
 
     def ask(self, what: bytes | Call = b"question", allowed_s: float = RT_MAX_S) -> int:
-        """Offer a request with this body, or this call; its number."""
+        """Offer a request with this body, or this call, and return its number."""
         number = next(self._numbers)
 
         def answered(request: Request, answer: Answer) -> None:
@@ -318,7 +318,7 @@ def test_an_answer_is_given_until_its_time_has_passed_and_then_replaced() -> Non
 
 
 def test_while_no_call_is_repeated_only_every_eighth_is_looked_up() -> None:
-    """A call that is looked up and repeats an earlier one ends that."""
+    """A looked-up call that repeats an earlier one ends this mode."""
     bench = Bench(store=Sieve(100_000_000))
 
     def kept(first: int, count: int) -> list[int]:
@@ -334,7 +334,7 @@ def test_while_no_call_is_repeated_only_every_eighth_is_looked_up() -> None:
 
     assert kept(0, 10_000) == list(range(10_000))
     assert kept(10_000, 80) == list(range(10_007, 10_080, 8))
-    for _ in range(7):  # they are not looked up, so that their answers do not come from memory
+    for _ in range(7):  # they are not looked up, so their answers do not come from memory
         bench.ask(b"10015")
         assert bench.behind.has
         bench.behind.reply()
@@ -371,7 +371,7 @@ def test_equal_calls_on_their_way_share_one_answer() -> None:
 
 @pytest.mark.parametrize("reason", ["overloaded", "expired", "gone", "lost"])
 def test_a_call_that_fails_is_made_again_for_the_requests_that_wait(reason: str) -> None:
-    """One of them takes its place: also where its deadline was short, or its client has left."""
+    """One of the waiting requests repeats it, even if the first had a short deadline or its client left."""
     bench = Bench()
     first = bench.ask(allowed_s=0.1)
     others = [bench.ask() for _ in range(3)]
@@ -384,7 +384,7 @@ def test_a_call_that_fails_is_made_again_for_the_requests_that_wait(reason: str)
 
 
 def test_a_backend_that_refuses_at_once_refuses_each_request_that_waits_once() -> None:
-    """However many wait: none is lost, and none needs a deeper stack."""
+    """Any number may wait: none is lost, and the stack does not grow with their number."""
     bench = Bench()
     numbers = [bench.ask() for _ in range(5_000)]
     bench.behind.refuses = "queue_full"
@@ -496,7 +496,7 @@ def test_a_drain_ends_every_request_and_takes_nothing_new() -> None:
     )
 )
 def test_every_request_has_one_answer_and_one_count_whatever_happens(steps: list[tuple[str, Any, Any]]) -> None:
-    """The numbers of hits and of requests that waited are those that came to no backend."""
+    """The hits and the requests that waited add up to those that never reached a backend."""
     bench = Bench(store=Sieve(3 * (ENTRY_BYTES + 8) * 8), ttl_s=2.0, most_waiting=4)
     asked = []
     for what, first, second in steps:
@@ -573,10 +573,10 @@ def test_an_entry_takes_no_more_memory_than_is_counted() -> None:
 
 
 class Forgetful(dict[int, Answer]):
-    """Answers that are not kept by the test, too."""
+    """A test's record that does not keep the answers."""
 
     def __setitem__(self, number: int, answer: Answer) -> None:
-        """Nothing."""
+        """Store nothing."""
 
 
 # Behind the real server
@@ -614,7 +614,7 @@ def test_both_protocols_are_answered_from_memory_and_say_so() -> None:
 
 
 def waiting(place: Place) -> list[dict[Request, Any]]:
-    """The requests that wait in the cache of the place."""
+    """Return the requests that wait in the cache of the place."""
     cache = place.server.backend
     assert isinstance(cache, Cache)
     return [one.requests for one in cache._under_way.values() if one is not None]
@@ -669,7 +669,7 @@ STAGES = (
 
 @pytest.mark.parametrize("pipeline", [False, True])
 def test_mark_serve_answers_from_memory_and_takes_feedback_on_that(folder: Path, pipeline: bool) -> None:
-    """The versions of a service have answers of their own, a pipeline says which of its stages answered so."""
+    """The versions of a service have separate answers, and a pipeline names the stages that answered from memory."""
     more = '[cache]\nmemory_mb = 8\n[feedback]\nlog = "feedback"\n'
     versions = "[service.versions]\n" + "".join(f'"{v}" = {{ model = "model:Echo", weight = 0.5 }}\n' for v in (1, 2))
     if pipeline:

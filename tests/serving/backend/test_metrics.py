@@ -17,7 +17,7 @@ def samples(page: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
-    """Prometheus' `le` includes the bound; what is above all of them still counts."""
+    """Prometheus' `le` includes the bound; a value above all bounds still counts."""
     histogram = Histogram((1.0, 2.0))
     for value in (1.0, 1.5, 2.0, 99.0):
         histogram.observe(value)

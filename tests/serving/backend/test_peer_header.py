@@ -1,4 +1,4 @@
-"""The controller tells processes of each other by a header, as it tells prices."""
+"""The controller tells processes of each other by a header, like prices."""
 
 from __future__ import annotations
 

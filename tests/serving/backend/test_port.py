@@ -1,4 +1,4 @@
-"""Backends before a replica, behind the real server: what a wrapper needs is there, and no server knows of it."""
+"""Wrappers of backends behind the real server: they get all that they need, and no server knows of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BODY = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1
 
 
 class Behind:
-    """What is the same for all of these: they are ready, refuse and drain as the backend behind them."""
+    """The behaviour that all wrappers share: they are ready, refuse and drain as the backend behind them."""
 
     def __init__(self, behind: Backend) -> None:
         self.behind = behind
@@ -54,7 +54,7 @@ class Behind:
 
 
 class Cache(Behind):
-    """Answers a body that was answered before by that answer."""
+    """Answers a repeated body with its earlier answer."""
 
     def __init__(self, behind: Backend) -> None:
         super().__init__(behind)
@@ -77,7 +77,7 @@ class Cache(Behind):
 
 
 class Sum(Behind):
-    """Makes two attempts, the second with a payload of its own, and answers by the sum of their results."""
+    """Makes two attempts, the second with another payload, and answers with the sum of their results."""
 
     def __init__(self, behind: Backend, second: Call) -> None:
         super().__init__(behind)
@@ -99,7 +99,7 @@ class Sum(Behind):
 
 
 class Choosing(Behind):
-    """Says how each answer came about."""
+    """Adds to each answer how it was made."""
 
     def offer(self, request: Request) -> None:
         self.behind.offer(request.attempt(self._answered))

@@ -1,4 +1,4 @@
-"""What a bouncer is told of prices, and for how long it believes it."""
+"""The prices that a bouncer is told, and for how long it uses them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_nothing_known_is_nothing_sent() -> None:
 
 
 def test_it_is_believed_for_a_minute() -> None:
-    """A controller that is gone says nothing; another reader of metrics changes nothing."""
+    """A controller that has ended sends nothing; another reader of metrics changes nothing."""
     heard = ToldPrices()
     assert heard.at(0.0) == PriceList()
     heard.hear(told(KNOWN), 100.0)

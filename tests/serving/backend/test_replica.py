@@ -82,13 +82,13 @@ def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 async def turns(count: int = 5) -> None:
-    """Let the loop do what is due."""
+    """Let the loop run the callbacks that are due."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def failing(bench: Bench, error: Exception) -> FakeFunctions:
-    """Its functions, which have failed with this until they were left alone."""
+    """Return its functions, which have failed with this error until the replica stopped calling them."""
     assert bench.functions is not None
     bench.functions.error = error
     for number in range(MOST_FAILURES):
@@ -112,7 +112,7 @@ async def test_what_arrives_together_shares_a_batch() -> None:
 
 @on_a_loop
 async def test_what_a_batch_takes_is_counted_against_its_profile() -> None:
-    """By its size; a batch that is larger than all that was profiled says nothing."""
+    """Times are compared by batch size. A batch larger than every profiled one is not compared."""
     bench = Bench(n_batch=4, profiled_s=(0.0, SERVICE_S, SERVICE_S / 2.0))
     for requests in ("a", "bc", "def"):
         bench.offer(*requests)
@@ -124,7 +124,7 @@ async def test_what_a_batch_takes_is_counted_against_its_profile() -> None:
 
 @on_a_loop
 async def test_a_request_that_would_be_late_goes_to_a_function() -> None:
-    """Two batches fit into RT_max; the third request is the function's, and does not wait for a worker."""
+    """Two batches fit into RT_max; the third request goes to the function, and does not wait for a worker."""
     bench = Bench()
     bench.offer("a", "b", "c")
     await turns()
@@ -193,7 +193,7 @@ async def test_no_more_calls_at_once_than_allowed() -> None:
 
 @on_a_loop
 async def test_a_late_answer_changes_no_promise() -> None:
-    """Two fit just into RT_max by the profile, also after the second was late: as in the simulator, means decide."""
+    """By the profile two batches just fit into RT_max, even after a late one, because means decide."""
     bench = Bench(functions=False, service_s=0.495)
     bench.offer("a", "b")
     await turns()
@@ -209,7 +209,7 @@ async def test_a_late_answer_changes_no_promise() -> None:
 
 @on_a_loop
 async def test_bodies_held_are_bounded_and_given_back() -> None:
-    """Three bytes at a time: each answered request, whatever the answer, makes room."""
+    """The limit is three bytes. Each answered request makes room, whether it succeeded or not."""
     bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
     bench.offer("a", "b", "c", "d")
     assert bench.answers.by_id["d"][::2] == (429, NOBODY)
@@ -222,7 +222,7 @@ async def test_bodies_held_are_bounded_and_given_back() -> None:
 
 @on_a_loop
 async def test_a_lost_worker_loses_no_request() -> None:
-    """Another one serves what it had if there is time, else a function does."""
+    """Another worker serves its requests if there is time, otherwise a function does."""
     bench = Bench(workers=2)
     bench.offer("a", "b")
     await turns()
@@ -287,7 +287,7 @@ async def test_a_request_that_fails_a_batch_fails_only_itself() -> None:
 
 @on_a_loop
 async def test_a_failed_batch_without_time_is_answered_at_once() -> None:
-    """The error that the model gave, for all but the one that can still be tried alone."""
+    """All but the request that can still be tried alone get the model's error."""
     bench = Bench(functions=False, n_batch=4)
     bench.workers.poison = {b"bad"}
     bench.offer("a", "bad", "c")
@@ -316,7 +316,7 @@ async def test_functions_answer_failed_requests_that_workers_cannot() -> None:
 
 @on_a_loop
 async def test_a_failed_request_is_refused_once_a_drain_has_ended() -> None:
-    """Its last chance is gone with the functions, and it has one answer."""
+    """Functions were its last chance, and it has one answer."""
     bench = Bench(functions=False, n_batch=4)
     bench.workers.poison = {b"bad"}
     bench.offer("a", "bad")
@@ -358,7 +358,10 @@ async def test_expired_work_is_dropped_before_it_costs_anything() -> None:
 
 @pytest.mark.parametrize(("deadline_s", "left"), [(5.0, "bde"), (None, "deg")])
 def test_what_no_client_waits_for_is_not_computed(deadline_s: float | None, left: str) -> None:
-    """Gone while it waits: no worker has it. Without a deadline of its own a worker has one batch ahead."""
+    """A request whose client left while it waited reaches no worker.
+
+    Without a client's deadline a worker has a batch ahead.
+    """
 
     @on_a_loop
     async def test() -> None:
@@ -388,7 +391,7 @@ def test_what_no_client_waits_for_is_not_computed(deadline_s: float | None, left
 
 @on_a_loop
 async def test_what_no_client_waits_for_goes_to_no_function() -> None:
-    """Nor when the worker that had it is lost."""
+    """It goes to no function either when its worker is lost."""
     bench = Bench()
     request = bench.answers.request("a", 0.0, RT_MAX_S, None)
     request.gone = lambda: bench.now_s > 0.0
@@ -404,7 +407,7 @@ async def test_what_no_client_waits_for_goes_to_no_function() -> None:
 
 @on_a_loop
 async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
-    """Then what they should have is refused at once; one request finds out whether they answer again."""
+    """Then their requests are refused immediately, and one request tries whether functions answer again."""
     bench = Bench(workers=0)
     functions = await failing(bench, FunctionsFailed("broken"))
     bench.offer("refused")
@@ -479,12 +482,12 @@ async def test_throttled_functions_are_left_alone_until_their_retry_after() -> N
 
 @on_a_loop
 async def test_calls_that_fail_by_themselves_say_nothing_of_functions() -> None:
-    """A body that is too large, or a client in a hurry; the next request is served."""
+    """Such calls have a body that is too large or a client in a hurry; the next request is served."""
     bench = Bench(workers=0)
     assert bench.functions is not None
     for number in range(2 * MOST_FAILURES):
         bench.functions.error = Unsuitable("too large") if number % 2 else FunctionsFailed("no answer in time")
-        # All within less than FIRST_S: no request is let through as a probe.
+        # All come within less than FIRST_S, so no request is admitted as a probe.
         bench.offer(f"own fault {number}", deadline_s=None if number % 2 else bench.now_s + 0.25)
         bench.now_s += 0.25 if number % 2 == 0 else 0.0
         await turns()
@@ -511,7 +514,7 @@ async def test_during_a_probe_other_overflow_is_refused() -> None:
 
 @on_a_loop
 async def test_a_request_answered_after_rt_max_is_a_miss() -> None:
-    """By a worker, by a function, or for nothing; and none is counted twice."""
+    """This holds for answers of workers and functions and for refusals, and none is counted twice."""
     bench = Bench()
     assert bench.functions is not None
     bench.functions.held = asyncio.Event()
@@ -557,7 +560,7 @@ async def test_a_drain_ends_when_everything_is_answered() -> None:
 
 @on_a_loop
 async def test_what_a_drain_cannot_finish_goes_to_functions() -> None:
-    """The queue at once, since its end is known; a batch that hangs when the time is over."""
+    """The queue goes to functions immediately, because its end is known; a hanging batch goes when the time is over."""
     bench = Bench()
     bench.offer("a", "b")
     await turns()
@@ -577,7 +580,7 @@ async def test_a_drain_without_functions_refuses_what_it_cannot_finish() -> None
 
 @on_a_loop
 async def test_a_drain_does_not_wait_for_a_lost_worker() -> None:
-    """With its last batch refused there is nothing to wait for, however long the drain may take."""
+    """Its last batch was refused, so nothing is left to wait for, however long the drain may take."""
     bench = Bench(functions=False)
     bench.offer("a")
     await turns()
@@ -672,7 +675,7 @@ async def test_a_function_that_answers_with_nothing_has_failed() -> None:
 
 @on_a_loop
 async def test_one_answer_that_fails_costs_only_itself() -> None:
-    """Its client hears of an error, every other request of the batch and of the refused is answered."""
+    """Its client gets an error; every other request of the batch, and each refused one, is answered."""
     bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
     broken = bench.answers.request("a", 0.0, RT_MAX_S)
     heard: list[int] = []
@@ -701,7 +704,7 @@ async def test_one_answer_that_fails_costs_only_itself() -> None:
 
 @on_a_loop
 async def test_a_slow_network_delays_answers_and_no_worker() -> None:
-    """The worker has its next batch at once; a drain waits for what is on its way."""
+    """The worker gets its next batch immediately; a drain waits for answers that are still on their way."""
     began_s: list[float] = []
 
     def later_s(at_s: float) -> float:

@@ -23,7 +23,7 @@ class Row:
 
 
 class Reference:
-    """The queue as a list, oldest first; `hand` is the place that the hand looks at next."""
+    """The queue as a list, oldest first; `hand` is the next place to look at."""
 
     def __init__(self, budget: int) -> None:
         self.budget, self.rows, self.hand = budget, list[Row](), 0
@@ -68,7 +68,7 @@ def key(number: int) -> bytes:
 
 @given(budget=st.integers(3, 8), keys=st.integers(2, 12), ages=st.booleans(), seed=st.integers(0, 2**32))
 def test_sieve_agrees_with_a_plain_list(budget: int, keys: int, ages: bool, seed: int) -> None:
-    """Values, evictions and sizes, by owner, however entries age, grow and are asked for."""
+    """Values, evictions and sizes by owner agree, however entries age, grow and are asked for."""
     draw, sieve, reference, now_s = random.Random(seed), Sieve[int](budget), Reference(budget), 0.0
     owners = [Owner(), Owner()]
     evictions = [0, 0]
@@ -97,7 +97,7 @@ def filled(numbers: range, budget: int = 3) -> Sieve[int]:
 
 
 def held(sieve: Sieve[int]) -> set[int]:
-    """The numbers that are there. Asking marks them."""
+    """Return the numbers in the sieve. Asking marks them."""
     return {number for number in range(20) if sieve.get(key(number), 0.0) is not None}
 
 
@@ -127,7 +127,7 @@ def test_the_hand_begins_with_the_oldest_after_it_evicted_the_newest() -> None:
 
 
 def test_a_value_that_grows_makes_room_and_stays() -> None:
-    """Also one that is too old at once."""
+    """This includes a value that is too old when it is stored."""
     sieve = filled(range(3))
     sieve.put(key(0), 10, OWNER, 3, 0.0, ttl_s=0.0)
     assert (set(sieve._entries), sieve.size) == ({key(0)}, 3)

@@ -37,7 +37,7 @@ def variants(**fakes: Fake) -> Variants:
 
 
 def asked(backend: Backend, identity: str, version: str = "") -> str:
-    """The version of the answer, which the right backend gave."""
+    """Return the version in the answer, after checking that its backend gave it."""
     answers: list[Answer] = []
     call = Call("oip", "application/json", b"{}")
     request = Request(call, 1, 0.0, 1.0, lambda _, answer: answers.append(answer), identity)

@@ -41,7 +41,7 @@ CastOf = Callable[..., "Cast"]
 
 
 class Cast:
-    """A conductor, a stage for each function (or model), and what it answered by request id."""
+    """A conductor, a stage for each function (or model), and the conductor's answers by request id."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class Cast:
         return self.answers[identity]
 
     async def has(self, stage: str) -> None:
-        """Until the stage's worker holds a batch."""
+        """Wait until the stage's worker holds a batch."""
         while not self.pools[stage].waiting:
             await asyncio.sleep(0)
 
     def lose(self, stage: str) -> None:
-        """The stage's worker is gone, for longer than any query waits."""
+        """Remove the stage's worker for longer than any query waits."""
         self.replicas[stage].worker_lost(0, "crash", 10 * RT_MAX_S)
 
     async def is_ready(self) -> None:
@@ -141,13 +141,13 @@ class Cast:
             await asyncio.sleep(0)
 
     def said(self, identity: str) -> dict[str, str]:
-        """What became of each stage."""
+        """Return the outcome of each stage."""
         parts = [part.partition("=") for part in self.stages[identity].split(";") if part]
         return {name: what.partition("/")[2] for name, _, what in parts}
 
 
 def _far(name: str, replica: Replica) -> RemoteStage:
-    """The replica behind a server of its own, and an address."""
+    """Return a remote stage whose server has the replica as its backend."""
     server = Server(name, [ServedVersion("1", replica)], replica, RT_MAX_S, Metrics(), stage=True)
     at = StageAddress(Address.of("http://stage:1"), RT_MAX_S)
     loop = asyncio.get_running_loop()

@@ -45,7 +45,7 @@ def coded(cast: Cast) -> CodedService:
 
 
 async def slow_pair(cast: Cast, **sent: Any) -> tuple[str, str]:
-    """A query whose call of the model is answered, and one whose call is not for now."""
+    """Send a query whose call is answered and one whose call is held; return their ids."""
     quick = cast.send([1, 2], **sent)
     await cast.answer(quick)
     cast.pools["model"].held = True

@@ -1,6 +1,6 @@
-"""A conductor with real replicas whose models are in this process: what queries are answered, and that once.
+"""A conductor with real replicas whose models are in this process: each query is answered correctly and once.
 
-Nearly all of it holds whether a stage is a replica here or a server elsewhere.
+Nearly all tests run twice: with each stage as a replica here, and as a server elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from tests.serving.fakes import ModelFunctions
 
 @pytest.fixture(params=[False, True], ids=["here", "elsewhere"])
 def cast_of(request: pytest.FixtureRequest) -> CastOf:
-    """Makes a conductor whose stages are replicas here, or servers behind addresses: the same holds of both."""
+    """Return a factory of conductors whose stages are replicas here, or servers behind addresses.
+
+    Both must behave alike.
+    """
     return partial(Cast, elsewhere=request.param)
 
 
@@ -132,7 +135,7 @@ def test_a_join_goes_on_with_the_first_the_other_unused(cast_of: CastOf) -> None
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
         assert cast.said("r1") == {"a": "unused", "b": "", "c": ""}
         cast.pools["a"].release()
-        # One that fails is done without, whichever of them it is.
+        # Any single branch that fails is skipped.
         cast = cast_of({"a": raises, "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
 
@@ -160,7 +163,7 @@ def echo(batch: list[Any]) -> Any:
 
 @pytest.mark.parametrize("join", [FIRST, Join(1, 0.5)])
 def test_what_comes_for_a_finished_item_changes_nothing(cast_of: CastOf, join: Join) -> None:
-    """Neither an answer that its join has gone on without, nor a timer that is set for it, finishes another item."""
+    """This covers an answer that its join did not wait for, and a timer that is set for the item."""
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), join))
@@ -202,7 +205,7 @@ def test_too_deep_nesting_is_the_clients_fault_and_leaves_nothing(cast_of: CastO
 
 
 def test_a_value_that_cannot_be_passed_on_is_an_error(cast_of: CastOf) -> None:
-    """Also at a depth at which its own server could just say it."""
+    """This includes a depth of nesting at which the stage's own server could still send the value."""
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), ALL_OF))
@@ -234,7 +237,7 @@ def test_a_drivers_nesting_is_the_clients_fault_until_stages_answer(
         said = {"error": "stage bad: an item is nested too deeply, or no plain value"}
         assert await cast.ask(nested(600)) == (status, said, INSTANCE)
         assert cast.said("r1") == {"bad": "failed"}
-        assert (await cast.ask(nested(600)))[0] == status  # the first has left nothing
+        assert (await cast.ask(nested(600)))[0] == status  # the first call has left nothing
         assert not caplog.records
 
     run(main)
@@ -254,7 +257,7 @@ def test_an_error_names_its_stage_and_whose_fault_it_is(cast_of: CastOf) -> None
         status, body, made_by = await cast.ask(0)
         assert (status, body, made_by) == (500, {"error": "stage b: the model failed: ValueError"}, INSTANCE)
         assert cast.said("r1") == {"a": "", "b": "failed"}
-        # What no stage has touched yet is the client's; what a stage has made is not.
+        # A bad value from the client is the client's error; a bad value made by a stage is not.
         status, body, _ = await cast_of({"a": Pair(), "b": plus(1)}, pipeline=pipeline).ask([1.0])
         assert status == 400
         assert body["error"].startswith("stage a: ")
@@ -381,7 +384,7 @@ def test_hopeless_queries_are_dropped_before_they_cost_a_stage() -> None:
 
 @pytest.mark.parametrize("driven", [False, True])
 def test_times_that_are_wrong_are_found_out(cast_of: CastOf, driven: bool) -> None:
-    """A stage that is thought too slow for every query serves one now and then, and what it takes is learned."""
+    """A stage that seems too slow for every query serves a query now and then, and learns its real times."""
 
     @mark.pipeline
     async def chain(query: Any, models: mark.StageModels) -> Any:
@@ -418,7 +421,7 @@ def test_a_stage_a_join_can_spare_is_tried_again_too(cast_of: CastOf) -> None:
 
 @pytest.mark.parametrize("driven", [False, True])
 def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> None:
-    """Whatever becomes of the others: a request whose other items are dropped would end before the second stage."""
+    """The item's fate does not depend on the others: a request whose other items are dropped would end too early."""
 
     @mark.pipeline
     async def chain(query: Any, models: mark.StageModels) -> Any:
@@ -436,7 +439,7 @@ def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> 
         asked = {"instances": [0, 1, 2]}
         assert [(await cast.ask(asked))[0] for _ in range(2)] == [504, 504]
         assert len(cast.pools["b"].calls) == 1
-        # The others follow it, where there is time.
+        # The others follow it if there is time.
         cast = cast_of({"a": plus(1), "b": plus(1)}, pipeline=pipeline, driver=chain if driven else None)
         await cast.ask(0, allowed_s=0.0015)
         assert await cast.ask(asked) == (200, {"predictions": [2, 3, 4]}, INSTANCE)
@@ -565,7 +568,7 @@ def test_the_items_of_requests_are_limited(cast_of: CastOf) -> None:
         cast.pools["a"].release()
         assert (await cast.answer(first))[0] == 200
         assert (await cast.ask({"instances": [1, 2]}))[0] == 200
-        # More than there is room for at any time is not to be sent again.
+        # A client must not repeat a request that never has room.
         cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=2)
         assert (await cast.ask({"instances": [1, 2, 3]}))[0] == 413
 
@@ -595,7 +598,7 @@ def test_a_query_that_fails_needs_no_garbage_collection(cast_of: CastOf) -> None
 
 
 def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> None:
-    """And no other call; a query whose stage has no function that is in time is refused, as before."""
+    """Only that call goes to a function. If the stage's function is too slow as well, the query is refused."""
 
     async def main() -> None:
         function = ModelFunctions(mark.model(plus(100)))
@@ -624,7 +627,10 @@ def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> No
 
 @pytest.mark.parametrize("driven", [False, True])
 def test_a_stage_that_was_asked_the_same_before_is_not_called(cast_of: CastOf, driven: bool) -> None:
-    """Each stage by its own input: of a query that is new, only a part may be. The answer says which parts were not."""
+    """Each stage looks up its own input, so a new query may be new for some stages only.
+
+    The answer names the others.
+    """
 
     async def main() -> None:
         models = {"halves": lambda batch: [each // 2 for each in batch], "next": plus(1)}

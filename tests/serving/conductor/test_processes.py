@@ -1,4 +1,4 @@
-"""`mark serve` of a pipeline as its users run it: real processes, whose workers are killed under load."""
+"""`mark serve` of a pipeline in production form: real processes, whose workers are killed under load."""
 
 from __future__ import annotations
 
@@ -116,9 +116,10 @@ def test_a_stage_that_cannot_be_loaded_ends_the_start(folder: Path, capsys: pyte
 def test_every_query_is_answered_once_though_workers_are_killed(
     folder: Path, workers: int, slo_ms: int, right: int
 ) -> None:
-    """One worker of each of two stages, three times, while queries come: each query has one answer.
+    """One worker of each of two stages is killed three times while queries come: each query has one answer.
 
-    With another worker and time nearly all are right; with neither what comes meanwhile is refused.
+    With another worker and enough time nearly all answers are right; without both, queries are refused until it
+    restarts.
     """
     write(folder, slo_ms=slo_ms, s=0.002)
     with served(folder, "--workers", str(workers), service="p.toml") as (process, url):
@@ -155,7 +156,7 @@ async def _killing(url: str, pid: int) -> list[tuple[int, int, object]]:
 
 
 def _kill_one_of_each(pid: int) -> None:
-    """A worker is a child whose arguments name the model."""
+    """Kill one worker of each stage; a worker is a child whose arguments name the model."""
     first: dict[str, int] = {}
     for child in psutil.Process(pid).children():
         arguments = " ".join(child.cmdline())
@@ -205,7 +206,7 @@ def test_a_remote_stage_is_asked_with_its_key_or_missed(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_an_overloaded_stage_is_answered_by_its_function(folder: Path) -> None:
-    """Another server of the stage. Here behind one endpoint; by itself; and by a gateway without an instance."""
+    """The function is another server of the stage: behind one endpoint, alone, and by a gateway without an instance."""
     text = FILE.format(slo_ms=2000, s=0).replace("add=1000&s=0", "add=1000&s=0.2")
     (folder / "p.toml").write_text(text)
     with ExitStack() as started:
@@ -234,7 +235,7 @@ def test_an_overloaded_stage_is_answered_by_its_function(folder: Path) -> None:
 
 
 async def _together(url: str, count: int) -> Counter[str]:
-    """What became of the second stage in queries that come together; "missed": no right answer."""
+    """Return the second stage's states for queries sent together; "missed" stands for an answer that is not right."""
     states: Counter[str] = Counter()
     async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
 
@@ -249,7 +250,7 @@ async def _together(url: str, count: int) -> Counter[str]:
 
 @contextmanager
 def gateway(folder: Path, *replicas: str, function: Sequence[str] = ()) -> Iterator[str]:
-    """Its address. Killed when the test leaves it."""
+    """Yield the gateway's address. It is killed when the test leaves."""
     command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--probe-s", "0.2"]
     if function:
         command += [*function, "--slo-ms", "1000"]
@@ -298,7 +299,7 @@ def test_call_that_stalls_is_answered_by_its_second_attempt(folder: Path) -> Non
 def test_every_query_is_answered_once_though_machines_are_killed(folder: Path) -> None:
     """Two instances of a stage behind a gateway, two conductors behind another; one of each is killed under load.
 
-    Queries come as a clock says, whatever becomes of those before them.
+    Queries are sent on a schedule, without waiting for earlier answers.
     """
     write(folder, slo_ms=20_000, s=0.002)
     with ExitStack() as started:
@@ -330,7 +331,10 @@ def test_every_query_is_answered_once_though_machines_are_killed(folder: Path) -
 async def _by_the_clock(
     url: str, count: int, apart_s: float, then: Mapping[int, Callable[[], object]]
 ) -> list[tuple[int, int, object]]:
-    """Numbers, statuses and answers of queries that are sent so far apart; -1: no answer. What is to be done `then`."""
+    """Send queries on a schedule and return their numbers, statuses and answers; status -1 stands for no answer.
+
+    `then` maps a query's number to an action.
+    """
     answers: list[tuple[int, int, object]] = []
     async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
 

@@ -1,4 +1,4 @@
-"""A query on its way, against a reference that computes all times at once; laws of drops, deadlines and ends."""
+"""A query on its way, against a reference that computes all times together; laws of drops, deadlines and ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def case_of(seed: int, joins: bool = True) -> Case:
 
 @dataclass
 class Seen:
-    """What became of it. `called` has when each stage was called, and with whose answers."""
+    """The outcome of a query. `called` has when each stage was called, and with whose answers."""
 
     called: dict[int, tuple[float, frozenset[int]]] = field(default_factory=dict)
     done_s: float = math.inf
@@ -64,7 +64,7 @@ class Seen:
 
 
 def played(case: Case, needed: bool = True) -> Seen:
-    """The state machine, event by event, until the query has an answer or its deadline has passed."""
+    """Run the state machine, event by event, until the query has an answer or its deadline has passed."""
     graph, seen = StageGraph(case.pipeline), Seen()
     query = QueryProgress(case.pipeline.names, case.deadline_s)
     progress = GraphProgress(graph, query)
@@ -102,7 +102,7 @@ def played(case: Case, needed: bool = True) -> Seen:
         seen.done_s = now_s
     elif progress.lost_by is not None:
         seen.lost_s, seen.lost_by = now_s, progress.lost_by
-    # What still comes changes nothing.
+    # Later events change nothing.
     for _, stage in events:
         if stage >= 0:
             assert not query.settle(stage, now_s + 1.0)
@@ -114,7 +114,7 @@ def played(case: Case, needed: bool = True) -> Seen:
 
 
 def expected(case: Case, needed: bool = True) -> Seen:
-    """All times at once, from what joins are said to be; no event is played."""
+    """Compute all times from the rules of joins, without playing an event."""
     stages = case.pipeline.stages
     above = case.pipeline.predecessors
     needed_s = _needed_s(case) if needed else [0.0] * len(stages)
@@ -150,7 +150,7 @@ def expected(case: Case, needed: bool = True) -> Seen:
 
 
 def _needed_s(case: Case) -> list[float]:
-    """By all ways to the end: the longest of those that the query needs, where it needs one; else the shortest."""
+    """Return the time to the end: of the longest way that the query needs, or of the shortest if it needs none."""
     stages, above = case.pipeline.stages, case.pipeline.predecessors
 
     def bound(n: int) -> list[int]:

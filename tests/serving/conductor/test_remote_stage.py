@@ -1,4 +1,4 @@
-"""A stage elsewhere, over connections that answer, fail and stay silent as they are told to: no socket, no clock."""
+"""A stage elsewhere, over connections that answer, fail and stay silent on command: no socket, no clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFUSED = "cannot be reached (Connection refused)"
 
 
 class FakeLine:
-    """Keeps what was asked until a test answers it or lets it fail."""
+    """Keeps requests until a test answers them or lets them fail."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, bytes]] = []
@@ -57,7 +57,7 @@ class FakeLine:
 
 
 class Setup:
-    """A stage, the line to it, a clock, and what calls were answered by id."""
+    """A stage, the line to it, a clock, and the answers to calls by id."""
 
     def __init__(
         self, at: StageAddress = AT, loop: Any = None, described: Callable[[bytes], None] | None = None
@@ -86,12 +86,12 @@ class Setup:
         return [(tag, data) for tag, data in self.line.asked if data.startswith(b"POST ")]
 
     def says(self, status: int, body: bytes = b"{}", content_type: bytes = JSON, headers: bytes = b"") -> None:
-        """To the oldest of what was asked."""
+        """Answer the oldest request."""
         tag, _ = self.line.asked.pop(0)
         self.stage.answered(tag, HttpAnswer(status, content_type, headers, body))
 
     def predicts(self) -> None:
-        """As the server of a model that echoes."""
+        """Answer the oldest request as the server of a model that echoes."""
         tag, data = self.line.asked.pop(0)
         reply = answer(mark.model(lambda batch: batch), [call_in(data)])[0]
         length = b"inference-header-content-length: %d\r\n" % (reply.json_bytes or 0)
@@ -105,7 +105,7 @@ class Setup:
         return self.answers[identity][0].status
 
     def probed(self, status: int | None) -> None:
-        """A question for readiness that is answered so; None: not at all."""
+        """Answer a probe of readiness with this status; None gives no answer."""
         self.now_s += AT.probe_s
         self.stage.look()
         if status is None:
@@ -160,7 +160,7 @@ def test_an_answer_of_the_stages_function_is_known_as_one() -> None:
 
 
 def test_calls_and_questions_name_the_stage_among_all_services() -> None:
-    """By the header that a load balancer before several stages goes by; without a name there is none."""
+    """A load balancer before several stages routes by this header; a stage without a name sends none."""
     for service, lines in (("pipeline-vision", [b"mark-service: pipeline-vision"]), ("", [])):
         setup = Setup(replace(AT, service=service))
         setup.stage.look()
@@ -173,7 +173,7 @@ def test_calls_and_questions_name_the_stage_among_all_services() -> None:
 
 
 def test_a_call_with_just_the_stages_own_time_says_none() -> None:
-    """By its own promise the stage's server finds out whether its times are wrong (`Conductor.call`)."""
+    """The stage's server then uses its own promise, and finds out whether its times are wrong (`Conductor.call`)."""
     setup = Setup()
     setup.offer("q", RT_MAX_S)
     assert b"mark-deadline-ms" not in headers_in(setup.line.asked[0][1])
@@ -182,7 +182,7 @@ def test_a_call_with_just_the_stages_own_time_says_none() -> None:
 def test_the_way_there_and_back_is_taken_off_the_time() -> None:
     setup = Setup()
     setup.stage.look()
-    setup.now_s += 0.125  # as long as the question takes
+    setup.now_s += 0.125  # the duration of the probe
     setup.says(200)
     setup.offer("q", 0.5)
     assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"375.000"
@@ -212,7 +212,7 @@ def test_a_call_that_brings_no_answer_is_made_once_more(why: str, began: bool, s
     setup.offer("lucky", 0.5)
     setup.now_s += 0.2
     setup.fails(why, began)
-    assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"300.000"  # what is left now
+    assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"300.000"  # the time that is left now
     setup.predicts()
     assert setup.status("lucky") == 200
     setup.offer("not")
@@ -232,7 +232,7 @@ def test_a_stage_that_takes_nothing_now_is_asked_once_more() -> None:
     setup.says(503)
     setup.says(503, b'{"error": "no worker is ready"}')
     assert setup.status("b") == 503
-    # One that has too much to do is not.
+    # A server with too much to do is not.
     setup.offer("c")
     setup.says(429)
     assert (setup.status("c"), setup.line.asked) == (429, [])
@@ -244,7 +244,7 @@ def test_second_calls_have_a_budget_and_need_time() -> None:
         setup.offer(f"q{number}")
         while setup.line.asked:
             setup.fails()
-    assert setup.stage.metrics.retries == 6  # two at once, then every fourth
+    assert setup.stage.metrics.retries == 6  # two together, then every fourth
     setup = Setup()
     setup.offer("q", 0.5)
     setup.now_s += 0.5
@@ -256,11 +256,11 @@ class FakeHandle:
     """A timer that a test fires itself, cancelled or not."""
 
     def cancel(self) -> None:
-        """A call that ended must not mind that its timer fires."""
+        """Do nothing: a call that ended must not mind that its timer fires."""
 
 
 class Timers:
-    """A loop that keeps what is to be called later."""
+    """A loop that keeps delayed calls until the test runs them."""
 
     def __init__(self) -> None:
         self.later: list[tuple[float, Any, tuple[Any, ...]]] = []
@@ -380,7 +380,7 @@ def test_readiness_is_what_the_stage_says(
     assert setup.line.asked == []  # not yet
     setup.probed(200)
     assert setup.became_ready == 1
-    # Not ready is no reason to keep a call back: its server may know better.
+    # Calls still go to a stage that is not ready, because its server may know better.
     setup.probed(503)
     assert (setup.stage.ready, setup.stage.metrics.workers_ready) == (False, 0)
     setup.offer("asked")
@@ -400,7 +400,7 @@ def test_readiness_is_what_the_stage_says(
 
 
 def test_a_function_that_answers_for_the_stage_is_asked_rarely() -> None:
-    """It is billed for that, and what its environment takes to start is no way there and back."""
+    """The function is billed for each probe, and the start of its environment is not a round-trip time."""
     setup = Setup()
     setup.stage.look()
     setup.now_s += 0.5  # of a cold start
@@ -419,7 +419,7 @@ def test_a_function_that_answers_for_the_stage_is_asked_rarely() -> None:
 
 
 def test_a_stage_that_is_not_ready_is_asked_less_often() -> None:
-    """A load balancer counts each question as a request; a silent address, whose calls are refused, is asked on."""
+    """A load balancer counts each probe as a request; a silent address, whose calls are refused, is still probed."""
 
     def questions_in(seconds: float, status: int | None) -> list[float]:
         asked, until_s = [], setup.now_s + seconds
@@ -601,7 +601,7 @@ def test_numbers_have_the_label_of_the_stage() -> None:
 
 
 def asked_for(setup: Setup) -> str:
-    """The path of the question that is asked next."""
+    """Let the next probe be sent, and return its path."""
     setup.now_s += AT.probe_s
     setup.stage.look()
     return setup.line.asked[-1][1].split()[1].decode()

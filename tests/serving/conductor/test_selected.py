@@ -57,7 +57,7 @@ class Candidates(Cast):
         super().__init__(models, selection=self.served, cached=cached)
 
     def feedback(self, identity: str, **said: Any) -> bool:
-        """Learn from feedback on an answer; was there anything to learn?"""
+        """Learn from feedback on an answer; return whether there was anything to learn."""
         how = self.how[identity]
         answer = ServedAnswer(identity, "p", "1", 0.0, how.made_by, NO_BODY, NO_BODY, how.provenance)
         fact = self.learner.fact(Observation(answer, Feedback(identity, said), 0.0))
@@ -71,7 +71,7 @@ class Candidates(Cast):
         return found
 
     async def noted(self, identity: str, answers: int) -> None:
-        """Until the note of the only item has so many answers: a note that took long is made anew later."""
+        """Wait until the note of the only item has `answers` answers: a note that took long is replaced later."""
         while sum(one.answered for one in self.notes(identity)[0].asked) < answers:
             await asyncio.sleep(0.001)
 
@@ -374,7 +374,7 @@ class Recorder:
 
 @pytest.mark.parametrize(("policy", "allowed_s"), [("exp4", 0.5), ("split", 2.0)])
 def test_call_that_only_adds_to_others_must_be_answered_when_they_are_combined(policy: str, allowed_s: float) -> None:
-    """One that is asked alone has all of the query's time."""
+    """A candidate that is asked alone has all of the query's time."""
 
     async def main() -> None:
         settings = SelectionSettings(policy, deadline_s=0.5)
@@ -406,7 +406,7 @@ def test_prices_are_the_larger_of_planned_and_marginal_with_the_price_of_the_cal
 
 
 def test_calls_that_a_high_price_prevents_are_counted_as_wanted() -> None:
-    """Of the candidate behind the one that answered: here at half of its price it would be asked."""
+    """The candidate behind the answering one would be asked at half of its price."""
 
     async def main() -> None:
         settings = SelectionSettings("cascade", correct_usd=1.0, score="score", answer="label", explore=0.0)

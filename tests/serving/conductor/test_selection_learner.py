@@ -1,4 +1,4 @@
-"""What a selection has learned goes from process to process, also from one release to another."""
+"""The learned state of a selection goes from process to process, and from release to release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def process(candidates: tuple[str, ...]) -> tuple[Shared, SelectionState]:
 
 
 def facts(writer: str, other: str, count: int) -> list[Fact]:
-    """Of one writer, whose release has `other` beside candidate a."""
+    """Return facts of one writer, whose release has `other` beside candidate a."""
     found = []
     for number in range(1, count + 1):
         losses = (Loss("a@00", 0.0, 1.0, 0.9), Loss(other, 1.0, 1.0, 0.2))
@@ -34,7 +34,7 @@ def facts(writer: str, other: str, count: int) -> list[Fact]:
 
 
 def test_new_process_takes_facts_of_its_release_from_a_process_of_the_old_one() -> None:
-    """As in a roll-out: a third process starts, and asks a process of the old release first."""
+    """This happens in a roll-out: a third process starts, and asks a process of the old release first."""
     (old, _), (new, learned), (third, state) = process(OLD), process(NEW), process(NEW)
     for shared in (old, new):
         shared.take(facts("old", "b@00", 60))

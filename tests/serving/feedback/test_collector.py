@@ -1,4 +1,4 @@
-"""Feedback on the loop: what is said to be kept is kept, whatever the sink does and however posts come together."""
+"""Feedback on the loop: acknowledged feedback is stored, however the sink fails and posts overlap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.serving.feedback.made import feedback
 
 
 class FakeSink:
-    """Keeps what it is told; waits while `open` is not set; fails while there is an `error`."""
+    """Keeps feedback; waits while `open` is not set; fails while there is an `error`."""
 
     def __init__(self) -> None:
         self.answers: list[str] = []
@@ -100,7 +100,7 @@ def test_each_piece_is_told_its_outcome_once_it_is_kept() -> None:
 
 
 def test_feedback_the_sink_lost_is_applied_when_it_comes_again() -> None:
-    """`duplicate` is never said of what was then lost: what comes meanwhile waits for the write."""
+    """A post is not called `duplicate` while the first one may still be lost: it waits for the write."""
 
     async def main() -> None:
         place = Collected()
@@ -114,7 +114,7 @@ def test_feedback_the_sink_lost_is_applied_when_it_comes_again() -> None:
         place.sink.open.set()
         assert await first is None
         assert (await second, await third) == (None, None)
-        assert place.sink.writes == 2  # one for both that came meanwhile
+        assert place.sink.writes == 2  # one for both that came during the write
         place.sink.error = None
         assert await place.post("a") == ["applied"]
         assert await place.post("a") == ["duplicate"]
@@ -126,7 +126,7 @@ def test_feedback_the_sink_lost_is_applied_when_it_comes_again() -> None:
 
 
 def test_feedback_that_cannot_be_written_fails_alone() -> None:
-    """Others that come in the same batch are kept, once."""
+    """Other feedback in the same batch is stored, once."""
 
     async def main() -> None:
         place = Collected()
@@ -144,7 +144,7 @@ def test_feedback_that_cannot_be_written_fails_alone() -> None:
 
 
 def test_answers_reach_the_sink_at_the_latest_when_it_closes() -> None:
-    """In order, with their version; of long bodies a digest."""
+    """They come in order, with their version; long bodies have a digest."""
 
     async def main() -> None:
         place = Collected(body_bytes=3)

@@ -14,7 +14,7 @@ AMPLE = 10**9
 
 
 def apply(join: FeedbackJoin, identity: str, now_s: float, version: str | None = None) -> str:
-    """Judge one piece, and keep it where it is to be kept."""
+    """Judge one piece, and store it if it must be stored."""
     ((result, _),) = join.judge([feedback(identity, version)], now_s)
     if result == APPLIED:
         join.applied(identity, now_s)
@@ -36,7 +36,7 @@ def test_an_answer_takes_feedback_once() -> None:
 
 
 def test_what_could_not_be_kept_may_come_again() -> None:
-    """Judging alone takes nothing."""
+    """Judging alone stores nothing."""
     join = FeedbackJoin(100.0, AMPLE)
     join.answered(answer("a"))
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_answers_expire_at_the_horizon_ids_are_forgotten_at_two() -> None:
 
 
 def test_an_id_answered_again_stands_for_the_newest_answer() -> None:
-    """Unless there was feedback on the one before: then it takes no more."""
+    """If the answer before already has feedback, the id takes no more."""
     join = FeedbackJoin(100.0, AMPLE)
     newest = answer("a", 60.0, "2")
     join.answered(answer("a", 0.0, "1"))
@@ -101,7 +101,7 @@ def test_provenance_counts_in_memory() -> None:
 
 
 def test_ids_leave_half_of_the_memory_to_answers() -> None:
-    """However much feedback there is; the ids that go are the oldest."""
+    """The oldest ids are dropped, however much feedback comes."""
     join = FeedbackJoin(100.0, 10 * ID_BYTES + 100 * ANSWER_BYTES)
     for number in range(1000):
         join.answered(answer(str(number)))
@@ -127,7 +127,7 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_in_any_order_ids_are_applied_once_in_a_horizon(steps: list) -> None:
-    """With ample memory it is as a table without end says, in which a failed write leaves nothing."""
+    """With ample memory it equals a table without limits, in which a failed write leaves nothing."""
     horizon_s, now_s = 100.0, 0.0
     join = FeedbackJoin(horizon_s, AMPLE)
     newest: dict[str, ServedAnswer] = {}  # by id
@@ -136,7 +136,7 @@ def test_in_any_order_ids_are_applied_once_in_a_horizon(steps: list) -> None:
         if what == "time":
             now_s += argument
         elif what == "answer":
-            # Of ids with feedback that is remembered, another answer takes none.
+            # Another answer does not replace one whose feedback is still remembered.
             if now_s - applied_s.get(argument, -1e9) > horizon_s:
                 newest[argument] = answer(argument, now_s)
             join.answered(answer(argument, now_s))

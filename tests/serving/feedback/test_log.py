@@ -43,7 +43,7 @@ def test_each_kind_has_its_lines(tmp_path: Path) -> None:
 
 
 def test_bodies_come_back_to_the_byte(tmp_path: Path) -> None:
-    """Text as text, with its lines in one line; bytes in base64; of what was too long its digest."""
+    """Text stays text, with its lines in one line; bytes become base64; a body that is too long leaves its digest."""
     log = FeedbackLog(tmp_path, 16 * MB)
     binary = b'{"inputs": []}\n\xff\x00'
     bodies = RecordedBody("x", len(binary), binary, "", 14), RecordedBody("x", 9000, None, "ab" * 32)
@@ -78,7 +78,7 @@ def test_provenance_is_in_the_log(tmp_path: Path) -> None:
 
 
 def test_the_oldest_files_go_beyond_the_size(tmp_path: Path) -> None:
-    """Of their own kind only, and no line is torn between two files."""
+    """Only files of the same kind are deleted, and no line is torn between two files."""
     log = FeedbackLog(tmp_path, MB // 10)
     log.received([Observation(answer("kept"), feedback("kept"), 1.0)], [], 1.0)
     for first in range(0, 300, 50):
@@ -92,7 +92,7 @@ def test_the_oldest_files_go_beyond_the_size(tmp_path: Path) -> None:
 
 
 def test_a_process_begins_new_files_and_counts_the_old_ones(tmp_path: Path) -> None:
-    """So that a line which a crash cut off ends its file; two processes do not share a folder."""
+    """A line that a crash cut off then ends its file; two processes do not share a folder."""
     for _ in range(3):
         log = FeedbackLog(tmp_path, MB // 10)
         log.answered([answer(str(number), data=b"x" * 200) for number in range(100)])
@@ -123,7 +123,7 @@ def nested(depth: int) -> list[Any]:
 
 
 def test_what_cannot_be_written_leaves_no_line(tmp_path: Path) -> None:
-    """Of the same call: its client is told that nothing is kept, and sends it again."""
+    """This holds for all lines of the call: its client is told that nothing was stored, and sends it again."""
     log = FeedbackLog(tmp_path, MB)
     good = Observation(answer("a"), feedback("a"), 1.0)
     for unknown, observed in (([feedback("x", label=nested(300))], []), ([], [feedback("b", label=nested(300))])):
@@ -136,7 +136,7 @@ def test_what_cannot_be_written_leaves_no_line(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_in_the_middle_leaves_no_line(tmp_path: Path) -> None:
-    """The disk is full: by the limit on the size of this process's files, which is one for all of them."""
+    """A limit on the file size, which is one for all files of the process, makes the disk full."""
     log = FeedbackLog(tmp_path, 16 * MB)
     log.received([Observation(answer("a"), feedback("a"), 1.0)], [], 1.0)
     size = next(tmp_path.rglob("observations-*")).stat().st_size

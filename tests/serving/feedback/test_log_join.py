@@ -22,7 +22,7 @@ HORIZON_S = 100.0
 
 
 class Bouncer:
-    """What a bouncer does with answers and feedback, without its loop."""
+    """A bouncer's handling of answers and feedback, without its loop."""
 
     def __init__(self, folder: Path) -> None:
         self.log, self.join = FeedbackLog(folder, 16 * MB), FeedbackJoin(HORIZON_S, MB)
@@ -43,7 +43,7 @@ class Bouncer:
 
 
 def joined(*folders: Path, horizon_s: float = HORIZON_S) -> tuple[list[tuple[str, float, int]], LogJoin]:
-    """Id, time of the answer and label of each observation."""
+    """Return id, time of the answer and label of each observation."""
     found = LogJoin()
     lines = list(join_logs(folders, horizon_s, found))
     return [(line["id"], line["served_at_s"], line["feedback"]["label"]) for line in lines], found
@@ -77,7 +77,7 @@ def test_an_answer_from_before_a_restart_is_joined(tmp_path: Path) -> None:
 
 
 def test_two_copies_of_a_request_are_one_observation(tmp_path: Path) -> None:
-    """As with hedging: both answered, both have feedback. Else the newest answer before the feedback counts."""
+    """With hedging both answered, and both have feedback. Otherwise the newest answer before the feedback counts."""
     one, other, third = (Bouncer(tmp_path / name) for name in ("one", "other", "third"))
     one.answers("a", 1.0)
     other.answers("a", 1.1)

@@ -28,7 +28,7 @@ def test_file_without_a_changed_line_stays_the_same(tmp_path: Path) -> None:
 
 
 def test_line_that_was_cut_off_is_removed(tmp_path: Path) -> None:
-    """It may be about the user who is to be erased, and nobody can read it."""
+    """It may be about the user to erase, and it cannot be parsed."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"one\ncut o")
     rewrite_lines(path, lambda line: line)

@@ -19,7 +19,7 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 
 def begun(stream: int) -> bytes:
-    """A call of ModelInfer, without a message yet."""
+    """Return a call of ModelInfer, without a message yet."""
     lines = (
         (b":path", b"/inference.GRPCInferenceService/ModelInfer"),
         (b":authority", b"x"),
@@ -30,7 +30,7 @@ def begun(stream: int) -> bytes:
 
 
 def message(stream: int, content: bytes, said_bytes: int | None = None) -> bytes:
-    """A message, or the first part of one that is said to be larger."""
+    """Return a message, or the first part of one that is said to be larger."""
     length = len(content) if said_bytes is None else said_bytes
     return frame(DATA, END_STREAM if said_bytes is None else 0, stream, b"\0" + struct.pack(">I", length) + content)
 
@@ -42,7 +42,7 @@ def connect(port: int) -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bytes:
-    """What was said until a stream or the connection ended."""
+    """Return the data received until a stream or the connection ended."""
     data, read = b"", connection.makefile("rb")
     while len(head := read.read(9)) == 9:
         payload = read.read(int.from_bytes(head[:3], "big"))
@@ -53,7 +53,7 @@ def ended(connection: socket.socket) -> bytes:
 
 
 def frames(connection: socket.socket, count: int) -> list[int]:
-    """The kinds of the next frames that are no settings; fewer where the connection ends."""
+    """Return the kinds of the next frames other than settings and window updates; fewer if the connection ends."""
     found: list[int] = []
     read = connection.makefile("rb")
     while len(found) < count and len(head := read.read(9)) == 9:

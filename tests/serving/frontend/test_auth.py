@@ -1,4 +1,4 @@
-"""Keys, tokens, scopes, and what may listen where."""
+"""Keys, tokens, scopes, and which addresses may be listened on."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_the_key_to_show_has_its_scope_and_time_left() -> None:
     assert key_with(METRICS, {digest_of(key): grant for key, grant in found.items()}, 0.0) is None
     ending = {KEY: Grant("old", frozenset((INFER,)), 1000.0), "n" * 20: Grant("new", frozenset((INFER,)))}
     assert key_with(INFER, ending, 900.0) == KEY
-    assert key_with(INFER, ending, 950.0) == "n" * 20  # a minute before the end: clocks differ
+    assert key_with(INFER, ending, 950.0) == "n" * 20  # a minute before the end, because clocks differ
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_missing_or_binary_file_is_bad_input(tmp_path: Path) -> None:
 
 
 def token(secret: bytes = SECRET, algorithm: str = "HS256", **claims: object) -> str:
-    """A good token, but for what is named; None leaves a claim out."""
+    """Return a token that is good except for the given claims; None leaves a claim out."""
     all_claims = {"sub": "c", "aud": "mark", "exp": int(time.time()) + 100_000, "scope": "infer"} | claims
     return jwt.encode({k: v for k, v in all_claims.items() if v is not None}, secret, algorithm=algorithm)
 
@@ -294,7 +294,7 @@ def test_keys_and_tokens_work_side_by_side() -> None:
 
 
 def test_nothing_prints_a_secret(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither by printing the objects, nor in what they hold, nor in a log at the most talkative level."""
+    """Secrets appear neither in printed objects, nor in their attributes, nor in debug logs."""
     caplog.set_level(logging.DEBUG)
     signer = TokenSigner([SECRET])
     auth = Auth(keys(), signer)
@@ -362,7 +362,7 @@ def test_other_machines_need_keys_and_tls(host: str) -> None:
     ],
 )
 def test_without_keys_no_foreign_page_is_answered(host: bytes | None, origin: bytes | None, expected: int) -> None:
-    """Neither by a foreign name that points here (DNS rebinding), nor from a page of another origin."""
+    """This covers a foreign name that points here (DNS rebinding), and a page of another origin."""
     headers = {name: value for name, value in ((b"host", host), (b"origin", origin)) if value is not None}
     refusal = admit_own_machine(b"POST", INFER_PATH, headers)
     assert (200 if refusal is None else refusal[0]) == expected
@@ -371,7 +371,7 @@ def test_without_keys_no_foreign_page_is_answered(host: bytes | None, origin: by
 
 @pytest.mark.parametrize("name", ["/dev/zero", "fifo", "."])
 def test_a_key_file_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
-    """One would be read until memory ends, another waited for."""
+    """Some would be read until memory ends, others would block."""
     os.mkfifo(tmp_path / "fifo")
     for read in (read_keys, TokenSigner.from_file):
         with pytest.raises(BadInput, match="not a regular file"):

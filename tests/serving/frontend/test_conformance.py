@@ -74,7 +74,7 @@ ROWS = np.array([[1.0, -2.0], [0.5, 3.0]], dtype=np.float32)
 
 
 def said(kind: str, answer: Any) -> Any:
-    """Metadata as a dictionary, of either client."""
+    """Return the metadata as a dictionary, of either client."""
     if kind == "tritonclient.http":
         return answer
     named = {"name": answer.name}

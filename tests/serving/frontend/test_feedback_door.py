@@ -1,4 +1,4 @@
-"""What clients may say of answers, and what is refused in one line."""
+"""The feedback that clients may give on answers, and refusals in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mark.serving.frontend.feedback_door import MOST_BYTES, MOST_ITEMS, check_sh
 
 @pytest.mark.parametrize("content_type", [b"", b"application/json", b"application/x-www-form-urlencoded"])
 def test_one_or_a_list(content_type: bytes) -> None:
-    """What is added is kept; both label and reward may be there, and a label may be anything."""
+    """Extra keys are kept; an item may have a label and a reward, and a label may be any JSON value."""
     assert feedback_in(b'{"id": "a", "label": null}', content_type, None) == [Feedback("a", {"label": None})]
     said = [{"id": "a", "label": {"x": [1]}, "reward": 0, "by": "me"}, {"id": "b", "reward": -0.5}]
     assert feedback_in(json.dumps(said).encode(), content_type, "2") == [

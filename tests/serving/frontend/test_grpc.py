@@ -49,7 +49,7 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
 
 
 async def waiting(place: Place, call: asyncio.Future[Any]) -> None:
-    """Until a batch waits for the worker that is held; a call that has ended before says how."""
+    """Wait until a batch waits for the held worker; a call that ended before raises its result."""
     while not place.pool.waiting:
         assert not call.done(), call.result()
         await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def waiting(place: Place, call: asyncio.Future[Any]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CLASSES if name.endswith(("Request", "Response"))])
 def test_every_message_has_the_protocols_fields(name: str) -> None:
-    """By number, name, type and label, down to the parts."""
+    """They are compared by number, name, type and label, including nested messages."""
 
     def fields(descriptor: Any) -> dict[int, Any]:
         return {
@@ -208,7 +208,7 @@ def test_calls_that_come_together_share_a_batch(run: Run) -> None:
             place.pool.release()
             got = [np.frombuffer((await call).raw_output_contents[0], "<f4")[0] for call in calls]
             assert got == [0.0, 2.0, 4.0, 6.0, 8.0]
-            assert place.metrics.batch_items.counts[0] <= 1  # the rest waited, and went together
+            assert place.metrics.batch_items.counts[0] <= 1  # the rest waited, and went in one batch
 
     run(main())
 
@@ -305,7 +305,7 @@ def test_a_model_that_fails_is_an_internal_error(run: Run) -> None:
 def test_whatever_another_server_answers_the_call_ends(
     run: Run, reply: Reply, code: grpc.StatusCode, said: str
 ) -> None:
-    """Functions are other people's servers, and one odd answer must not take others of its batch along."""
+    """Functions are other people's servers, and an odd answer must not fail other requests of its batch."""
 
     async def main() -> None:
         async with Place() as place:
@@ -392,7 +392,7 @@ def test_a_call_cancelled_while_it_waits_is_not_computed(run: Run) -> None:
 
 
 def test_a_request_of_a_client_that_left_is_not_computed(run: Run) -> None:
-    """By HTTP, at the same place."""
+    """The request comes by HTTP, to the same backend."""
     body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [7, 7]}]}'
     head = b"POST /v2/models/twice/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
 
@@ -512,7 +512,7 @@ def test_an_unauthenticated_call_is_refused_before_its_message_is_read(run: Run)
 
 
 def test_slow_messages_are_cut_off_and_few_may_be_slow(run: Run) -> None:
-    """Of two slow ones there is room for one, the later, and for that not for ever; fast ones notice nothing."""
+    """There is room for one of two slow messages, the later, until its time-out; fast messages are not delayed."""
 
     async def main() -> None:
         async with Place(body_bytes=1 << 20, gathered_bytes=1 << 20, body_timeout_s=1.0) as place:
@@ -534,7 +534,7 @@ def test_slow_messages_are_cut_off_and_few_may_be_slow(run: Run) -> None:
 
 
 def test_a_flood_of_reset_calls_does_not_disturb_others(run: Run) -> None:
-    """As in CVE-2023-44487: each costs its sender next to nothing."""
+    """As in CVE-2023-44487, each reset costs its sender almost nothing."""
     content = infer_request().SerializeToString()
     flood = b"".join(
         raw_grpc.begun(stream)
@@ -555,7 +555,7 @@ def test_a_flood_of_reset_calls_does_not_disturb_others(run: Run) -> None:
 
 
 def test_an_idle_client_may_ping_and_not_flood(run: Run) -> None:
-    """As clients do by default or by their configuration, every ten seconds, without a call; bounded as anything."""
+    """Clients ping every ten seconds by default or configuration, without a call; the rate is limited."""
 
     async def main() -> None:
         async with Place(ping_s=0.2) as place:
@@ -572,7 +572,7 @@ def test_an_idle_client_may_ping_and_not_flood(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_client_that_pings_every_ten_seconds_keeps_its_connection(run: Run) -> None:
-    """Ten times as fast: gRPC ends a connection at the third ping that comes too soon."""
+    """The test is ten times as fast: gRPC ends a connection at the third ping that comes too early."""
     options = [("grpc.keepalive_time_ms", 1_000), ("grpc.keepalive_permit_without_calls", 1)]
     options += [("grpc.http2.max_pings_without_data", 0)]
 
@@ -653,7 +653,7 @@ def test_a_drain_answers_calls_under_way_and_refuses_new_ones(run: Run) -> None:
 
 
 def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
-    """A real process: each call has the model's answer, or was not taken and hears so."""
+    """It is a real process: each call has the model's answer, or was not accepted and is told so."""
 
     async def load(address: str, then: Callable[[], None]) -> dict[int, grpc.StatusCode]:
         codes: dict[int, grpc.StatusCode] = {}
@@ -687,6 +687,6 @@ def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
     assert len(answered) >= 100
     assert {number for number, code in codes.items() if code == grpc.StatusCode.OK} == answered
     others = Counter(code for number, code in codes.items() if number not in answered)
-    # Cancelled are those that met the closing itself: how many depends on how long a busy machine takes over it.
+    # Requests that arrive during the close are cancelled; their number depends on how long a busy machine takes for it.
     assert set(others) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}, others
     assert len(codes) == 250

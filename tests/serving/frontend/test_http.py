@@ -1,4 +1,4 @@
-"""The HTTP listener. What a client sends is fed to a connection directly, time is an argument; sockets come last."""
+"""The HTTP listener: bytes are fed to a connection directly, time is an argument; sockets come last."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mark.serving.frontend.connection import Connection, Exchange, Handler
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.limits import Refusal
 
-QUIET = 1e6  # no sweep of its own while a test runs
+QUIET = 1e6  # no sweep while a test runs
 
 
 class Wire(asyncio.Transport):
-    """A transport whose other end is the test. `unread` is what the client has not taken yet, in bytes."""
+    """A transport whose other end is the test. `unread` is the number of bytes that the client has not read yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,12 +73,12 @@ class Wire(asyncio.Transport):
 
     @property
     def ended(self) -> bool:
-        """No more will be written, and the client knows."""
+        """Whether the server has ended the stream, as the client knows."""
         return self.closing or self.eof
 
 
 class Listener:
-    """A server without a socket. `seen` are the exchanges handed over; `answer_now` echoes each of them at once."""
+    """A server without a socket. `seen` are the exchanges handed over; `answer_now` echoes each without delay."""
 
     def __init__(
         self, *, answer_now: bool = True, admit: Any = None, handler: Handler | None = None, **limits: Any
@@ -101,7 +101,7 @@ class Listener:
         return wire, connection
 
     def ask(self, *pieces: bytes) -> Wire:
-        """A new connection that sends the pieces."""
+        """Return a new connection that sends the pieces."""
         wire, connection = self.connect()
         for piece in pieces:
             connection.data_received(piece)
@@ -120,7 +120,7 @@ class Answer:
 
 
 def answers(out: bytes | bytearray, head: bool = False) -> list[Answer]:
-    """The answers in a byte stream; `head`: none has a body."""
+    """Return the answers in a byte stream; with `head` they are answers without bodies."""
     rest, found = bytes(out), []
     while rest:
         lines, end, rest = rest.partition(b"\r\n\r\n")
@@ -230,7 +230,7 @@ def test_an_answer_is_one_write() -> None:
 
 
 def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
-    """Behind the answers that are owed."""
+    """The 500 follows the answers that are owed."""
 
     def admit(method: bytes, path: bytes, headers: Any) -> None:
         if path == b"/odd":
@@ -243,7 +243,7 @@ def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptu
 
 
 def test_a_length_may_begin_with_zeros() -> None:
-    """More of them than int() takes."""
+    """There are more zeros than int() accepts."""
     wire = Listener().ask(b"POST / HTTP/1.1\r\nhost: m\r\ncontent-length: %b2\r\n\r\nok" % (b"0" * 4400))
     assert only(wire).status == 200
 
@@ -258,7 +258,7 @@ def test_answering_twice_raises_and_writes_nothing() -> None:
 
 
 def test_a_disconnected_client_leaves_no_reference_cycle() -> None:
-    """Many may go at once, each with a large body, and the collector comes rarely."""
+    """Many clients with large bodies may leave together, and the garbage collector runs rarely."""
     listener = Listener(answer_now=False)
     _, connection = listener.connect()
     connection.data_received(request("/1"))
@@ -340,7 +340,7 @@ H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Setting
 @pytest.mark.parametrize("cut", [None, 1, 30])
 @pytest.mark.parametrize("offer", [H2C, {"Connection": "keep-alive, upgrade", "Upgrade": "websocket"}])
 def test_an_offered_upgrade_is_answered_as_http_1_1(offer: dict[str, str], cut: int | None) -> None:
-    """As Java's client and `curl --http2` offer it, with a body and without, among other requests."""
+    """Java's client and `curl --http2` offer it so, with a body and without, among other requests."""
     listener = Listener()
     chunked = b"POST /3 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n%b\r\n4\r\nmore\r\n0\r\n\r\n"
     lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in offer.items())
@@ -490,7 +490,7 @@ BODIES = st.binary(max_size=40)
 
 @dataclass
 class Sent:
-    """A request as bytes, and what the handler should see of it."""
+    """A request as bytes, and how the handler should see it."""
 
     raw: bytes
     seen: tuple[bytes, bytes, bytes, bytes]
@@ -524,7 +524,7 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
 def test_any_split_of_the_bytes_gives_the_same_exchanges(
     all_sent: list[Sent], cuts: list[int], chance: random.Random
 ) -> None:
-    """And any order of answering gives the answers in the order of the requests."""
+    """Any order of answering gives the answers in the order of the requests."""
     listener = Listener(answer_now=False, pipelined=4)
     wire, connection = listener.connect()
     owed: list[Exchange] = []
@@ -626,7 +626,7 @@ def test_a_refused_request_without_a_body_leaves_the_connection_open() -> None:
     assert wire.ended
 
 
-# --- malformed requests, and what request smuggling is made of
+# --- malformed requests, and building blocks of request smuggling
 
 POST = b"POST / HTTP/1.1\r\nhost: m\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
@@ -676,7 +676,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_request_is_refused_and_ends_the_connection(name: str) -> None:
-    """In one piece or byte by byte, and whatever follows is not taken for a request."""
+    """It is sent in one piece or byte by byte, and bytes that follow are not taken for a request."""
     raw = MALFORMED[name]
     for pieces in ([raw + request("/smuggled")], [raw[i : i + 1] for i in range(len(raw))] + [request("/smuggled")]):
         listener = Listener()
@@ -773,7 +773,7 @@ def test_a_header_without_an_end_is_refused() -> None:
 
 
 def test_whole_requests_between_two_halves_are_no_head() -> None:
-    """A read may begin and end in the midst of a head, and hold a thousand requests between."""
+    """A read may begin and end in the middle of a head, and hold a thousand requests between."""
     listener = Listener(header_bytes=100, target_bytes=100, pipelined=1000)
     one = request()
     wire = listener.ask(one[:10], one[10:] + 100 * one + one[:10], one[10:])
@@ -809,7 +809,7 @@ def from_peer(listener: Listener, peer: str) -> tuple[Wire, Connection]:
 
 
 def test_the_peer_with_most_connections_makes_room_for_others() -> None:
-    """The oldest of them without a request under way, be it idle or in the midst of its head or body."""
+    """Its oldest connection without a request under way is closed, whether idle or in the middle of a head or body."""
     listener = Listener(answer_now=False, connections=4)
     held = [from_peer(listener, "greedy") for _ in range(3)]
     other, _ = from_peer(listener, "other")
@@ -827,7 +827,7 @@ def test_the_peer_with_most_connections_makes_room_for_others() -> None:
 
 
 def test_a_content_type_said_twice_is_one() -> None:
-    """Where the two differ it is unknown which one holds."""
+    """If the two values differ, it is unknown which one holds."""
     twice = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: text/csv\r\ncontent-type: %b\r\ncontent-length: 1\r\n\r\n1"
     listener = Listener()
     assert only(listener.ask(twice % b"text/csv")).status == 200
@@ -836,7 +836,7 @@ def test_a_content_type_said_twice_is_one() -> None:
 
 
 def test_a_header_repeated_again_and_again_is_refused() -> None:
-    """Each repetition copies all before: 80 kB of them cost 28 ms."""
+    """Each repetition copies all earlier ones: 80 kB of them cost 28 ms."""
     listener = Listener()
     head = b"GET / HTTP/1.1\r\nhost: m\r\n" + b"a:\r\n" * 100 + b"\r\n"
     assert only(listener.ask(head)).status == 200
@@ -844,7 +844,7 @@ def test_a_header_repeated_again_and_again_is_refused() -> None:
 
 
 def test_a_peer_makes_no_room_for_its_own_connections() -> None:
-    """A load balancer has them all, and may be sending on the one that would be cut."""
+    """A load balancer may have all connections, and may be sending on the one that would be cut."""
     listener = Listener(connections=2)
     held = [from_peer(listener, "balancer") for _ in range(2)]
     refused, _ = from_peer(listener, "balancer")
@@ -1044,7 +1044,7 @@ def test_a_drain_closes_idle_connections_and_each_after_its_answer() -> None:
 
 
 def test_no_request_is_taken_behind_the_last_answer() -> None:
-    """The second of two is answered first, with close; what then comes would be accepted and never answered."""
+    """The second of two is answered first, with close. A request after it would be accepted and never answered."""
     listener = Listener(answer_now=False)
     wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2"))
@@ -1097,7 +1097,10 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a test's coroutine on a plain loop and on uvloop, at most a minute; errors that a loop only logs fail it."""
+    """Return a runner of a test's coroutine on a plain loop and on uvloop, at most a minute.
+
+    An error that a loop only logs fails the test.
+    """
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def go(main: Coroutine[Any, Any, None]) -> None:
@@ -1131,7 +1134,7 @@ class Client:
         return answer
 
     async def rest(self) -> bytes:
-        """Until the server closes."""
+        """Read until the server closes."""
         return await self.reader.read()
 
     def close(self) -> None:
@@ -1140,7 +1143,7 @@ class Client:
 
 @dataclass
 class Live:
-    """A server on a port, an echo unless `hold` is set: then what was asked waits in `held`."""
+    """A server on a port that echoes or, if `hold` is set, keeps requests in `held`."""
 
     server: HttpServer
     port: int = 0
@@ -1170,7 +1173,7 @@ def live(**limits: Any) -> Live:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Lets the loop turn until the condition holds."""
+    """Let the loop turn until the condition holds."""
     while not condition():
         await asyncio.sleep(0)
 
@@ -1210,10 +1213,10 @@ def test_connections_in_the_backlog_are_served_before_closing(run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can let a listener's queue run dry")
 def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
-    """Never reset once it is connected: what was let in has an answer, and what comes later can go elsewhere.
+    """It is never reset once connected: an accepted request has an answer, and a later client can go elsewhere.
 
-    Five seconds for handshakes: where a machine has no time for its network for so long, connecting ends with a reset
-    in place of a refusal. Either way nothing was sent.
+    Handshakes have five seconds. If the machine starves its network for that long, connecting ends with a reset instead
+    of a refusal. Either way nothing was sent.
     """
 
     def connect_until_refused(port: int, answered: list[bytes]) -> None:
@@ -1241,7 +1244,7 @@ def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
 
 @pytest.mark.parametrize("turns", range(8))
 def test_a_connection_made_while_closing_is_owned(run: Run, tmp_path: Path, turns: int) -> None:
-    """In whichever turn of the loop it comes; a plain loop closed between accepting and owning it would drop it."""
+    """It may come in any turn of the loop; a plain loop closed between accepting and owning it would drop it."""
 
     async def main() -> None:
         async with live(handshake_s=1e-9) as listener:
@@ -1315,7 +1318,7 @@ def test_a_client_still_sending_gets_its_refusal(run: Run) -> None:
 
 
 def test_a_client_that_does_not_read_is_cut(run: Run) -> None:
-    """Its answers fill the buffers, then it is neither read nor answered further, and the sweep ends it."""
+    """Its answers fill the buffers, then its requests are neither read nor answered, and the sweep closes it."""
 
     async def main() -> None:
         async with live(answer_timeout_s=5, bytes_per_s_min=1e6) as listener:

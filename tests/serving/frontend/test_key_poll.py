@@ -16,7 +16,7 @@ OLD, NEW = "o" * 20, "n" * 20
 
 
 class Parameter:
-    """A source of keys; None: it cannot be asked."""
+    """A source of keys; None stands for an unreachable source."""
 
     def __init__(self, *keys: str) -> None:
         self.version, self.asked = 0, 0

@@ -1,4 +1,4 @@
-"""The pages for people at `/` and `/docs`: all routes are there, nothing is loaded from elsewhere."""
+"""The pages at `/` and `/docs`: they show all routes and load nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_the_docs_page_has_every_operation_and_an_example(place: Place) ->
         for method in methods.keys() - {"parameters"}:
             assert f"<code>{method.upper()} {path}</code>" in page.text
     assert "curl -s $URL/v2/models/twice/infer -d" in page.text
-    # What any request may get is said once, what is an operation's own with it.
+    # Errors that any request may get are listed once, those of an operation are listed with it.
     assert page.text.count("too large headers") == 1
     assert page.text.count("the deadline passed") == 3
 
@@ -81,7 +81,7 @@ def test_the_index_names_each_operation_once() -> None:
 
 
 def test_feedback_is_described_where_it_is_taken() -> None:
-    """With what an item must have; the page shows an example."""
+    """The schema has an item's required keys, and the page shows an example."""
     route = ModelRoute(b"POST", b"/feedback", print, True, feedback_operation, FEEDBACK_SCHEMAS)
     without, said = openapi("m", ["1"], []), openapi("m", ["1"], [], [route])
     door = "/v2/models/m/feedback"

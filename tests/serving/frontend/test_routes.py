@@ -1,4 +1,4 @@
-"""Routes are registered by path and method, and a server answers those of its parts."""
+"""Routes are registered by path and method, and a server answers its parts' routes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.serving.place import Place
 
 
 def nothing(exchange: Exchange) -> None:
-    """Never called."""
+    """Handle nothing: it is never called."""
 
 
 def other(exchange: Exchange) -> None:
-    """Never called."""
+    """Handle nothing: it is never called."""
 
 
 def test_a_path_has_a_handler_for_each_method() -> None:

@@ -19,7 +19,7 @@ KEY = "k" * 20
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that all users can enter."""
+    """Yield a folder that all users can enter."""
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
         Path(made).chmod(0o755)
         yield Path(made)
@@ -75,6 +75,6 @@ def test_private_key_of_a_certificate_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o777])
 def test_read_only_mount_excuses_every_mode(mode: int) -> None:
-    """As a container has secrets."""
+    """Containers get their secrets so."""
     assert others_may(mode, secret=True, read_only=True) == ""
     assert bool(others_may(mode, secret=True, read_only=False)) is (mode != 0o600)

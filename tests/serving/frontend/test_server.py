@@ -1,4 +1,4 @@
-"""Several models behind one listener, and calls by value, which only the server of a stage takes."""
+"""Several models behind one listener, and calls by value, which only a stage's server accepts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.serving.place import RT_MAX_S, Pool
 
 
 def server(name: str, add: int, *, stage: bool = True, **options: Any) -> tuple[Server, Replica]:
-    """Of a model that adds a number."""
+    """Return a server of a model that adds a number, and its replica."""
     loop, metrics = asyncio.get_running_loop(), ModelMetrics("p", "1", name)
     bouncer = Bouncer(FixedTimes([0.0] + [0.001] * 8, 8), rt_max_s=RT_MAX_S, workers=0)
     replica = Replica(bouncer, None, metrics, loop, rt_max_s=RT_MAX_S)
@@ -33,7 +33,7 @@ def server(name: str, add: int, *, stage: bool = True, **options: Any) -> tuple[
 
 
 def run(main: Callable[[httpx.AsyncClient, list[Replica]], Any], **options: Any) -> None:
-    """With a client of a server of two stages, whose workers are not ready yet."""
+    """Run `main` with a client of a server of two stages, whose workers are not ready yet."""
 
     async def whole() -> None:
         other, of_other = server("large", 10)
@@ -130,7 +130,7 @@ def test_a_model_that_is_no_stage_takes_none() -> None:
     ],
 )
 def test_an_encoded_slash_is_no_slash(path: str, status: int) -> None:
-    """A proxy with rules by path sees one name there."""
+    """A proxy that routes by path sees one name there."""
 
     async def main(client: httpx.AsyncClient, replicas: list[Replica]) -> None:
         for replica in replicas:

@@ -49,7 +49,7 @@ async def ask(port: int, context: ssl.SSLContext, body: bytes = b"body") -> http
 
 
 async def common_name(port: int, context: ssl.SSLContext) -> str:
-    """Of the certificate that the server shows."""
+    """Return the common name of the certificate that the server shows."""
     _, writer = await asyncio.open_connection("localhost", port, ssl=context)
     certificate = writer.get_extra_info("peercert")
     writer.close()

@@ -1,4 +1,4 @@
-"""What is passed on, over real sockets, before replicas that fail when they are told to; then before real bouncers."""
+"""Requests forwarded over real sockets, to replicas that fail on command and then to real bouncers."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_replica_that_hangs_costs_a_504_and_its_connection() -> None:
 
 @pytest.mark.parametrize("hedge_after_s", [0.02, 1e-9])
 def test_hedging_asks_a_second_replica_and_cancels_the_first(hedge_after_s: float) -> None:
-    """Also where the time to do so is over before the request is sent on: a gateway may be held up, too."""
+    """This holds even if the delay is over before the request is sent, because a gateway may be held up, too."""
 
     async def main() -> None:
         a, b = FakeReplica(always(HANG)), FakeReplica()
@@ -314,7 +314,7 @@ def test_replicas_elsewhere_need_tls_or_a_private_network() -> None:
         ):
             forwarder.put({url: 1.0})
             forwarder.close()
-            await asyncio.wait_for(forwarder.probing.probed.wait(), 0.5)  # at once: no time-out is waited for
+            await asyncio.wait_for(forwarder.probing.probed.wait(), 0.5)  # immediately: no time-out is waited for
 
     run(main())
 
@@ -374,7 +374,10 @@ def test_erratic_replicas_still_yield_one_answer_per_request() -> None:
 
 
 async def load(url: str, count: int, then: dict[int, Callable[[], object]]) -> list[tuple[int, int]]:
-    """`count` requests over 16 connections: number, status; -1: no answer. `then`: what is done after how many."""
+    """Send `count` requests over 16 connections; return number and status, -1 for no answer.
+
+    `then` maps a number of answers to an action.
+    """
     answers: list[tuple[int, int]] = []
     numbers = iter(range(count))
     async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as client:

@@ -1,4 +1,4 @@
-"""The gateway's decisions: time is an argument, and whatever happens the counts come back to zero."""
+"""The gateway's decisions: time is an argument, and after any events the counts return to zero."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A, B, C = "http://a:1", "http://b:1", "http://c:1"
 
 
 def a_gateway(weights: dict[str, float] | None = None, **policy: float | str) -> Gateway[InFlightRequest]:
-    """Its replicas are ready at time 0."""
+    """Return a gateway whose replicas are ready at time 0."""
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(**policy))  # type: ignore[arg-type]
     gateway.put({A: 1.0, B: 1.0} if weights is None else weights, 0.0)
     say_ready(gateway, 0.0)
@@ -57,7 +57,7 @@ def again(what: ReplicaAttempt[InFlightRequest] | str | None) -> ReplicaAttempt[
 
 
 def teach(gateway: Gateway[InFlightRequest], url: str, response_s: float, now_s: float = 0.0) -> None:
-    """Enough answers after `response_s` that earlier ones no longer count."""
+    """Give so many answers after `response_s` that earlier ones no longer count."""
     weights = {one.url: one.weight for one in gateway.replicas.values()}
     gateway.put({other: weight if other == url else 0.0 for other, weight in weights.items()}, now_s)
     for _ in range(200):
@@ -85,7 +85,7 @@ def test_a_slower_replica_gets_as_much_less() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.001, 1.0), st.floats(0.1, 10.0), st.integers(0, 5)), min_size=1, max_size=6))
 def test_no_other_choice_would_finish_earlier(replicas: list[tuple[float, float, int]]) -> None:
-    """Against the formula, spelt out."""
+    """The choice is compared with the formula."""
     urls = [f"http://r:{n + 1}" for n in range(len(replicas))]
     gateway = a_gateway({url: weight for url, (_, weight, _) in zip(urls, replicas, strict=True)})
     for url, (response_s, _, _) in zip(urls, replicas, strict=True):
@@ -143,7 +143,7 @@ def test_a_new_replica_is_assumed_as_fast_as_the_fastest() -> None:
 
 
 def test_one_slow_first_answer_does_not_exclude_a_replica() -> None:
-    """Connections had to be made, a cache was cold; the other replica answered at once."""
+    """The first replica had to make connections and warm a cache; the other replica answered without delay."""
     gateway = a_gateway()
     first, other = begun(gateway), begun(gateway)
     gateway.answered(first, 200, 0.1)
@@ -153,7 +153,7 @@ def test_one_slow_first_answer_does_not_exclude_a_replica() -> None:
 
 
 def test_a_replica_once_slow_is_tried_again_after_a_while() -> None:
-    """Two requests at a time: A gets the second as soon as it is taken to be less than twice as slow as B."""
+    """Two requests come at a time: A gets the second as soon as it is believed to be less than twice as slow as B."""
     gateway = a_gateway()
     teach(gateway, A, 2.0)
     teach(gateway, B, 0.1)
@@ -207,7 +207,7 @@ def test_a_refusal_is_retried_elsewhere_unless_all_refuse(status: int) -> None:
     second = again(gateway.answered(begun(gateway, 1.0), status, 1.001))
     assert second.replica.url == B
     assert gateway.answered(second, status, 1.002) is PASS_ON
-    # Both have just refused: one more refusal is passed on as it is.
+    # Both have just refused: another refusal is passed on unchanged.
     assert gateway.answered(begun(gateway, 1.003), status, 1.004) is PASS_ON
     assert gateway.retries == 1
     # A while later it is worth a try again.
@@ -231,7 +231,7 @@ def test_errors_of_the_model_are_passed_on() -> None:
 
 
 def test_retries_have_a_budget() -> None:
-    """A fifth of the requests in the long run, after a burst."""
+    """The budget is a fifth of the requests in the long run, after a burst."""
     gateway = a_gateway(retry_burst=5.0, eject_after=10**9)
     retried = 0
     for n in range(1000):
@@ -276,7 +276,7 @@ def test_a_retry_repeats_the_body_of_its_attempt() -> None:
 
 
 def test_an_outrun_replica_is_known_to_be_slow() -> None:
-    """Its attempt is cancelled, and it looks idle: without that each further request would go there and be hedged."""
+    """Its attempt is cancelled, so it looks idle: without that each further request would go there and be hedged."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)
@@ -290,7 +290,7 @@ def test_an_outrun_replica_is_known_to_be_slow() -> None:
 
 
 def test_a_replica_outrun_by_a_moment_is_not_slow() -> None:
-    """The first answers just after the hedge: the other one had no time to."""
+    """The first replica answers just after the hedge, so the other one had no time to."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)
@@ -376,13 +376,13 @@ def test_a_replica_that_does_not_answer_questions_is_put_out() -> None:
     assert not a.ready
     (a,) = gateway.tick(4.0)
     gateway.probed(a, None, 4.0)
-    assert [one.url for one in gateway.tick(5.0)] == [A]  # it goes on asking
+    assert [one.url for one in gateway.tick(5.0)] == [A]  # it continues to probe
     with pytest.raises(IllegalTransition):
         gateway.probed(gateway.replicas[A], True, 5.0) or gateway.probed(gateway.replicas[A], True, 5.0)
 
 
 def test_answers_500_put_out_at_most_half_of_the_replicas() -> None:
-    """A client that sends what breaks the model must not end the service for all."""
+    """A client that sends requests which break the model must not end the service for all."""
     urls = [f"http://r:{n}" for n in range(1, 6)]
     gateway = a_gateway(dict.fromkeys(urls, 1.0))
     for _ in range(100):
@@ -453,7 +453,7 @@ def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:
     assert (gateway.in_flight, attempt.replica.in_flight, attempt.replica.answers) == (0, 0, 1)
 
 
-# --- whatever happens
+# --- any order of events
 
 
 class Anything(RuleBasedStateMachine):
@@ -586,7 +586,7 @@ TestAnything.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 def test_alb_counts_requests_whatever_a_replica_can_do() -> None:
-    """Weights are of groups, and response times do not matter; ties go in turn, not to the first."""
+    """Weights apply to groups, and response times do not matter; ties are broken in turn, not by order."""
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0}, routing="alb")
     gateway.replicas[A].each_s = gateway.replicas[A].response_s = 9.0
     assert [begun(gateway).replica.url for _ in range(6)] == [A, B, C, A, B, C]
@@ -608,7 +608,7 @@ def test_alb_takes_turns_among_idle_replicas() -> None:
 
 
 def test_alb_draws_groups_by_weight() -> None:
-    """Also one in which no replica is ready: its requests find none."""
+    """A group without a ready replica is drawn too: its requests find none."""
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(routing="alb", most_per_replica=10_000))
     weights, groups = {A: 900.0, B: 100.0, C: 100.0}, {A: "large", B: "small", C: "small"}
     gateway.put(weights, 0.0, groups)

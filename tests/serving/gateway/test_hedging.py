@@ -33,7 +33,10 @@ REQUESTS = 400
 
 
 def asked(first: str, second: str, *options: str) -> tuple[list[float], dict[str, Any]]:
-    """Latencies of REQUESTS requests through a gateway, two at a time, sorted; and what it says of itself then."""
+    """Send REQUESTS requests through a gateway, two at a time.
+
+    Returns the sorted latencies and the gateway's own report.
+    """
     command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", *options]
     gateway = subprocess.Popen([*command, "--replica", first, "--replica", second], stderr=subprocess.PIPE, text=True)
     try:

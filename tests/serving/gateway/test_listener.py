@@ -1,4 +1,4 @@
-"""The gateway's own pages, the access to them, and its process from start to end."""
+"""The gateway's own pages, their access control, and its process from start to end."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_metrics_have_the_counts_and_the_log_the_answers(caplog: pytest.LogCaptu
 
 
 def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> None:
-    """What it took it answers; what comes later meets a closed listener, and may be sent elsewhere."""
+    """It answers every accepted request; a later client meets a closed listener, and may go elsewhere."""
     with served(folder) as (_, replica):
         command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--replica", replica]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -182,7 +182,7 @@ def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> Non
                             except httpx.ConnectError:
                                 return
                             except (httpx.ReadError, httpx.RemoteProtocolError):
-                                # This process was stopped for so long that its connection ended as an idle one.
+                                # This process was stopped for so many seconds that its connection was closed as idle.
                                 assert time.monotonic() - asked_s >= HttpLimits().drain_idle_s
                                 continue
                             assert got.json()["id"] == str(number)

@@ -29,7 +29,7 @@ from tests.serving.test_server_process import folder as folder
 
 
 class Kept(FakeFunctions):
-    """Keeps calls as they came, and answers with a part in JSON."""
+    """Keeps calls unchanged, and answers with a part in JSON."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ async def numbers(of: Front) -> dict[str, float]:
 
 
 def test_a_function_answers_when_no_replica_is_ready() -> None:
-    """With the request's id, and as its answer came; and it is counted, with what the adapter says that it spent."""
+    """The answer carries the request's id unchanged. The call is counted, with the adapter's report of its cost."""
 
     async def main() -> None:
         functions = FakeFunctions()
@@ -77,7 +77,7 @@ def test_a_function_answers_when_no_replica_is_ready() -> None:
 
 
 def test_a_function_call_equals_the_one_a_bouncer_makes() -> None:
-    """Inflated, with its binary part, its type, and what SageMaker's clients accept."""
+    """The call is inflated, with its binary part, its type, and the headers of SageMaker's clients."""
 
     async def main() -> None:
         functions = Kept()
@@ -96,7 +96,7 @@ def test_a_function_call_equals_the_one_a_bouncer_makes() -> None:
 
 
 def test_what_a_function_cannot_know_is_not_asked_of_it() -> None:
-    """Another model, a version, what is no inference."""
+    """This covers another model, a version, and requests other than inference."""
 
     async def main() -> None:
         functions = FakeFunctions()
@@ -117,7 +117,7 @@ def test_what_a_function_cannot_know_is_not_asked_of_it() -> None:
 
 @pytest.mark.parametrize("stage", [True, False])
 def test_a_conductors_call_is_taken_for_a_stage_only(stage: bool) -> None:
-    """As a bouncer of the stage takes it, to be answered with decoded results."""
+    """A bouncer of the stage does the same, and answers with decoded results."""
 
     async def main() -> None:
         functions, call = Kept(), call_with({"x": 1})
@@ -130,7 +130,7 @@ def test_a_conductors_call_is_taken_for_a_stage_only(stage: bool) -> None:
 
 
 def test_a_model_with_functions_is_ready_without_a_replica() -> None:
-    """It, and no other; with a replica that replica is asked."""
+    """Only this model is ready; with a replica, that replica is asked."""
 
     async def main() -> None:
         path = "/v2/models/m/ready"
@@ -151,7 +151,7 @@ def test_a_model_with_functions_is_ready_without_a_replica() -> None:
 
 
 def test_an_invalid_body_is_refused_as_by_a_replica() -> None:
-    """A body that is not what its headers say: to try it again would not help."""
+    """The body does not match its headers, so trying it again would not help."""
 
     async def main() -> None:
         functions = FakeFunctions()
@@ -176,7 +176,7 @@ def test_an_invalid_body_is_refused_as_by_a_replica() -> None:
 
 
 def test_replicas_come_first() -> None:
-    """Also where they refuse, which is their decision; only what they lose goes to a function, after both have."""
+    """A replica's refusal stands. Only a request that both replicas lost goes to a function."""
 
     async def main() -> None:
         functions, a, b = FakeFunctions(), FakeReplica(), FakeReplica()
@@ -199,7 +199,7 @@ def test_replicas_come_first() -> None:
 
 
 def test_broken_functions_are_left_alone() -> None:
-    """Each failure is the refusal that there would have been anyway; a call at fault, or in a hurry, says nothing."""
+    """Each failure is a refusal as without functions; a faulty or hurried call says nothing about functions."""
 
     async def main() -> None:
         functions = FakeFunctions()
@@ -252,7 +252,7 @@ def test_a_drain_waits_for_functions_and_not_for_ever(ends: bool) -> None:
 
 
 def test_a_real_gateway_without_replicas_asks_another_server(folder: Path) -> None:
-    """`--function URL`: here a bouncer that is no replica of its."""
+    """The server given by `--function URL` is a bouncer here, which is not among its replicas."""
     with served(folder) as (_, where):
         command = [
             sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--model", "echo", "--slo-ms", "1000",

@@ -76,7 +76,7 @@ class Names(asyncio.SelectorEventLoop):
 
 
 def test_names_that_are_found_slowly_hold_nothing_up() -> None:
-    """A replica whose name is not found is out; what is connected, or has an address, stays in."""
+    """A replica whose name is not found is out; a replica that is connected or has an address stays in."""
 
     async def main() -> None:
         names = asyncio.get_running_loop()

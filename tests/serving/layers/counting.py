@@ -18,7 +18,7 @@ from mark.serving.layers.layer import Layer, LayerSite
 
 
 class Counting:
-    """Its count stands at `/v2/models/NAME/counted/LABEL`."""
+    """Counts requests; the count stands at `/v2/models/NAME/counted/LABEL`."""
 
     def __init__(self, label: str, behind: Backend, site: LayerSite) -> None:
         self._label, self._behind, self.versions = label, behind, site.versions
@@ -57,14 +57,14 @@ class Counting:
 
 
 def layer(section: Section) -> Layer:
-    """What the entry point registers."""
+    """Return the layer that the entry point registers."""
     section.only(("label",))
     label = section.text("label")
     return lambda behind, site: Counting(label, behind, site)
 
 
 def install(folder: Path, *names: str, what: str = "tests.serving.layers.counting:layer") -> Path:
-    """A package that registers the layer by these names, for an import path with `folder`."""
+    """Install a package that registers the layer by these names, for an import path with `folder`."""
     info = folder / "counting-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")

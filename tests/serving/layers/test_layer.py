@@ -1,4 +1,4 @@
-"""Layers before the model: which are there and in which order is said by the service file."""
+"""Layers before the model: the service file gives their names and order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STAGES = (
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An import path that has the layer, for a process."""
+    """Return an import path that has the layer, for a process."""
     site = install(tmp_path / "site", "counting", "again")
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)])}
 

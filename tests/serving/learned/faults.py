@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tests.serving.learned.processes import Client, Gone, Place
 
 KILL, PARTITION, ROLLOUT = "kills", "partitions", "roll-outs"
-_CUT_S = (0.3, 3.0)  # a peer that is silent for a second counts as gone
+_CUT_S = (0.3, 3.0)  # a peer that is silent for a second counts as lost
 _AT_ONCE = 100  # posts
 
 
@@ -24,20 +24,20 @@ class Told(Protocol):
     path: str
 
     async def batch(self, client: Client) -> dict[int, dict[str, Any]]:
-        """The next pieces by number, about answers of this server where they are about answers."""
+        """Return the next pieces by number, about answers of this server if they are about answers."""
         ...
 
     async def numbers(self, client: Client) -> Counter[int]:
-        """The numbers in the state of a server."""
+        """Return the numbers in the state of a server."""
         ...
 
     async def off(self, place: Place, client: Client, numbers: Counter[int]) -> float:
-        """By how much what a server answers differs from what it should after these pieces, at most."""
+        """Return the largest difference between a server's answers and those expected after these pieces."""
         ...
 
 
 class Wire:
-    """The way to a port. While it is `cut`, nothing passes in either direction, and no side hears of it."""
+    """The way to a port. While it is `cut`, nothing passes in either direction, and no side is told."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -74,14 +74,14 @@ class Wire:
             self._writers.add(to_there)
             await asyncio.gather(self._pass(reader, to_there), self._pass(from_there, writer))
             self._writers.discard(to_there)
-        except OSError:  # nobody listens
+        except OSError:  # no process listens
             pass
         finally:
             writer.close()
             self._writers.discard(writer)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):  # one side is gone
+        with suppress(OSError):  # one side has closed
             while data := await reader.read(1 << 16):
                 await self._whole.wait()
                 writer.write(data)
@@ -91,16 +91,16 @@ class Wire:
 
 @dataclass
 class Outcome:
-    """What came of faults under load."""
+    """The outcome of faults under load."""
 
     faults: Counter[str] = field(default_factory=Counter)
-    results: Counter[str] = field(default_factory=Counter)  # of pieces, the last that their client heard
+    results: Counter[str] = field(default_factory=Counter)  # of pieces, the last result that their client got
     repeated: int = 0  # posts that were made again
     seconds: float = 0.0
     lost: int = 0  # told `applied` or `duplicate`, and in no state
     doubled: int = 0  # in a state more than once
     differ: int = 0  # states that differ from the first one
-    off: float = 0.0  # answers from those of a fold of the same pieces
+    off: float = 0.0  # largest difference from a fold of the same pieces
     latencies_s: list[float] = field(default_factory=list)  # of posts that were answered
 
     @property
@@ -154,7 +154,7 @@ async def told_under_faults(
             outcome.latencies_s.append(loop.time() - began_s)
             results = [one["result"] for one in json.loads(answer.body)["results"]]
             outcome.results.update(results)
-            # A duplicate was applied at another process, before its client heard of it.
+            # A duplicate was applied at another process, before its client got the answer.
             known.update(
                 number for number, result in zip(pieces, results, strict=True) if result in ("applied", "duplicate")
             )

@@ -28,9 +28,9 @@ NOW_S = 1_790_000_000.0
 
 
 class Linked(Peer):
-    """Another process of this test. It is not there while `cut`, and answers are lost while `deaf`.
+    """Another process of this test. It cannot be reached while `cut`, and answers are lost while `deaf`.
 
-    As many of the next questions for a snapshot as `busy` says get no answer in time.
+    The next `busy` requests for a snapshot get no answer in time.
     """
 
     def __init__(self, process: Process, loop: asyncio.AbstractEventLoop) -> None:
@@ -120,7 +120,7 @@ class Process:
             self.collector.answered(request, Answer(Reply(200, "application/json", b"{}"), INSTANCE, "1"))
 
     async def post(self, **labels: object) -> list[str] | None:
-        """The results of feedback, by request id; `_` stands for a dash in ids."""
+        """Return the results of feedback, by request id; `_` stands for a dash in ids."""
         told: asyncio.Future[Sequence[str] | None] = asyncio.get_running_loop().create_future()
         pieces = [Feedback(identity.replace("_", "-"), {"label": label}) for identity, label in labels.items()]
         assert self.forwarding.post(pieces, 10, told.set_result)
@@ -133,7 +133,7 @@ class Process:
         await self.learning.close()
 
     def die(self) -> None:
-        """The disk is all that is left: nothing is flushed, and the lock on the folder goes."""
+        """End without a flush and release the lock on the folder: only the disk is left."""
         self.log.close()
 
     def observations(self) -> int:
@@ -141,7 +141,7 @@ class Process:
 
 
 def link(*processes: Process) -> None:
-    """All of them are peers of each other, and have talked once."""
+    """Make all of them peers of each other, and let them talk once."""
     for one in processes:
         one.links.linked = [Linked(other, asyncio.get_running_loop()) for other in processes if other is not one]
         for linked in one.links.linked:

@@ -14,7 +14,7 @@ from mark.serving.learned.port import Learner
 class Tally:
     """Adds up the numbers that feedback gives as labels, so that a lost fact and a doubled one show.
 
-    Labels that are no numbers teach nothing. `counts` has each number with how often it was applied.
+    Labels other than numbers teach nothing. `counts` has each number with how often it was applied.
     """
 
     def __init__(self, version: int = 1) -> None:

@@ -35,7 +35,7 @@ BOOT_S = 300.0  # of a server on a busy machine
 
 
 class Gone(Exception):
-    """The server answered nothing."""
+    """The server gave no answer."""
 
 
 class Client(Asker["asyncio.Future[HttpAnswer]"]):
@@ -69,13 +69,13 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
     # In the words of the service
 
     async def infer(self, identity: str) -> None:
-        """Raises Gone where there is no answer."""
+        """Send one inference request. Raises Gone without an answer."""
         answer = await self.ask("POST", "/invocations", b"[1]", x_request_id=identity)
         if answer.status != 200:
             raise Gone(f"status {answer.status}")
 
     async def feedback(self, pieces: Sequence[tuple[str, Any]]) -> list[str]:
-        """The results. Raises Gone where there are none."""
+        """Send feedback and return the results. Raises Gone without results."""
         body = json.dumps([{"id": identity, "label": label} for identity, label in pieces]).encode()
         answer = await self.ask("POST", "/v2/models/m/feedback", body)
         if answer.status != 200:
@@ -83,7 +83,7 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
         return [one["result"] for one in json.loads(answer.body)["results"]]
 
     async def state(self, model: str) -> bytes:
-        """The learner's state."""
+        """Return the learner's state."""
         data, number, total = b"", 0, 1
         while len(data) < total:
             page = await self.ask("GET", f"/v2/models/{model}/learned/snapshot?number={number}&begin={len(data)}")
@@ -93,7 +93,7 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
         return snapshot_in(data).state
 
     async def counts(self) -> Counter[int]:
-        """How often the learner of `tallying` has each label."""
+        """Return how often the learner of `tallying` has each label."""
         counts = json.loads(await self.state("m"))["counts"]
         return Counter({int(number): count for number, count in counts.items()})
 
@@ -138,7 +138,7 @@ class Place:
                     raise AssertionError((self.folder / "said").read_text())
 
     def kill(self, disk: bool) -> None:
-        """End the process at once; without `disk` all that it wrote is lost, too."""
+        """Kill the process; without `disk`, delete its files too."""
         assert self.process is not None, "it was started"
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(30)
@@ -159,7 +159,7 @@ class Place:
 
 
 def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) -> list[Place]:
-    """Places on free ports, each with the others as peers."""
+    """Return places on free ports, each with the others as peers."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     found = [kind(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(sockets)]
     for one in sockets:
@@ -170,7 +170,7 @@ def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) 
 
 
 class Labels:
-    """Feedback on answers: each label is a number of its own. The learner of `tallying` counts them."""
+    """Feedback on answers: each label is a different number. The learner of `tallying` counts them."""
 
     path = "/v2/models/m/feedback"
 

@@ -1,4 +1,4 @@
-"""What learned facts in an object store have to do: over the fake, a folder and S3."""
+"""The contract of an object store for learned facts: over the fake, a folder and S3."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LearnedStoreContract:
         assert other.lacking(shared.vector) == []
 
     def test_facts_that_are_put_again_with_more_count_once(self, opened: Open) -> None:
-        """As after an answer of the store that was lost."""
+        """This happens after an answer of the store was lost."""
         store = LearnedStore(opened(), "m")
         for last in (2, 2, 3):
             store.put([fact("a", number) for number in range(1, last + 1)])
@@ -46,6 +46,6 @@ class LearnedStoreContract:
             store.put_snapshot(shared.snapshot().to_bytes(), "a", 9.0 * number)
         keys = store.snapshots()
         assert [store.snapshot(key).vector.writers["a"].through for key in keys] == [3, 2, 1]
-        assert store.lacking(Vector()) == []  # a snapshot is no facts
+        assert store.lacking(Vector()) == []  # a snapshot does not count as facts
         with pytest.raises(ValueError, match="empty document"):
             store.snapshot("learned/m/snapshots/gone")

@@ -73,7 +73,7 @@ def test_pages_hold_all_facts_in_order() -> None:
 
 @given(*2 * [st.lists(st.integers(1, 12), unique=True)])
 def test_a_vector_knows_new_and_repeated_facts_and_counts_the_missing(here: list[int], there: list[int]) -> None:
-    """In whatever order they came, and after it was written and read."""
+    """The order does not matter, and a vector survives writing and reading."""
     ours, theirs = (vector(*(fact("w", number) for number in numbers)) for numbers in (here, there))
     for number in range(1, 14):
         assert ours.judge(fact("w", number)) == (REPEATED if number in here else NEW)

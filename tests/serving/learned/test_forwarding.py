@@ -28,7 +28,7 @@ async def close(*processes: Process) -> None:
 
 
 def test_an_id_that_a_server_made_goes_to_that_server(tmp_path: Path) -> None:
-    """Results come back in the order of the pieces, whoever judged them."""
+    """Results come back in the order of the pieces, whichever server judged them."""
 
     async def main() -> None:
         a, b, c = (Process(name, tmp_path / name) for name in "abc")
@@ -67,7 +67,7 @@ def test_a_clients_own_id_goes_to_all_peers_together(tmp_path: Path) -> None:
 
 
 def test_feedback_is_passed_on_once(tmp_path: Path) -> None:
-    """Two processes that each believe that the other one answered do not send it to and fro."""
+    """Two processes that each believe that the other one answered do not send it back and forth."""
 
     async def main() -> None:
         a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
@@ -87,11 +87,11 @@ def test_feedback_that_a_peer_cannot_keep_is_to_be_repeated(tmp_path: Path) -> N
         link(a, b)
         a.answer("a-1")
         b.answer("b-1", "own")
-        b.links.linked[0].cut = True  # so that nobody takes its facts
+        b.links.linked[0].cut = True  # so that no process takes its facts
         assert await a.post(b_1=5) is None
         assert await a.post(own=6) is None
         b.links.linked[0].cut = False
-        assert await a.post(b_1=5, own=6) == ["applied", "duplicate"]  # one fact took the other one along
+        assert await a.post(b_1=5, own=6) == ["applied", "duplicate"]  # one fact brought the other one along
         assert b.learner.counts == {5: 1, 6: 1}
         await close(a, b)
 

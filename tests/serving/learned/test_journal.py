@@ -1,4 +1,4 @@
-"""The journal: what was appended is read again after a crash, and old files go only once a snapshot has their facts."""
+"""The journal: entries survive a crash, and old files are deleted only after a snapshot has their facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def snapshot(*taken: int) -> bytes:
 
 
 def test_appended_facts_are_read_by_the_next_process(folder: Path) -> None:
-    """Of all folders, and without the line that a crash has cut off."""
+    """It reads all folders, without a line that a crash has cut off."""
     journal = Journal(folder, 0)
     journal.append([fact("a", 1), fact("a", 2)])
     journal.append([])
@@ -46,7 +46,7 @@ def test_appended_facts_are_read_by_the_next_process(folder: Path) -> None:
 
 
 def test_old_files_go_once_a_snapshot_has_their_facts(folder: Path) -> None:
-    """Facts that come while it is taken stay, and those under way, which it may lack."""
+    """Facts that arrive during the snapshot stay, and so do those under way, which it may lack."""
     journal = Journal(folder, 0)
     journal.append([fact("a", 1), fact("a", 2)])
     journal.rotate()

@@ -1,4 +1,4 @@
-"""Processes that learn together: `applied` is said of what survives, and each fact counts once."""
+"""Processes that learn together: feedback reported as `applied` survives, and each fact counts once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class FlakyObjects(FakeObjects):
-    """Cannot be reached while `gone`."""
+    """Objects that cannot be reached while `gone`."""
 
     gone = False
 
@@ -44,7 +44,7 @@ class FlakyObjects(FakeObjects):
 
 
 def said(process: Process) -> dict[str, float]:
-    """The metrics of a process, by name and result."""
+    """Return the metrics of a process, by name and result."""
     metrics: Sequence[Metric] = list(process.learning.metrics())
     samples = [sample for metric in metrics for sample in metric.samples]
     return {
@@ -207,7 +207,7 @@ def test_facts_under_way_are_sent_again_without_their_client(tmp_path: Path) -> 
 
 
 def test_a_process_without_a_disk_takes_the_state_of_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By pages of a snapshot where the peer keeps no facts any more, and then the facts since."""
+    """If the peer has dropped its facts, it takes pages of a snapshot, and then the facts since."""
     monkeypatch.setattr(timing, "PAGE_BYTES", 100)
 
     async def main() -> None:
@@ -227,7 +227,7 @@ def test_a_process_without_a_disk_takes_the_state_of_a_peer(tmp_path: Path, monk
         await new.learning.tick()
         new.die()
         again = Process("e", tmp_path / "d")
-        await again.learning.catch_up()  # what it took from a peer is on its own disk
+        await again.learning.catch_up()  # facts from a peer are on its own disk
         assert again.learner.counts == new.learner.counts
         for one in (a, b, c, again):
             await one.close()
@@ -261,7 +261,7 @@ def test_a_snapshot_for_a_peer_is_encoded_beside_the_loop_and_made_anew_after_a_
         page = asyncio.ensure_future(a.learning.snapshot_page(0, 0))
         while not learner.begun.is_set():
             await asyncio.sleep(0.01)
-        assert await a.post(x=5) == ["applied"]  # the loop answers meanwhile
+        assert await a.post(x=5) == ["applied"]  # the loop still answers
         deleting = asyncio.ensure_future(a.learning.rewrite(lambda fact: fact))
         await asyncio.sleep(0)
         learner.let.set()
@@ -285,7 +285,7 @@ def test_a_process_goes_on_alone_where_no_peer_answers(tmp_path: Path, monkeypat
         a.links.linked[0].cut = True
         await a.learning.catch_up()
         assert said(a)["peers"] == 0
-        a.learning.hear(["http://other:80"])  # the controller says that it has gone
+        a.learning.hear(["http://other:80"])  # the controller says that it has ended
         a.answer("x")
         assert await a.post(x=5) == ["applied"]
         for one in (a, b):
@@ -332,7 +332,7 @@ def test_the_store_makes_facts_durable_where_no_peer_answers(tmp_path: Path) -> 
         await new.learning.catch_up()
         assert new.learner.counts == {5: 1, 7: 1}
         b.learning._read_s = 0.0
-        await b.learning.tick()  # a peer is silent, so that the store may have what it left
+        await b.learning.tick()  # a peer is silent, so the store may have its facts
         while b.learner.counts != {5: 1, 7: 1}:
             await asyncio.sleep(0)
         for one in (b, new):
@@ -470,7 +470,7 @@ def test_feedback_is_refused_while_too_many_facts_wait(tmp_path: Path, monkeypat
         a.answer("x", "y", "z")
         assert await a.post(x=1, y=2) is None
         assert await a.post(z=3) is None
-        assert a.observations() == 2  # nothing is made of feedback that was refused
+        assert a.observations() == 2  # refused feedback creates no observation
         a.links.linked[0].cut = False
         await a.learning.tick()
         assert await a.post(z=3) == ["applied"]
@@ -483,7 +483,7 @@ def test_feedback_is_refused_while_too_many_facts_wait(tmp_path: Path, monkeypat
 
 
 def test_the_state_of_a_peer_that_cannot_be_used_is_not_fetched_again_and_again(tmp_path: Path) -> None:
-    """As in a roll-out to another format: the process is ready with the facts that the peer still keeps."""
+    """This happens in a roll-out to another format: the process is ready with the facts that the peer still keeps."""
 
     async def main() -> None:
         a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
@@ -525,7 +525,7 @@ def test_a_process_is_not_ready_with_a_part_of_the_state_of_a_busy_peer(tmp_path
 
 
 def test_the_store_gets_a_snapshot_each_day_but_none_that_hides_a_fuller_one(tmp_path: Path) -> None:
-    """So the bucket may delete old objects, and a process that started empty does no harm."""
+    """Thus the bucket may delete old objects, and a process that started empty does no harm."""
 
     async def main() -> None:
         objects = FakeObjects()

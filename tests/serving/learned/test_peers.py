@@ -1,4 +1,4 @@
-"""Servers that ask each other over sockets: who may, what is refused, and addresses that cannot be used."""
+"""Servers that ask each other over sockets: permissions, refusals, and unusable addresses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS = "peer:aaaaaaaaaaaaaaaa\nclient:bbbbbbbbbbbbbbbb\noperator:ccccccccccccccc
 
 @asynccontextmanager
 async def listening(process: Process, auth: Auth | None = None) -> AsyncIterator[str]:
-    """The process behind a real listener; its URL."""
+    """Yield the URL of the process behind a real listener."""
     loop = asyncio.get_running_loop()
     routes: list[ModelRoute] = [
         FeedbackDoor(process.forwarding).route(),
@@ -81,7 +81,7 @@ def test_processes_exchange_facts_and_feedback_over_sockets(tmp_path: Path) -> N
 
 
 def test_only_peers_and_operators_exchange_facts(tmp_path: Path) -> None:
-    """A client that may infer and send feedback must not write the learner's state, nor read it."""
+    """A client that may infer and send feedback must neither write nor read the learner's state."""
 
     async def main() -> None:
         a = Process("a", tmp_path / "a")
@@ -179,7 +179,7 @@ def test_a_silent_peer_is_given_up_in_time() -> None:
 
 
 def test_addresses_that_cannot_be_used_are_passed_over() -> None:
-    """What the controller tells comes over the network; the key must not travel in clear."""
+    """The controller's addresses come over the network, and the key must not travel in clear."""
 
     async def main() -> None:
         peers = Peers(PeerAccess(), "m", "a", asyncio.get_running_loop())

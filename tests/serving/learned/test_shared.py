@@ -18,14 +18,14 @@ TAIL_BYTES = 0  # so that snapshots are needed
 
 @dataclass
 class Disk:
-    """Of a process: the lines of its journal, and its snapshot."""
+    """The disk of a process: the lines of its journal, and its snapshot."""
 
     lines: list[bytes] = field(default_factory=list)
     snapshot: bytes = b""
 
 
 class Process:
-    """A process of the model below, with what dies with it."""
+    """A process of the model below, with its memory, which dies with it."""
 
     def __init__(self, writer: str, disk: Disk) -> None:
         self.writer, self.disk = writer, disk
@@ -74,7 +74,7 @@ class Processes(RuleBasedStateMachine):
             self.wire.append((sender.writer, to.writer, kind, content))
 
     def _known(self, process: Process) -> list[Vector]:
-        """The vectors of the others, as far as the process knows them."""
+        """Return the vectors of the others, as far as the process knows them."""
         return [process.others.get(at, Vector()) for at, one in enumerate(self.alive) if one is not process]
 
     def _by_name(self, writer: str) -> Process | None:
@@ -160,7 +160,10 @@ class Processes(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 3), other=st.integers(0, 3), trimmed=st.booleans())
     def talk(self, place: int, other: int, trimmed: bool) -> None:
-        """Two tell each other all that they can, and may then drop the facts that nobody is known to lack."""
+        """Let two processes tell each other all that they can.
+
+        They may then drop the facts that every process is known to have.
+        """
         one, two = self.alive[place % len(self.alive)], self.alive[other % len(self.alive)]
         if one is two or frozenset((self.alive.index(one), self.alive.index(two))) in self.cut:
             return
@@ -212,7 +215,7 @@ class Processes(RuleBasedStateMachine):
 
     @rule()
     def meet(self) -> None:
-        """All talk until nobody learns anything; then the states are equal, and faults may come again."""
+        """Let all talk until no process learns more; then the states are equal, and faults may come again."""
         self.cut.clear()
         for _ in range(20):
             for place, process in enumerate(self.alive):
@@ -256,7 +259,7 @@ def shared(*facts: Fact, tail_bytes: int = 10**6, most_bytes: int = 10**7) -> Sh
 
 
 def test_a_snapshot_that_lacks_facts_which_are_not_kept_is_refused() -> None:
-    """Else they would be lost: their owner must send them first."""
+    """Otherwise they would be lost: their owner must send them first."""
     ours = shared(fact("a", 1), fact("a", 2), tail_bytes=0, most_bytes=0)
     ours.trim([])
     theirs = shared(fact("b", 1))
@@ -273,7 +276,7 @@ def test_a_snapshot_of_another_learner_changes_nothing() -> None:
     with pytest.raises(ValueError, match="another version"):
         ours.adopt(theirs.snapshot())
     assert set(ours.vector.writers) == {"a"}
-    assert [one.number for one in theirs.lacking(ours.vector).facts] == [1, 2]  # facts are taken all the same
+    assert [one.number for one in theirs.lacking(ours.vector).facts] == [1, 2]  # facts are taken even so
 
 
 def test_facts_that_others_may_lack_are_kept_for_longer() -> None:

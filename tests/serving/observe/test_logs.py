@@ -48,7 +48,7 @@ def test_a_log_call_that_fails_to_format_is_harmless(capsys: pytest.CaptureFixtu
 
 
 def test_a_line_says_all_that_was_given(capfd: pytest.CaptureFixture[str]) -> None:
-    """Level, logger, message, extras, and what went wrong."""
+    """The line has level, logger, message, extras, and the exception."""
     record = logging.LogRecord("mark.x", logging.ERROR, "f", 1, "%s failed", ("it",), None)
     record.request_id = "r-1"
     line = json.loads(JsonLines().format(record))
@@ -69,7 +69,7 @@ def closed_pipe() -> TextIO:
 
 @pytest.mark.parametrize("stream", [full, closed_pipe])
 def test_standard_error_that_takes_nothing_ends_nothing(stream: Callable[[], TextIO]) -> None:
-    """As on a full disk, or when its reader has gone."""
+    """The disk may be full, or the reader gone."""
     went_on = False
     with suppress(OSError), stream() as out, redirect_stderr(out):  # closing it fails, too
         say("it is ready")

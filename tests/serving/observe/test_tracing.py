@@ -50,7 +50,7 @@ class Seen:
 
 
 def spans_of(*asked: tuple[bytes, Mapping[bytes, bytes]], drained: bool = False) -> list[ReadableSpan]:
-    """One span for each (body, headers), all offered in one turn of the loop."""
+    """Return one span for each (body, headers), all offered in one turn of the loop."""
     seen = Seen()
 
     async def main() -> None:
@@ -150,7 +150,7 @@ def test_a_malformed_deadline_has_its_span() -> None:
     assert span.attributes["http.response.status_code"] == 400
 
 
-# Where spans go
+# --- exporters
 
 
 def installed(*names: str) -> dict[str, EntryPoint]:

@@ -1,4 +1,4 @@
-"""When functions are left alone, for how long, and which call finds out that they answer again."""
+"""The breaker of functions: when and for how long it is open, and which call probes them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_failed_probe_doubles_the_wait_up_to_a_limit() -> None:
 
 
 def test_functions_that_ask_for_time_get_it() -> None:
-    """But not days: the `retry-after` may be wrong, and a probe costs little."""
+    """Days are not granted: the `retry-after` may be wrong, and a probe costs little."""
     breaker = Breaker(1, Backoff(1.0, 8.0))
     assert breaker.failed(breaker.begin(0.0), 0.0, asked_s=3.0) == 3.0
     assert not breaker.admits(2.9)
@@ -78,7 +78,7 @@ def test_calls_that_were_under_way_when_it_opened_prolong_nothing() -> None:
 
 
 def test_a_late_success_closes_it() -> None:
-    """Whatever call it was: functions answer."""
+    """Any successful call shows that functions answer."""
     breaker = opened()
     breaker.succeeded()
     assert breaker.admits(0.0)
@@ -86,7 +86,7 @@ def test_a_late_success_closes_it() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["ok", "bad", "unknown"]), st.floats(0.0, 3.0)), max_size=60))
 def test_the_breaker_bounds_failures_and_never_stays_open_for_good(steps: list[tuple[str, float]]) -> None:
-    """Whatever happens: 8 s later a call may go out; and calls since the last success are bounded by the time gone."""
+    """A call may go out at the latest 8 s later, and calls since the last success are bounded by the elapsed time."""
     breaker, now_s, since_s, asked = Breaker(3, Backoff(1.0, 8.0)), 0.0, 0.0, 0
     for outcome, pause_s in steps:
         now_s += pause_s

@@ -1,4 +1,4 @@
-"""What functions may cost: a burst, then what comes evenly; whatever is refused is counted and never sent."""
+"""The cap on the cost of functions: a burst, then a steady rate; each refused call is counted and never sent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mark.serving.overflow.capped import CappedFunctions, Purse
 from mark.serving.overflow.functions import FunctionsFailed, Throttled
 from tests.serving.fakes import FakeFunctions
 
-# 1 $ for a second, which is what a call takes.
+# 1 $ for a second, which is the duration of a call.
 USE = FunctionUse(FunctionOffer(1024, 1.0, 0.0, 1.0, 1000, 1000.0, 300.0), 1.0, 0.0, "measured")
-USD_PER_HOUR = 180.0  # 0.05 $/s: three calls at once, then one in 20 s
+USD_PER_HOUR = 180.0  # 0.05 $/s: three calls immediately, then a call in 20 s
 
 
 class Clock:
@@ -45,7 +45,7 @@ def capped(usd_per_hour: float = USD_PER_HOUR) -> tuple[CappedFunctions, Billing
 
 
 def sent(functions: CappedFunctions, count: int) -> int:
-    """How many of `count` calls were sent, one after the other."""
+    """Return how many of `count` calls were sent, one after the other."""
 
     async def all_of_them() -> int:
         answered = 0
@@ -81,7 +81,7 @@ def test_a_throttled_call_says_when_to_come_again() -> None:
 
 
 def test_calls_under_way_hold_their_price() -> None:
-    """All at once may not cost more than one after the other; one that is not billed gives its price back."""
+    """Concurrent calls may not cost more than consecutive ones; a call that is not billed returns its price."""
     functions, behind, _ = capped()
     behind.held = asyncio.Event()
 
@@ -105,8 +105,8 @@ def test_a_dear_call_waits_for_a_full_purse() -> None:
 
 
 def test_what_came_before_a_late_look_is_kept() -> None:
-    """Calls that cost less than comes meanwhile are all sent, however seldom it is looked at."""
-    functions, _, clock = capped(usd_per_hour=60.0)  # a call costs what comes in a minute, which is a burst
+    """Calls that cost less than the steady rate are all sent, however rarely the cap is checked."""
+    functions, _, clock = capped(usd_per_hour=60.0)  # a call costs the budget of a minute, which is a burst
     for _ in range(20):
         assert sent(functions, 1) == 1
         clock.t_s += 61.0
@@ -123,7 +123,7 @@ def test_opening_and_closing_are_passed_on() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 120.0), st.floats(0.001, 2.0)), max_size=60), st.floats(1.0, 1000.0))
 def test_no_more_is_spent_than_a_burst_and_what_came(calls: list[tuple[float, float]], usd_per_hour: float) -> None:
-    """By more than the last call's own price, which may be above a burst."""
+    """The excess is at most the last call's own price, which may be above a burst."""
     purse, now_s, spent_usd, dearest_usd = Purse(usd_per_hour, 0.0), 0.0, 0.0, 0.0
     for pause_s, usd in calls:
         now_s += pause_s

@@ -1,4 +1,4 @@
-"""The port to functions: one suite over the fake, another server, and AWS Lambda; then what only one of them has."""
+"""The port to functions: one suite over the fake, another server, and AWS Lambda; then adapter-specific tests."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def calls(*bodies: bytes) -> list[Call]:
 
 
 class World(Protocol):
-    """A port, and something behind it that answers with the last part of what it is sent, or fails when told to."""
+    """A port, and a backend that answers with the last part of the request, or fails when told to."""
 
     functions: FunctionClient
 
     def throttle(self) -> None:
-        """For 3 s, as it says."""
+        """Throttle for 3 s, as its answer says."""
 
     def fail(self) -> None: ...
 
@@ -94,7 +94,7 @@ class Said:
 
 
 class Server:
-    """An HTTP server in a thread that answers what `answer` makes of a body; None: it hangs until its end."""
+    """An HTTP server in a thread that replies with `answer(body)`; if that is None, it hangs until its end."""
 
     def __init__(self) -> None:
         self.answer: Callable[[bytes], Said | bytes] | None = lambda body: Said(200, body)
@@ -140,7 +140,7 @@ class Server:
 
 
 def echo(payload: bytes) -> bytes:
-    """What a handler makes of an event: each body, as it came."""
+    """Answer an event as a handler that echoes each body."""
     event = json.loads(payload)
     replies = [Reply(200, call.content_type, call.body) for call in calls_from_event(event)]
     return json.dumps({"replies": replies_to_result(replies)}).encode()
@@ -257,7 +257,7 @@ def test_no_answer_in_time_is_a_failure_in_time(world: World) -> None:
 
 
 def test_a_close_waits_until_calls_have_let_go() -> None:
-    """An adapter's client is closed next: what a call still holds of it would never be."""
+    """An adapter's client is closed next, so calls could not return the resources that they still hold."""
 
     async def main() -> None:
         under_way, let_go = UnderWay("overflow"), asyncio.Event()
@@ -311,7 +311,7 @@ def server() -> Iterator[Server]:
 
 
 def answered(server: Server, said: Said | bytes, call: Call | None = None, **options: Any) -> Reply:
-    """What becomes of what is said to the one call, or to an empty one."""
+    """Return the reply to the call, or to an empty call, when the server says `said`."""
     server.answer = lambda _: said
 
     async def main() -> Reply:
@@ -331,7 +331,7 @@ def test_binary_tensors_keep_the_length_of_their_json(server: Server) -> None:
 
 
 def test_a_clients_content_headers_are_forwarded_unchanged(server: Server) -> None:
-    """Also where it is no ASCII: that is the model's business, and no failure of the function."""
+    """A type that is not ASCII is the model's business, and no failure of the function."""
     said = Said(200, b"{}", {"inference-header-content-length": "\xb2"})
     call = Call("oip", "text/é", b"x", 1, "text/ü")
     assert answered(server, said, call) == Reply(200, "application/json", b"{}")
@@ -352,7 +352,7 @@ def test_a_conductors_call_reaches_a_stage_that_is_served_alone(server: Server) 
 
 
 def test_a_kept_connection_closed_upon_use_is_retried_once(server: Server) -> None:
-    """Once: a server that always closes has failed."""
+    """It is retried once only: a server that always closes has failed."""
     said: list[Said | bytes] = [b"", Said(200, b"{}"), b"", b""]
     server.answer = lambda _: said.pop(0)
 
@@ -419,7 +419,7 @@ def test_what_the_model_says_is_its_reply(server: Server, status: int) -> None:
 def test_what_stands_in_its_way_is_not(
     server: Server, status: int, headers: dict[str, str], error: type[Exception]
 ) -> None:
-    """A client must not be told that its key is wrong when it was ours."""
+    """A client must not be told that its key is wrong if the key was ours."""
     with pytest.raises(error) as caught:
         answered(server, Said(status, headers=headers))
     assert type(caught.value) is error
@@ -452,7 +452,7 @@ def test_a_connection_that_breaks_is_a_failure(server: Server, said: bytes, why:
 
 @pytest.mark.slow
 def test_a_real_server_answers_refuses_and_is_gone(tmp_path: Path) -> None:
-    """`mark serve` behind the port: in order over one connection; overload is throttling; after its end nothing."""
+    """`mark serve` behind the port answers in order, throttles in overload, and fails after its end."""
     (tmp_path / "model.py").write_text(MODEL)
     write_service(tmp_path, slo_ms=500)
     process = start(tmp_path, "--max-batch", "1", SERVICE_S="0.05")

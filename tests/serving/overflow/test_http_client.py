@@ -1,4 +1,4 @@
-"""The client side of the gateway: what servers say is fed to a connection directly; real sockets come last."""
+"""The client side of the gateway: server bytes are fed to a connection directly; real sockets come last."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Wire(asyncio.Transport):
 
 
 class Heard:
-    """What was told, by tag; nothing is told twice."""
+    """The outcomes that were told, by tag; each tag is told once."""
 
     def __init__(self) -> None:
         self.by_tag: dict[str, HttpAnswer | tuple[bool, str]] = {}
@@ -237,7 +237,7 @@ def test_an_unsolicited_answer_ends_the_connection() -> None:
 
 
 def test_all_answers_that_are_coming_have_a_limit_together() -> None:
-    """Whatever ends one makes room: its end, a failure, a connection that is lost."""
+    """Room is made when an answer ends, when it fails, and when its connection is lost."""
     bench = Bench(gathered_bytes=100)
     (second, _), (third, wire) = bench.connect("2"), bench.connect("3")
     endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n32\r\n" + b"x" * 50
@@ -258,7 +258,7 @@ def test_all_answers_that_are_coming_have_a_limit_together() -> None:
 
 
 def test_an_answer_with_anothers_id_is_none() -> None:
-    """Of a server that echoes ids; one that makes its own cannot be told by them."""
+    """This works with a server that echoes ids; answers of a server that makes its own ids cannot be checked."""
     bench = Bench().hears(said(200, b"x", "x-request-id: its-own"))
     bench.upstream.ask("2", REQUEST, b"two")
     bench.hears(said(200, b"x", "x-request-id: its-own"))
@@ -462,7 +462,7 @@ def test_tls_is_spoken_only_with_a_trusted_authority(run: Run, tmp_path: Path) -
 
 
 def test_connecting_has_a_time_limit(run: Run) -> None:
-    """A server that takes the connection and says nothing to the TLS client."""
+    """The server accepts the connection and is silent to the TLS client."""
 
     async def main() -> None:
         left = asyncio.Event()

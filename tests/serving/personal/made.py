@@ -61,7 +61,7 @@ def write_table(folder: Path, release: int = 0) -> None:
 
 
 def items(release: int = 0) -> ItemTable:
-    """The items of a release; each has vectors of its own."""
+    """Return the items of a release; each release has different vectors."""
     vectors = np.random.default_rng(7 + release).normal(size=(ITEMS, 4)).astype(np.float32)
     return ItemTable([f"s{number}" for number in range(ITEMS)], vectors, "songs.npz")
 
@@ -79,14 +79,14 @@ def observation(
     at_s: float = 10.0,
     version: str = "v",
 ) -> Observation:
-    """Feedback on an answer that scored one item for a key."""
+    """Return feedback on an answer that scored one item for a key."""
     one = Scored(None, np.array([1.0, 2.0, 4.0], dtype=np.float32)) if scored is None else scored
     note = HeadNote(key and key_name(key), version, [one], id_name(own) if own else 0)
     return Observation(answer("a", provenance=Provenance(note=note.to_json())), Feedback("a", said), at_s)
 
 
 def write_journal(folder: Path, log: LoggedRewards, name: str = "1") -> None:
-    """What a server left that had learned this log, whose times are seconds after 1e9."""
+    """Write the journal of a server that had learned this log, whose times are seconds after 1e9."""
     own = folder / name
     own.mkdir(parents=True)
     lines = []

@@ -22,7 +22,7 @@ _STEP = 1e-7  # between the fractions of rewards, by which observations are told
 
 
 def reward_of(number: int) -> float:
-    """The reward of an observation: 0 to 4, and a fraction of its own."""
+    """Return the reward of an observation: 0 to 4, plus a fraction that identifies it."""
     return number % 5 + number * _STEP
 
 
@@ -61,7 +61,7 @@ class Observations:
         return await numbers_at(client)
 
     async def off(self, place: Place, client: Client, numbers: Counter[int]) -> float:
-        """By how much the weights of a key differ from those of a fold of the observations, in the order of numbers."""
+        """Return how far the weights of a key differ from a fold of the observations, in the order of numbers."""
         fold = PersonalLearner(PersonalSettings(memory_mb=1000), table=items(place.released))
         for number in sorted(numbers):
             key, item = self._made[number]
@@ -76,7 +76,7 @@ class Observations:
 
 
 async def numbers_at(client: Client) -> Counter[int]:
-    """The numbers of observations in a server's state, by their rewards (`reward_of`)."""
+    """Return the numbers of observations in a server's state, by their rewards (`reward_of`)."""
     heads = (await client.state("songs")).partition(b"\n")[2]
     keys = json.loads(heads)["keys"] if heads else {}
     rows = (json.loads(base64.b64decode(text)) for text in keys.values())

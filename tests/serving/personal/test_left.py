@@ -1,4 +1,4 @@
-"""The observations that servers left: each once, none of a deleted key, from journals and snapshots of several."""
+"""The observations that servers left in journals and snapshots: each once, and without deleted keys."""
 
 from __future__ import annotations
 

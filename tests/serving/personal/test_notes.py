@@ -1,4 +1,4 @@
-"""Notes and facts of heads: what is written is read again, and keys are named by a digest."""
+"""Notes and facts of heads: they survive writing and reading, and keys are named by a digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in SQLite: what the port promises, and that nothing of deleted rows stays in the file."""
+"""Rows in SQLite: the promises of the port, and that the file keeps nothing of deleted rows."""
 
 from __future__ import annotations
 

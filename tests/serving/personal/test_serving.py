@@ -20,7 +20,7 @@ from tests.serving.test_server_process import served
 
 @pytest.fixture(scope="module")
 def tower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Songs]:
-    """A server whose vectors come from a stage. Each test has keys and ids of its own."""
+    """Yield a server whose vectors come from a stage. Tests do not share keys or ids."""
     with (
         served(place(tmp_path_factory.mktemp("tower")), service="songs.toml") as (process, url),
         Songs(url) as songs,
@@ -32,7 +32,7 @@ def tower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Songs]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Songs]:
-    """A server without a stage, whose vectors come from a table."""
+    """Yield a server without a stage, whose vectors come from a table."""
     folder = place(tmp_path_factory.mktemp("table"), TABLE_FILE)
     with served(folder, service="songs.toml") as (process, url), Songs(url) as songs:
         yield songs
@@ -40,7 +40,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Songs]:
         assert process.wait(20) == 0
 
 
-# With a features stage
+# --- a features stage
 
 
 def test_feedback_on_an_answer_changes_the_answers_of_its_key_alone(tower: Songs) -> None:
@@ -60,7 +60,7 @@ def test_feedback_without_an_answer_counts_once_by_its_id(tower: Songs) -> None:
 
 
 def test_feedback_without_a_vector_is_unlearned(tower: Songs) -> None:
-    """There is no table, so that the name of an item is not enough, and an input that the stage refuses neither."""
+    """Without a table the name of an item is not enough, and neither is an input that the stage refuses."""
     without = {"id": "c-1", "key": "c1", "item": "s7", "reward": 4.5}
     refused = {"id": "c-2", "key": "c1", "input": {"not": "a number"}, "reward": 4.5}
     assert tower.feedback(without)[0] == "unlearned"
@@ -170,7 +170,7 @@ def test_routes_are_described(tower: Songs) -> None:
     assert set(paths["/v2/models/songs/keys/{id}"]) == {"get", "delete"}
 
 
-# With a table
+# --- a table
 
 
 def test_item_of_the_table_is_scored_and_an_unknown_one_refused(table: Songs) -> None:

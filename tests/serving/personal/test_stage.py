@@ -1,4 +1,4 @@
-"""What the head takes as an item: a vector, a name, or both; and whose fault another value is."""
+"""The head's items: a vector, a name, or both; and whose fault any other value is."""
 
 from __future__ import annotations
 

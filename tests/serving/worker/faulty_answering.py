@@ -1,4 +1,4 @@
-"""Answers that go wrong in every way, for worker processes: what a batch does stands in the body of its first call."""
+"""Answers that go wrong in every way, for worker processes: the body of a batch's first call names the fault."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
 
 
 def opened(calls: Sequence[Call]) -> list[Any]:
-    """The calls, and a place for their replies."""
+    """Return the calls, and a place for their replies."""
     if calls[0].body == b"undecodable":
         raise ArithmeticError("undecodable")
     what, _, where = bytes(calls[0].body[:200]).decode("latin-1").partition(" ")
@@ -106,7 +106,7 @@ def until_told(calls: Sequence[Call], where: str) -> list[Reply]:
 
 
 def tried(calls: Sequence[Call], where: str) -> str:
-    """What comes of opening a file, or of a signal to a process: an exception's name, or that it was done."""
+    """Open a file, or send a signal to a process, and return the exception's name or that it was done."""
     try:
         if where.isdecimal():
             os.kill(int(where), 0)
@@ -125,7 +125,7 @@ def hang(calls: Sequence[Call], where: str) -> None:
 
 
 def family(calls: Sequence[Call], _: str) -> str:
-    """Process ids of children in every form, one made by a thread that has ended, and of a child's child."""
+    """Return the process ids of children in every form, one made by a thread that has ended, and of a child's child."""
     found, theirs = os.pipe()
 
     def fork(then: Callable[[], object] = lambda: None) -> None:
@@ -152,7 +152,7 @@ def family(calls: Sequence[Call], _: str) -> str:
 
 
 def sessions(calls: Sequence[Call], _: str) -> str:
-    """Process ids of a child with a session of its own, and of a daemon, whose parent has ended."""
+    """Return process ids of a child in a new session, and of a daemon, whose parent has ended."""
     own = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     KEPT.append(own)
     shell = subprocess.run(
@@ -162,7 +162,7 @@ def sessions(calls: Sequence[Call], _: str) -> str:
 
 
 def grow(calls: Sequence[Call], mib: str) -> int:
-    """Takes so much memory and keeps it."""
+    """Take this much memory and keep it."""
     KEPT.append(b"x" * (int(mib) << 20))
     return os.getpid()
 

@@ -1,8 +1,9 @@
-"""Listens as systemd does for a bouncer: every connection gets a keeper, as another user where one is named.
+"""Listens as systemd does for a bouncer: every connection gets a keeper, as another user if USER_ID is given.
 
     python -P listening.py SOCKET [USER_ID]
 
-A process of its own, so that keepers are no children of a test. Says that it listens by a line on standard output.
+It is a separate process, so that keepers are no children of a test. It prints a line on standard output when it
+listens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 
 def python_of(user: int) -> list[str] | None:
-    """This Python, or the system's of the same version, as far as the user may run it; and where modules are."""
+    """Return this Python, or the system's of the same version, if the user may run it; and the path of modules."""
     version = f"/usr/bin/python3.{sys.version_info.minor}"
     for program in (sys.executable, version):
         try:
@@ -33,7 +34,7 @@ def python_of(user: int) -> list[str] | None:
 
 @contextmanager
 def keepers(path: Path, user: int | None = None) -> Iterator[Path]:
-    """The socket at which they are to be had. Afterwards nothing of them is left."""
+    """Yield the socket at which keepers answer. Afterwards no keeper or worker is left."""
     command = [sys.executable, "-P", __file__, str(path), *([] if user is None else [str(user)])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as listening:
         try:
@@ -48,7 +49,7 @@ def keepers(path: Path, user: int | None = None) -> Iterator[Path]:
 def main() -> None:
     path, *users = sys.argv[1:]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
-    # As the unit has it: only what the keeper itself needs comes before what the bouncer says.
+    # As in the unit: the keeper starts with only its own variables, and the bouncer sends the others.
     options: dict[str, Any] = {"env": {"KEPT": "1", "PATH": os.environ["PATH"]}, "stdin": subprocess.DEVNULL}
     program = sys.executable
     if users:

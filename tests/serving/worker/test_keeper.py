@@ -1,4 +1,4 @@
-"""Workers of another user: what they may not, and that nothing of them outlives its bouncer."""
+"""Workers of another user: the limits of their rights, and that none of their processes outlives its bouncer."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_keeper_that_is_killed_costs_its_worker_only(socket_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_stopped_keeper_cannot_keep_a_hung_worker(socket_path: Path) -> None:
-    """A model may stop its own keeper, which has the same user."""
+    """A model may stop its keeper, which has the same user."""
 
     async def test() -> None:
         async with ready_pool(spawn=KeptChild.through(socket_path), hang_s=1.0) as one:

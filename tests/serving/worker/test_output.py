@@ -1,4 +1,4 @@
-"""What models print: passed on whole, or bounded with a word about it."""
+"""The output of models: passed on whole, or bounded with a note about it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_output_beyond_the_burst_is_left_out_and_counted(printed: Path) -> None:
 
 
 def test_output_goes_on_after_a_flood(printed: Path) -> None:
-    """And what was left out is told before what comes next."""
+    """The number of omitted bytes is printed before the next output."""
     now_s = [0.0]
     made = PrintedOutput(
         os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND),

@@ -1,4 +1,4 @@
-"""Batches in shared memory: what one side writes the other reads, whatever its size; and nonsense is seen as such."""
+"""Batches in shared memory: one side reads the other's writes, at any size; and nonsense is detected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mark.models.call import Call, Reply
 from mark.serving.worker.shared_memory import KEEP_BYTES, Arena, Malformed
 
-# What latin-1 makes of headers, and worse.
+# Headers as latin-1 decodes them, and worse.
 TEXTS = st.text(st.characters(codec="latin-1"), max_size=12) | st.sampled_from(["application/json", "\ud800", "ŝ\0"])
 PARTS = st.none() | st.integers(0, 2**40)
 CALLS = st.builds(Call, TEXTS, TEXTS, st.binary(max_size=50), PARTS, TEXTS)
@@ -21,7 +21,7 @@ REPLIES = st.builds(Reply, st.integers(100, 599), TEXTS, st.binary(max_size=50) 
 
 
 class Sides:
-    """The two ends of one arena: each has a descriptor and a map of its own, as in two processes."""
+    """The two ends of one arena: each has a separate descriptor and map, as in two processes."""
 
     def __init__(self) -> None:
         self.writer = Arena.create("mark-test")
@@ -48,7 +48,7 @@ def one_call(body: bytes) -> Call:
 
 @given(st.lists(CALLS, max_size=20))
 def test_calls_arrive_as_they_were_sent(calls: list[Call]) -> None:
-    """All parts of all calls, in order, whatever the batch before left in memory; bodies are views, not copies."""
+    """All parts arrive in order, whatever the last batch left in memory; bodies are views, not copies."""
     got = SIDES.reader.read_calls(SIDES.writer.write_calls(calls))
     assert got == calls
     assert all(isinstance(call.body, memoryview) and call.body.readonly for call in got)
@@ -74,7 +74,7 @@ def test_texts_are_written_once_for_a_batch(sides: Sides) -> None:
 
 
 def test_replies_are_promised_before_they_are_there(sides: Sides) -> None:
-    """Both sides see it; what is written keeps the promise, and the next batch has none yet."""
+    """Both sides see the promise; the written replies keep it, and the next batch begins without one."""
     ours, theirs = sides.reader, sides.writer
     ours.begin()
     assert not ours.promised
@@ -94,11 +94,11 @@ def test_a_batch_larger_than_the_arena_fits(sides: Sides) -> None:
     large = sides.reader.read_calls(sides.writer.write_calls([one_call(b"small"), one_call(body)]))
     assert (large[0].body, large[1].body) == (b"small", body)
     assert len(small[0].body) == 5
-    bytes(small[0].body)  # no fault: the memory is there
+    bytes(small[0].body)  # no fault: the memory is mapped
 
 
 def test_trimming_gives_back_what_a_large_batch_took(sides: Sides) -> None:
-    """Memory returns to the system, and the arena goes on."""
+    """Memory returns to the system, and the arena can still be used."""
     sides.writer.write_calls([one_call(bytes(3 * KEEP_BYTES))])
     assert os.fstat(sides.writer.fd).st_blocks * 512 >= 3 * KEEP_BYTES
     sides.reader.trim()
@@ -126,7 +126,7 @@ def test_a_body_that_is_no_bytes_is_refused_at_once(sides: Sides) -> None:
 
 @given(st.binary(min_size=64, max_size=200), st.integers(0, 300) | st.integers(0, 2**64 - 1))
 def test_nonsense_is_malformed(noise: bytes, size: int) -> None:
-    """Whatever a broken worker left in there: one error, no crash, no gigabytes allocated."""
+    """A broken worker may leave any bytes: they give one error, no crash, and no gigabytes of memory."""
     os.pwrite(SIDES.writer.fd, noise, 0)
     with pytest.raises(Malformed):
         SIDES.reader.read_replies(size)

@@ -1,4 +1,4 @@
-"""The worker's loop by itself, over a real channel and real arenas: with one thread, and with a second one."""
+"""The worker's loop alone, over a real channel and real arenas: with one thread, and with a second one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Model:
 
 
 class Bouncer:
-    """The other end: hands batches to a loop in a thread of its own, and hears of each."""
+    """The other end: hands batches to a loop in a separate thread, and hears of each."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -88,7 +88,7 @@ class Bouncer:
         self.channel.send(BATCH.pack(size))
 
     def hear(self) -> tuple[list[tuple[int, bytes]], float]:
-        """Replies to the next batch, and the time that they are said to have taken."""
+        """Return the replies to the next batch, and their reported time."""
         kind, size, service_s = DONE.unpack(self.channel.recv(MESSAGE_BYTES))
         assert kind == b"D"
         _, replies = self.slots[self.heard % SLOTS]
@@ -133,7 +133,7 @@ class Gate:
 
 
 def test_decoding_and_encoding_overlap_with_the_model() -> None:
-    """And only one thread ever is in the model."""
+    """Only one thread at a time is in the model."""
     model = Model()
     decoded, encoded = Gate(), Gate()
 
@@ -176,7 +176,7 @@ def test_results_not_held_are_encoded_before_the_next_batch() -> None:
 
 
 def test_a_model_may_keep_a_buffer_for_its_results() -> None:
-    """By the usual steps: each batch is answered with its own numbers, though the next one overwrites them."""
+    """Each batch is answered with its own numbers, though the next one overwrites the buffer."""
 
     class Doubles(mark.Model):
         inputs = (mark.TensorSpec("x", "FP64"),)
@@ -204,7 +204,7 @@ def test_a_model_may_keep_a_buffer_for_its_results() -> None:
 @THREADS
 @pytest.mark.parametrize("seed", range(3))
 def test_each_batch_is_answered_once_and_in_order(seed: int, ahead_after: int, capsys: Any) -> None:
-    """Whatever fails in whichever step, and however many are under way."""
+    """This holds for failures in any step, with any number of batches under way."""
     random, model = Random(seed), Model()
     failing: dict[bytes, str] = {}
 
@@ -239,12 +239,14 @@ def test_each_batch_is_answered_once_and_in_order(seed: int, ahead_after: int, c
 
 
 def test_a_second_thread_begins_where_the_model_takes_long() -> None:
-    """So often in a row; not for one that took long once, nor for calls that are long to decode or replies to encode,
-    and never where the steps are not known."""
+    """It begins after several long batches in a row: a single long batch, or slow decoding or encoding, is not enough.
+
+    It never begins if the steps are unknown.
+    """
     model = Model()
 
     def work(first: bytes) -> None:
-        threading.Event().wait(2.0 * LONG_S if first == b"long" else 0.0)  # what takes long is what is tried here
+        threading.Event().wait(2.0 * LONG_S if first == b"long" else 0.0)  # the test is about long batches
 
     def late(name: str) -> Callable[[bytes], None]:
         return lambda first: work(b"long" if first == name.encode() else b"")
@@ -271,7 +273,7 @@ def test_a_second_thread_begins_where_the_model_takes_long() -> None:
 
 @THREADS
 def test_the_time_of_a_batch_is_that_of_its_steps(ahead_after: int) -> None:
-    """Not of waiting for the batch before it."""
+    """It does not include waiting for the batch before."""
     model = Model()
 
     def work(first: bytes) -> None:
@@ -287,7 +289,7 @@ def test_the_time_of_a_batch_is_that_of_its_steps(ahead_after: int) -> None:
 
 
 def test_results_are_promised_before_the_next_batch_is_begun() -> None:
-    """So that the bouncer knows by which batch a model crashed."""
+    """The bouncer thus knows by which batch a model crashed."""
     model, decoded, seen = Model(), Gate(), list[tuple[bytes, bool, bool]]()
     with bouncer(model.loaded(0)) as one:
         for _, replies in one.slots:
@@ -322,7 +324,7 @@ def test_what_is_there_at_the_end_is_answered(ahead_after: int) -> None:
 @THREADS
 @pytest.mark.parametrize("step", ["decode", "predict", "encode"])
 def test_a_model_that_exits_ends_the_loop(ahead_after: int, step: str) -> None:
-    """A model may call sys.exit; what it says is said by the loop, in the thread that began it."""
+    """A model may call sys.exit. The loop passes it on in the thread that began the loop."""
     model = Model()
 
     def leave(first: bytes) -> None:

@@ -32,7 +32,7 @@ def heir(one: Pool) -> WorkerProcess:
 
 @asynccontextmanager
 async def grown(here: Told, reference: str = "good") -> AsyncIterator[Pool]:
-    """A worker that is too large and in the midst of a batch, and its successor, which is ready."""
+    """Yield a worker that is too large and has a batch, and its successor, which is ready."""
     async with ready_pool(memory_bytes=LIMIT_BYTES, reference=reference) as one:
         await one.text(0, "grow 100")
         one.send(0, f"told {here.path}")
@@ -44,7 +44,7 @@ async def grown(here: Told, reference: str = "good") -> AsyncIterator[Pool]:
 
 
 def test_a_growing_worker_is_replaced_between_batches() -> None:
-    """It has always a batch and the next one: all are answered in order, none is lost, and the process is another."""
+    """It always has two batches: all are answered in order, none is lost, and a new process takes over."""
 
     async def test() -> None:
         async with ready_pool(memory_bytes=LIMIT_BYTES) as one:
@@ -65,7 +65,7 @@ def test_a_growing_worker_is_replaced_between_batches() -> None:
             assert one.replaced == 1
             looking = one.workers._looking
             assert looking is not None
-            # A model that needs so much for each batch would else be started again and again.
+            # Otherwise a model that needs this memory for each batch would be started again and again.
             assert looking.when() - asyncio.get_running_loop().time() > 20.0
             assert one.said.empty()
 
@@ -156,7 +156,7 @@ def test_a_stop_finishes_what_was_held_for_the_successor(fifo: Callable[[str], T
 
 
 def test_a_stop_ends_a_successor_that_loads(tmp_path: Path) -> None:
-    """And nothing is left of either."""
+    """Neither process is left."""
 
     async def test() -> None:
         async with ready_pool(memory_bytes=LIMIT_BYTES) as one:

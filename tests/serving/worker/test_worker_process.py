@@ -1,4 +1,4 @@
-"""What a model starts ends with its worker, and with the bouncer, however those end."""
+"""Processes that a model starts end with its worker and with the bouncer, however those end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_nothing_outlives_a_bouncer_that_is_killed() -> None:
 @pytest.mark.parametrize("started", ["family", "sessions"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
 def test_nothing_outlives_a_worker(end: signal.Signals | None, started: str) -> None:
-    """Killed, asked to end, or stopped by the bouncer: neither its group, nor what has a session of its own."""
+    """Its group ends with a worker that is killed, asked to end or stopped, and so do processes in new sessions."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -93,6 +93,6 @@ def test_a_worker_that_starts_after_its_bouncer_has_ended_ends() -> None:
 
 
 async def gone(pid: int) -> None:
-    """Until it has ended; it need not have been waited for."""
+    """Wait until it has ended; it may be a zombie."""
     with suppress(ProcessLookupError):
         await ended(pid)

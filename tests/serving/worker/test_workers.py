@@ -32,11 +32,11 @@ from tests.serving.worker.faulty_answering import AHEAD
 from tests.serving.worker.listening import keepers
 
 HERE = Path(__file__).parent
-LONG_S = 30.0  # a test that waits so long has failed
+LONG_S = 30.0  # a test that waits for this many seconds has failed
 
 
 class Pool:
-    """Workers, and what they said, in order. Each worker's story must read (ready, done*, lost)*."""
+    """Workers, and their reports in order. Each worker's story must read (ready, done*, lost)*."""
 
     spawn: Spawn = OwnChild
 
@@ -101,7 +101,7 @@ class Pool:
 
 @asynccontextmanager
 async def pool(reference: str = "good", count: int = 1, **options: Any) -> AsyncIterator[Pool]:
-    """Started; afterwards ended, with no batch unaccounted for."""
+    """Yield a started pool; end it afterwards, with no batch unaccounted for."""
     made = Pool(reference, count, **options)
     made.workers.start()
     try:
@@ -119,9 +119,9 @@ async def ready_pool(count: int = 1, reference: str = "good", **options: Any) ->
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """On the loop that we serve with; leaves neither processes nor descriptors behind."""
-    uvloop.run(asyncio.sleep(0))  # keeps a pipe of its own from its first run
-    # The threads of what an earlier test used (gRPC's) may open their own meanwhile, once; a leak is repeated.
+    """Run on the loop of production; check that neither processes nor descriptors are left."""
+    uvloop.run(asyncio.sleep(0))  # the first run opens a pipe and keeps it
+    # Threads of an earlier test (gRPC's) may open descriptors during this one, once; a leak would repeat.
     left = left_open(test)
     assert not (left and left_open(test)), left
 
@@ -131,15 +131,15 @@ def left_open(test: Callable[[], Coroutine[Any, Any, None]]) -> Counter[str]:
     with new_children() as children:
         uvloop.run(test())
         assert children() == []
-    gc.collect()  # what only a failure's traceback holds
-    return descriptors() - before  # an earlier test's may be closed meanwhile, when its garbage is collected
+    gc.collect()  # objects held only by a failure's traceback
+    return descriptors() - before  # an earlier test's may be closed during this one, when its garbage is collected
 
 
 def descriptors() -> Counter[str]:
-    """What is open here, and how often."""
+    """Return the open descriptors by target, with their counts."""
     found: Counter[str] = Counter()
     for fd in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # closed meanwhile, by a thread of an earlier test or as the folder's own
+        with suppress(OSError):  # closed by a thread of an earlier test or as the folder's own
             found[os.readlink(f"/proc/self/fd/{fd}")] += 1
     return found
 
@@ -171,7 +171,7 @@ class Told:
 
 @pytest.fixture(params=["alone", *(pytest.param(p, marks=pytest.mark.slow) for p in ("ahead", "kept"))], autouse=True)
 def threads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Everything holds for a worker that decodes ahead in a thread of its own, and for one that a keeper starts."""
+    """Run every test for a worker that decodes ahead in a separate thread, and for a worker that a keeper starts."""
     if request.param == "ahead":
         monkeypatch.setenv(AHEAD, "1")
     if request.param == "kept":
@@ -196,7 +196,7 @@ def fifo(tmp_path: Path) -> Any:
 
 
 async def ended(pid: int) -> None:
-    """Until a process that need not be our child has ended."""
+    """Wait until a process, which need not be our child, has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -208,7 +208,7 @@ async def ended(pid: int) -> None:
 
 
 def test_batches_are_answered_in_order_and_apart() -> None:
-    """Two workers, several batches each; every call gets its own reply, of its own kind."""
+    """Two workers get several batches each; every call gets its own reply, of its own type."""
 
     async def test() -> None:
         async with ready_pool(2) as two:
@@ -254,7 +254,7 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_exits_does_not_blame_the_batch_before(fifo: Any, threads: str) -> None:
-    """Which may still be unanswered then, its results being encoded by the other thread."""
+    """The batch before may still be unanswered, because the other thread is encoding its results."""
     stuck, decoded, go = fifo("stuck"), fifo("decoded"), fifo("stuck.go")
 
     async def test() -> None:
@@ -278,7 +278,7 @@ def test_a_worker_that_exits_does_not_blame_the_batch_before(fifo: Any, threads:
 
 
 def test_a_worker_with_a_wrong_reply_was_not_at_next() -> None:
-    """Though replies are there, to the wrong number of calls."""
+    """It has written replies, but the wrong number of them."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -292,7 +292,7 @@ def test_a_worker_with_a_wrong_reply_was_not_at_next() -> None:
 
 
 def test_a_batch_larger_than_the_arena_is_answered() -> None:
-    """Both halves grow as needed: there is no largest batch, and small ones go on as before."""
+    """Both halves grow as needed, so that no batch is too large, and small batches still work."""
 
     async def test() -> None:
         body = os.urandom(KEEP_BYTES // 2)
@@ -336,7 +336,7 @@ def test_a_batch_without_memory_for_it_costs_its_worker() -> None:
 
 
 def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told]) -> None:
-    """One too many raises, and nothing of the batches under way is overwritten."""
+    """A third batch raises, and the batches under way are not overwritten."""
     told, go = fifo("told"), fifo("told.go")
 
     async def test() -> None:
@@ -390,7 +390,7 @@ def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) ->
     ],
 )
 def test_a_broken_worker_is_lost_with_its_batch_and_replaced(body: str, reason: str) -> None:
-    """Once lost, once ready, and it serves again; the other worker notices nothing."""
+    """It is lost once and ready once, and serves again; the other worker notices nothing."""
 
     async def test() -> None:
         async with ready_pool(2) as two:
@@ -408,7 +408,7 @@ def test_a_broken_worker_is_lost_with_its_batch_and_replaced(body: str, reason: 
 
 
 def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) -> None:
-    """By the kernel for its memory, say."""
+    """The kernel may do so for lack of memory."""
     here = fifo("here")
 
     async def test() -> None:
@@ -424,7 +424,7 @@ def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) ->
 
 
 def test_an_idle_worker_that_dies_is_replaced() -> None:
-    """And a batch that was sent into its death is lost like any other."""
+    """A batch that was sent as it died is lost like any other."""
     if Pool.spawn is not OwnChild:
         pytest.skip("needs to wait for a child")
 
@@ -435,7 +435,7 @@ def test_an_idle_worker_that_dies_is_replaced() -> None:
             assert await one.next() == ("ready", 0)
             pid = one.workers.pids()[0]
             os.kill(pid, signal.SIGKILL)
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and the loop has not heard of it
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and the loop does not know it yet
             one.send(0, b"too late")
             assert await one.next() == ("lost", 0, "Killed (signal 9)", 1)
             assert await one.next() == ("ready", 0)
@@ -467,12 +467,12 @@ def test_what_it_said_last_counts(fifo: Callable[[str], Told]) -> None:
 
 
 def test_a_worker_that_hangs_is_killed() -> None:
-    """After `hang_s`, and not before: a worker that is idle longer lives on."""
+    """It is killed after `hang_s`, and not before; an idle worker may be silent for longer."""
 
     async def test() -> None:
         async with ready_pool(hang_s=0.2) as one:
             pid = one.workers.pids()[0]
-            await asyncio.sleep(0.5)  # idle: this waits for what must not happen
+            await asyncio.sleep(0.5)  # idle: this waits for an event that must not happen
             assert one.workers.pids()[0] == pid
             began_s = asyncio.get_running_loop().time()
             one.send(0, "hang")
@@ -506,7 +506,10 @@ def test_answers_that_fail_cost_no_process(body: str, error: str) -> None:
 def test_what_a_model_prints_goes_to_standard_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is, line by line, even when the next batch is its last. Standard output is the bouncer's own."""
+    """Each line is passed on unchanged, even when the next batch is the last.
+
+    Standard output belongs to the bouncer.
+    """
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
     async def test() -> None:
@@ -543,7 +546,7 @@ def test_what_a_worker_has_started_ends_with_it() -> None:
     ],
 )
 def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) -> None:
-    """One line, once, however many workers there are; nothing is tried again, no request is lost."""
+    """One line is logged once, whatever the number of workers; nothing is tried again, no request is lost."""
 
     async def test() -> None:
         async with pool(reference, 2) as two:
@@ -556,7 +559,7 @@ def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) ->
 
 
 def test_what_never_loaded_is_not_tried_again(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """The start of a service with a broken model should fail now."""
+    """The start of a service with a broken model should fail immediately."""
     looked = fifo("weights.looked")
 
     async def test() -> None:
@@ -578,7 +581,7 @@ def test_a_model_that_takes_for_ever_to_load_fails(fifo: Callable[[str], Told]) 
 
 
 def test_a_model_that_stops_loading_fails_after_some_time(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """What once loaded is tried again, with growing waits, before it is given up."""
+    """A model that loaded once is tried again, with growing waits, before the worker gives up."""
     weights, looked = tmp_path / "weights", fifo("weights.looked")
     weights.touch()
 
@@ -606,7 +609,7 @@ def test_a_model_that_stops_loading_fails_after_some_time(tmp_path: Path, fifo: 
 
 
 def test_a_burst_of_kills_ends_nothing() -> None:
-    """As of an OOM killer: each worker that starts is killed before it has loaded, again and again."""
+    """An OOM killer may do so: each worker that starts is killed before it has loaded, again and again."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -626,7 +629,7 @@ def test_a_burst_of_kills_ends_nothing() -> None:
 
 
 def test_a_reload_has_less_time_than_the_first_load(tmp_path: Path) -> None:
-    """Ten times its first load, or `hang_s`: requests wait for it, which were admitted because it was to be back."""
+    """It has ten times its first load, or `hang_s`, because admitted requests wait for it."""
     weights = tmp_path / "weights"
     weights.touch()
 
@@ -641,7 +644,7 @@ def test_a_reload_has_less_time_than_the_first_load(tmp_path: Path) -> None:
 
 
 def test_while_one_serves_nothing_has_failed(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """The other is tried on and on, and comes back when it can."""
+    """The other is tried again and again, and returns when it can."""
     weights, looked = tmp_path / "weights", fifo("weights.looked")
     weights.touch()
 
@@ -663,7 +666,7 @@ def test_while_one_serves_nothing_has_failed(tmp_path: Path, fifo: Callable[[str
 
 
 def test_waits_grow_and_end_somewhere() -> None:
-    """At once, 0.1 s, twice that, ..., 30 s, for ever."""
+    """The waits are 0, 0.1 s, twice that, ..., and 30 s from then on."""
     assert [backoff_s(losses) for losses in (1, 2, 3, 4, 10)] == [0.0, 0.1, 0.2, 0.4, 25.6]
     assert {backoff_s(losses) for losses in (11, 12, 10_000)} == {30.0}
 
@@ -690,7 +693,7 @@ def test_stop_finishes_what_is_under_way(fifo: Callable[[str], Told]) -> None:
 
 
 def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
-    """In time; its batch is lost, and said to be."""
+    """It ends in time; the worker's batch is reported as lost."""
     here = fifo("here")
 
     async def test() -> None:
@@ -706,7 +709,7 @@ def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
 
 
 def test_stop_does_not_wait_for_a_load(fifo: Callable[[str], Told]) -> None:
-    """There is no request in it."""
+    """A loading worker has no request."""
     here = fifo("here")
 
     async def test() -> None:
@@ -756,7 +759,7 @@ def test_sigterm_ends_a_worker_after_its_batch_sigint_never(fifo: Callable[[str]
 
 
 def test_workers_die_with_the_bouncer(tmp_path: Path) -> None:
-    """Even when it is killed, and they are in the midst of a batch that never ends."""
+    """The bouncer is killed while they are in the middle of a batch that never ends."""
     code = f"""
 import asyncio, sys
 from pathlib import Path
@@ -791,7 +794,7 @@ asyncio.run(main())
 
 
 def test_threads_are_bounded_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what OpenMP, OpenBLAS and MKL read when they load; otherwise as the bouncer's own."""
+    """The environment variables of OpenMP, OpenBLAS and MKL bound them; otherwise they are the bouncer's own."""
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
 
     async def test(threads: int | None, expected: str) -> None:
@@ -803,7 +806,7 @@ def test_threads_are_bounded_where_asked(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_worker_imports_little() -> None:
-    """What it takes to be ready fast and small: the model's own imports come on top."""
+    """A small import list makes a worker ready fast and small; the model's own imports come on top."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -815,7 +818,7 @@ def test_a_worker_imports_little() -> None:
 
 
 def test_through_any_mishaps_every_batch_ends_once() -> None:
-    """Seeded: good batches, failing ones, crashes and kills, on two workers; then both serve as ever."""
+    """Seeded mishaps hit two workers: good batches, failing ones, crashes and kills; then both serve as before."""
     chance = random.Random(7)
     mishaps = ["echo"] * 12 + ["raise it", "exit", "segfault", "babble", "killed"]
     plan = [chance.choice(mishaps) for _ in range(40)]

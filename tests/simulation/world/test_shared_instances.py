@@ -1,4 +1,4 @@
-"""Instances that stages share: each stage meets what happens to them at its time, and their answers are one count."""
+"""Instances that stages share: each stage meets their events in time, and their answers are counted together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Coming:
 
 
 def changes(plane: SharedInstances | StageSimulation) -> list[tuple[float, Callable[[], None]]]:
-    """Within the first window: a second instance comes, the first one goes and is slow before."""
+    """Return changes within the first window: a second instance comes, the first becomes slow and then leaves."""
     return [
         (1.3, lambda: plane.add(2, 1, 1.3)),
         (2.0, lambda: plane.set_speed(1, 0.5, 2.0)),

@@ -67,7 +67,7 @@ class FakePlane:
         return self._done.get(number, 0.0) + (0.0 if since_s is None else self._busy * (self.clock() - since_s))
 
     def work(self, busy: float) -> None:
-        """From now on."""
+        """Set how busy the instances are from now on."""
         for number in self._added:
             self._done[number] = self.busy_s(number)
             self._added[number] = self.clock()
@@ -105,7 +105,7 @@ def test_a_launched_instance_serves_after_its_boot() -> None:
 
 
 def test_a_boot_that_is_drawn_is_not_known_before() -> None:
-    """The snapshot shows the mean; the draws differ, none is below half the mean."""
+    """The snapshot shows the mean; the draws differ, and each is at least half the mean."""
     c = cloud()
     c.launch(SLOW.name, 50, "t")
     assert {i.ready_s for i in c.fleet().instances} == {180.0}
@@ -142,7 +142,7 @@ def test_the_fleet_is_the_same_object_until_something_changes() -> None:
 
 
 def test_a_drained_instance_is_idle_when_its_queue_is_empty() -> None:
-    """The snapshot says so when the data plane has finished."""
+    """The snapshot shows it when the data plane has finished."""
     plane = FakePlane(queue_s=3.0)
     c = cloud(plane)
     c.start_ready(OD.name, 1)
@@ -153,7 +153,7 @@ def test_a_drained_instance_is_idle_when_its_queue_is_empty() -> None:
 
 
 def test_an_instance_drained_while_it_boots_never_serves() -> None:
-    """Idle at once, and its boot event is void."""
+    """It is idle immediately, and its boot event is void."""
     plane = FakePlane()
     c = cloud(plane)
     c.launch(OD.name, 1, "t")
@@ -199,7 +199,7 @@ def test_what_ends_before_it_ran_is_free() -> None:
 
 
 def test_the_warm_first_fleet_is_billed_from_zero_without_launches() -> None:
-    """No minimum for what began before the run; standbys are stopped and free."""
+    """Instances that began before the run have no minimum time; standbys are stopped and free."""
     c = cloud(end_s=100.0)
     c.start_ready(OD.name, 2)
     c.start_ready(T2.name, 3, standby=True)
@@ -229,7 +229,7 @@ def test_a_standby_pays_its_boots_and_its_disk() -> None:
 
 
 def test_a_gpu_type_pays_for_a_larger_disk() -> None:
-    """Beside others, which boot from an image of their own: 100 GiB and 8 GiB for two hours."""
+    """A GPU's disk has 100 GiB; other types boot from another image and have 8 GiB. Both run for two hours."""
     gpu = Offer("g5.xlarge", Market.ON_DEMAND, 1.0, BOOT, gpus=1)
     for offers, gib in (((OD,), 8.0), ((gpu,), 100.0), ((OD, gpu), 108.0)):
         plane = FakePlane()
@@ -260,7 +260,7 @@ def test_a_price_series_without_on_demand_price_is_bad_input() -> None:
 
 
 def test_the_account_limit_counts_what_is_not_stopped() -> None:
-    """A launch gets what is left, then LimitError; a stopped standby frees its place."""
+    """A launch gets the remaining number, then LimitError; a stopped standby frees its place."""
     c = cloud(max_instances=3)
     c.start_ready(T2.name, 5, standby=True)
     assert len(c.launch(OD.name, 5, "t").numbers) == 3
@@ -281,7 +281,7 @@ def test_without_spot_capacity_no_launch_succeeds() -> None:
 
 
 def test_a_falling_share_interrupts_that_fraction_longest_running_first() -> None:
-    """1 to 0.5: half of the zone's spot instances get a notice and are gone 120 s later."""
+    """When the share falls from 1 to 0.5, half of the zone's spot instances get a notice and end 120 s later."""
     plane = FakePlane()
     c = cloud(plane, spot=[shares((0.0, 1.0), (600.0, 0.5)), shares((0.0, 1.0))])
     c.start_ready(SPOT_A.name, 2)
@@ -311,7 +311,7 @@ def test_a_further_fall_takes_its_fraction_of_what_is_left() -> None:
 
 
 def test_a_fall_to_nothing_interrupts_everything_also_what_boots() -> None:
-    """And nothing is interrupted twice."""
+    """No instance is interrupted twice."""
     c = cloud(spot=[shares((0.0, 1.0), (60.0, 0.5), (90.0, 0.0))])
     c.launch(SPOT_A.name, 3, "t")
     c.advance(1000.0)
@@ -320,7 +320,10 @@ def test_a_fall_to_nothing_interrupts_everything_also_what_boots() -> None:
 
 
 def test_the_share_bounds_held_and_requested_instances_together() -> None:
-    """Eight held, share 0.5: four are taken, and none are sold until more than eight are wanted; then half of those."""
+    """At a share of 0.5 four of eight are taken.
+
+    None is sold until more than eight are wanted; then half of those are.
+    """
     c = cloud(spot=[shares((0.0, 1.0), (60.0, 0.5), (1200.0, 1.0)), shares((0.0, 1.0))])
     c.start_ready(SPOT_A.name, 8)
     c.advance(300.0)
@@ -336,7 +339,7 @@ def test_the_share_bounds_held_and_requested_instances_together() -> None:
 
 @pytest.mark.parametrize(("share", "sold"), [(0.0, 0), (0.4, 0), (0.5, 0), (0.6, 1), (1.0, 1)])
 def test_half_an_instance_is_not_sold(share: float, sold: int) -> None:
-    """As a fall takes it."""
+    """The share is rounded as in a fall."""
     c = cloud(spot=[shares((0.0, 1.0), (60.0, share))] if share < 1.0 else [shares((0.0, 1.0))])
     c.advance(100.0)
     try:
@@ -352,7 +355,7 @@ def test_without_a_series_lives_are_exponential_with_the_hazard_rate() -> None:
     c.start_ready(SPOT_A.name, 4000)
     c.advance(1e9)
     notices = c.notices()
-    assert notices == ()  # all long gone
+    assert notices == ()  # all ended long ago
     result = c.fleet_result(1e9)
     assert result.interrupted == 4000
     hours = result.instance_hours[SPOT_A.name] / 4000
@@ -368,7 +371,7 @@ def test_a_series_replaces_the_hazard_rate() -> None:
 
 
 def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
-    """The second file is of the second zone, also for a fleet that knows no other (and so in the bound)."""
+    """The second file is of the second zone, even for a fleet that knows no other zone (and so in the bound)."""
     series = [shares((0.0, 1.0)), shares((0.0, 1.0), (500.0, 0.5))]
     c = SimulatedCloud([SPOT_B], FakePlane(), seed=0, end_s=1e6, spot=series, zones=("a", "b"))
     c.start_ready(SPOT_B.name, 2)
@@ -377,13 +380,13 @@ def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
 
 
 def test_a_series_without_any_spot_offer_is_named() -> None:
-    """Spot files do nothing where no spot is bought, and that is said."""
+    """Spot files have no effect if no spot is bought, and a note says so."""
     c = SimulatedCloud([OD], FakePlane(), seed=0, end_s=1e6, spot=[shares((0.0, 1.0))], zones=("a", "b"))
     assert c.notes == ("0 spot zones: availability series not used: series",)
 
 
 def test_more_series_than_zones_are_named() -> None:
-    """Nothing is ignored in silence."""
+    """No series is ignored in silence."""
     c = cloud(spot=[shares((0.0, 1.0))] * 3)
     assert c.notes == ("2 spot zones: availability series not used: series",)
 
@@ -419,7 +422,7 @@ def test_a_busy_t2_falls_to_its_baseline_without_credits() -> None:
     ((factor, at_s),) = plane.speeds()
     assert factor == 0.2
     assert at_s == pytest.approx(37.5 * 60.0, abs=10.0)
-    # At the baseline it spends what it earns.
+    # At the baseline, spending equals earning.
     assert c.fleet().instances[0].credits == pytest.approx(1.0 / 6.0, abs=0.15)
 
 
@@ -487,7 +490,7 @@ def test_unlimited_mode_keeps_its_speed_and_pays_for_surplus_credits() -> None:
 
 
 def test_surplus_credits_are_paid_down_by_earning() -> None:
-    """Ten busy minutes, then idle: nothing is owed in the end."""
+    """Ten busy minutes, then idle: no debt is left in the end."""
     plane = FakePlane(busy=1.0)
     c = cloud(plane)
     c.start_ready(T3.name, 1)
@@ -523,7 +526,7 @@ STEP = st.tuples(
 @settings(max_examples=80)
 @given(st.lists(STEP, max_size=25), st.booleans(), st.integers(0, 3))
 def test_whatever_is_asked_of_it_the_laws_hold(script: list[Any], series: bool, seed: int) -> None:
-    """Legal transitions, limits kept, no negative bill, nothing billed when gone, every instance accounted for."""
+    """Legal transitions, limits kept, no negative bill, no bill after the end, every instance accounted for."""
     falls = [shares((0.0, 1.0), (500.0, 0.5), (900.0, 0.0), (1500.0, 1.0), period_s=2000.0)] if series else []
     plane = FakePlane(busy=0.7, queue_s=2.0)
     c = cloud(plane, seed=seed, max_instances=8, spot=falls, end_s=6000.0, bills_disks=True)
@@ -549,7 +552,7 @@ def test_whatever_is_asked_of_it_the_laws_hold(script: list[Any], series: bool, 
         assert sum(p is not Phase.STOPPED for p in seen.values()) <= 8
         before = seen
         now_usd = sum(c.spent_usd(c.now_s()).values())
-        # Surplus credits that are earned back may lower what is owed.
+        # Surplus credits that are earned back may lower the debt.
         assert now_usd >= spent - 0.05
         spent = now_usd
         assert min(c.spent_usd(c.now_s()).values()) >= 0.0
@@ -618,7 +621,7 @@ def crashing(per_hour: float = 1.0, **more: Any) -> tuple[SimulatedCloud, Crashi
 
 
 def test_what_crashes_is_silent_and_paid_until_it_is_ended() -> None:
-    """The cloud goes on to say that it is ready."""
+    """The cloud still shows it as ready."""
     c, plane = crashing()
     (number,) = c.start_ready(OD.name, 1)
     ((_, crash_s),) = plane.of("doom")
@@ -647,7 +650,7 @@ def test_a_crash_while_it_drains_leaves_nothing_to_wait_for() -> None:
 
 
 def test_a_start_draws_its_own_crash() -> None:
-    """A stopped instance does not crash; resumed it may, and is not silent before. Rates scale what is drawn."""
+    """A stopped instance does not crash; after a resume it may, and is not silent before. Rates scale the draws."""
     c, plane = crashing()
     (number,) = c.start_ready(T3.name, 1)
     ((_, crash_s),) = plane.of("doom")
@@ -668,7 +671,7 @@ def test_a_start_draws_its_own_crash() -> None:
 
 
 def test_no_crash_after_the_part_is_known() -> None:
-    """What would crash then answers what it has accepted."""
+    """An instance that would crash later answers its accepted requests."""
     c, plane = crashing(end_s=1.0)
     c.start_ready(OD.name, 50)
     assert len(plane.of("doom")) < 5

@@ -1,4 +1,4 @@
-"""What the simulated world lets the controller see."""
+"""The observations that the simulated world gives the controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def observed(
     before_rps: float | None = None,
     gaps: tuple[tuple[float, float], ...] = (),
 ) -> SimulatedTelemetry:
-    """One entry of `arrivals` per 5 s window."""
+    """Return telemetry after one 5 s window for each entry of `arrivals`."""
     stage = SimpleNamespace(arrived=0, accounts=SimpleNamespace(departed=0, in_time=0))
     telemetry = SimulatedTelemetry(
         cast(Any, stage),
@@ -45,14 +45,14 @@ def test_peaks_are_over_5_s_or_a_coarse_traces_minute(bin_s: float, peak_rps: fl
 
 
 def test_the_rate_before_the_start_holds_until_the_first_window() -> None:
-    """The first plan knows the last minute of the history; from the first window on only what was seen counts."""
+    """The first plan knows the last minute of the history; from the first window on only observations count."""
     assert observed(1.0, [], before_rps=7.5).last_minute_rps() == 7.5
     assert observed(1.0, [], before_rps=None).last_minute_rps() is None
     assert observed(1.0, [10, 20], before_rps=7.5).last_minute_rps() == 3.0
 
 
 def test_windows_are_rates_and_missing_within_a_gap() -> None:
-    """At most twelve, the newest last; seconds 60 to 70 were not observed."""
+    """The newest is last, at most twelve are kept; seconds 60 to 70 were not observed."""
     assert observed(1.0, []).windows_rps().tolist() == []
     assert observed(1.0, [10, 25]).windows_rps().tolist() == [2.0, 5.0]
     seen = observed(1.0, list(range(14)), gaps=((60.0, 70.0),)).windows_rps()
@@ -69,7 +69,7 @@ def test_all_answers_are_counted_and_refused_is_late() -> None:
 
 
 def test_the_last_requests_are_remembered_for_two_minutes() -> None:
-    """A bad start is no news for ever: at one request a second a thousand would take a quarter of an hour."""
+    """At one request a second, a bad start among the last thousand would count for a quarter of an hour."""
     accounts = SimpleNamespace(departed=0, in_time=0, window=1000, recent=lambda: (1000, 900))
     stage = SimpleNamespace(arrived=0, accounts=accounts)
     telemetry = SimulatedTelemetry(

@@ -1,4 +1,4 @@
-"""Builders of results: a test names only what it is about."""
+"""Builders of results, in which a test names only the values that matter to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mark.simulation.result import (
 
 
 def timeline(minutes: int = 60, rps: float = 100.0, offers: tuple[str, ...] = ("c5.large/on-demand",)) -> Timeline:
-    """Constant load on a constant fleet; spending grows evenly to 1 $ on-demand and 0.1 $ functions."""
+    """Return a run of constant load on a constant fleet; spending grows evenly to 1 $ on-demand and 0.1 $ functions."""
     ones = np.ones(minutes)
     return Timeline(
         t_s=60.0 * np.arange(float(minutes)),
@@ -40,7 +40,7 @@ def timeline(minutes: int = 60, rps: float = 100.0, offers: tuple[str, ...] = ("
 def result(
     policy: str = "mark", usd: float = 10.0, attainment: float | None = 0.99, **changes: Any
 ) -> SimulationResult:
-    """A day of 1,000,000 requests with 2 % overflow, `usd` on-demand and 0.5 $ of functions."""
+    """Return a day of 1,000,000 requests with 2 % overflow, `usd` on-demand and 0.5 $ of functions."""
     slower = np.geomspace(1.0, 1e-5, 50)
     built = SimulationResult(
         service="inception-v3",

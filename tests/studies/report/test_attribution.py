@@ -14,7 +14,7 @@ from tests.studies.report.test_terminal_tables import plain
 
 
 def split(bill_usd: float = 10.5, **parts: float) -> Attribution:
-    """A bound of 8 $; what is not said is `other`."""
+    """Return an attribution with a bound of 8 $; the difference from the named parts is `other`."""
     told = dict.fromkeys(PARTS, 0.0) | parts
     told["other"] = bill_usd - 8.0 - sum(told.values())
     return Attribution(bill_usd, 9.5, 9.4, 8.0, told)

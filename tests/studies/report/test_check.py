@@ -1,4 +1,4 @@
-"""`mark check`: every kind of file is told and read."""
+"""`mark check`: every kind of file is recognised and read."""
 
 import re
 from pathlib import Path
@@ -49,7 +49,7 @@ ranker,c7i.xlarge,1,14,40
 
 
 def a_tail(tmp_path: Path, attainment: float, instances: str = "c7i.large") -> str:
-    """A service of which 0.73 % of the requests take longer than RT_max on a c7i.large even where none waits."""
+    """Return a service of which 0.73 % of the requests take longer than RT_max on a c7i.large even without a queue."""
     (tmp_path / "own.csv").write_text(TAIL)
     file = tmp_path / "own.toml"
     file.write_text(

@@ -1,4 +1,4 @@
-"""What a commitment would have saved, shown."""
+"""The report of the savings that a commitment would have made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = Advice("c5.large/on-demand", "1-year", 1.0, 0.6, (1.0, 1.0, 0.5), 2)
 
 
 def words(days: float = 1.0, advice: tuple[Advice, ...] = (ADVICE,), committed: dict[str, int] | None = None) -> str:
-    """A bill of 2 $/h."""
+    """Return a bill of 2 $/h."""
     run = result(usd=48.0 * days - 0.5, trace=TraceInfo("day.csv.gz", 1_000_000, days * DAY_S))
     return " ".join(plain(commitment_table(run, advice, committed or {}, "a price list")).split())
 

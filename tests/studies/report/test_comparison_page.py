@@ -44,7 +44,7 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def evil_page() -> str:
-    """Every text that can come from outside is hostile."""
+    """Return a result in which every text that can come from outside is hostile."""
     decision = Decision(1.0, "launch", EVIL, EVIL, 1.0)
     changes: dict[str, Any] = {
         "trace": TraceInfo(EVIL, 10, 60.0),
@@ -63,7 +63,7 @@ def parsed(page: str) -> Tags:
 
 
 def data_of(page: str) -> Any:
-    """As the page's script unpacks it."""
+    """Return the page's data as its script unpacks it."""
     return unpacked(parsed(page).data)
 
 
@@ -124,7 +124,7 @@ def test_the_promise_and_the_changes_that_help_are_on_the_page() -> None:
 
 
 def test_a_decision_shows_beliefs_and_alternatives() -> None:
-    """Also when names in it are hostile: they travel as data."""
+    """Hostile names in it do no harm, because they travel as data."""
     belief = LoadBelief(EVIL, 240.0, (80.0, 90.0, 100.0, 110.0, 120.0), (90.0, 100.0, 110.0, 120.0, 130.0))
     chosen = Alternative("chosen", {EVIL: 2}, 111.0, 1.8, 0.1, 0.5, 0.1)
     kept = replace(chosen, label=KEPT, counts={EVIL: 1}, overflow_usd_per_hour=3.0)

@@ -123,7 +123,7 @@ def test_a_fleet_held_in_part_says_its_price() -> None:
 
 
 def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
-    """One more of them, let go as soon as it is not needed, costs less than an hour of it."""
+    """Another instance that is released as soon as it is not needed costs less than an hour of it."""
     shown = explained({C5: 2})
     assert shown.weighed is not None
     assert "let go" not in words(shown)
@@ -134,7 +134,7 @@ def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
 
 
 def test_the_prices_are_three_lines_and_an_object() -> None:
-    """A request, a miss and a millisecond, on lines of their own under one head."""
+    """They are a request, a miss and a millisecond, on separate lines under one head."""
     shown = explained({P2: 2})
     assert shown.weighed is not None
     own = shown.weighed.chosen.usd_per_hour

@@ -49,7 +49,7 @@ def score(crps: float = 10.0, **changes: Any) -> Score:
 
 
 def found(**scores: Score) -> Backtest:
-    """Two hours of history, two of judgement; every fan rises evenly from 1 to 19."""
+    """Return two hours of history, two of judgement; every fan rises evenly from 1 to 19."""
     rates = np.append(np.arange(240.0), np.full(55, np.nan))
     split = Split("day.csv.gz", Load(0.0, 60.0, rates, rates, False), 120, range(120, 240, 5), 60, ("1 gap bridged",))
     quantiles = np.arange(1.0, 20.0)[:, None] * np.ones(60)

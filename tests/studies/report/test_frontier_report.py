@@ -26,7 +26,7 @@ INFEASIBLE = FrontierPoint(Slo(0.1, 0.98), None, "no offer meets the SLO: closes
 
 
 def points(**changes: Any) -> Frontier:
-    """Three RT_max, of which no offer can keep the first, with two attainments; the strictest of them is missed."""
+    """Return three RT_max with two attainments: no offer can keep the first, and the strictest of them is missed."""
     runs = {
         Slo(0.3, 0.9): run(Slo(0.3, 0.9), 11.0),
         Slo(0.6, 0.9): run(Slo(0.6, 0.9), 9.0),

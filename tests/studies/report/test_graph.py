@@ -1,4 +1,4 @@
-"""Graphs drawn with plain characters: every line leads from one stage to those that wait for it."""
+"""Graphs drawn with plain characters: every line leads from a stage to those that wait for it."""
 
 from __future__ import annotations
 

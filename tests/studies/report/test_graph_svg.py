@@ -1,4 +1,4 @@
-"""The graph of a page: every line leads from a stage to those that wait for it, and nothing hides anything."""
+"""The graph of a page: every line leads from a stage to those that wait for it, and nothing overlaps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def drawn(pipeline: Pipeline) -> ElementTree.Element:
 
 
 def boxes(svg: ElementTree.Element) -> dict[str, tuple[float, float, float, float]]:
-    """Left, top, right and bottom by the stage's name."""
+    """Return left, top, right and bottom by the stage's name."""
     found = {}
     for group in svg.iter("g"):
         if group.get("class") == "box":
@@ -45,7 +45,7 @@ def boxes(svg: ElementTree.Element) -> dict[str, tuple[float, float, float, floa
 
 
 def pieces(svg: ElementTree.Element) -> list[tuple[Corner, Corner]]:
-    """Where each piece of a line begins and ends."""
+    """Return the ends of each piece of a line."""
     found = []
     for path in svg.iter("path"):
         numbers = [float(one) for one in re.findall(r"-?[\d.]+", path.get("d", ""))]

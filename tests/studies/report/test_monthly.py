@@ -1,4 +1,4 @@
-"""What a site costs a month."""
+"""The monthly cost of a site."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_pipeline_has_conductors_and_a_private_balancer() -> None:
 
 
 def test_a_stages_function_is_a_line_of_its_own() -> None:
-    """By traffic, up to its part of what all may cost."""
+    """It is billed by traffic, up to its part of the limit for all functions."""
     stage = replace(ONE, name="two-first", max_function_usd_per_hour=1.0)
     charges = monthly([stage, replace(ONE, name="two-second", function=None)], 3, stage_balancers=1)
     (line,) = (charge for charge in charges if charge.part == "functions")
@@ -90,7 +90,7 @@ def test_a_baked_image_costs_its_snapshot() -> None:
 
 
 def test_types_of_another_platform_have_a_disk_of_another_size() -> None:
-    """Which is paid only if such a type is bought; an image of them is there anyway."""
+    """The disk is paid only if such a type is bought; the image exists in any case."""
     two = replace(ONE, other_disks_gib={"x86_64-gpu": 91.0})
     disk, image = "inception, a disk on x86_64-gpu", "inception, its image on x86_64-gpu (snapshot)"
     charges = {charge.what: charge for charge in monthly([two], zones=3)}

@@ -1,4 +1,4 @@
-"""The next day in words: dollars, probability, and on what they rest."""
+"""The next day in words: dollars, probability, and their basis."""
 
 from __future__ import annotations
 

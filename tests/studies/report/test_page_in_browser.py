@@ -24,7 +24,7 @@ DRAWN = "document.documentElement.dataset.drawn"
 POLICIES = ("mark", "mark-paper", "reactive", "static-peak", "best-fixed", "target-tracking", "oracle")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
-# Machado, Oliveira and Fernandes 2009, table 1, severity 1: what is seen of linear red, green and blue.
+# Machado, Oliveira and Fernandes 2009, table 1, severity 1: maps linear red, green and blue to the perceived ones.
 BLINDNESS = {
     "none": np.eye(3),
     "protanopia": np.array(
@@ -55,7 +55,7 @@ def lab(rgb: Any) -> Any:
 @pytest.mark.parametrize("colours", [COLOURS, tuple(ON_DARK.values())], ids=["light", "dark"])
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_colours_differ_for_colour_blind_eyes(blindness: str, colours: tuple[str, ...]) -> None:
-    """All of them: areas of the stacked figures have no dash."""
+    """This covers all colours, because areas of the stacked figures have no dashes."""
     seen = [lab(BLINDNESS[blindness] @ linear(colour)) for colour in colours]
     closest = min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
     assert closest > 6.0 * JUST_NOTICEABLE
@@ -73,7 +73,7 @@ def test_every_line_is_readable_on_white() -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Seven policies, a day by minutes, 500 decisions each."""
+    """Return results of seven policies, a day by minutes, 500 decisions each."""
     decisions = tuple(Decision(60.0 * k, "launch", f"launch {k} c5.large", "done", 0.1) for k in range(500))
     runs = {
         name: result(

@@ -1,4 +1,4 @@
-"""Simulated pipelines, shown: which policy is the cheapest that keeps the promise, and what is said where none does."""
+"""The report of simulated pipelines: the cheapest policy that keeps the promise, or that none keeps it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_cheapest_kept_run_is_named_with_its_regret() -> None:
 def test_where_none_keeps_it_the_closest_is_named() -> None:
     out = told(run("mark", 2.0, 20), run("inferline", 9.0, 300))
     assert "No policy here keeps the promise of 99.0 % within 300 ms; closest is mark with 98.00 % for $2.00." in out
-    assert "ref." not in out  # nothing is saved against what misses the promise
+    assert "ref." not in out  # a policy that misses the promise is no reference for savings
 
 
 def test_what_costs_more_than_twice_the_reference_says_so() -> None:

@@ -80,7 +80,7 @@ def test_rounding_is_no_difference() -> None:
 
 
 def test_errors_do_not_cancel_each_other() -> None:
-    """One line too high and one too low by as much is a bill that agrees and a simulation that does not."""
+    """If one line is too high and another too low by the same amount, the bill agrees and the simulation does not."""
     both = (instances(100.0, 60.0), Compared(BALANCER, 1.0, 10.0, 1.0, 50.0, True))
     assert found(both).explained == pytest.approx(1.0 - 80.0 / 110.0)
     assert "That is little" in " ".join(summary(found(both)))
@@ -106,7 +106,7 @@ def test_what_was_paid_is_apart_from_what_was_used(beside: tuple[Compared, ...],
     rows = plain(reconcile_table(apart)).splitlines()
     first = next(row for row in rows if row.startswith(("used", "credit", "refund", "tax", "total")))
     assert first.split() == ["used", "100.00", "100.00", "0.00"]
-    # $40 less than what ran: before credits, refunds and taxes, but with the support that was paid.
+    # $40 below the simulation: before credits, refunds and taxes, but with the paid support.
     support = sum(one.invoiced_usd for one in beside if one.line is SUPPORT)
     assert lines[-1].endswith(f"an invoice of ${60.0 + support:.2f} before credits, refunds and taxes.")
 

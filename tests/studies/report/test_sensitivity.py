@@ -1,4 +1,4 @@
-"""The four variations: each a run of its own, compared with the run as believed."""
+"""The four variations: each is a separate run, compared with the run as believed."""
 
 from collections.abc import Sequence
 from dataclasses import replace

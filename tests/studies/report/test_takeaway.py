@@ -50,7 +50,7 @@ def test_savings_count_against_what_runs_today_else_against_the_dearest() -> Non
 
 @pytest.mark.parametrize("name", ["as-is", "fixed:c5.large=3", "best-fixed"])
 def test_a_reference_keeps_the_promise(name: str) -> None:
-    """What buys less is cheaper for that reason, and nothing is saved against it."""
+    """A policy that buys less is cheaper for that reason, so savings are not measured against it."""
     missed = result(name, usd=5.0, attainment=0.9)
     others = {"mark": result(usd=10.0), "static-peak": result("static-peak", usd=40.0)}
     assert reference({name: missed, **others}) == "static-peak"
@@ -58,14 +58,14 @@ def test_a_reference_keeps_the_promise(name: str) -> None:
 
 
 def test_a_tie_to_the_cent_is_a_tie() -> None:
-    """The headline names what has the fewest moving parts, and what costs the same beside it."""
+    """The headline names the policy with the fewest moving parts, and the policies of equal cost beside it."""
     results = {name: result(name, usd=10.001) for name in ("mark-paper", "mark", "reactive")}
     assert best(results) == "mark"
     assert takeaway(results)[1] == "mark-paper and reactive cost the same to the cent."
     results["best-fixed"] = result("best-fixed", usd=10.0)
     assert best(results) == "best-fixed"
     assert saves(results["mark"], results["best-fixed"]) == "0 %"
-    # Of fractions of a cent as many digits count as are shown.
+    # Below a cent, the shown digits count.
     short = {name: result(name, bill=Bill(on_demand=usd)) for name, usd in (("mark", 0.0089), ("reactive", 0.0060))}
     assert best(short) == "reactive"
     assert "the same to the cent" not in " ".join(takeaway(short))

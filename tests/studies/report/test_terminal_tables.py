@@ -38,7 +38,7 @@ def test_compare_shows_every_figure_of_every_policy() -> None:
     other = next(line for line in lines if line.startswith("target-tracking "))
     assert "93.00 MISSED" in other
     assert "ref." in next(line for line in lines if line.startswith("static-peak "))
-    # Why there is no regret stands beneath its table.
+    # The reason for a missing regret stands beneath its table.
     assert lines.index("note: no regret for target-tracking: the SLO was missed") < lines.index(
         "The bill by market ($)"
     )

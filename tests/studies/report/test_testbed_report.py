@@ -1,4 +1,4 @@
-"""What the testbed prints: where its page is, how much was sent in how long, and why a promise was missed."""
+"""The testbed's output: the address of its page, the requests sent and their time, and why a promise was missed."""
 
 from __future__ import annotations
 

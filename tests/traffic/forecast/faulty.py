@@ -33,7 +33,7 @@ class Faulty:
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.fault = ""
         self.clock = clock or FakeClock()
-        self.calls: list[tuple[str, int]] = []  # what, and with how many steps
+        self.calls: list[tuple[str, int]] = []  # method and number of steps
         self.fitted: Load | None = None
         self.end_s, self.step_s, self.rate_rps = 0.0, 60.0, 0.0
 
@@ -60,7 +60,7 @@ class Faulty:
             self.name,
             np.full((2, steps), np.nan) if fault == "paths" else None,
         )
-        # What a Forecast refuses when it is built can still be written into it.
+        # A Forecast refuses such values when it is built, but they can be written into it later.
         broken = {"nan": np.nan, "inf": np.inf, "negative": -1.0, "crossing": 1e6}
         if fault in broken:
             forecast.mean_rps[0, -1] = broken[fault]
@@ -97,7 +97,7 @@ class Minutes:
         self.supervised.fit(load(0.0, history))
 
     def pass_(self, fault: str = "", times: int = 1, rate_rps: float | None = None) -> list[str]:
-        """The reasons, one a minute, for which the fallback stood in."""
+        """Return the reasons for which the fallback stood in, one a minute."""
         reasons = []
         for _ in range(times):
             self.predictor.fault = fault
@@ -112,7 +112,7 @@ class Minutes:
 
 
 def assert_usable(forecast: Forecast, origin_s: float, step_s: float, steps: int) -> None:
-    """Everything a planner relies on."""
+    """Check all that a planner relies on."""
     assert (forecast.origin_s, forecast.step_s, forecast.steps) == (origin_s, step_s, steps)
     assert (np.diff(forecast.levels) > 0.0).all()
     for rates in (forecast.mean_rps, forecast.peak_rps):

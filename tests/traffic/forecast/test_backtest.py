@@ -1,4 +1,4 @@
-"""The backtest: what predictors are given and when, what is refused, what is scored and written."""
+"""The backtest: the load that predictors get and when, its refusals, its scores and its files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAN = float("nan")
 
 
 def trace(rates: FloatArray, bin_s: float = 60.0) -> Trace:
-    """A trace of these rates (requests/s); NaN is a gap."""
+    """Return a trace of these rates (requests/s); NaN is a gap."""
     starts = np.arange(len(rates)) * bin_s
     known = np.isfinite(rates)
     return trace_of_bins("t.csv", np.asarray(starts[known], np.float64), rates[known] * bin_s, bin_s)
@@ -37,7 +37,7 @@ def counting(steps: int) -> FloatArray:
 
 
 class Fake:
-    """Says `answer(origin's step, steps)` at every level; keeps what it is handed."""
+    """A predictor that gives `answer(origin's step, steps)` at every level and keeps the load that it gets."""
 
     name = "fake"
 
@@ -100,7 +100,7 @@ def test_steps_and_origins_follow_the_bins(bin_s: float, step_s: float, steps: i
 
 
 def test_truth_reaches_beyond_the_part_within_the_trace() -> None:
-    """So every origin of a part in the middle is scored over its whole horizon; beyond the trace's end it is not."""
+    """Every origin of a part in the middle is thus scored over its whole horizon, except beyond the trace's end."""
     inside = split(trace(counting(200)), start_s=3000.0, duration_s=600.0)
     assert np.isfinite(inside.load.mean_rps).all()
     assert inside.load.mean_rps[-1] == 50 + 5 + 60 - 1
@@ -153,7 +153,7 @@ def test_horizons_are_told_apart() -> None:
 
 
 def test_load_is_handed_over_once_and_in_order() -> None:
-    """First the history, then step by step; at every origin exactly what was over."""
+    """The history comes first, then each step; at every origin exactly the past was handed over."""
     rates = np.where(counting(200) % 7 == 3, NAN, counting(200))
     cut = split(trace(rates), start_s=6000.0, train_s=3000.0)
     fake = Fake()
@@ -169,7 +169,7 @@ def test_load_is_handed_over_once_and_in_order() -> None:
 
 
 def owners(array: Any) -> list[Any]:
-    """The array and everything whose memory it says it borrows."""
+    """Return the array and every array whose memory it borrows."""
     chain = [array]
     while getattr(chain[-1], "base", None) is not None:
         chain.append(chain[-1].base)
@@ -177,7 +177,7 @@ def owners(array: Any) -> list[Any]:
 
 
 def test_behind_what_a_predictor_is_handed_there_is_no_future() -> None:
-    """A predictor that walks up `.base` finds what it was handed, and nothing else."""
+    """A predictor that walks up `.base` finds only the load that it was handed."""
     cut = split(trace(counting(200)))
     fake = Fake()
     backtest(cut, {"fake": fake})
@@ -226,7 +226,7 @@ class Greedy(Fake):
 
 
 def views(name: str, predictor: Predictor, cut: Split) -> Any:
-    """A driver that does it wrong: slices of the whole load."""
+    """Hand over slices of the whole load, which is wrong."""
     load = cut.load
     for origin in cut.origins:
         predictor.fit(Load(load.start_s, load.step_s, load.mean_rps[:origin], load.peak_rps[:origin]))
@@ -234,7 +234,7 @@ def views(name: str, predictor: Predictor, cut: Split) -> Any:
 
 
 def a_step_early(name: str, predictor: Predictor, cut: Split) -> Any:
-    """Another: the step that begins at the origin is handed over before the forecast."""
+    """Hand over the step that begins at the origin before the forecast, which is wrong."""
     for origin in cut.origins:
         predictor.fit(cut.seen(0, origin + 1))
         yield predictor.predict(cut.steps)
@@ -254,7 +254,7 @@ def test_the_leak_test_finds_leaks() -> None:
 
 
 def test_a_predictor_that_was_handed_the_future_is_refused() -> None:
-    """Its observed load ends later than the origin, and so do its forecasts begin."""
+    """Its observed load ends later than the origin, so its forecasts begin later too."""
     cut = split(trace(counting(200)))
 
     class Informed(Fake):
@@ -265,7 +265,8 @@ def test_a_predictor_that_was_handed_the_future_is_refused() -> None:
         backtest(cut, {"oracle": Informed()})
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refusals
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ def test_mase_divides_by_the_training_error_of_the_day_before() -> None:
 
 
 def test_without_a_day_mase_divides_by_the_last_value_error() -> None:
-    """The rate rises by 1 a step; always 6 off. Without any history there is no MASE."""
+    """The rate rises by 1 a step, and forecasts are always 6 off. Without any history, MASE is undefined."""
     found = backtest(
         split(trace(counting(600))), {"fake": Fake(lambda at, steps: np.arange(at + 6.0, at + steps + 6.0))}
     )
@@ -333,7 +334,7 @@ def test_without_a_day_mase_divides_by_the_last_value_error() -> None:
 
 
 def test_missing_truth_is_not_scored() -> None:
-    """Gaps hold no zeros, and nothing is scored beyond the trace's end."""
+    """A gap is not a zero, and nothing is scored beyond the trace's end."""
     rates = np.where(counting(200) % 4 == 1, NAN, 1.0)
     score = scored(backtest(split(trace(rates)), {"fake": Fake(lambda at, steps: np.ones(steps))}))
     assert score.crps == 0.0
@@ -403,7 +404,7 @@ def test_the_json_is_the_stable_object() -> None:
 
 
 def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
-    """It can be scored again: rows joined with the trace by target_s, a loop over levels, and the same numbers."""
+    """The file suffices to score again: rows joined with the trace by target_s, and a loop over levels."""
     rates = np.random.default_rng(1).gamma(5.0, 10.0, 1600)
     rates[1560:1570] = NAN
     path = str(tmp_path / "f.csv.gz")

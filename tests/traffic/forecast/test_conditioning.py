@@ -20,7 +20,7 @@ def of_paths(paths: FloatArray) -> Forecast:
 
 
 def surges(lengths: list[int], calm: int, steps: int = 60) -> Forecast:
-    """`calm` paths without and one path for each length with a surge from the first step on."""
+    """Return `calm` paths without a surge and, for each length, a path with a surge from the first step on."""
     paths = np.full((calm + len(lengths), steps), CALM)
     for path, length in zip(paths[calm:], lengths, strict=True):
         path[:length] = SURGE
@@ -69,7 +69,7 @@ def test_without_paths_the_quantiles_do() -> None:
 
 @cases(st.floats(0.0, 1e6), st.integers(0, 2**31 - 1), st.integers(1, 70))
 def test_whatever_is_seen_it_stays_a_forecast(rate_rps: float, seed: int, steps: int) -> None:
-    """Forecast checks itself: finite, not negative, not crossing. The first step is what was seen."""
+    """Forecast checks that it is finite, not negative and does not cross. Its first step is the observed rate."""
     rng = np.random.default_rng(seed)
     paths = rng.gamma(0.5, 100.0, (rng.integers(1, 120), steps)) * (rng.random(steps) > 0.2)
     now = condition_on_rate(of_paths(paths), rate_rps)
@@ -79,7 +79,7 @@ def test_whatever_is_seen_it_stays_a_forecast(rate_rps: float, seed: int, steps:
 
 
 def test_forecast_near_zero_does_not_explode() -> None:
-    """A stand-in's lowest quantiles are zero at night. As a factor of these a surge had no bound: 1e12 requests/s."""
+    """A stand-in's lowest quantiles are zero at night. A surge as a factor of these had no bound: 1e12 requests/s."""
     levels = np.array([0.1, 0.5, 0.9])
     mean = np.array([[0.0, 0.0, 20.0], [0.0, 0.0, 40.0], [1.0, 2.0, 60.0]])
     found = condition_on_rate(Forecast(0.0, 60.0, levels, mean, mean + 1.0, "stand-in"), 50.0)

@@ -54,7 +54,7 @@ def test_ten_times_worse_over_half_an_hour_is_drift(own_rps: float, steps: int, 
 
 
 def test_less_than_a_request_a_step_is_no_drift() -> None:
-    """A perfect fallback on nothing at all does not damn a forecast of next to nothing."""
+    """A perfect fallback on zero load does not condemn a forecast of almost zero."""
     assert not fed(0.9 / 60.0, 0.0, 0.0, 500).found
     assert fed(1.1 / 60.0 * 1.01, 0.0, 0.0, 500).found
 

@@ -21,7 +21,10 @@ RATES = st.one_of(st.floats(0.0, 1e6), st.just(float("nan")))
 def test_it_is_a_forecast_whatever_was_seen(
     history: list[float], steps: int, step_s: float, recent_rps: float | None
 ) -> None:
-    """Quantiles are finite, do not cross and are not negative: building it checks that. Its name says what it is."""
+    """Building it checks that quantiles are finite, do not cross and are not negative.
+
+    Its name tells that it stands in.
+    """
     fallback = LastValue()
     fallback.fit(load(1200.0, history, step_s))
     forecast = fallback.predict(steps, recent_rps)
@@ -43,7 +46,7 @@ def test_it_spreads_as_counts_do_while_no_errors_are_known() -> None:
 
 
 def test_its_peak_is_the_highest_of_twelve_windows() -> None:
-    """Against drawing them: quantiles of the highest of twelve Poisson counts over 5 s."""
+    """The reference draws the highest of twelve Poisson counts over 5 s and takes quantiles."""
     forecast = LastValue().predict(1, 100.0)
     highest = np.random.default_rng(1).poisson(500.0, (40_000, 12)).max(axis=1) / 5.0
     for level in (0.1, 0.5, 0.9):
@@ -51,7 +54,7 @@ def test_its_peak_is_the_highest_of_twelve_windows() -> None:
 
 
 def test_its_spread_is_that_of_its_own_errors() -> None:
-    """Against a loop over the past: how far the rate was from the last value h steps before, h = 1, 15 and 60."""
+    """The reference is a loop over the past: errors of the last value h steps ahead, h = 1, 15 and 60."""
     walk = np.abs(np.cumsum(np.random.default_rng(2).normal(0.0, 10.0, 1440)) + 500.0)
     fallback = LastValue()
     fallback.fit(load(0.0, walk.tolist()))
@@ -75,7 +78,7 @@ def test_nine_of_ten_walks_stay_within_the_interval() -> None:
 
 
 def test_gaps_are_no_zeros() -> None:
-    """A missing step is neither the last value nor an error."""
+    """A missing step counts neither as the last value nor as an error."""
     fallback = LastValue()
     fallback.fit(load(0.0, [100.0, float("nan")] * 200))
     forecast = fallback.predict(2)
@@ -84,7 +87,7 @@ def test_gaps_are_no_zeros() -> None:
 
 
 def test_updates_and_one_fit_are_the_same() -> None:
-    """Step by step or all at once."""
+    """The load may come step by step or in one fit."""
     rates = np.random.default_rng(3).uniform(0.0, 100.0, 300).tolist()
     whole, stepwise = LastValue(), LastValue()
     whole.fit(load(0.0, rates))

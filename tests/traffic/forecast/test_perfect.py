@@ -17,7 +17,7 @@ def count_up(begin: int, end: int) -> Load:
 
 
 def test_the_kth_answer_is_k() -> None:
-    """With a truth whose step k is k a shift would show: step 0 of a forecast begins where observation ends."""
+    """The truth of step k is k, so a shift would show: step 0 of a forecast begins where observation ends."""
     predictor = PerfectPredictor(count_up(0, 100))
     predictor.fit(count_up(-5, 0))
     assert predictor.predict(3).mean_at(0.5).tolist() == [0.0, 1.0, 2.0]
@@ -38,7 +38,7 @@ def test_beyond_the_end_the_last_value_stays() -> None:
 
 
 def test_gaps_are_bridged_by_the_value_before() -> None:
-    """A missing step is no zero."""
+    """A missing step does not count as zero."""
     truth = Load(0.0, 60.0, np.array([NAN, 3.0, NAN, 5.0]), np.array([NAN, 4.0, NAN, 6.0]))
     predictor = PerfectPredictor(truth)
     predictor.fit(Load(0.0, 60.0, np.empty(0), np.empty(0)))

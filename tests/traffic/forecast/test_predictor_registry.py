@@ -30,13 +30,13 @@ def test_every_registered_predictor_loads_and_keeps_the_port() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    """One line, with what there is."""
+    """The error lists the known names in one line."""
     with pytest.raises(BadInput, match=r"artefact.*seasonal-naive.*: oracle-of-delphi"):
         make_predictor("oracle-of-delphi", 0)
 
 
 def test_torch_is_imported_only_when_used() -> None:
-    """The base install has none: neither listing predictors nor making another one needs it."""
+    """The base install does not have it: neither listing predictors nor making another one needs it."""
     code = """
 import sys
 from mark.traffic.forecast.predictor_registry import make_predictor, predictor_names

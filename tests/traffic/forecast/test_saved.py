@@ -20,7 +20,7 @@ def some(kind: str = "predictor") -> Saved:
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    """Under any name, with or without a suffix, and over what was there before."""
+    """The file may have any name, with or without a suffix, and replaces an older file."""
     path = tmp_path / "a-model"
     path.write_text("old")
     save(str(path), some())
@@ -36,7 +36,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    """And nothing half written beside it."""
+    """It leaves no half-written file beside it either."""
     path = tmp_path / "model.npz"
     save(str(path), some())
     before = path.read_bytes()
@@ -54,7 +54,7 @@ def write(path: Path, header: object, **arrays: Any) -> None:
 
 
 def test_every_other_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    """Something else, half of one, one with a flipped bit, one that would run code, one of another kind or format."""
+    """Examples are another file, half a file, a flipped bit, code to run, and another kind or format."""
     path = tmp_path / "model.npz"
     save(str(path), some())
     whole = path.read_bytes()

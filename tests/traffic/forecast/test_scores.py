@@ -21,7 +21,7 @@ def naive_pinball(level: float, quantile: float, truth: float) -> float:
 
 
 def forecasts(count: int, steps: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
-    """Quantiles (19, steps) and truths (steps,), some of them missing."""
+    """Return quantiles (19, steps) and truths (steps,), some of them missing."""
     rng = np.random.default_rng(seed)
     truths = rng.gamma(2.0, 50.0, (count, steps))
     truths[rng.random((count, steps)) < 0.2] = NAN
@@ -47,7 +47,7 @@ def test_pinball_is_the_loop() -> None:
 
 
 def test_pinball_is_least_at_the_true_quantile() -> None:
-    """What makes it a score: no forecast gains by saying something else than is believed."""
+    """This makes it a proper score: no forecaster gains by reporting anything other than its belief."""
     truth = np.random.default_rng(1).exponential(1.0, 20_000)
     said = np.linspace(0.1, 4.0, 79)
     for level in (0.1, 0.5, 0.9):
@@ -91,7 +91,7 @@ def test_too_few_pairs_tell_no_naive_error() -> None:
 
 
 def test_the_tally_is_the_loop_over_forecasts_and_steps() -> None:
-    """CRPS, error of the median and coverage, over all and by step; what is not known does not count."""
+    """CRPS, the median's error and coverage, over all and by step; steps with unknown truth do not count."""
     pairs = forecasts(40, 6, 4)
     tally = tallied(pairs)
     scores: dict[str, list[list[float]]] = {name: [[] for _ in range(6)] for name in ("crps", "error", "50", "90")}

@@ -1,4 +1,4 @@
-"""A predictor never stops the controller: whatever it does there is a forecast, and a reason."""
+"""A predictor never stops the controller: after any failure there is a forecast, and a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = [100.0] * 1440
 
 
 def test_a_good_predictor_is_heard_and_not_judged() -> None:
-    """Its forecasts pass as they are, and each call is made once."""
+    """Its forecasts pass unchanged, and each call is made once."""
     run = Minutes(history=DAY)
     assert run.pass_(times=200) == [""] * 200
     assert run.supervised.causes == {}
@@ -34,21 +34,21 @@ def test_only_a_wrong_forecast_is_replaced(fault: str) -> None:
 
 
 def test_a_raising_predict_is_replaced_and_its_message_kept() -> None:
-    """The name of the reason is bounded, the first message stands beside it."""
+    """The name of the reason is bounded, and the first message is kept with it."""
     run = Minutes(history=DAY)
     assert run.pass_("predict") + run.pass_() == [module.PREDICT_RAISED, ""]
     assert run.supervised.causes == {module.PREDICT_RAISED: "ArithmeticError: predict of 60 steps"}
 
 
 def test_a_forecast_far_beyond_everything_seen_has_exploded() -> None:
-    """What is a hundred times the highest rate ever seen is not believed."""
+    """A forecast a hundred times above the highest rate ever seen is rejected."""
     run = Minutes(history=DAY)
     assert run.pass_("exploding") + run.pass_() == [module.EXPLODED, ""]
 
 
 @pytest.mark.parametrize(("most_times", "stands_in"), [(0.9, module.EXPLODED), (0.95, "")])
 def test_the_highest_rate_ever_seen_is_that_of_5_s(most_times: float, stands_in: str) -> None:
-    """Up to 110 requests/s forecast, 120 seen: 0.92 times."""
+    """The forecast reaches 110 requests/s, and 120 were seen: 0.92 times."""
     supervised = Supervised(Faulty(), most_times=most_times)
     supervised.fit(load(0.0, DAY))
     supervised.predict(60)
@@ -62,7 +62,7 @@ def test_the_highest_rate_ever_seen_is_that_of_5_s(most_times: float, stands_in:
 def test_any_finite_forecast_is_believed_before_load_was_seen(
     history: list[float], forecast_rps: float, stands_in: str
 ) -> None:
-    """After no requests at all 100 a minute are thinkable, 1.1 x 1.5 a second among them, and no more."""
+    """After a history without requests a forecast may reach 100 a minute (1.1 x 1.5 a second), and no more."""
     run = Minutes(history=history)
     run.predictor.rate_rps = forecast_rps
     run.supervised.predict(60)
@@ -82,7 +82,7 @@ def test_failures_count_in_a_row() -> None:
 
 
 def test_three_failures_in_a_row_lead_to_a_new_fit() -> None:
-    """Left alone for 5 minutes of load, then fitted on everything seen: its state may be what is wrong."""
+    """It rests for 5 minutes of load and is then fitted on the whole history, because its state may be broken."""
     run = Minutes(history=DAY)
     assert run.pass_("predict", times=3) == [module.PREDICT_RAISED] * 3
     asked = len(run.predictor.calls)
@@ -101,7 +101,7 @@ def test_one_more_failure_right_after_a_rest_begins_the_next() -> None:
 
 
 def test_rests_double_and_good_behaviour_shortens_them() -> None:
-    """A predictor that always raises is asked ever more rarely; one that has recovered for an hour starts anew."""
+    """A predictor that always raises is asked ever more rarely; after a good hour the rests start again short."""
     run = Minutes(history=DAY)
     run.pass_("update", times=650)
     fits = [i for i, (what, _) in enumerate(run.predictor.calls) if what == "fit"]
@@ -134,7 +134,7 @@ def test_what_is_kept_for_another_fit_is_bounded() -> None:
 
 
 def test_a_fit_that_raises_does_not_stop_the_start() -> None:
-    """There is a forecast at once, and another try later."""
+    """A stand-in forecasts immediately, and another fit is tried later."""
     predictor = Faulty()
     predictor.fault = "fit"
     run = Minutes(predictor, history=DAY)
@@ -145,7 +145,7 @@ def test_a_fit_that_raises_does_not_stop_the_start() -> None:
 
 @pytest.mark.parametrize("history", [[], [0.0] * 200, [7.0] * 200, [np.nan] * 200])
 def test_an_empty_constant_or_unknown_history_is_no_failure(history: list[float]) -> None:
-    """Nor is load that stays so."""
+    """Load that stays so is no failure either."""
     run = Minutes(history=history)
     assert run.pass_(times=100, rate_rps=history[0] if history else 0.0) == [""] * 100
 
@@ -165,7 +165,7 @@ def test_three_late_answers_in_a_row_are_too_many() -> None:
 
 
 def test_it_rests_also_while_no_load_comes() -> None:
-    """Where steps are half an hour and forecasts are asked for every minute, too."""
+    """This includes steps of half an hour, with a forecast every minute."""
     predictor = Faulty()
     run = Minutes(predictor, history=DAY, clock=predictor.clock)
     predictor.fault = "slow"
@@ -181,7 +181,7 @@ def test_without_a_clock_nothing_is_late() -> None:
 
 
 class Learner(Faulty):
-    """Savable: what its first fit learned is `weight`."""
+    """A savable predictor: `weight` is the result of its first fit."""
 
     version = 1
 
@@ -197,7 +197,7 @@ class Learner(Faulty):
 
 
 def test_a_slow_fit_is_repeated_only_from_a_saved_state() -> None:
-    """A fit of minutes inside the loop would stop it: only a predictor that keeps what it learned comes back."""
+    """A fit of minutes would stop the loop, so only a predictor with a saved state returns."""
     slow, learner = Faulty(), Learner()
     slow.fault = learner.fault = "slow"
     lost = Minutes(slow, history=DAY, clock=slow.clock, fit_budget_s=9.0)
@@ -253,7 +253,7 @@ class Unprintable(Exception):
     ],
 )
 def test_causes_are_one_short_line(error: Exception, cause: str) -> None:
-    """Whatever is raised can be printed."""
+    """Any exception can be printed."""
 
     class Raising(Faulty):
         def predict(self, steps: int) -> Any:
@@ -322,7 +322,7 @@ def test_the_same_load_gives_the_same_answers() -> None:
 
 
 def test_load_is_handed_on_as_it_came() -> None:
-    """The very object: nothing is copied or cut on the way while all is well."""
+    """The predictor gets the same object: nothing is copied or cut without a failure."""
     seen: list[Load] = []
 
     class Keeping(Faulty):

@@ -1,4 +1,4 @@
-"""Many predictors in one process learn in turns; meanwhile something simple forecasts, under its own name."""
+"""Many predictors in one process learn in turns; until its turn, a simple one forecasts under its own name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Slow(Faulty):
 
 
 def test_few_learn_at_once_and_many_in_turns() -> None:
-    """With few services nothing is put off; what cannot be put off never is."""
+    """With few services no fit is delayed; a predictor whose fit cannot be delayed never is."""
     auto, naive = Auto(), SeasonalNaive()
     assert taking_turns(auto, AT_ONCE) is auto
     assert taking_turns(naive, 200) is naive
@@ -48,7 +48,7 @@ def test_few_learn_at_once_and_many_in_turns() -> None:
 
 
 def test_the_stand_in_forecasts_until_the_fit_is_done() -> None:
-    """The fitted one continues at the newest step; then a turn is for what is due."""
+    """The fitted predictor continues at the newest step; its next turn is for a due fit."""
     slow = Slow()
     turns = InTurns(slow, SeasonalNaive())
     turns.fit(load(0, DAY))
@@ -68,7 +68,7 @@ def test_the_stand_in_forecasts_until_the_fit_is_done() -> None:
 
 
 def test_auto_fitted_in_pieces_equals_auto_fitted_at_once() -> None:
-    """Learning in turns changes when is learned, not what."""
+    """Turns change when a predictor learns, but not its result."""
     at_once, pieces = Auto(), Auto()
     at_once.fit(load(0, 6 * DAY))
     assert sum(1 for _ in pieces.fitting(load(0, 6 * DAY))) >= 1
@@ -113,7 +113,7 @@ def test_a_fit_that_raises_in_its_turn_failed() -> None:
 
 
 def test_a_predictor_that_takes_no_turns_is_left_alone() -> None:
-    """A predictor that is fitted at once learns when it is updated."""
+    """A predictor that is fitted in one piece learns when it is updated."""
     slow = Slow()
     supervised = Supervised(slow)
     supervised.fit(load(0, 10))

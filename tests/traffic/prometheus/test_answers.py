@@ -1,4 +1,4 @@
-"""Answers of Prometheus become series, and what is no answer is refused by name."""
+"""Answers of Prometheus become series, and invalid answers are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weeks of a workload from range queries: counts by step, replicas, latencies, and what is missing of them."""
+"""Weeks of a workload from range queries: counts by step, replicas, latencies, and their gaps."""
 
 from __future__ import annotations
 

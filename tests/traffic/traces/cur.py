@@ -22,7 +22,7 @@ MAY = datetime(2026, 5, 1, tzinfo=UTC).timestamp()  # a Friday, midnight
 
 @dataclass(frozen=True)
 class Item:
-    """One line item, by default an hour of a c5.large on demand in the first hour of May 2026."""
+    """A line item, by default an hour of a c5.large on demand in the first hour of May 2026."""
 
     usage_type: str = "BoxUsage:c5.large"
     amount: float | str = 1.0
@@ -76,14 +76,14 @@ def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def legacy(path: Path, items: Sequence[Item]) -> str:
-    """With a column for each tag."""
+    """Write a report with a column for each tag."""
     keys = sorted({key for item in items for key in item.tags})
     header = [*_LEGACY.split(","), *(f"resourceTags/user:{key}" for key in keys)]
     return _write(path, header, [[*_values(i, False), *(i.tags.get(key, "") for key in keys)] for i in items])
 
 
 def cur2(path: Path, items: Sequence[Item]) -> str:
-    """With the tags as a map, their keys in AWS's spelling."""
+    """Write a report with the tags as a map, their keys in AWS's spelling."""
     rows = []
     for item in items:
         tags = {"user_" + key.replace(":", "_"): value for key, value in item.tags.items()}
@@ -92,10 +92,10 @@ def cur2(path: Path, items: Sequence[Item]) -> str:
 
 
 def invoice_of(result: SimulationResult, catalog: Catalog, began_s: float = MAY) -> list[Item]:
-    """What AWS would have invoiced for a run: the hours of every offer, clock hour by clock hour, at list price.
+    """Return the invoice that AWS would send for a run: hours of every offer by clock hour, at list price.
 
-    Functions are one line of calls and one of time; `other` is balancer hours; what else markets cost is in line items
-    of their own kind. It adds up to the run's bill.
+    Functions are one line of calls and one of time; `other` is balancer hours; extras of markets have separate line
+    items. It adds up to the run's bill.
     """
     usage = {
         "on-demand": "BoxUsage:{}",

@@ -27,7 +27,7 @@ def arrivals_file(folder: Path, times: list[float], name: str = "arrivals.csv") 
 
 
 def arrivals(trace: Trace, start_s: float, end_s: float, scale: float = 1.0, seed: int = 0) -> FloatArray:
-    """All arrivals of a part in seconds from the trace's first row; checks what every chunk promises."""
+    """Return all arrivals of a part in seconds from the trace's first row, and check the promises of every chunk."""
     covered_s = 0.0
     found = []
     for times, until_s in trace.chunks(start_s, end_s, scale, seed):
@@ -48,7 +48,7 @@ ALB_LINE = (
 
 
 def stamp(at_s: float) -> str:
-    """Seconds from 2018-07-02T22:00 as AWS writes them."""
+    """Return the seconds from 2018-07-02T22:00 as AWS writes them."""
     micros = round(at_s * 1e6)
     hour, rest = divmod(micros, 3_600_000_000)
     minute, rest = divmod(rest, 60_000_000)

@@ -50,7 +50,7 @@ STARTS = (
 
 @dataclass(frozen=True, slots=True)
 class MadeLog:
-    """A log in files, and what must be read of it: exactly `requests`, unless it is refused."""
+    """A log in files, from which exactly `requests` must be read, unless it is refused."""
 
     path: Path
     columns: TableColumns
@@ -227,7 +227,7 @@ LOCAL = ("Flask", "HAProxy", "uvicorn", "Docker")
 
 
 def made_log(folder: Path, seed: int, most: int = 400) -> MadeLog:
-    """The log of a seed, written below `folder`."""
+    """Write the log of a seed below `folder`."""
     rng = Random(seed)
     name = rng.choice(list(FORMATS))
     line, step_s, head = FORMATS[name]
@@ -269,7 +269,7 @@ def _disordered(texts: list[str], disorder: str, rng: Random) -> list[list[str]]
 def _dirty(
     lines: list[str], head: str, line: Callable[[datetime, int, Random], str], rng: Random, dirt: list[str]
 ) -> bytes:
-    """A file of these lines, with some dirt: none of it is a request."""
+    """Write a file of these lines, with some lines of dirt that are not requests."""
     lines = list(lines)
     at = datetime(2026, 10, 30, tzinfo=UTC)
     if rng.random() < 0.2:
@@ -302,7 +302,7 @@ def _dirty(
 
 
 def _written(folder: Path, files: list[bytes], rng: Random) -> Path:
-    """One file, a folder with other files, or a pattern."""
+    """Write one file, a folder with other files, or a pattern, and return its path."""
     how = rng.choice(("one", "folder", "pattern"))
     packer = rng.choice(list(PACKERS))
     if how == "one":

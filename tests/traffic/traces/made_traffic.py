@@ -20,13 +20,13 @@ class Made:
     tool: str
     data: bytes
     requests: float  # in the rows that hold a number
-    said: str  # what is special about the file
+    said: str  # the special trait of the file
     seconds: float | None = None  # from the first row to the end of the last, where no counter is read
 
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """A row each: when it begins, its length, and its requests; None where the tool has no number."""
+    """The begin, length and requests of each row; None if the tool has no number."""
 
     at: list[datetime]
     step_s: int
@@ -115,7 +115,7 @@ def _table(rows: list[list[str]], delimiter: str) -> str:
 
 
 def _dirty(random: Random, rows: list[list[str]], delimiter: str, total: str, said: list[str]) -> str:
-    """The table's text with some of the lines that tools and people add."""
+    """Return the table's text with some of the lines that tools and people add."""
     rows = list(rows)
     dirt = random.choice([None] * 6 + ["total", "header", "comment", "cut", "sep", "blank", "words"])
     if dirt is not None:
@@ -151,7 +151,7 @@ def _encoded(random: Random, text: str, said: list[str]) -> bytes:
 
 
 def _spreadsheet(random: Random) -> Made:
-    """Excel's and LibreOffice's: any locale, any date, sometimes columns that are no counts."""
+    """Write a table as Excel or LibreOffice does: any locale, any date, sometimes columns other than counts."""
     minutes = _minutes(random)
     locale, form = random.choice(list(LOCALES)), random.choice([*TIMES, EXCEL_DAYS])
     delimiter = ";" if "German" in locale or locale in ("French", "Swedish") else random.choice([",", ",", "\t", ";"])
@@ -183,7 +183,7 @@ def _spreadsheet(random: Random) -> Made:
 
 
 def _grafana(random: Random) -> Made:
-    """Inspect, Data, Download CSV: the legend is the query; formatted data have units."""
+    """Return the text of "Inspect, Data, Download CSV": the legend is the query; formatted data have units."""
     minutes = _minutes(random)
     kind = random.choice(["rate", "increase", "formatted", "formatted K", "legend", "latency", "counter", "wide"])
     said = [kind]
@@ -209,7 +209,7 @@ def _grafana(random: Random) -> Made:
     elif kind == "latency":
         name = random.choice(["p99 latency", "avg", "CPU %", "response time"])
         cells = [str(20 + i % 9) for i in range(len(minutes.at))]
-        requests = 0.0  # there are none in the file
+        requests = 0.0  # the file has no requests
     elif kind == "counter":
         name = random.choice(["http_requests_total", "Value", "requests", "http_request_duration_seconds_count"])
         start = random.choice([0, 10 ** random.randint(5, 8)])
@@ -362,7 +362,10 @@ def _k6_json(random: Random) -> Made:
 
 
 def _locust(random: Random) -> Made:
-    """`--csv`: a row a second, and the sum of requests so far; with `--csv-full-history` a row a name, too."""
+    """Return the text of `--csv`: a row a second, and requests so far.
+
+    `--csv-full-history` adds a row for each name.
+    """
     full = random.random() < 0.5
     rows, total = [["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "99%"]], 0.0
     for second in range(random.randint(30, 200)):
@@ -376,7 +379,7 @@ def _locust(random: Random) -> Made:
 
 
 def _insights(random: Random) -> Made:
-    """`aws logs get-query-results`: `stats count() by bin(1m)`."""
+    """Return the JSON of `aws logs get-query-results`: `stats count() by bin(1m)`."""
     minutes = _minutes(random)
     status = random.choice(["Complete", "Complete", "Complete", "Running"])
     rows = [

@@ -64,7 +64,7 @@ COMMON = '127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.gif HTTP/1.0" 200 2
 
 
 def kept(folder: Path, text: str, name: str, value: str) -> int:
-    """How many lines a filter keeps, 0 where it leaves nothing."""
+    """Return how many lines a filter keeps, 0 if it keeps none."""
     path = written(folder, text, "access.log")
     try:
         return open_trace(path, log_filter=(name, value)).rows
@@ -140,7 +140,7 @@ def test_client_and_target_are_compared_with_their_port_and_without(tmp_path: Pa
         ("GET https://example.com/?q=http://x/y HTTP/1.1", "GET", "example.com", "/"),
         ("GET http://example.com:80 HTTP/1.1", "GET", "example.com", "-"),
         ('GET http://example.com:80/a\\"b HTTP/1.1', "GET", "example.com", '/a\\"b'),
-        ("- http://www.example.com:80- -", "-", "www.example.com", "-"),  # AWS's line for what was no HTTP
+        ("- http://www.example.com:80- -", "-", "www.example.com", "-"),  # AWS's line for a connection without HTTP
         ("-", "-", "-", "-"),
     ],
 )
@@ -175,7 +175,7 @@ def test_the_notes_count_the_lines_kept(tmp_path: Path) -> None:
 
 
 def test_lines_left_out_make_no_other_line_late(tmp_path: Path) -> None:
-    """As if the other lines were not there: one of them with a wrong clock does no harm."""
+    """Lines that are left out do not count: one of them with a wrong clock does no harm."""
     text = alb_line(0.0) + alb_line(5000.0, agent="other") + alb_line(10.0) + alb_line(20.0)
     trace = open_trace(written(tmp_path, text), log_filter=("user_agent", "curl/*"))
     assert trace.notes == ("ALB access log", "3 of 4 lines kept by --log-filter user_agent=curl/*")

@@ -1,4 +1,4 @@
-"""Arrivals files: exact at scale 1, repeated and jittered else, streamed."""
+"""Arrivals files: exact at scale 1, otherwise repeated and jittered; streamed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_parts_and_blocks_change_nothing(gaps: list[float], scale: float, cut: f
     if scale == 1.0:
         np.testing.assert_array_equal(whole, times)
     else:
-        # Each request is there floor(scale) times or once more, and none is lost at the trace's ends.
+        # Each request occurs floor(scale) times or once more, and none is lost at the trace's ends.
         assert math.floor(scale) * len(times) <= len(whole) <= math.ceil(scale) * len(times)
 
 

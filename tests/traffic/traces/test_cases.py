@@ -32,7 +32,7 @@ def table(header: str, row: Callable[[int], str], n: int = N) -> str:
 
 
 def values(header: str, cell: Callable[[int], str]) -> str:
-    """Counts of each minute as `cell` writes the i-th one."""
+    """Return counts of each minute as `cell` writes the i-th one."""
     return table(f"Time,{header}", lambda i: f"{at(i)},{cell(i)}")
 
 
@@ -78,7 +78,7 @@ LATENCIES = {
 METRIC_DATA = {"Id": "m1", "Label": "RequestCount", "Timestamps": [at(i) + "Z" for i in range(N)], "Values": COUNTS}
 BERLIN = ["00:00", "01:00", "02:00", "02:00", "03:00", "04:00"]
 
-# What stands in the file, and the requests that it holds, or what the refusal says.
+# The file's text, and the number of its requests or the text of the refusal.
 READ: dict[str, tuple[str, float]] = {
     "A: thousands by commas": (values("requests", lambda i: f'"{COUNTS[i]:,}"'), SUM),
     "A: thousands by commas, smaller ones without": (values("Value", lambda i: f'"{COUNTS[i] - 50:,}"'), SUM - 50 * N),
@@ -539,7 +539,7 @@ def test_more_bad_lines_are_skipped_when_asked(tmp_path: Path, case: str) -> Non
 
 
 def test_a_change_of_the_clocks_keeps_every_hour(tmp_path: Path) -> None:
-    """The hour that comes twice is two hours, with a zone and without; the spring's missing hour is no gap."""
+    """The repeated hour counts as two hours, with a zone and without; the spring's missing hour is not a gap."""
     text = table("Time,requests", lambda i: f"2026-10-25 {BERLIN[i]},{COUNTS[i]}", len(BERLIN))
     berlin = TableColumns(times=TimeForm(zone="Europe/Berlin"))
     for columns in (RECOGNISED, berlin):
@@ -550,7 +550,7 @@ def test_a_change_of_the_clocks_keeps_every_hour(tmp_path: Path) -> None:
 
 
 def test_steps_that_change_leave_no_gap(tmp_path: Path) -> None:
-    """Rows of five minutes are five bins, so that neither rates nor the length are wrong."""
+    """Rows of five minutes become five bins, so that rates and the length are right."""
     trace = open_trace(str(FILES / "k1_mixed_step.csv"))
     assert (trace.duration_s, trace.gaps, trace.bin_s) == (8400.0, (), 60.0)
 
@@ -572,7 +572,7 @@ def test_days_of_excel_are_read_when_asked(tmp_path: Path) -> None:
 
 
 def test_days_of_excel_are_read(tmp_path: Path) -> None:
-    """By their fractions at one step, with any decimal sign and five decimals; whole days and other steps are asked."""
+    """They have one step, any decimal sign and at least five decimals; whole days and other steps are refused."""
     days = [46143 + (600 + i) / 1440 for i in range(N)]
     for cell, separator in (("{:.10f}", ","), ("{:.5f}", ","), ("{:.8f}", ";")):
         cells = [cell.format(day) for day in days]

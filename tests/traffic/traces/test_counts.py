@@ -1,4 +1,4 @@
-"""Count files: what is read, what a gap becomes, and what is drawn."""
+"""Count files: reading, gaps, and drawn arrivals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_way_with_gaps(tmp_path: Path) -> None:
     for gaps in ("bridge", "zero"):
         times = arrivals(open_trace(path, gaps=gaps), 0.0, 360.0)
         assert not np.any((times >= 120.0) & (times < 240.0))
-    # The bins that the file holds draw the same arrivals whatever is done about the gap.
+    # The file's bins draw the same arrivals however the gap is handled.
     filled_times = arrivals(filled, 0.0, 360.0)
     np.testing.assert_array_equal(filled_times[(filled_times < 120) | (filled_times >= 240)], times)
 
@@ -91,7 +91,7 @@ def test_a_huge_gap_needs_no_memory(tmp_path: Path) -> None:
 def test_a_part_holds_what_the_whole_holds_there(
     counts: list[float], bin_s: float, cuts: list[float], seed: int
 ) -> None:
-    """Where a part is cut changes nothing about its arrivals (docs/semantics.md, 1)."""
+    """The place of a cut does not change the arrivals (docs/semantics.md, 1)."""
     trace = of(counts, bin_s)
     whole = arrivals(trace, 0.0, trace.duration_s, 1.3, seed)
     edges = [0.0, *sorted({cut * trace.duration_s for cut in cuts} - {0.0, trace.duration_s}), trace.duration_s]

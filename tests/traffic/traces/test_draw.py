@@ -36,7 +36,7 @@ def test_poisson_has_its_distribution(mean: float) -> None:
     expected = number * np.array([math.exp(-mean + k * math.log(mean) - math.lgamma(k + 1)) for k in counts])
     usual = expected >= 10.0
     observed = np.array([np.count_nonzero(drawn == k) for k in counts])
-    # What is rare is one cell.
+    # All rare counts are one cell.
     cells = np.append((observed[usual] - expected[usual]) ** 2 / expected[usual], 0.0)
     rest = number - expected[usual].sum()
     cells[-1] = (number - observed[usual].sum() - rest) ** 2 / max(rest, 1.0)

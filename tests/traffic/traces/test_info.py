@@ -1,4 +1,4 @@
-"""The numbers of `mark trace info` are those that a naive count of the rows gives."""
+"""The numbers of `mark trace info` equal a naive count of the rows."""
 
 from __future__ import annotations
 

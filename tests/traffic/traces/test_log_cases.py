@@ -1,4 +1,4 @@
-"""Logs as servers and containers leave them: read with the right number of requests, or refused with what to do."""
+"""Logs as servers and containers write them: read with the right number of requests, or refused with advice."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def traefik(k: int) -> str:
 
 
 def exported(k: int) -> str:
-    """As `elasticdump` writes what Kibana shows."""
+    """Return a line as `elasticdump` exports it from Kibana's index."""
     source = {"@timestamp": clock(T0 + k, "%Y-%m-%dT%H:%M:%S.250Z"), "http": {"response": {"status_code": 200}}}
     return json.dumps({"_index": "logs", "_id": str(k), "_source": source}) + "\n"
 
@@ -323,7 +323,7 @@ def test_a_time_format_reads_what_is_not_known(tmp_path: Path) -> None:
 
 
 def local_log(folder: Path, began: datetime, zone: str, seconds: int, step: int) -> tuple[str, list[float]]:
-    """A Flask log on the clock of a zone, and when its requests came."""
+    """Return a Flask log on the clock of a zone, and the times of its requests."""
     from zoneinfo import ZoneInfo
 
     came = [began.timestamp() + k for k in range(0, seconds, step)]
@@ -444,7 +444,7 @@ def test_a_compressed_copy_is_not_counted_again(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_log_is_not_counted_again(tmp_path: Path) -> None:
-    """Neither a whole one nor one that was made while the log still grew; packed, and longer than a block of 8 MiB."""
+    """This covers a whole copy and a copy made while the log still grew, packed and longer than a block of 8 MiB."""
     long = "".join(combined(k).replace("curl", "c" * 9000) for k in range(1000))
     written(tmp_path, long, "access.log")
     written(tmp_path, long[: long.index("\n", 8_900_000) + 1], "access.log.bak")
@@ -458,7 +458,7 @@ def test_a_copy_of_a_log_is_not_counted_again(tmp_path: Path) -> None:
 
 
 def test_two_logs_of_the_same_bytes_are_asked_for(tmp_path: Path) -> None:
-    """Of two nodes both may be meant; a pattern names them."""
+    """Logs of two nodes may both be meant; a pattern names them."""
     for node in ("node1.log", "node2.log"):
         written(tmp_path, "".join(GOOD), node)
     with pytest.raises(BadInput, match=r"node2.log: holds the same bytes as node1.log: .* by a pattern"):
@@ -545,7 +545,7 @@ def test_a_broken_table_of_a_folder_is_not_passed_over(tmp_path: Path) -> None:
 
 
 def test_an_hour_that_comes_twice_must_be_told_apart(tmp_path: Path) -> None:
-    """Its lines may be of either hour; a line that goes back tells."""
+    """Its lines may be of either hour; a line that goes back in time decides."""
     second_time = 1_792_890_000  # 2026-10-25 01:00 UTC, 02:00 in Berlin for the second time
 
     def lines(begin_s: int, end_s: int) -> str:

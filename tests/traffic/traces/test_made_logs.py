@@ -17,7 +17,7 @@ TWICE = "came twice there, and no line goes back"
 
 
 def read_as_made(folder: Path, seed: int, most: int = 400) -> bool:
-    """Is the log read? Where it is, all requests are there, at their times. Else it is refused for its dirt."""
+    """Return whether the log is read, with all requests at their times; otherwise it must be refused for its dirt."""
     folder.mkdir()
     log = made_log(folder, seed, most)
     try:

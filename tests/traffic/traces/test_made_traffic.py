@@ -14,7 +14,7 @@ CLOSE = 0.005
 
 
 def read(path: Path, file: Made) -> tuple[float, float] | str:
-    """The requests that are read and the seconds that they are over, or the refusal."""
+    """Return the number of requests read and the seconds that they cover, or the refusal."""
     path.write_bytes(file.data)
     try:
         trace = open_trace(str(path))

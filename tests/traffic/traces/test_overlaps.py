@@ -1,4 +1,4 @@
-"""The same requests in two files of a folder are found, whatever the files are called."""
+"""Requests that occur in two files of a folder are found, whatever the files' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes through a pipe is read like a file, and an endless or silent pipe is refused."""
+"""A pipe is read like a file, and an endless or silent pipe is refused."""
 
 from __future__ import annotations
 

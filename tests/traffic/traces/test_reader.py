@@ -1,4 +1,4 @@
-"""Whatever is wrong with a trace ends in one line that names file, line and value."""
+"""Any error in a trace ends in one line that names file, line and value."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_impossible_options_are_refused(options: dict[str, object], message: str
 
 
 def test_cloudwatch_needs_the_extra_and_says_so() -> None:
-    """Nothing of AWS is imported before it is asked for."""
+    """No AWS package is imported before it is needed."""
     code = """
 import sys
 from mark.domain.errors import BadInput

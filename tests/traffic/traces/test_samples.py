@@ -1,4 +1,4 @@
-"""The sample traces are what their recipe makes, and stay small."""
+"""The sample traces are small, and their recipe reproduces them."""
 
 from __future__ import annotations
 

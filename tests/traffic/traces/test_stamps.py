@@ -1,4 +1,4 @@
-"""Times of logs: the same microseconds as Python's own parser, and nothing for what is no time."""
+"""Times of logs: the same microseconds as Python's own parser, and no result for invalid times."""
 
 from __future__ import annotations
 

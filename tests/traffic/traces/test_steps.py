@@ -20,7 +20,7 @@ SPRING = {"Europe/Berlin": datetime(2026, 3, 28, 22), "America/New_York": dateti
 
 
 def clocks(zone: str, begin: datetime, step_s: float, rows: int) -> list[str]:
-    """What clocks of the zone show, a step apart."""
+    """Return the local times of a zone, a step apart."""
     utc = [begin.replace(tzinfo=ZoneInfo("UTC")) + timedelta(seconds=step_s * i) for i in range(rows)]
     return [at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S") for at in utc]
 

@@ -1,4 +1,4 @@
-"""Generators: what their keys mean, and that a seed fixes them."""
+"""Generators: the meaning of their keys, and that a seed fixes them."""
 
 from __future__ import annotations
 

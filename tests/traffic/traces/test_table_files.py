@@ -1,4 +1,4 @@
-"""Traffic in the forms of other tools: read without an option, or refused with what to add."""
+"""Traffic in the forms of other tools: read without an option, or refused with the option to add."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def total(trace: Trace) -> float:
 
 @pytest.mark.parametrize("form", OF_COUNTS)
 def test_counts_are_read_without_an_option(tmp_path: Path, form: str) -> None:
-    """The same hour in every form: minute by minute, and the first note says what was assumed."""
+    """Every form holds the same hour, minute by minute, and the first note states the assumption."""
     trace = read(tmp_path, OF_COUNTS[form])
     wanted = COUNTS[:-1] if "counter" in form else COUNTS  # a counter's last row begins a minute that it does not count
     assert (trace.kind, trace.bin_s, trace.rows) == ("counts", 60.0, len(wanted))
@@ -166,7 +166,7 @@ def test_counts_are_read_without_an_option(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", OF_REQUESTS)
 def test_requests_are_read_without_an_option(tmp_path: Path, form: str) -> None:
-    """One row a request, to the precision of the stamps."""
+    """Each row is a request, to the precision of the stamps."""
     trace = read(tmp_path, OF_REQUESTS[form])
     assert (trace.kind, trace.rows) == ("arrivals", len(REQUESTS))
     times = np.concatenate([chunk for chunk, _ in trace.chunks(0.0, trace.duration_s)])
@@ -211,7 +211,7 @@ def test_units_make_the_same_requests(tmp_path: Path) -> None:
 
 
 def test_a_counter_s_gap_is_not_one_minute(tmp_path: Path) -> None:
-    """An hour is missing after the third row: its 6,000 requests came when nothing was told."""
+    """An hour is missing after the third row: its 6,000 requests came while no value was reported."""
     rising = [(0, 0), (60, 100), (120, 200), (3720, 6200), (3780, 6300), (3840, 6400)]
     text = rows("time,http_requests_total", [f"{T0 + at},{n}" for at, n in rising])
     trace = read(tmp_path, text, TableColumns(count="http_requests_total", unit="counter"))
@@ -231,7 +231,7 @@ def test_a_missing_column_is_named_with_the_existing_ones(
 ) -> None:
     text = counts(lambda at, n: f"{clock(at)},{n}", "time,requests")
     if what is None:
-        assert read(tmp_path, text, columns).kind == "arrivals"  # by seconds since the start, as was said
+        assert read(tmp_path, text, columns).kind == "arrivals"  # by seconds since the start, as given
         return
     with pytest.raises(BadInput, match=what.replace("'", "")):
         read(tmp_path, text, columns)
@@ -271,7 +271,7 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     st.randoms(use_true_random=False),
 )
 def test_no_request_is_lost_or_made(values: list[int], step_s: int, per_second: int, random: Any) -> None:
-    """Whatever the order of the rows, the step and the precision of the stamps."""
+    """This holds for any order of the rows, step and precision of the stamps."""
     table = [((T0 + step_s * i) * per_second, n) for i, n in enumerate(values)]
     random.shuffle(table)
     columns = {"time": [at for at, _ in table], "requests": [n for _, n in table]}

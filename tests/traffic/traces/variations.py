@@ -753,7 +753,7 @@ case(
     "I7 table and its copy", {"a.csv": table(["Time", "requests"], t2), "a.csv.bak": table(["Time", "requests"], t2)}, S
 )
 
-# Of several readings, or of no form that is known.
+# Several readings are possible, or the form is unknown.
 REFUSED = frozenset(
     (
         *("C1 reset in the middle", "C6 counter of CloudWatch Maximum"),
