@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from mark.domain.deployed import Deployed
 from mark.serving.frontend.key_poll import KeySource
 from mark.serving.overflow.functions import FunctionClient
-from mark.traffic.prometheus.workload import MetricsReader
 
 if TYPE_CHECKING:
+    from mark.traffic.prometheus.workload import MetricsReader
     from mark_infra.launch.profile_on import ProfiledOn
 
 

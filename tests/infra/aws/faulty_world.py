@@ -30,6 +30,7 @@ from mark_infra.testbed.provision import Wish, provision
 
 from mark.control import service_runtime as member
 from mark.control.launcher import Intent
+from mark.domain.backoff import Backoff
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market
@@ -272,7 +273,7 @@ def _hurry(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
         (keeper, "PERIOD_S", 0.2),
         (gate, "_BUDGET_PER_S", gate._BUDGET_PER_S * scale),
         (readiness, "_LINGER_S", readiness._LINGER_S / scale),
-        (member, "AGAIN_S", member.AGAIN_S / scale),
+        (member, "START", Backoff(member.START.first_s / scale, member.START.longest_s / scale)),
     ):
         monkeypatch.setattr(module, name, seconds)
     monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=_wait))

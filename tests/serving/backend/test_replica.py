@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mark.domain import backoff
 from mark.domain.rules.admission import NEVER_S
 from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
@@ -18,10 +19,11 @@ from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import REASONS, error_reply, refusal, retry_after
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
-from mark.serving.overflow.breaker import FIRST_S, MOST_FAILURES
+from mark.serving.overflow.breaker import MOST_FAILURES
 from mark.serving.overflow.functions import FunctionsFailed, Throttled, Unsuitable
 from tests.serving.fakes import Answers, FakeFunctions, FakeWorkers
 
+FIRST_S = backoff.FUNCTION.first_s
 RT_MAX_S = 1.0
 SERVICE_S = 0.4  # of any batch: two in a row fit, three do not
 
