@@ -9,7 +9,7 @@ from functools import lru_cache
 from mark.domain.errors import BadInput, Infeasible
 from mark.planning.policies.names import split_policy
 from mark.planning.policies.policy_registry import make_policy, predictor_of
-from mark.simulation.inputs import Inputs, TraceQuery, open_inputs, trace_query
+from mark.simulation.inputs import Inputs, TraceQuery, inputs_of, open_inputs, open_service, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
@@ -79,7 +79,9 @@ def run_one(request: RunRequest, progress: Callable[[float], None] | None = None
 
 def open_named(request: RunRequest) -> Inputs:
     """Return the inputs of a run, reusing the open trace if it is the same. Raises BadInput, Infeasible."""
-    return open_inputs(request, _last_trace(trace_query(request)))
+    resolved = open_service(request)  # first, because its faults are told sooner than a long trace is read
+    trace = _last_trace(trace_query(request))
+    return inputs_of(request, resolved, trace, trace.part(request.start_s, request.duration_s, request.scale))
 
 
 @lru_cache(maxsize=1)
