@@ -46,7 +46,12 @@ CHANGES = {
 def shop(tmp_path: Path) -> RunRequest:
     (tmp_path / "old.toml").write_text(SERVICE)
     return RunRequest(
-        trace=TRACE, service=str(tmp_path / "old.toml"), duration_s=1800.0, predictor="seasonal-naive", with_bound=False
+        trace=TRACE,
+        service=str(tmp_path / "old.toml"),
+        start_s=3600.0,
+        duration_s=1800.0,
+        predictor="seasonal-naive",
+        with_bound=False,
     )
 
 
