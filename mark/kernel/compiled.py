@@ -124,7 +124,7 @@ class _LockedFile:
     def load(self, key: Any) -> Any:
         if (found := self._known(key)) is None:
             self._compiling.close()
-            self._compiling.enter_context(_held(f"{self._lock}.{self._index_name}"))
+            self._compiling.enter_context(_held(f"{self._lock}.{self._index_name}.lock"))
             if (found := self._known(key)) is not None:
                 self._compiling.close()
         return found

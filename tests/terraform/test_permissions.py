@@ -16,8 +16,8 @@ from tests.terraform.mocked_site import ACCOUNT, REGION, MockedSite, Step, resou
 
 SOURCE = Path(mark_infra.__file__).parent
 CALL = re.compile(r"\.(?:call|pages)\(\s*(?!getattr)[\w.()\"\[\], =]+?\.(\w+)\s*[,)]|\b_call\(\s*\"(\w+)\"")
-# These modules run at deployment, with other rights.
-NOT_THE_CONTROLLERS = {"machine_images.py", "teardown.py"}
+# These modules run at deployment, or in `mark advise --act`, with the rights of a person.
+NOT_THE_CONTROLLERS = {"machine_images.py", "teardown.py", "scalable_minimum.py"}
 # A call whose actions have other names in IAM (Service Authorization Reference).
 OTHERWISE = {
     "DeleteMessageBatch": {"DeleteMessage"},
