@@ -56,9 +56,10 @@ class FeedbackJoin:
         """Remember an answer, which is the newest."""
         identity = answer.id
         if self._ids and identity in self._ids:
-            if self._ids[identity][0] == DUPLICATE:
+            self.forget(answer.served_at_s)  # feedback of more than a horizon ago must not hold back a new answer
+            if self._ids.get(identity, ("",))[0] == DUPLICATE:
                 return
-            del self._ids[identity]
+            self._ids.pop(identity, None)
         self._drop(identity)
         self._answers[identity] = answer
         self._answer_bytes += size_of(answer)

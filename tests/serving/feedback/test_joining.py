@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mark.models.answer import AskedModel, Provenance
@@ -126,6 +126,11 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
+@example(
+    [("answer", "a", 0), ("feedback", ["a"], True), ("time", 80, None), ("time", 21, None)]
+    + 2 * [("answer", "a", 0)]
+    + [("feedback", ["a"], False)]
+)
 def test_in_any_order_ids_are_applied_once_in_a_horizon(steps: list) -> None:
     """With ample memory it equals a table without limits, in which a failed write leaves nothing."""
     horizon_s, now_s = 100.0, 0.0
