@@ -103,7 +103,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=9090)
     parser.add_argument("--days", type=float, default=30.0)
     args = parser.parse_args()
-    with EmulatedPrometheus(port=args.port) as prometheus:
+    try:
+        emulated = EmulatedPrometheus(port=args.port)
+    except OSError as error:
+        parser.error(f"--port {args.port} cannot be used: {error.strerror}; name another one")
+    with emulated as prometheus:
         fill(prometheus, math.floor(time.time() / SCRAPE_S) * SCRAPE_S + AHEAD_S, args.days)
         print(f"a month of shop/ranker at {prometheus.url}; Ctrl-C ends it", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
