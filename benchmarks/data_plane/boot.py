@@ -311,7 +311,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/boot"))
     args = parser.parse_args()
     if os.environ.get("BOOT_BENCH_INSIDE") is None and os.geteuid() == 0 and shutil.which("unshare"):
-        # Mounts are in a namespace of this process, so that none is left after any failure.
+        # This process has its own mount namespace, so that a failure leaves no mount behind.
         os.environ["BOOT_BENCH_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # mounts and cgroups are taken away then, too

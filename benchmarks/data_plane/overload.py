@@ -104,7 +104,7 @@ def main() -> int:
         (folder / "slow.toml").write_text(SERVICE.format(model="Slow", slo_ms=100, more='profile = "profile.csv"\n'))
         more = 'profile = "elsewhere.csv"\n'
         (folder / "elsewhere.toml").write_text(SERVICE.format(model="Elsewhere", slo_ms=2000, more=more))
-        # Functions scale: each call takes its 20 ms, whatever their number.
+        # Functions scale: each call takes 20 ms at any number of concurrent calls.
         rows = "".join(f"models:Elsewhere,there,{batch},20,measured\n" for batch in (1, 64))
         (folder / "elsewhere.csv").write_text(f"model,instance,batch,latency_ms,basis\n{rows}")
         profile = [
