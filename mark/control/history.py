@@ -1,4 +1,4 @@
-"""The last 24 hours of a service, one row per minute."""
+"""The past of a service: a row per minute for 24 hours, and a row per half hour for 45 days."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from mark.domain.arrays import FloatArray
 from mark.planning.next_day import DAY, NextDay, SeenHalfHours, next_day
 
 MINUTES = 24 * 60
+MOST_DAYS = 45  # an estimate of the next day looks no further back
 _HOUR = 60
+_HALF_HOUR = 30  # minutes
 _CHUNKS = MINUTES // _HOUR + 1  # in the store, one per hour; the newest overwrites the oldest
+_DAY_CHUNKS = MOST_DAYS + 1  # one per day
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,24 @@ class Minute:
     instances: Mapping[str, int] = field(default_factory=dict)  # running, by offer
 
 
+@dataclass(frozen=True, slots=True)
+class HalfHour:
+    """The sum of a half hour's minutes. `minutes` of them were observed; counts and `usd` (of instances) are theirs."""
+
+    minutes: int
+    rps: float | None
+    usd: float
+    requests: int
+    in_time: int
+    by_functions: int
+
+
 class MinuteHistory:
-    """A ring of minutes, kept in the store by the hour. Minutes are counted from the service's beginning."""
+    """Rings of minutes and half hours, kept in the store by the hour and by the day.
+
+    Minutes and half hours are counted from the service's beginning. A half hour of which less than half was observed
+    is left out.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,6 +59,10 @@ class MinuteHistory:
         for chunk in range(_CHUNKS):
             kept.update(store.get(f"history/{chunk}") or {})
         self._rows = dict(sorted(kept.items()))  # ascending, so that old rows come first
+        halves: dict[int, HalfHour] = {}
+        for chunk in range(_DAY_CHUNKS):
+            halves.update(store.get(f"half-hours/{chunk}") or {})
+        self._halves = dict(sorted(halves.items()))
         self._forget()
 
     def add(self, number: int, row: Minute) -> None:
@@ -49,15 +72,47 @@ class MinuteHistory:
         hour = number // _HOUR
         of_hour = {n: self._rows[n] for n in range(hour * _HOUR, number + 1) if n in self._rows}
         self._store.put(f"history/{hour % _CHUNKS}", of_hour)
+        self._sum_up((number + 1) // _HALF_HOUR)
+
+    def half_hours(self) -> dict[int, HalfHour]:
+        """Return a copy of the half hours by number."""
+        return dict(self._halves)
 
     def rows(self) -> dict[int, Minute]:
         """Return a copy of the rows by minute."""
         return dict(self._rows)
 
+    def _sum_up(self, until: int) -> None:
+        """Add the half hours before number `until` that are not there yet and whose minutes are still known."""
+        first = max(next(reversed(self._halves), -1) + 1, next(iter(self._rows)) // _HALF_HOUR)
+        days = set()
+        for half in range(first, until):
+            minutes = range(half * _HALF_HOUR, (half + 1) * _HALF_HOUR)
+            rows = [self._rows[n] for n in minutes if n in self._rows]
+            if 2 * len(rows) >= _HALF_HOUR:
+                self._halves[half] = _half_hour(rows)
+                days.add(half // DAY)
+        self._forget()
+        for day in days:
+            of_day = {n: self._halves[n] for n in range(day * DAY, (day + 1) * DAY) if n in self._halves}
+            self._store.put(f"half-hours/{day % _DAY_CHUNKS}", of_day)
+
     def _forget(self) -> None:
-        last = next(reversed(self._rows), 0)
-        while self._rows and (first := next(iter(self._rows))) <= last - MINUTES:
-            del self._rows[first]
+        for rows, kept in ((self._rows, MINUTES), (self._halves, MOST_DAYS * DAY)):
+            last = next(reversed(rows), 0)
+            while rows and (first := next(iter(rows))) <= last - kept:
+                del rows[first]
+
+
+def _half_hour(rows: Sequence[Minute]) -> HalfHour:
+    return HalfHour(
+        len(rows),
+        _mean([row.rps for row in rows if row.rps is not None]),
+        sum(row.usd_per_hour for row in rows) / _HOUR,
+        sum(row.requests for row in rows),
+        sum(row.in_time for row in rows),
+        sum(row.by_functions for row in rows),
+    )
 
 
 def history_view(
@@ -85,23 +140,24 @@ def history_view(
     )
 
 
-def next_day_of(rows: Mapping[int, Minute], allowed: float, call_usd: float) -> NextDay | None:
-    """Estimate the next day's bill and the probability of keeping the promise, from the last 24 hours.
+def next_day_of(halves: Mapping[int, HalfHour], allowed: float, call_usd: float) -> NextDay | None:
+    """Estimate the next day's bill and the probability of keeping the promise, from up to 45 days of half hours.
 
     Return None without 24 hours. `allowed` is the share of requests that may be late, `call_usd` the price of a
-    function call. Takes 1 ms.
+    function call. Plans cost in proportion to the load. Takes some milliseconds.
     """
-    last = max(rows, default=-1)
-    if last + 1 < MINUTES or min(rows) > last + 1 - MINUTES + _HOUR // 2:
+    last = max(halves, default=-1)
+    first = min(halves, default=0)
+    if last + 1 - first < DAY:
         return None
-    width = MINUTES // DAY
-    steps = [range(first, first + width) for first in range(last + 1 - MINUTES, last + 1, width)]
-    seen = [[rows[n] for n in step if n in rows] for step in steps]
-    rates = [_mean([row.rps for row in step if row.rps is not None]) for step in seen]
-    usd = [_mean([row.usd_per_hour / _HOUR + call_usd * row.by_functions for row in step]) for step in seen]
-    in_time = [_share([(row.in_time, row.requests) for row in step]) for step in seen]
+    seen = [halves.get(n) for n in range(first, last + 1)]
+    rates = [None if half is None else half.rps for half in seen]
+    usd = [
+        None if half is None else (half.usd + call_usd * half.by_functions) * _HALF_HOUR / half.minutes for half in seen
+    ]
+    in_time = [None if half is None else _share([(half.in_time, half.requests)]) for half in seen]
     return next_day(
-        SeenHalfHours(_known(rates), width * _known(usd), 1.0 - _known(in_time)), allowed, lambda rates_rps: rates_rps
+        SeenHalfHours(_known(rates), _known(usd), 1.0 - _known(in_time)), allowed, lambda rates_rps: rates_rps
     )
 
 

@@ -16,7 +16,7 @@ from mark.cloud.billing.moving_prices import LivePrices, Repriced
 from mark.control.boots import trouble
 from mark.control.controller import Controller
 from mark.control.held_releases import trouble as held_trouble
-from mark.control.history import Minute, MinuteHistory, history_view, next_day_of
+from mark.control.history import HalfHour, Minute, MinuteHistory, history_view, next_day_of
 from mark.control.ledger import Ledger
 from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Result, Store, Telemetry
 from mark.control.rollout import trouble as rollout_trouble
@@ -106,6 +106,7 @@ class ServiceRuntime:
         self.shares = False  # set by the manager: whether it shares limits, so that `shared` is needed
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
+        self._halves: dict[int, HalfHour] = {}
         self._repriced: Repriced | None = None
         self._next_day: tuple[int, NextDay | None] = -1, None  # the hour in which it was made, and the value
         self._promise_cost: tuple[ResolvedService, PromiseCost] | None = None  # made again when prices change
@@ -243,7 +244,8 @@ class ServiceRuntime:
             unsold = [offer for offer in self._resolved.catalog.offers if offer.name in leaving]
             self._prices |= {offer.name: offer.usd_per_hour for offer in unsold}
             self._history, self._ledger = MinuteHistory(store), Ledger(self._resolved, store, scale, unsold=unsold)
-            self._rows, self._repriced = self._history.rows(), None
+            self._rows, self._halves = self._history.rows(), self._history.half_hours()
+            self._repriced = None
             answers = parts.telemetry.answers()
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
             self._ledger.observe(parts.clock.now_s(), fleet, parts.changes.ran())
@@ -369,7 +371,7 @@ class ServiceRuntime:
                 answers.count - before.count, answers.in_time - before.in_time, by_functions, dict(ready),
             )  # fmt: skip
             self._history.add(minute - 1, row)
-            self._rows = self._history.rows()
+            self._rows, self._halves = self._history.rows(), self._history.half_hours()
             self._counted, self._by_functions = answers, overflow.requests
             self._minute = minute  # here, so that the next round does not write this row again if the code below fails
         if self._noted:
@@ -410,7 +412,7 @@ class ServiceRuntime:
         if self._next_day[0] != hour:
             function = self._resolved.function
             call_usd = 0.0 if function is None else function.usd_per_request
-            self._next_day = hour, next_day_of(self._rows, 1.0 - self._resolved.slo.attainment, call_usd)
+            self._next_day = hour, next_day_of(self._halves, 1.0 - self._resolved.slo.attainment, call_usd)
         return self._next_day[1]
 
     # -- inside --------------------------------------------------------------------------------------------------------

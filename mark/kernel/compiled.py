@@ -6,6 +6,9 @@ mark/planning compiles call only compiled functions of the same file, which numb
 
 numba also keeps a folder for each place that a file was imported from. With the hash, equal sources have equal code:
 checkouts and installations of one user share it, which saves the second one a minute of compilation.
+
+A wheel brings code for processors with the features of x86-64-v3 (packaging/machine_code.py), which is used where the
+cache has none of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
 _HASHED = ("domain/rules", "kernel")
+SHIPPED = _ROOT / "kernel" / "machine_code"  # in a wheel only
+SHIPPED_CPU, SHIPPED_FEATURES = "x86-64-v3", ""
+_NEEDED = frozenset(("+avx2", "+bmi", "+bmi2", "+f16c", "+fma", "+lzcnt", "+movbe"))
 
 
 def _sources_hash() -> str:
@@ -82,7 +88,7 @@ def _compiled(function: F, **options: Any) -> F:
         called_from(result, **options)
         load_alone(result)
         if CACHE_DIR is not None:
-            result._cache._cache_file = _LockedFile(_file_of(result._cache, CACHE_DIR), os.path.join(CACHE_DIR, "lock"))
+            result._cache._cache_file = _file_of(result._cache, CACHE_DIR)
         made: F = result
         return made
     finally:
@@ -90,13 +96,18 @@ def _compiled(function: F, **options: Any) -> F:
 
 
 def _file_of(cache: Any, folder: str) -> Any:
-    """Return the cache file of a function: shared if all sources of the code are in the hash, else numba's own."""
-    source = Path(cache._py_func.__code__.co_filename).resolve().parent
-    if source not in [_ROOT / hashed for hashed in _HASHED]:
-        return cache._cache_file
-    shared = os.path.join(folder, source.relative_to(_ROOT).as_posix().replace("/", "."))
-    os.makedirs(shared, exist_ok=True)
-    return _index_file(shared, cache._impl.filename_base, cache._impl.locator.get_source_stamp())
+    """Return the cache file of a function, named by the content of its source, with the shipped one beside it."""
+    source, stamp = Path(cache._py_func.__code__.co_filename).resolve().parent, cache._impl.locator.get_source_stamp()
+    if not source.is_relative_to(_ROOT):
+        return _LockedFile(cache._cache_file, os.path.join(folder, "lock"))
+    content = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
+    room, name = source.relative_to(_ROOT).as_posix().replace("/", "."), f"{cache._impl.filename_base}-{content}"
+    os.makedirs(os.path.join(folder, room), exist_ok=True)
+    own = _index_file(os.path.join(folder, room), name, stamp)
+    shipped = SHIPPED / os.path.basename(folder) / room
+    return _LockedFile(
+        own, os.path.join(folder, "lock"), _index_file(str(shipped), name, stamp) if shipped.is_dir() else None
+    )
 
 
 class _LockedFile:
@@ -111,8 +122,8 @@ class _LockedFile:
     deadlock, because only functions called from Python are cached, and compiling one waits for no other entry.
     """
 
-    def __init__(self, file: Any, lock: str) -> None:
-        self._file, self._lock, self._compiling = file, lock, ExitStack()
+    def __init__(self, file: Any, lock: str, shipped: Any = None) -> None:
+        self._file, self._lock, self._shipped, self._compiling = file, lock, shipped, ExitStack()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -131,7 +142,16 @@ class _LockedFile:
 
     def _known(self, key: Any) -> Any:
         with _held(self._lock):
-            return self._file.load(key)
+            found = self._file.load(key)
+        if found is None and self._shipped is not None and (shipped := _shipped_key(key)) is not None:
+            return self._shipped.load(shipped)
+        return found
+
+
+def _shipped_key(key: Any) -> Any:
+    """Return numba's key of the same function in a wheel; None if this processor cannot run the wheel's code."""
+    signature, (triple, _, features), code = key
+    return (signature, (triple, SHIPPED_CPU, SHIPPED_FEATURES), code) if _NEEDED.issubset(features.split(",")) else None
 
 
 @contextmanager

@@ -312,14 +312,16 @@ class Service(Generic[RunT, PlanT, ProfileT]):
 
             return cast("PlanT", plan_pipeline_once(request, at_s, **visits))
         from mark.studies.decision import plan_service_once, slo_prices
+        from mark.studies.next_day import next_day_of_plan
         from mark.studies.report.explain import explain
 
         if at_s is None:
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
         planned = plan_service_once(request, at_s, fleet)
+        read, coming = planned.inputs.trace.read, next_day_of_plan(planned)
         return cast(
-            "PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read)
+            "PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), read, next_day=coming)
         )
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.history import MINUTES, Minute, MinuteHistory, history_view, next_day_of
+from mark.control.history import MINUTES, HalfHour, Minute, MinuteHistory, history_view, next_day_of
 from mark.control.memory_store import MemoryStore
 
 
@@ -65,15 +68,22 @@ def test_never_more_points_than_asked_for_and_all_equally_long(numbers: set[int]
         assert view.start_unix_s + len(view.rps) * view.step_s == pytest.approx((max(numbers) + 1) * 60.0)
 
 
+def halves(rows: Mapping[int, Minute]) -> dict[int, HalfHour]:
+    history = MinuteHistory(MemoryStore())
+    for number, row in rows.items():
+        history.add(number, row)
+    return history.half_hours()
+
+
 def test_next_day_costs_what_the_last_24_hours_did() -> None:
     """Half a dollar an hour, and a cent for each of six calls a minute."""
-    found = next_day_of({n: minute() for n in range(100, 100 + MINUTES)}, 0.02, 0.01)
+    found = next_day_of(halves({n: minute() for n in range(90, 90 + MINUTES)}), 0.02, 0.01)
     assert found is not None
     assert found.usd.expected == pytest.approx(24 * 0.5 + MINUTES * 6 * 0.01)
     assert not found.usd.calibrated
     assert found.promise is not None
     assert not found.promise.calibrated
-    late = next_day_of({n: minute(in_time=50) for n in range(MINUTES)}, 0.02, 0.01)
+    late = next_day_of(halves({n: minute(in_time=50) for n in range(MINUTES)}), 0.02, 0.01)
     assert late is not None
     assert late.promise is not None
     assert late.promise.probability < 0.1 < found.promise.probability
@@ -81,5 +91,50 @@ def test_next_day_costs_what_the_last_24_hours_did() -> None:
 
 def test_next_day_needs_24_hours() -> None:
     assert next_day_of({}, 0.02, 0.0) is None
-    assert next_day_of({n: minute() for n in range(MINUTES - 1)}, 0.02, 0.0) is None
-    assert next_day_of({n: minute() for n in range(600, 600 + MINUTES // 2)}, 0.02, 0.0) is None
+    assert next_day_of(halves({n: minute() for n in range(MINUTES - 1)}), 0.02, 0.0) is None
+    assert next_day_of(halves({n: minute() for n in range(600, 600 + MINUTES // 2)}), 0.02, 0.0) is None
+
+
+def test_next_day_is_calibrated_by_the_bills_of_past_days() -> None:
+    """After a week there are eleven past windows. Bills that change from day to day make the interval wide."""
+    store = MemoryStore()
+    history = MinuteHistory(store)
+    for number in range(7 * MINUTES):
+        usd_per_hour = 0.5 if number // MINUTES % 2 else 1.0
+        history.add(number, replace(minute(), usd_per_hour=usd_per_hour))
+    assert MinuteHistory(store).half_hours() == history.half_hours()
+    found = next_day_of(history.half_hours(), 0.02, 0.0)
+    assert found is not None
+    assert found.usd.calibrated
+    assert found.usd.past_windows == 11
+    assert found.usd.low < 12.01 < 24.0 < found.usd.high
+
+
+def test_half_hours_are_kept_for_45_days_and_unobserved_ones_left_out() -> None:
+    store = MemoryStore()
+    history = MinuteHistory(store)
+    for number in range(30):  # 14 minutes are too few
+        if number < 14:
+            history.add(number, minute())
+    history.add(40, minute())
+    assert history.half_hours() == {}
+    for number in range(45, 60):
+        history.add(number, minute())
+    assert set(history.half_hours()) == {1}
+    assert replace(history.half_hours()[1], usd=0.0) == HalfHour(16, 1.0, 0.0, 960, 944, 96)
+    assert history.half_hours()[1].usd == pytest.approx(16 * 0.5 / 60)
+    far = 60 * MINUTES
+    for number in range(far, far + 30):
+        history.add(number, minute())
+    assert set(history.half_hours()) == {far // 30}
+    assert set(MinuteHistory(store).half_hours()) == {far // 30}
+
+
+def test_a_new_release_sums_up_the_minutes_that_an_older_one_kept() -> None:
+    store = MemoryStore()
+    for hour in range(24):
+        store.put(f"history/{hour}", {n: minute() for n in range(60 * hour, 60 * hour + 60)})
+    history = MinuteHistory(store)
+    history.add(MINUTES, minute())
+    assert history.half_hours()[0].minutes == 29  # the first minute is older than 24 hours
+    assert set(history.half_hours()) == set(range(48))

@@ -46,8 +46,8 @@ def copy(tmp_path: Path) -> Path:
     return package
 
 
-def run(cache: Path, checkout: Path = PACKAGE.parent) -> str:
-    environment = {**os.environ, "MARK_CACHE_DIR": str(cache), "PYTHONPATH": str(checkout)}
+def run(cache: Path, checkout: Path = PACKAGE.parent, **more: str) -> str:
+    environment = {**os.environ, "MARK_CACHE_DIR": str(cache), "PYTHONPATH": str(checkout), **more}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, cwd=checkout, capture_output=True, text=True, check=True
     )
@@ -82,6 +82,23 @@ def test_checkouts_with_equal_sources_share_the_code(tmp_path: Path) -> None:
     assert [path.suffix for path in sorted(written)] == [".nbc", ".nbi"]
     assert run(cache, tmp_path / "other") == "True"
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb[ci]")} == written
+
+
+def test_shipped_code_is_used_where_the_processor_can_run_it(tmp_path: Path) -> None:
+    """A wheel holds code for x86-64-v3. A processor without these features compiles its own."""
+    shutil.copytree(PACKAGE, tmp_path / "wheel" / "mark", ignore=shutil.ignore_patterns("__pycache__"))
+    portable = {
+        "NUMBA_CPU_NAME": mark.kernel.compiled.SHIPPED_CPU,
+        "NUMBA_CPU_FEATURES": mark.kernel.compiled.SHIPPED_FEATURES,
+    }
+    assert run(tmp_path / "build", tmp_path / "wheel", **portable) == "True"
+    shutil.copytree(tmp_path / "build", tmp_path / "wheel/mark/kernel/machine_code", dirs_exist_ok=True)
+    newer = {"NUMBA_CPU_NAME": "znver4", "NUMBA_CPU_FEATURES": ",".join(sorted(mark.kernel.compiled._NEEDED))}
+    assert run(tmp_path / "newer", tmp_path / "wheel", **newer) == "True"
+    assert not list((tmp_path / "newer").rglob("*.nbc"))
+    older = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
+    assert run(tmp_path / "older", tmp_path / "wheel", **older) == "True"
+    assert len(list((tmp_path / "older").rglob("*.nbc"))) == 1
 
 
 class Looked:

@@ -118,9 +118,13 @@ def test_one_decision_is_explained() -> None:
     first = service.plan(POISSON, at_s=300.0, predictor="seasonal-naive")
     assert (first.at_s, first.service, first.running) == (300.0, "inception-v3", {})
     assert first.plan.targets
+    assert first.next_day is None  # five minutes are known
     then = service.plan(POISSON, running={"c5.large": 3}, duration_s=600.0, predictor="seasonal-naive")
     assert then.at_s == 540.0
     assert then.running == {"c5.large/on-demand": 3} or sum(then.running.values()) == 3
+    late = service.plan("synthetic:diurnal", at_s=86_400.0, predictor="seasonal-naive", duration_s=90_000.0)
+    assert late.next_day is not None
+    assert late.as_json()["next_day"]["usd"]["interval_90"][0] > 0.0
 
 
 def test_settings_say_what_a_service_file_says(folder: Path) -> None:

@@ -26,7 +26,7 @@ from mark.control.boots import Boots
 from mark.control.comparison import Comparison, Contrast, Stratum
 from mark.control.headroom import Limit
 from mark.control.held_releases import HeldRelease
-from mark.control.history import Minute
+from mark.control.history import HalfHour, Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
 from mark.control.ports import ReleaseCounts
@@ -54,7 +54,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Law, Hour, OwnBoots),
-        *(Limits, Minute, Fleet, Instance, Notice, ScheduledEvent, Load, Forecast, Bill),
+        *(Limits, Minute, HalfHour, Fleet, Instance, Notice, ScheduledEvent, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
         *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease, Limit),
     ),
