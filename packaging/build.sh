@@ -20,7 +20,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/source"  # a copy, because machine code within the checkout would be used there
 (cd "$root" && git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$scratch/source")
 cd "$scratch/source"
-PYTHONPATH=$PWD:$PWD/predictors:$PWD/infra:$PWD/lambda_handlers "$BIN/python" packaging/machine_code.py ${POLICIES:-}
+PYTHONPATH=$PWD:$PWD/predictors:$PWD/infra:$PWD/lambda_handlers "$BIN/python" packaging/machine_code.py ${POLICIES:+"$POLICIES"}
 "$BIN/python" -m hatchling build -t sdist -t wheel -d "$dist" >/dev/null
 wheels=("$dist"/mark_serving-*.whl)
 [[ ${#wheels[@]} == 1 && -f ${wheels[0]} ]] || fail "expected one wheel in $dist, found: ${wheels[*]}"

@@ -320,9 +320,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
         planned = plan_service_once(request, at_s, fleet)
         read, coming = planned.inputs.trace.read, next_day_of_plan(planned)
-        return cast(
-            "PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), read, next_day=coming)
-        )
+        return cast("PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), read, next_day=coming))
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
         """Serve on this machine until interrupted; options are the ones of `mark serve`, as `max_batch=32`.
