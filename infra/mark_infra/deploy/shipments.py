@@ -18,6 +18,7 @@ from mark.domain.catalog.tables import load_catalog
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
+from mark.launch.personal_serving import table_file
 from mark.models.files import ModelFiles, sorted_out, walk
 from mark.models.registry_place import PREFIX as REGISTRY
 from mark.models.registry_unpacked import FILES, check
@@ -114,9 +115,15 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     files: dict[str, Path | bytes] = {
         **_needed(source.parent, found, kept_back, references, config.files, config.source, opened)
     }
-    files |= _parity_file(config, source.parent) | _item_table(config, source.parent)
+    item_table = _item_table(config, source.parent)
+    files |= _parity_file(config, source.parent) | item_table
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog, "lineage": config.lineage_file}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
+    if config.personal is not None and config.personal.table.startswith(REGISTRY):
+        (sent_as,) = (
+            item_table  # so that servers need no registry, and all of them serve this version until the next deployment
+        )
+        text = re.sub(rf"""(["']){re.escape(config.personal.table)}\1""", json.dumps(sent_as), text)
     files["service.toml"] = text.encode()
     pipeline, whole = (None, config) if config.whole else (config, None)
     made = [Shipment(_looked_up(config, service), files, kept_back, pipeline, whole) for service in services]
@@ -140,12 +147,15 @@ def _parity_file(config: PipelineConfig, folder: Path) -> dict[str, Path]:
 
 
 def _item_table(config: PipelineConfig, folder: Path) -> dict[str, Path]:
-    """Return the item vectors of personal heads. Raises BadInput if they lie elsewhere."""
-    table = "" if config.personal is None else config.personal.table
+    """Return the item vectors of personal heads by their name in the archive; a registry's version lies beside them.
+
+    Raises BadInput for a file elsewhere.
+    """
+    table, where = "" if config.personal is None else config.personal.table, f"{config.source} [personal] table"
     if table.startswith(REGISTRY):
-        what = "is not sent from a registry: name a file in the service's folder"
-        raise BadInput(what, f"{config.source} [personal] table", table)
-    return _in_folder(Path(table), folder, f"{config.source} [personal] table") if table else {}
+        file = table_file(config, where)
+        return {f"{_VERSIONS}/table-{file.name}": file}
+    return _in_folder(Path(table), folder, where) if table else {}
 
 
 def _in_folder(file: Path, folder: Path, where: str) -> dict[str, Path]:

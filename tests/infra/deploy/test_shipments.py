@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mark_infra.aws.platforms import PLATFORMS
 from mark_infra.deploy.artifacts import archive
@@ -280,6 +281,26 @@ def test_table_of_personal_heads_is_sent_with_its_pipeline(tmp_path: Path) -> No
     assert _item_table(load_pipeline(pipeline(tmp_path / "without")), path.parent) == {}
 
 
+def test_table_in_a_registry_is_sent_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All servers of a site serve this version until the next deployment, and need no registry."""
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    table = tmp_path / "items.npz"
+    np.savez(table, ids=np.array(["a", "b"]), vectors=np.eye(2))
+    version = open_registry().register("items", "table:items.npz", {"items.npz": table})
+    open_registry().promote("items", version.short, "production")
+    (tmp_path / "service").mkdir()
+    text = PIPELINE.replace("[fleet]", PERSONAL.format("registry:items@production"), 1)
+    sent = shipments(pipeline(tmp_path / "service", text))
+    with tarfile.open(archive(sent[0].files, tmp_path / "sent.tar.gz")) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(tmp_path / "there")
+    check_archive(tmp_path / "sent.tar.gz", *sent)
+    arrived = load_pipeline(str(tmp_path / "there" / "service.toml"))
+    assert arrived.personal is not None
+    assert Path(arrived.personal.table).read_bytes() == table.read_bytes()
+
+
 INSURED = """
 [service]
 name = "two"
@@ -331,7 +352,6 @@ def test_parity_models_beside_the_folder_are_not_sent(tmp_path: Path) -> None:
         ('"two"', f'"{"t" * 60}"', "more than 63 characters"),
         ("[fleet]", "[conductors]\ncount = 1\n[fleet]", r"\[conductors\] count: must be 2 to 100, or 0.*: 1$"),
         ("[fleet]", "[conductors]\ncount = 101\n[fleet]", r"\[conductors\] count: must be 2 to 100, or 0.*: 101$"),
-        ("[fleet]", PERSONAL.format("registry:items@production"), r"\[personal\] table: is not sent from a registry"),
         ("[fleet]", PERSONAL.format("../items.npz"), r"\[personal\] table: is not in the service's folder"),
     ],
 )
