@@ -83,6 +83,8 @@ def trace_of_counts(
     `where` is for BadInput.
     """
     starts = starts - starts[0]
+    if starts[-1] > LONGEST_S:
+        raise BadInput("spans more than ten years; is a time stamp wrong?", where, f"{starts[-1]:g} s")
     rows = len(starts)
     # A gap is at least half a bin, because stamps may wander a little.
     holes = np.flatnonzero(np.diff(starts) > REACH * width_s)
@@ -161,8 +163,6 @@ def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
         raise BadInput("no rows below the header", str(path))
     rows = np.concatenate(tables)
     starts, counts = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
-    if starts[-1] - starts[0] > LONGEST_S:
-        raise BadInput("spans more than ten years; is a time stamp wrong?", str(path), f"{starts[-1] - starts[0]:g} s")
     if not counts.any():
         raise BadInput("no requests: every count is 0", str(path))
     return starts, counts

@@ -185,7 +185,7 @@ def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, 
             raise BadInput(what, f"{path} {key}", value)
 
 
-INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch
+INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial", "preview")  # VictoriaMetrics, Elasticsearch, Splunk
 PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
 
 
@@ -326,7 +326,7 @@ def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | 
     said = meaning_of(label)
     units = {str(unit) for unit in found.columns.get("Unit", ("None",))}
     of_counts = units <= {"Count", "None"} and said.kind not in (Kind.MEASURE, Kind.STATISTIC)
-    counted = Meaning(said.kind if said.counts or said.kind in (Kind.PART, Kind.ERRORS) else Kind.COUNT)
+    counted = said if label else Meaning(Kind.COUNT)
     no_sum = Meaning(Kind.MEASURE)
     meanings = {name: Meaning(Kind.STATISTIC) for name in found.columns if name in _STATISTICS}
     meanings["Sum"] = counted if of_counts else no_sum

@@ -55,7 +55,7 @@ _COUNTS = frozenset(
     )
 )
 _OF_COUNTS = _COUNTS | {"request", "http", "num", "number", "n", "of", "doc", "docs", "per", "second", "minute", "all"}
-_EVENTS = frozenset(("event", "message", "msg", "name", "phase", "type", "action"))
+_EVENTS = frozenset(("event", "message", "msg", "name", "phase", "type", "action", "stage", "event_type"))
 _BEGINS = re.compile(r"(?i:start|begin|began|receiv|incoming)")
 _ENDS = re.compile(r"(?i:finish|complet|end(?:ed)?\b|sent|respon|done|handled|served)")
 _MESSAGES = ("message", "MESSAGE", "@message", "log", "line", "msg", "textPayload")

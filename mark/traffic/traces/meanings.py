@@ -46,13 +46,14 @@ class Meaning:
     """The meaning of a name. `unit` may be unstated (None).
 
     `may_count` is a counter by its name, if its values rise. `times` is 1000 if the name says that the numbers are
-    thousands.
+    thousands. `window_s` is a span of time in the name (`requests_5m`, `hourly`), which may be longer than a row.
     """
 
     kind: Kind
     unit: Unit | None = None
     may_count: bool = False
     times: float = 1.0
+    window_s: float = 0.0
 
     @property
     def counts(self) -> bool:
@@ -70,6 +71,7 @@ _REQUESTS = frozenset(
 _SINGULAR = frozenset(["request", "req", "query", "call", "invocation", "hit", "http", "prediction", "inference"])
 _COUNTS = frozenset(["count", "counts", "sum", "total", "number", "num"])
 _RATES = {"rps": "per-second", "qps": "per-second", "tps": "per-second", "reqps": "per-second"}
+_RATES |= {"ps": "per-second", "hz": "per-second", "persec": "per-second", "permin": "per-minute"}
 _RATES |= {"rpm": "per-minute", "qpm": "per-minute", "tpm": "per-minute", "reqpm": "per-minute"}
 _SOME_RATE = frozenset({"rate", "throughput", "traffic"})
 _ERRORS = frozenset(
@@ -78,7 +80,37 @@ _ERRORS = frozenset(
         *("timeouts", "exceptions", "throttles", "throttled"),
     ]
 )
-_PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok", "cached", "misses", "miss"])
+_PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok"])
+# Requests that did not come, or that the service did not get.
+_OTHERS = frozenset(
+    [
+        *("forecast", "forecasts", "forecasted", "predicted", "expected", "planned", "goal", "budget"),
+        *("limit", "quota", "threshold", "capacity", "baseline", "blocked", "denied", "retry", "retries", "retried"),
+        *("cache", "cached", "miss", "misses", "throttling"),
+    ]
+)
+# Words that only say what a row of a query's answer is.
+_OF_ROWS = frozenset(
+    [
+        *("record", "records", "row", "rows", "event", "events", "doc", "docs", "document", "documents", "log", "logs"),
+        *("entry", "entries", "item", "items", "value", "values", "metric", "metrics", "of", "all", "the", "in", "by"),
+        *("as", "series", "grand", "overall", "per", "http", "over", "web", "api"),
+    ]
+)
+_SERVED = frozenset(["rq", "served", "responses", "accesses", "transactions", "questions", "handled", "processed"])
+# Counts of a machine or a library.
+_FOREIGN = frozenset(
+    [
+        *("gc", "packet", "packets", "cx", "flow", "flows", "switches", "visible", "evaluations", "restarts", "scrape"),
+        *("scrapes", "reconcile", "sessions", "visitors", "lines", "interrupts", "faults", "forks", "alerts"),
+    ]
+)
+_TIMED = frozenset(
+    [
+        *("latency", "duration", "elapsed", "ms", "millis", "milliseconds", "seconds", "sec", "secs", "us", "ns"),
+        *("time", "times", "bytes", "byte", "kb", "mb", "gb", "size", "length", "latenz", "dauer"),
+    ]
+)
 _CODES = re.compile(r"(?<![0-9a-z])(?:([12345])xx|[12345]\d\d)(?![0-9a-z])")
 _STATISTICS = frozenset(
     [
@@ -110,18 +142,42 @@ _SPANS = frozenset(
     ["second", "minute", "hour", "day", "week", "month", "year", "load"]
 )  # `requests of the day` counts requests
 _OF_CODES = frozenset({"status", "code"})  # `status_2xx` counts the requests of a status
-_PER = re.compile(
-    r"(?:/|per[ _-]?)\s*(?P<number>\d+)?\s*(?P<unit>ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)\b"
-)
+_LETTERS = {
+    "ms": "ms",
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "seconde", "segundo", "secondo"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "minuto"), "m"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "std", "stunde", "heure", "hora", "ora"), "h"),
+    **dict.fromkeys(("d", "day", "days", "tag", "jour", "dia", "d\u00eda", "giorno"), "d"),
+}
+_SPAN = "|".join(sorted(_LETTERS, key=len, reverse=True))
+_PER = re.compile(rf"(?:/|per[ _-]?|\b(?:pro|por|par|al|alla|all')[ _-])\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b")
+_INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)")  # s^-1
+# A span of time beside the requests, as in `requests_5m`.
+_LONG = re.compile(rf"(?:(?<![a-z\d.])|increase|delta)(\d+)\s?({_SPAN})(?![a-z\d])|(?<![a-z])last (minute|hour|day)\b")
+_ADVERBS = {"minutely": 60.0, "hourly": 3600.0, "daily": 86400.0, "weekly": 604800.0, "monthly": 30.0 * 86400.0}
+_REQ = r"(?=\s?(?i:reqs?|requests?|[rqt]ps|[rq]pm)\b)"
 _SCALES = (
-    (r"\([kK]\)|\('?000s?\)|\b[kK](?=reqs?\b|[rqt]ps\b|[rq]pm\b)|(?i:(?<![a-z])(?:thousands?|tsd)(?![a-z]))", 1e3),
-    (r"\(M\)|\bM(?=reqs?\b|[rqt]ps\b|[rq]pm\b)|(?i:(?<![a-z])(?:millions?|mio)(?![a-z]))", 1e6),
+    (r"(?i:(?<![a-z])(?:hundreds|hundert)(?![a-z]))", 1e2),
+    (
+        rf"\([kK]\)|\('?000s?\)|\(?\b10\^3\b\)?|\b[kK]{_REQ}"
+        r"|(?i:(?<![a-z])(?:thousands?|tsd|tausend|milliers|miles|migliaia)(?![a-z]))",
+        1e3,
+    ),
+    (
+        rf"\(M\)|\(?\b10\^6\b\)?|\bM{_REQ}|(?i:(?<![a-z])(?:millions?|mio|millionen|millones|milioni)(?![a-z]))",
+        1e6,
+    ),
 )
-# A label whose value is a status of an error, as in `code=~"5.."`.
-_OF_ERRORS = re.compile(r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)", re.IGNORECASE)
+_FACTOR = re.compile(r"[x\u00d7*]\s?10+\b")  # of the numbers or of the unit
+# A label whose value is a status of an error, as in `code=~"5.."`, or any but a success, as in `code!="200"`.
+_OF_ERRORS = re.compile(
+    r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)",
+    re.IGNORECASE,
+)
 _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\(", re.IGNORECASE)
 _OTHER_CALLS = re.compile(
-    r"\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)\s*\(",
+    r"\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)"
+    r"\s*(?:\(|\b(?:by|without)\b)",
     re.IGNORECASE,
 )
 _WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query's function of a window of time
@@ -142,6 +198,7 @@ _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
 def meaning_of(name: str) -> Meaning:
     """Return the meaning of the column's numbers by its name."""
     times = 1.0
+    name = _INVERSE.sub(r"/\1", name)
     for scale, factor in _SCALES:
         if re.search(scale, _BRACES.sub("", name)) is not None:
             name, times = re.sub(scale, "", name), factor
@@ -163,6 +220,8 @@ def _of_name(name: str) -> Meaning:
     per = _PER.search(low)
     # The unit of time of `requests per minute` is neither a measure nor a minimum.
     words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}
+    if words & _FOREIGN:
+        return Meaning(Kind.MEASURE)
     if words & _STATISTICS or _PERCENTILE.search(low) or (_OTHER_CALLS.search(low) and "count" not in words):
         return Meaning(Kind.STATISTIC)
     if words & _GAUGES:
@@ -170,16 +229,18 @@ def _of_name(name: str) -> Meaning:
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
     if ending in ("count", "total", "bucket"):
         measures = words & _MEASURES
-        if (ending == "count" and measures) or (ending == "total" and not measures):
-            return Meaning(_part(words, low) or Kind.REQUESTS, may_count=True)
+        if (ending == "count" and measures & _TIMED) or (ending == "total" and not measures):
+            return replace(_of_words(words, low, Kind.REQUESTS), may_count=True)
         if ending == "bucket":
             return Meaning(Kind.MEASURE)
     unit = _per(per) if per is not None else next((RATES[_RATES[w]] for w in sorted(words) if w in _RATES), None)
     measures = words & _MEASURES - (_SPANS if words & _REQUESTS else frozenset())
     if measures and not (measures <= _OF_CODES and _CODES.search(low)):
         return Meaning(Kind.MEASURE)
-    if _OPERATOR.search(low) and per is None:
+    if (_OPERATOR.search(low) and per is None) or _FACTOR.search(low):
         return Meaning(Kind.UNCLEAR)
+    if words & _OTHERS:
+        return Meaning(Kind.UNKNOWN)
     if (part := _part(words, low)) is not None:
         # A rate of errors or successes is a share, if no unit says otherwise.
         return Meaning(Kind.STATISTIC if unit is None and "rate" in words else part, unit)
@@ -187,15 +248,24 @@ def _of_name(name: str) -> Meaning:
         return Meaning(Kind.REQUESTS, unit)
     if words & _SOME_RATE:
         return Meaning(Kind.UNCLEAR)
+    long = _LONG.search(low)
+    window_s = next((_ADVERBS[word] for word in sorted(words) if word in _ADVERBS), 0.0)
+    if long is not None:
+        window_s = int(long[1] or 1) * _SECONDS[_LETTERS[long[2] or long[3]]]
     if words & _REQUESTS or (words & _SINGULAR and words & _COUNTS):
-        return Meaning(Kind.REQUESTS)
-    return Meaning(Kind.COUNT if words & _COUNTS else Kind.UNKNOWN)
+        return Meaning(Kind.REQUESTS, window_s=window_s)
+    rows_only = all(word in _COUNTS | _OF_ROWS | _SPANS or len(word) == 1 or word.isdigit() for word in words)
+    return Meaning(Kind.COUNT if words & _COUNTS and rows_only else Kind.UNKNOWN, window_s=window_s)
+
+
+def _of_words(words: set[str], low: str, kind: Kind) -> Meaning:
+    """Return `kind`, or errors, a part, or the unknown, by the words of a metric's name."""
+    return Meaning(Kind.UNKNOWN if words & _OTHERS else _part(words, low) or kind)
 
 
 def _per(found: re.Match[str]) -> Unit:
     """Return the unit of requests in a number of seconds, minutes, hours or days."""
-    number, word = int(found["number"] or 1), found["unit"]
-    unit = "ms" if word == "ms" else word[0]
+    number, unit = int(found["number"] or 1), _LETTERS[found["unit"]]
     if number == 1 and unit in _RATE_OF:
         return RATES[_RATE_OF[unit]]
     return Unit(f"requests/{number} {unit}" if number != 1 else f"requests/{unit}", max(number, 1) * _SECONDS[unit])
@@ -221,9 +291,12 @@ def _of_query(name: str, call: str) -> Meaning:
         return Meaning(Kind.UNCLEAR)
     metric, over = _METRIC.search(name), _OVER.search(name)
     words = {word.lower() for word in _WORDS.findall(metric[1])} if metric else set()
-    if words & _MEASURES and not (metric and metric[1].endswith("_count")):
+    timed = metric is not None and metric[1].endswith("_count") and words & _TIMED
+    if words & _FOREIGN or (words & _MEASURES and not timed):
         return Meaning(Kind.MEASURE)
     kind = Kind.ERRORS if words & _ERRORS else Kind.REQUESTS
+    if words & _OTHERS or (metric is not None and not timed and not words & (_REQUESTS | _SINGULAR | _SERVED)):
+        kind = kind if kind is Kind.ERRORS else Kind.UNKNOWN
     if call in ("rate", "irate"):
         return Meaning(kind, RATES["per-minute" if per_minute else "per-second"])
     window = _WINDOW.fullmatch(over[1].strip()) if over else None

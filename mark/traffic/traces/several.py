@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ _LABELS = frozenset(
     ["status", "code", "status_code", "sc-status", "response_code", "http_status", "shard", "partition", "port"]
 )
 _MOST = 1000
+_LABELLED = re.compile(r"\{[^}]*\}")
 K6 = "http_reqs"
 AGGREGATED = "Aggregated"  # the sum of the others in Locust's history
 
@@ -59,10 +61,16 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
     kinds = {name: meaning_of(name).kind for name in known}
     requests = [name for name, kind in kinds.items() if kind is Kind.REQUESTS]
     others = {kind for kind in kinds.values() if kind is not Kind.REQUESTS}
-    if len(requests) == 1 and others <= {Kind.MEASURE, Kind.STATISTIC, Kind.PART, Kind.ERRORS}:
+    parts = len(requests) == 1 and any(is_part_beside(requests[0], name) for name in known)
+    if len(requests) == 1 and not parts and others <= {Kind.MEASURE, Kind.STATISTIC, Kind.PART, Kind.ERRORS}:
         return requests
     what = f"{len(known)} series in one table, choose one with `series`, or all with `series` {SUM}"
     raise BadInput(what, where, _listed(known))
+
+
+def is_part_beside(requests: str, other: str) -> bool:
+    """Return whether two series are one metric with different labels: together they are the requests."""
+    return requests != other and "{" in requests and _LABELLED.sub("", requests) == _LABELLED.sub("", other)
 
 
 def _may_name(name: str, values: Sequence[object]) -> bool:

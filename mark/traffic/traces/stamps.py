@@ -32,8 +32,8 @@ _MONTHS = np.frombuffer(b"JanFebMarAprMayJunJulAugSepOctNovDec", dtype="S3")
 _TWO = np.array([10, 1])
 _FOUR = np.array([1000, 100, 10, 1])
 _SIX = np.array([100_000, 10_000, 1_000, 100, 10, 1])
-# From the year 1989 to 2106, so that a duration or a count is rarely taken for a time.
-_FIRST_S, _LAST_S = 6e8, 4.3e9
+# From the year 1992 to 2065, so that requests and other eras, such as .NET's ticks, are rarely taken for times.
+FIRST_S, LAST_S = 7e8, 3.0e9
 _QUARTER_US = 15 * 60 * 1_000_000
 _JUMBLED_US = 10 * 60 * 1_000_000  # usual disorder of the lines of one file
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -134,7 +134,7 @@ def _numbers(texts: Sequence[bytes]) -> Micros:
     numbers[unclear] = [_number(texts[i]) for i in unclear.tolist()]
     micros = np.full(len(texts), -1, dtype=np.int64)
     for per_second in (1.0, 1e3, 1e6, 1e9):
-        fits = (numbers >= _FIRST_S * per_second) & (numbers <= _LAST_S * per_second)
+        fits = (numbers >= FIRST_S * per_second) & (numbers <= LAST_S * per_second)
         micros[fits] = np.round(numbers[fits] / per_second * 1e6).astype(np.int64)
     return micros
 

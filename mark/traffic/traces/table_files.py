@@ -16,7 +16,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.domain.time import DAY_S
+from mark.domain.time import DAY_S, HOUR_S
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines, may_be_cut
 from mark.traffic.traces.bins import added, rows_as_bins
@@ -25,13 +25,14 @@ from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn
 from mark.traffic.traces.counts import trace_of_counts
 from mark.traffic.traces.exports import SERIES, UNNAMED, Export, read_export
 from mark.traffic.traces.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
-from mark.traffic.traces.several import K6, chosen_series, series_of
+from mark.traffic.traces.several import K6, chosen_series, is_part_beside, series_of
 from mark.traffic.traces.steps import Rising, check_clocks, is_summary, rising, unfolded
 from mark.traffic.traces.time_columns import TableRows, cell_of, time_column, with_whole_times, without_bad_times
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
 
 _LEAST_TOTAL = 100.0  # requests
+_FEW = 3
 NONE = "none"  # --count-column none: one row a request
 DECIMALS = (POINT, COMMA)
 
@@ -224,7 +225,7 @@ class _Table:
         regular = any(is_summary(part) for part in self._parts(seconds))
         requests = kinds[Kind.REQUESTS]
         if len(requests) == 1 and len(sure) == 1:
-            parts = []
+            parts = [part for part in parts if is_part_beside(requests[0].name, part.name)]
         if not self._export.named:
             unknown, sure, parts = [*unknown, *sure, *parts], [], []
         if parts and not sure and unknown:
@@ -239,7 +240,11 @@ class _Table:
             if (one := next(iter(sure + parts), None)) is not None and not _ones(one):
                 what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
                 raise BadInput(what, self._where, one.name)
-            if odd := [c for c in unknown if (c.name.lower() in _VALUES or not self._export.named) and not _ones(c)]:
+            # Requests do not come at whole hours only, so that such rows are sums.
+            sums = len(seconds) > _FEW and bool(np.all(seconds % HOUR_S == 0.0)) and self.rows.times.since_1970
+            if odd := [
+                c for c in unknown if (sums or c.name.lower() in _VALUES or not self._export.named) and not _ones(c)
+            ]:
                 what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
                 raise BadInput(what, self._where, _names(odd))
         elif sure or parts:
@@ -360,11 +365,15 @@ class _Table:
 
     def _no_counts(self, others: Sequence[_Column], regular: bool) -> BadInput:
         held = f" ({_names(others)})" if others else ""
-        step = float(np.median(np.diff(np.unique(self.rows.times.seconds)))) if len(self.rows.lines) > 1 else 0.0
+        step = self._step_s()
         rows = f"{len(self.rows.lines):,} rows" + (f" every {step:g} s" if regular and step else "")
         hint = ", or ask CloudWatch for the Sum" if "CloudWatch" in self._export.form else ""
         what = f"{rows} look like a summary, and no column holds requests{held}: name one by `count_column`{hint}"
         return BadInput(f"{what}; `count_column` none: each row is a request", self._where)
+
+    def _step_s(self) -> float:
+        times = np.unique(self.rows.times.seconds)
+        return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
 
     # -- units
 
@@ -386,6 +395,9 @@ class _Table:
         at = f"{self._where} column {column.name}"
         if meaning.kind is Kind.UNCLEAR:
             raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
+        if meaning.window_s and abs(self._step_s() - meaning.window_s) > 0.01 * meaning.window_s:
+            what = f"requests of each row, or of {meaning.window_s:g} s? Say `count_unit` count, or name the column"
+            raise BadInput(f"{what} `requests per {meaning.window_s:g} s`", at)
         grows = max((rising(part) for part in self._parts(numbers.values)), key=list(Rising).index)
         metric = self._export.form.startswith("Prometheus")
         if metric and all(name.split("{")[0] == UNNAMED for name in self._series or [column.name]):

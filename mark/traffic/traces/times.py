@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import plain_numbers, read_numbers
-from mark.traffic.traces.stamps import CHANGING, Stamps, TimeFormat, offset_us, stamps_of, zone_named
+from mark.traffic.traces.stamps import CHANGING, FIRST_S, LAST_S, Stamps, TimeFormat, offset_us, stamps_of, zone_named
 
-# From the year 1989 to 2106, so that a number of requests is rarely taken for a time.
-_FIRST_S, _LAST_S = 6e8, 4.3e9
 _EPOCHS = (("epoch seconds", 1.0), ("epoch milliseconds", 1e3), ("epoch microseconds", 1e6), ("epoch nanoseconds", 1e9))
 # Names with which a column of small numbers is taken for times.
 _SINCE_START = {
@@ -97,7 +95,7 @@ class Times:
 def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -> Times | None:
     """Return the times of a column; None if fewer than half of its cells are times.
 
-    Numbers are times since 1970 if all lie between 1989 and 2106 in seconds, milli-, micro- or nanoseconds, and times
+    Numbers are times since 1970 if all lie between 1992 and 2065 in seconds, milli-, micro- or nanoseconds, and times
     since the start if the column's name is a unit. Texts are dates with a clock or without; without a zone they are in
     UTC, or in the given zone. Raises BadInput for dates whose day and month cannot be distinguished, and for clocks
     that a zone lacks or has twice.
@@ -164,7 +162,7 @@ def _numbers(values: Sequence[object]) -> FloatArray | None:
 def _of_numbers(name: str, numbers: FloatArray) -> Times | None:
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     for written, per_second in _EPOCHS:
-        if low >= _FIRST_S * per_second and high <= _LAST_S * per_second:
+        if low >= FIRST_S * per_second and high <= LAST_S * per_second:
             return Times(numbers / per_second, written, since_1970=True)
     unit = _SINCE_START.get(name.strip().lower())
     return None if unit is None else Times(numbers * unit[1], f"{unit[0]} since the start", since_1970=False)

@@ -399,6 +399,34 @@ REFUSED: dict[str, tuple[str, str]] = {
         ),
         "time_zone",
     ),
+    "E: a metric of success and of errors in Prometheus": (
+        matrix(*(({"__name__": "http_requests_total", "code": code}, RISING) for code in ("200", "500"))),
+        "2 series.*series. sum",
+    ),
+    "E: a metric of success and of errors, side by side": (
+        table('Time;reqs{code="200"};reqs{code="500"}', lambda i: f"{at(i)};{COUNTS[i]};{COUNTS[i] // 5}"),
+        "several columns may hold counts",
+    ),
+    "E: rule evaluations of CloudWatch": (
+        json.dumps(STATISTICS | {"Label": "RuleEvaluations"}),
+        "summary.*Sum",
+    ),
+    "D: hours in a column of an unknown name": (
+        table("jour;heure;requetes", lambda i: f"{at(60 * i, '%Y-%m-%d')};{i % 24};{COUNTS[i]}"),
+        "times are irregular; counts.*requetes",
+    ),
+    "G: a year that is wrong": (
+        values("requests", lambda i: str(COUNTS[i])) + f"2062-05-01 12:00:00,{COUNTS[0]}\n",
+        "spans more than ten years",
+    ),
+    "G: ticks of .NET": (
+        table("Time,requests", lambda i: f"{(T0 + 62_135_596_800 + 60 * i) * 10**7},{COUNTS[i]}"),
+        "no column holds times",
+    ),
+    "L: a preview of Splunk": (
+        json.dumps({"preview": True, "results": [{"_time": at(i), "count": n} for i, n in enumerate(COUNTS)]}),
+        "preview: true|not complete",
+    ),
     "L: a token in CloudWatch": (
         json.dumps({"MetricDataResults": [METRIC_DATA], "NextToken": "AAF"}),
         "one page of several",
@@ -450,6 +478,48 @@ REFUSED: dict[str, tuple[str, str]] = {
         ),
         "one page of several",
     ),
+}
+# The names of a column of whole numbers, a minute apart: requests over the sum of the numbers, or the text of the refusal.
+NAMES: dict[str, float | str] = {
+    "Requests (10^3)": 1e3,
+    "Requests (hundreds)": 1e2,
+    "Anfragen in Tausend": 1e3,
+    "K Requests": 1e3,
+    "kRPS": 6e4,
+    "Requests x1000": "or a rate",
+    "Anfragen pro Sekunde": 60.0,
+    "Solicitudes por segundo": 60.0,
+    "requests par heure": 1 / 60,
+    "requests s^-1": 60.0,
+    "requests (Hz)": 60.0,
+    "requests_ps": 60.0,
+    "requests prod": 1.0,
+    "requests_5m": "requests of each row, or of 300 s.*count_unit. count.*requests per 300 s",
+    "requests_1m": 1.0,
+    "requests (last hour)": "or of 3600 s",
+    "Requests (24h)": "or of 86400 s",
+    "hourly requests": "or of 3600 s",
+    "namespace:http_requests:increase5m": "or of 300 s",
+    "CacheHits": "which column",
+    "cached requests": "which column",
+    "retry_count": "which column",
+    "BlockedRequests": "which column",
+    "forecast requests": "which column",
+    "order_count": "which column",
+    "user_count": "summary",
+    "NewFlowCount": "summary",
+    "cluster.upstream_cx_total": "summary",
+    "ApproximateNumberOfMessagesVisible": "summary",
+    "max by (pod) (rate(http_requests_total[5m]))": "summary",
+    "rate(go_gc_duration_seconds_count[5m])": "summary",
+    "rate(container_network_receive_packets_total[5m])": "summary",
+    "rate(disk_orders_total[1m])": "summary",
+    "rate(orders_total[1m])": "which column",
+    "rate(cache_hits_total[1m])": "which column",
+    "rate(envoy_cluster_upstream_rq_retry[1m])": "which column",
+    "rate(envoy_cluster_upstream_rq_total[1m])": 60.0,
+    '"rate(http_requests_total{code!=""200""}[1m])"': "only errors",
+    '"rate(http_requests_total{code!~""5..""}[1m])"': 60.0,
 }
 OWN: dict[str, float | str] = {
     "a1_undefined_cell.csv": 40_780 - 1007,
@@ -523,6 +593,16 @@ def test_a_table_with_two_readings_is_refused_with_the_options(tmp_path: Path, c
     with pytest.raises(BadInput, match=what) as refused:
         opened(tmp_path, text)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_says_which_requests_it_counts(tmp_path: Path, name: str) -> None:
+    text, wanted = values(name, lambda i: str(COUNTS[i])), NAMES[name]
+    if isinstance(wanted, str):
+        with pytest.raises(BadInput, match=wanted):
+            opened(tmp_path, text)
+    else:
+        assert total(opened(tmp_path, text)) == pytest.approx(wanted * SUM, rel=1e-4)
 
 
 @pytest.mark.parametrize(("case", "columns", "wanted"), WAYS_OUT)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mark.domain.errors import BadInput
 from mark.traffic.traces.stamps import TimeFormat, ZoneClock, stamps_of
 
-MOMENTS = st.datetimes(datetime(1990, 1, 1), datetime(2099, 12, 31))
+MOMENTS = st.datetimes(datetime(1993, 1, 1), datetime(2064, 12, 31))
 OFFSETS = st.integers(-14 * 4, 14 * 4).map(lambda quarters: timezone(timedelta(minutes=15 * quarters)))
 
 
