@@ -374,7 +374,9 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
     found = []
     own_usd = advice.part.month_usd
     if own_usd <= 0.0:
-        return [AdvisedChange("asleep", "Your scaler had no replica in the simulated time, so there is nothing to save.")]
+        return [
+            AdvisedChange("asleep", "Your scaler had no replica in the simulated time, so there is nothing to save.")
+        ]
     month_usd = None if mark is None else mark.month_usd
     if mark is not None and month_usd is not None:
         saved = own_usd - month_usd

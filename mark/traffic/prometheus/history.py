@@ -101,7 +101,9 @@ def read_history(
     ends_s, rps = _rates(read, workload)
     began_s = float(ends_s[0]) - step_s
     if end_s - began_s < _LEAST_HISTORY_S:
-        what = f"has requests of {(end_s - began_s) / 60.0:.0f} minutes only; half an hour is needed: wait, or ask later"
+        what = (
+            f"has requests of {(end_s - began_s) / 60.0:.0f} minutes only; half an hour is needed: wait, or ask later"
+        )
         raise BadInput(what, workload.counted_by)
     notes = [*workload.notes, *_notes("the rate", read)]
     if began_s - start_s >= DAY_S:
@@ -178,8 +180,8 @@ def _scraped(
         down = summed(read, workload.targets)[1] < _EXPORTING if read.series else np.zeros(1, bool)
         if down.any():
             notes.append(
-                f"for {down.mean():.0%} of the time some targets of the metric did not answer Prometheus, so that rates "
-                f"and replicas may be too low ({workload.targets} was below {_EXPORTING:g})"
+                f"for {down.mean():.0%} of the time targets of the metric did not answer Prometheus "
+                f"({workload.targets} below {_EXPORTING:g}): rates and replicas may be too low"
             )
     if not workload.exporting:
         return known

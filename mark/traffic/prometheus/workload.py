@@ -84,8 +84,8 @@ class Workload:
     `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step. `pods`
     gives a series for each pod by `pod_label`, if the replicas themselves export the metric. `scrapes` counts the
     scrapes of STEPS_S[-1], and is empty for queries of the user's own. `exporting` counts the workload's own pods that
-    export the metric, and `targets` is the share of its targets that answer; both may be empty. `counted_by` says in words which metric counts
-    the requests, `ready_by` which one counts the replicas.
+    export the metric, and `targets` is the share of its targets that answer; both may be empty. `counted_by` says in
+    words which metric counts the requests, `ready_by` which one counts the replicas.
     """
 
     name: str
