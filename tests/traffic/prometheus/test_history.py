@@ -246,7 +246,9 @@ def test_targets_that_do_not_answer_are_said() -> None:
     reader = _shop(np.ones(len(T), bool), counted=False)
     for pod in range(4):
         reader.add("up", T, np.where((T > END - 3600.0) & (pod > 1), 0.0, 1.0), job="pods", instance=str(pod))
-    assert any('targets of the metric did not answer Prometheus (avg(up{job=~"pods"})' in n for n in _read(reader).notes)
+    assert any(
+        'targets of the metric did not answer Prometheus (avg(up{job=~"pods"})' in n for n in _read(reader).notes
+    )
 
 
 def test_prometheus_of_a_few_minutes_is_refused() -> None:
