@@ -16,8 +16,10 @@ def add_workload(prometheus: EmulatedPrometheus, name: str = "ranker", rps: floa
     times = np.arange(time.time() - 7 * 3600.0, time.time() + 3600.0, 30.0)
     one = np.ones(len(times))
     counted = np.cumsum(30.0 * rps * (1.0 + 0.3 * np.sin(times / 3000.0)))
-    pod = {"namespace": "shop", "pod": f"{name}-6d4f5c7b8-x2x2x"}
-    prometheus.add("http_requests_total", pod | {"app": name}, times, counted)
+    pod = {"namespace": "shop", "pod": f"{name}-6d4f5c7b8-x2x2b"}
+    for letter in "bcdfgh"[: round(REPLICAS)]:
+        own = {"namespace": "shop", "app": name, "pod": f"{name}-6d4f5c7b8-x2x2{letter}"}
+        prometheus.add("http_requests_total", own, times, counted / REPLICAS)
     ready = {"namespace": "shop", "deployment": name}
     prometheus.add("kube_deployment_status_replicas_available", ready, times, REPLICAS * one)
     prometheus.add("kube_pod_info", pod | {"node": "n1"}, times, one)

@@ -103,6 +103,13 @@ def on_world(world: World, folder: Path, hours: float, shares: tuple[float, ...]
     return {"world": world.label, "requests": requests, "bound_usd": bound, "rays_own": has_ray, "rows": rows}
 
 
+def days(found: list[dict[str, Any]], hours: float) -> str:
+    """Return a sentence that names the parts of the traces."""
+    parts = ", ".join(one["world"] for one in found)
+    requests = sum(one["requests"] for one in found) / 1e6
+    return f"{len(found)} parts of {hours:g} hours with {requests:,.0f} million requests in all: {parts}."
+
+
 def table(found: list[dict[str, Any]], allowed: float = 0.02) -> str:
     """Return a line for each scaler: those that keep the promise most often first, then the cheaper ones."""
     lines = []
@@ -173,16 +180,16 @@ def main() -> None:
     with ProcessPoolExecutor(args.workers) as pool:
         for result in pool.map(one, WORLDS[: args.worlds]):
             found.append(result)
-            print(json.dumps(result), flush=True)
-    text = table(found)
-    print(text)
-    for path, content in (
-        (args.out, json.dumps({"hours": args.hours, "worlds": found}, indent=1) + "\n"),
-        (args.table, text),
-        (args.svg, svg(found)),
-    ):
-        if path is not None:
-            path.write_text(content)
+            # After each part, because a run takes hours and may be stopped.
+            for path, content in (
+                (args.out, json.dumps({"hours": args.hours, "worlds": found}, indent=1) + "\n"),
+                (args.table, f"{days(found, args.hours)}\n\n{table(found)}"),
+                (args.svg, svg(found)),
+            ):
+                if path is not None:
+                    path.write_text(content)
+            print(result["world"], flush=True)
+    print(table(found))
 
 
 if __name__ == "__main__":

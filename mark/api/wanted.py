@@ -35,14 +35,21 @@ def reasons(found: Sequence[Floor]) -> str:
 def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
     """Add GET /wanted and GET /wanted/{service}."""
     router = APIRouter(tags=["floor"])
-    stale: dict[int | str, dict[str, Any]] = {503: {"description": "the floor is stale, or not known yet"}}
+    refusals: dict[int | str, dict[str, Any]] = {
+        400: {"description": "several floors, and no offer was named"},
+        404: {"description": "no such service or offer"},
+        503: {"description": "the floor is stale, or not known yet"},
+    }
 
     def answer(service: str | None, offer: str | None) -> dict[str, Any]:
         if service is not None and service not in manager.services():
             raise HTTPException(404, "no such service")
-        found = [one for one in floors() if service in (None, one.service) and offer in (None, one.offer)]
-        if not found:
+        fresh = [one for one in floors() if service in (None, one.service)]
+        if not fresh:
             raise HTTPException(503, "no fresh floor: the load was not seen for three minutes, or another one leads")
+        found = [one for one in fresh if offer in (None, one.offer)]
+        if not found:
+            raise HTTPException(404, f"no such offer: there is {', '.join(sorted({one.offer for one in fresh}))}")
         if len(found) > 1:
             raise HTTPException(400, "several floors: ask for one by /wanted/service?offer=name")
         (floor,) = found
@@ -55,12 +62,12 @@ def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
             "age_s": floor.age_s,
         }
 
-    @router.get("/wanted", responses=stale)
+    @router.get("/wanted", responses=refusals)
     def of_the_only_one(offer: OfferName = None) -> dict[str, Any]:
         """The floor of the only service, as `value`, with its reason, dollars and age."""
         return answer(None, offer)
 
-    @router.get("/wanted/{service}", responses={404: {"description": "no such service"}, **stale})
+    @router.get("/wanted/{service}", responses=refusals)
     def of_service(service: str, offer: OfferName = None) -> dict[str, Any]:
         """The floor of a service, as `value`, with its reason, dollars and age."""
         return answer(service, offer)

@@ -30,7 +30,8 @@ from mark.traffic.prometheus.workload import Asked, check_select, find_workload,
 if TYPE_CHECKING:
     from mark.traffic.prometheus.workload import MetricsReader
 
-_MOST_DAYS = 366.0
+_LEAST_DAYS, _MOST_DAYS = 1.0 / 24.0, 366.0
+_LEAST_SIMULATED_S = 600.0
 _SERVED_DAYS = 14.0  # two of each day of the week; twenty services take 376 MB with it, and 447 with 28 days
 _SETTLED_S = 60.0  # a scrape takes a while to be answered: the last minute may not be whole
 
@@ -166,8 +167,12 @@ def asked_from(args: argparse.Namespace) -> Asked:
 def run(args: argparse.Namespace) -> int:
     options = _options(args)
     args.days = args.days or (_SERVED_DAYS if args.serve else 30.0)
-    if args.days > _MOST_DAYS:
-        raise BadInput(f"must be at most {_MOST_DAYS:g}", "--days", args.days)
+    if not _LEAST_DAYS <= args.days <= _MOST_DAYS:
+        raise BadInput(f"must be an hour (0.042) to {_MOST_DAYS:g} days", "--days", args.days)
+    if not _LEAST_SIMULATED_S <= args.simulate <= _MOST_DAYS * DAY_S:
+        raise BadInput(f"must be ten minutes to {_MOST_DAYS:g} days", "--simulate", f"{args.simulate:g} s")
+    if args.boot is not None and args.boot > DAY_S:
+        raise BadInput("must be at most a day", "--boot", f"{args.boot:g} s")
     for name in ("json", "report", "scaler", "policies") if args.serve else ("act", "profile", *_ACCESS):
         if getattr(args, name):
             what = "is of the report, without --serve" if args.serve else "needs --serve"

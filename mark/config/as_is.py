@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from mark.config.section import Section
 from mark.domain.cron import CronSchedule, cron_schedule
 from mark.domain.errors import BadInput
-from mark.domain.scaler import SETTINGS, CronWindow, ScalerSettings
+from mark.domain.scaler import SETTINGS, TO_ZERO, CronWindow, ScalerSettings
 from mark.domain.service import AsIsPolicy
 
 _KINDS = ("asg", *SETTINGS, "sagemaker", "fixed")
@@ -35,7 +35,7 @@ def as_is_of(policy: Section) -> AsIsPolicy:
         target = policy.number("target", above_zero=True)
         if kind in ("asg", "hpa") and target > 1.0:
             raise BadInput("a utilisation must lie between 0 and 1", policy.where("target"), target)
-    least = policy.whole("min", 1)
+    least = policy.whole("min", 1, least=0 if kind in TO_ZERO else 1)
     # `min` alone describes a fixed fleet.
     most = policy.whole("max", least if kind == "fixed" else max(100, least))
     if most < least or (kind == "fixed" and most != least):

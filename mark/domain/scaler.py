@@ -34,6 +34,15 @@ class HpaSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KedaSettings(HpaSettings):
+    """KEDA's ScaledObject: an HPA, and its own rule between zero replicas and one."""
+
+    polling_interval_s: float = _number(30.0, above=True)
+    cooldown_period_s: float = _number(300.0)
+    activation_threshold: float = _number(0.0)  # requests/s above which the trigger is active
+
+
+@dataclass(frozen=True, slots=True)
 class KpaSettings:
     """The Knative Pod Autoscaler."""
 
@@ -44,6 +53,7 @@ class KpaSettings:
     panic_threshold_percentage: float = _number(200.0, 110.0, 1000.0)
     max_scale_up_rate: float = _number(1000.0, 1.0, above=True)
     max_scale_down_rate: float = _number(2.0, 1.0, above=True)
+    scale_to_zero_pod_retention_period_s: float = _number(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +93,10 @@ ScalerSettings = HpaSettings | KpaSettings | RaySettings
 # By `[policy] kind`.
 SETTINGS: dict[str, type[ScalerSettings]] = {
     "hpa": HpaSettings,
-    "keda": HpaSettings,
+    "keda": KedaSettings,
     "knative": KpaSettings,
     "ray": RaySettings,
-    "cron": HpaSettings,
+    "cron": KedaSettings,
 }
+# These may have no replica at all; HPA's minimum is one, and Ray's queue before a cold start is not simulated.
+TO_ZERO = ("keda", "cron", "knative")

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ POLICIES = ("mark", BEST_FIXED, "oracle")
 MONTH_H = 730.0
 _MOST_INSTANCES = 1000
 _NEAR = 0.1  # a counted capacity this near to the known one is not counted again
+_FAR = 3.0  # times: a known capacity this far from the measured one is refused
+_APART = 1.25  # times: from here on the difference is said
 _STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
 _LEAST_AT_MINIMUM = 0.01  # share of the time: the number of replicas at this quantile is the scaler's minimum
 _AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; for other kinds it is a share
@@ -219,6 +222,10 @@ def advise(
         rps, said = _capacity_rps(request, replica), f"the profile of {options.service}"
     else:
         rps, said, fitted = _capacity(history, options, slo)
+    if fitted is None:
+        where = "--rps-per-replica" if options.rps_per_replica is not None else f"the profile of {options.service}"
+        notes += _contradictions(history, rps, slo, where)
+    if service is None or options.rps_per_replica is not None:
         found = None
         if history.latency is not None:
             found = service_time(_load_per_replica(history), history.latency.within, history.latency.bounds_s, rps)
@@ -353,10 +360,12 @@ def _minimum(advice: ScalerAdvice) -> AdvisedChange:
             "A floor that rises before the load comes makes this static minimum unnecessary.",
             usd,
         )
+    asleep = float((replicas == 0.0).mean())
     busy = float(np.nansum(rps[known]) / max(1e-9, replicas[known].sum() * advice.rps_per_replica))
     return AdvisedChange(
         "busy",
-        f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} requests/s.",
+        (f"Your scaler stood at zero replicas for {asleep:.0%} of the time, which costs nothing. " if asleep else "")
+        + f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} requests/s.",
     )
 
 
@@ -364,6 +373,10 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
     mark, fixed = advice.results.get("mark"), advice.results.get(BEST_FIXED)
     found = []
     own_usd = advice.part.month_usd
+    if own_usd <= 0.0:
+        return [
+            AdvisedChange("asleep", "Your scaler had no replica in the simulated time, so there is nothing to save.")
+        ]
     month_usd = None if mark is None else mark.month_usd
     if mark is not None and month_usd is not None:
         saved = own_usd - month_usd
@@ -409,6 +422,30 @@ def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tup
     late, _, _ = history.latency.late(slo.rt_max_s)
     fitted = fit_replica(_load_per_replica(history), late, history.latency.within[:, -1], 1.0 - slo.attainment)
     return fitted.rps, _fitted_words(fitted, slo), fitted
+
+
+def _contradictions(history: WorkloadHistory, rps: float, slo: Slo, where: str) -> tuple[str, ...]:
+    """Return a note if a replica measurably does more or less than `rps`. Raises BadInput if it is far from that."""
+    kept, broken, by = 0.0, math.inf, ""
+    if history.latency is not None:
+        late, _, _ = history.latency.late(slo.rt_max_s)
+        with suppress(BadInput):  # too few latencies, or none in time: then the load alone can tell
+            total = history.latency.within[:, -1]
+            fitted = fit_replica(_load_per_replica(history), late, total, 1.0 - slo.attainment)
+            kept, broken = fitted.least_rps, math.inf if fitted.most_rps is None else fitted.most_rps
+            by = "by the histogram a replica"
+    if not by:
+        rps_each = _mean_rps(history, history.replicas_s - history.trace.bin_s, history.replicas_s)
+        known = np.isfinite(rps_each) & (history.replicas > 0.0)
+        kept = float(np.median(rps_each[known] / history.replicas[known])) if known.any() else 0.0
+        by = "half of the time a replica"
+    if rps < kept:
+        said, times = f"{by} did {kept:.3g} requests/s" + (" in time" if "histogram" in by else " or more"), kept / rps
+    else:
+        said, times = f"{by} broke the promise at {broken:.3g} requests/s", rps / broken
+    if times > _FAR:
+        raise BadInput(f"contradicts Prometheus: {said}; correct it", where, f"{rps:.3g}")
+    return (f"{where} says {rps:.3g} requests/s, but {said}",) if times > _APART else ()
 
 
 def _profiled(

@@ -98,6 +98,14 @@ def test_several_floors_are_asked_for_by_name(url: str, floors: Floors) -> None:
 
 def test_unknown_service_is_refused(url: str) -> None:
     assert ask(url, "/wanted/nothing").status_code == 404
+
+
+def test_unknown_offer_is_refused_with_those_that_there_are(url: str, floors: Floors) -> None:
+    for path in ("/wanted", "/wanted/inception"):
+        answer = ask(url, f"{path}?offer=nothing")
+        assert answer.status_code == 404
+        assert answer.json()["error"] == "no such offer: there is g6.xlarge/on-demand"
+    floors.fresh = []
     assert ask(url, "/wanted/inception?offer=nothing").status_code == 503
 
 

@@ -8,7 +8,7 @@ import pytest
 from mark.config.as_is import as_is_of
 from mark.config.section import Section, tables_of
 from mark.domain.errors import BadInput
-from mark.domain.scaler import HpaSettings, KpaSettings, RaySettings
+from mark.domain.scaler import HpaSettings, KedaSettings, KpaSettings, RaySettings
 from mark.domain.service import AsIsPolicy
 
 CRON = '[[policy.cron]]\nstart = "0 8 * * 1-5"\nend = "0 20 * * 1-5"\nreplicas = 6\ntimezone = "Europe/Berlin"\n'
@@ -25,7 +25,7 @@ def read(folder: Path, kind: str, more: str = "") -> AsIsPolicy:
     ("kind", "more", "settings"),
     [
         ("hpa", "", HpaSettings(0.1, 300.0)),
-        ("keda", "stabilization_window_s = 0\n", HpaSettings(0.1, 0.0)),
+        ("keda", "stabilization_window_s = 0\n", KedaSettings(0.1, 0.0, 30.0, 300.0, 0.0)),
         ("knative", 'metric = "rps"\nmax_scale_down_rate = 3\n', KpaSettings("rps", max_scale_down_rate=3.0)),
         ("knative", "", KpaSettings("concurrency", 70.0, 60.0, 10.0, 200.0, 1000.0, 2.0)),
         ("ray", "upscale_delay_s = 0\n", RaySettings(0.0, 600.0, 1.0, 1.0, 30.0)),
@@ -36,6 +36,11 @@ def test_kind_has_its_own_settings_with_its_document_s_defaults(
     tmp_path: Path, kind: str, more: str, settings: object
 ) -> None:
     assert read(tmp_path, kind, more).settings == settings
+
+
+@pytest.mark.parametrize("kind", ["keda", "knative"])
+def test_kinds_that_scale_to_zero_may_have_no_minimum(tmp_path: Path, kind: str) -> None:
+    assert read(tmp_path, kind, "min = 0\n").min_instances == 0
 
 
 def test_schedule_is_read_with_the_time_at_which_the_trace_begins(tmp_path: Path) -> None:
@@ -49,6 +54,8 @@ def test_schedule_is_read_with_the_time_at_which_the_trace_begins(tmp_path: Path
     [
         ("hpa", "upscale_delay_s = 3\n", "upscale_delay_s: kind hpa has no such setting (it belongs to ray): 3"),
         ("ray", "scale_in_cooldown_s = 3\n", "kind ray has no such setting (it belongs to asg, sagemaker): 3"),
+        ("hpa", "min = 0\n", "min: must lie between 1 and"),
+        ("hpa", "cooldown_period_s = 9\n", "kind hpa has no such setting (it belongs to keda, cron): 9"),
         ("ray", BEGINS + CRON, "begins: kind ray has no such setting (it belongs to keda, cron)"),
         ("knative", "panic_threshold_percentage = 90\n", "panic_threshold_percentage: must be 110 or more and at most"),
         ("knative", "max_scale_up_rate = 1\n", "max_scale_up_rate: must be above 1: 1.0"),
@@ -66,7 +73,6 @@ def test_schedule_is_read_with_the_time_at_which_the_trace_begins(tmp_path: Path
         ("keda", BEGINS + CRON.replace("Berlin", "Atlantis"), "[policy.cron 1] timezone: no such time zone"),
         ("keda", BEGINS + CRON.replace("6", "0"), "[policy.cron 1] replicas: must lie between 1 and"),
         ("keda", BEGINS + "cron = 5\n", "cron: write one [[policy.cron]] for each schedule: 5"),
-        ("keda", "min = 0\n", "min: must lie between 1 and"),
     ],
 )
 def test_wrong_setting_is_named_with_its_value(tmp_path: Path, kind: str, more: str, says: str) -> None:

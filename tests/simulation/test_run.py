@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,24 @@ def test_what_is_late_wherever_goes_where_the_service_file_says(late: str, tmp_p
     assert overflow.pop(late) > 0.5 * requests.total
     assert set(overflow.values()) == {0}
     assert requests.late == requests.functions
+
+
+@pytest.mark.parametrize(("kind", "idle_s"), [("keda", 420.0), ("knative", 75.0)])
+def test_scaler_without_a_minimum_has_no_instance_while_nothing_comes(kind: str, idle_s: float, tmp_path: Path) -> None:
+    """Ten minutes with requests, twenty without, ten with: the first requests after the pause are refused."""
+    rows = [f"{60 * minute},{0 if 10 <= minute < 30 else 600}" for minute in range(40)]
+    (tmp_path / "trace.csv").write_text("t_seconds,count\n" + "\n".join(rows) + "\n")
+    text = shipped_text("inception-v3-2026").partition("[fleet]")[0] + (
+        '[fleet]\ncatalog = "aws-2026"\ninstances = ["c7i.xlarge"]\nmarkets = ["on-demand"]\n'
+        '[overflow]\nfunction = "none"\n'
+        f'[policy]\nkind = "{kind}"\ninstance = "c7i.xlarge"\nmin = 0\n'
+    )
+    (tmp_path / "s.toml").write_text(text)
+    asked = RunRequest(str(tmp_path / "trace.csv"), str(tmp_path / "s.toml"), "as-is", start_s=0.0, with_bound=False)
+    found = simulate(asked)
+    (paid,) = found.timeline.instances.values()
+    asleep = [10 + math.ceil(idle_s / 60.0), 29]
+    assert paid[9] > 0
+    assert paid[asleep[0] : asleep[1]].max() == 0
+    assert paid[32] > 0
+    assert 0 < found.requests.rejected < 3 * 600

@@ -205,3 +205,61 @@ def test_capacity_that_was_fitted_is_the_one_that_is_simulated(tmp_path: Path) -
     assert found.rps_per_replica == pytest.approx(8.0, rel=0.1)
     assert found.results["best-fixed"].kept
     assert found.results["best-fixed"].fleet.peak_instances in (2, 3)
+
+
+def _fitting(knee_rps: float) -> WorkloadHistory:
+    """Replicas that are late beyond `knee_rps` requests/s, at loads from 2 to 11."""
+    history = _history()
+    assert history.latency is not None
+    replicas = np.linspace(1.5, 8.0, len(history.replicas))
+    beyond = np.where(16.0 / replicas[4::5] > knee_rps, 0.3, 0.001)
+    within = 16.0 * 300.0 * np.stack([0.9 * (1.0 - beyond), 1.0 - beyond, np.ones(len(beyond))], axis=1)
+    return replace(
+        history,
+        replicas=replicas,
+        latency=replace(history.latency, bounds_s=np.array([0.15, 0.5, math.inf]), within=within),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rps", "said"),
+    [
+        (40.0, "by the histogram a replica broke the promise at"),
+        (1.2, "by the histogram a replica did .* requests/s in time"),
+    ],
+)
+def test_capacity_far_from_the_histogram_is_refused(rps: float, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"--rps-per-replica: contradicts Prometheus: {said}"):
+        advise(_fitting(6.0), NONE, replace(SAID, rps_per_replica=rps), tmp_path)
+
+
+def test_capacity_far_below_the_load_is_refused(tmp_path: Path) -> None:
+    """Six replicas with 16 requests/s do 2.7 each."""
+    with pytest.raises(BadInput, match="half of the time a replica did 2.67 requests/s or more; correct it: 0.5"):
+        advise(_history(late=None), NONE, replace(SAID, rps_per_replica=0.5), tmp_path)
+
+
+def test_capacity_a_little_below_the_load_is_said(tmp_path: Path) -> None:
+    found = advise(_history(late=None), NONE, replace(SAID, rps_per_replica=2.0), tmp_path)
+    assert (
+        "--rps-per-replica says 2 requests/s, but half of the time a replica did 2.67 requests/s or more" in found.notes
+    )
+
+
+def test_scaler_that_had_no_replica_for_a_while_is_told_so(tmp_path: Path) -> None:
+    """Two of three hours at zero replicas, and without requests, cost nothing."""
+    history = _history(late=None)
+    minutes = np.arange(HOURS * 60.0)
+    asleep = minutes < 120.0
+    trace = trace_of_bins("ranker", BEGAN + 60.0 * minutes, np.where(asleep, 0.0, 960.0), 60.0)
+    replicas = np.where(asleep, 0.0, 2.0)
+    history = replace(history, replicas=replicas, trace=replace(trace, began_s=BEGAN))
+    found = advise(history, NONE, SAID, tmp_path)
+    assert found.now.mean_replicas == pytest.approx(2.0 / 3.0)
+    assert found.advice[0].text.startswith(
+        "Your scaler stood at zero replicas for 67% of the time, which costs nothing."
+    )
+    slept = advise(replace(history, replicas=np.zeros(len(replicas))), NONE, SAID, tmp_path)
+    assert slept.part.usd == 0.0
+    assert [one.about for one in slept.advice] == ["busy", "asleep"]
+    render_advice(slept)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.plan import Target
-from mark.domain.scaler import SETTINGS, HpaSettings, KpaSettings
+from mark.domain.scaler import SETTINGS, HpaSettings, KedaSettings, KpaSettings
 from mark.domain.service import AsIsPolicy, ResolvedService
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.fixed import offer_named, without_functions
 from mark.planning.policies.names import AS_IS
-from mark.planning.policies.pod_scaler import HpaRule, KpaRule, PodScaler, RayRule, Rule
+from mark.planning.policies.pod_scaler import HpaRule, KedaToZero, KpaRule, KpaToZero, PodScaler, RayRule, Rule
 from mark.planning.policies.static import Static
 from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
 
@@ -79,6 +79,11 @@ def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> P
             rule = KpaRule(settings, _above_zero(own, resolved, default), busy_s, able.capacity_rps)
         else:
             rule = RayRule(settings, _above_zero(own, resolved, RAY_ONGOING), busy_s, able.capacity_rps)
+    if own.min_instances == 0:
+        if isinstance(rule, HpaRule) and isinstance(settings, KedaSettings):
+            rule = KedaToZero(rule, settings)
+        elif isinstance(rule, KpaRule):
+            rule = KpaToZero(rule)
     return PodScaler(
         AS_IS,
         offer.name,
@@ -98,6 +103,8 @@ def _pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> 
     if altered.service.routing not in COUNTS_IN_FLIGHT:
         # These scalers and their own balancers look at requests in flight.
         altered = replace(altered, service=replace(altered.service, routing=COUNTS_IN_FLIGHT[0]))
+    if own.min_instances == 0:
+        altered = replace(altered, service=replace(altered.service, min_instances=0))
     return Policy(scaler, altered, bouncers=False, every_s=scaler.rule.every_s)
 
 

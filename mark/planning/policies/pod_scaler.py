@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from mark.domain.plan import Plan, Target
-from mark.domain.scaler import CronWindow, HpaSettings, KpaSettings, RaySettings
+from mark.domain.scaler import CronWindow, HpaSettings, KedaSettings, KpaSettings, RaySettings
 from mark.planning.planner import PlanningContext
 from mark.planning.policies.scalers import (
+    Activity,
     Leaning,
     Panic,
     Wishes,
     hpa_by_utilisation,
     hpa_by_value,
     hpa_scaled,
+    keda_runs,
     kpa_scaled,
     ray_scaled,
 )
@@ -173,6 +175,37 @@ class HpaRule:
         return wish, f"CPU utilisation {used:.2f} against a target of {self.target:.2f}"
 
 
+@dataclass
+class KedaToZero:
+    """KEDA with `minReplicaCount` zero: it starts the first replica and ends the last one, the HPA does the rest."""
+
+    hpa: HpaRule
+    settings: KedaSettings
+    every_s: float = HPA_SYNC_S
+
+    def begin(self) -> tuple[Wishes, Activity]:
+        return self.hpa.begin(), Activity()
+
+    def first(self, rate_rps: float) -> int:
+        return self.hpa.first(rate_rps)
+
+    def decide(
+        self, seen: ScalerView, memory: tuple[Wishes, Activity]
+    ) -> tuple[int | None, tuple[Wishes, Activity], str]:
+        wishes, activity = memory
+        by_rate = (
+            self.hpa.target is not None and (seen.context.last_minute_rps or 0.0) > self.settings.activation_threshold
+        )
+        active = by_rate or seen.wanted_by_others > 0
+        runs, activity = keda_runs(seen.context.now_s, active, seen.target, activity, self.settings)
+        if not runs:
+            return 0, (self.hpa.begin(), activity), "no trigger is active"
+        if seen.target == 0:
+            return 1, (wishes, activity), "a trigger is active"
+        count, wishes, reason = self.hpa.decide(seen, wishes)
+        return None if count is None else max(1, count), (wishes, activity), reason
+
+
 Samples = tuple[float, ...]  # one every 5 s, the newest last
 
 
@@ -212,6 +245,43 @@ class KpaRule:
         mode = "stable" if panic.since_s is None else "panic"
         reason = f"{self.settings.metric} {stable:.4g}, lately {now:.4g}, against {self.per_pod:.4g} a replica ({mode})"
         return count, (samples, panic), reason
+
+
+@dataclass(frozen=True, slots=True)
+class Asleep:
+    """The memory of a `KpaToZero`: its rule's, the requests that the activator holds, and since when none is wanted."""
+
+    rule: tuple[Samples, Panic]
+    held: float = 0.0
+    idle_since_s: float | None = None
+
+
+@dataclass
+class KpaToZero:
+    """Knative with `min-scale` zero. While no pod is ready its activator holds the requests, and counts them."""
+
+    kpa: KpaRule
+    every_s: float = SAMPLE_S
+
+    def begin(self) -> Asleep:
+        return Asleep(self.kpa.begin())
+
+    def first(self, rate_rps: float) -> int:
+        return self.kpa.first(rate_rps)
+
+    def decide(self, seen: ScalerView, memory: Asleep) -> tuple[int | None, Asleep, str]:
+        context = seen.context
+        newest_rps = float(context.windows_rps[-1]) if len(context.windows_rps) else 0.0
+        held = 0.0 if seen.ready else memory.held + SAMPLE_S * (0.0 if math.isnan(newest_rps) else newest_rps)
+        if seen.target == 0 and not held:
+            return 0, self.begin(), "no requests"  # without pods there are no samples
+        if context.in_flight is not None:
+            context = replace(context, in_flight=context.in_flight + round(held))
+        count, rule, reason = self.kpa.decide(replace(seen, context=context), memory.rule)
+        since_s = (memory.idle_since_s or context.now_s) if count == 0 else None
+        if since_s is not None and context.now_s - since_s < self.kpa.settings.scale_to_zero_pod_retention_period_s:
+            count = 1
+        return count, Asleep(rule, held, since_s), reason
 
 
 @dataclass

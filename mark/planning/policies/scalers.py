@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mark.domain.scaler import HpaSettings, KpaSettings, RaySettings
+from mark.domain.scaler import HpaSettings, KedaSettings, KpaSettings, RaySettings
 
 MOST_MORE, GROWTH = 4, 2  # HPA's default policies of scaling up: in 15 s by 4 pods or 100 %, whichever is more
 _ROUNDING = 1e-9  # Kubernetes counts in thousandths, so that a load of n pods never becomes n + 1
@@ -57,6 +57,28 @@ def hpa_scaled(now_s: float, wish: int, current: int, wishes: Wishes, settings: 
     if wish < current:
         return min(current, max(n for _, n in wishes)), wishes
     return min(wish, max(GROWTH * current, current + MOST_MORE)), wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """KEDA's memory: when it last asked its triggers, and when one of them was last active."""
+
+    asked_s: float = -math.inf
+    active_s: float = -math.inf
+
+
+def keda_runs(
+    now_s: float, active: bool, current: int, memory: Activity, settings: KedaSettings
+) -> tuple[bool, Activity]:
+    """Return whether any replica shall run with `minReplicaCount` zero: the number is the HPA's.
+
+    The triggers are asked once in `pollingInterval`. The last replica goes when none was active for `cooldownPeriod`.
+    """
+    if now_s - memory.asked_s < settings.polling_interval_s - _ROUNDING:
+        return current > 0, memory
+    if active:
+        return True, Activity(now_s, now_s)
+    return current > 0 and now_s - memory.active_s <= settings.cooldown_period_s, Activity(now_s, memory.active_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _notes(advice: ScalerAdvice) -> list[str]:
     if refusing:
         notes.append(f"requests that cannot be in time are refused by {' and '.join(refusing)}, and count as late")
     simulated = advice.results.get("as-is")
-    if simulated is not None and simulated.month_usd is not None:
+    if simulated is not None and simulated.month_usd is not None and part.month_usd > 0.0:
         off = simulated.month_usd / part.month_usd - 1.0
         notes.append(
             f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "

@@ -8,17 +8,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
-from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload, rate_step
+from mark.traffic.prometheus.workload import SCRAPED, STEPS_S, MetricsReader, Workload, rate_step
 from mark.traffic.traces.counts import trace_of_bins
 from mark.traffic.traces.trace import Trace
 
 LATENCY_STEP_S = 300.0
 _LEAST_POINTS = 10
 _RISING = 0.999  # share of steps that do not fall, from which it is a counter and no rate
+_LEAST_HISTORY_S = 1800.0
+_EXPORTING = 0.9  # of the ready pods; with fewer the sum of their rates is too low
+_MOST_UNSCRAPED = 0.5  # of the time; with more the history is refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +99,12 @@ def read_history(
     read = reader.query_range(workload.rate_query(step_s), start_s + step_s, end_s, step_s)
     progress(0.4)
     ends_s, rps = _rates(read, workload)
-    trace = trace_of_bins(workload.name, ends_s - step_s, rps * step_s, step_s)
     began_s = float(ends_s[0]) - step_s
+    if end_s - began_s < _LEAST_HISTORY_S:
+        what = (
+            f"has requests of {(end_s - began_s) / 60.0:.0f} minutes only; half an hour is needed: wait, or ask later"
+        )
+        raise BadInput(what, workload.counted_by)
     notes = [*workload.notes, *_notes("the rate", read)]
     if began_s - start_s >= DAY_S:
         notes.append(f"Prometheus has no requests before {(end_s - began_s) / DAY_S:.3g} days ago; {days:g} were asked")
@@ -109,7 +116,22 @@ def read_history(
     if not replicas.any():
         raise BadInput("no replica was ever ready", workload.ready_by)
     notes += _notes("the replicas", read)
-    missing = 1.0 - len(replicas) / max(1, round((end_s - began_s) / step_s))
+    grid_s = began_s + step_s * np.arange(1, round((end_s - began_s) / step_s) + 1)
+    if workload.pods_are_replicas:
+        # Without pods there is no metric at all, which is no gap if Prometheus scraped others meanwhile.
+        scraped = reader.query_range(SCRAPED, began_s + step_s, end_s, step_s)
+        alive_s = summed(scraped, SCRAPED)[0] if scraped.series else np.zeros(0)
+        away_s = _absent(_absent(alive_s, replicas_s), ends_s)
+        replicas_s, replicas = _with_zeros(replicas_s, replicas, away_s)
+    known = _scraped(reader, workload, ends_s, replicas_s, replicas, notes)
+    ends_s, rps = ends_s[known], rps[known]
+    asleep_s = _absent(replicas_s[replicas == 0.0], ends_s)
+    if len(asleep_s):
+        share = len(asleep_s) / len(grid_s)
+        notes.append(f"no replica was ready and no request was counted for {share:.0%} of the time: scaled to zero")
+    ends_s, rps = _with_zeros(ends_s, rps, asleep_s)
+    trace = trace_of_bins(workload.name, ends_s - step_s, rps * step_s, step_s)
+    missing = 1.0 - len(replicas) / len(grid_s)
     if missing > 0.01:
         notes.append(
             f"the number of replicas is not known for {missing:.0%} of the time, which costs the mean of the rest"
@@ -125,6 +147,62 @@ def read_history(
         latency=latency,
         notes=(*notes, *more),
     )
+
+
+def _absent(times_s: FloatArray, known_s: FloatArray) -> FloatArray:
+    """Return those of `times_s` that are not among `known_s`, both on one grid of steps."""
+    return times_s[~np.isin(np.rint(times_s), np.rint(known_s))]
+
+
+def _with_zeros(times_s: FloatArray, values: FloatArray, zero_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the series with a zero at each of `zero_s`."""
+    order = np.argsort(whole_s := np.concatenate([times_s, zero_s]), kind="stable")
+    return whole_s[order], np.concatenate([values, np.zeros(len(zero_s))])[order]
+
+
+def _scraped(
+    reader: MetricsReader,
+    workload: Workload,
+    ends_s: FloatArray,
+    replicas_s: FloatArray,
+    replicas: FloatArray,
+    notes: list[str],
+) -> BoolArray:
+    """Return in which steps enough of the ready pods were scraped; the others get a note and become gaps.
+
+    A pod that became ready in the last minutes may not be scraped yet, so the fewest ready pods of five minutes count.
+    Raises BadInput if that is most of the time.
+    """
+    known = np.ones(len(ends_s), bool)
+    first_s, last_s = float(replicas_s[0]), float(replicas_s[-1])
+    if workload.targets:
+        read = reader.query_range(workload.targets, first_s, last_s, LATENCY_STEP_S)
+        down = summed(read, workload.targets)[1] < _EXPORTING if read.series else np.zeros(1, bool)
+        if down.any():
+            notes.append(
+                f"for {down.mean():.0%} of the time targets of the metric did not answer Prometheus "
+                f"({workload.targets} below {_EXPORTING:g}): rates and replicas may be too low"
+            )
+    if not workload.exporting:
+        return known
+    read = reader.query_range(workload.exporting, first_s, last_s, LATENCY_STEP_S)
+    if not read.series:
+        return known
+    at_s, exporting = summed(read, workload.counted_by)
+    begins, ends = (np.searchsorted(replicas_s, edge_s, "right") for edge_s in (at_s - LATENCY_STEP_S, at_s))
+    ready = np.array([replicas[i:j].min(initial=np.inf) for i, j in zip(begins.tolist(), ends.tolist(), strict=True)])
+    short = np.isfinite(ready) & (exporting < _EXPORTING * ready)
+    if not short.any():
+        return known
+    share = float(short.mean())
+    seen = f"{np.median(exporting[short]):g} of {np.median(ready[short]):g} ready pods"
+    if share > _MOST_UNSCRAPED:
+        what = f"only {seen} export it, so the sum of their rates is too low: scrape them all, or say --query-rate"
+        raise BadInput(what, workload.counted_by)
+    notes.append(f"only {seen} exported requests for {share:.0%} of the time, which is a gap")
+    place = np.searchsorted(at_s, ends_s - 1.0)  # a step belongs to the five minutes that end after it
+    known[place < len(at_s)] = ~short[place[place < len(at_s)]]
+    return known
 
 
 def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray]:

@@ -17,6 +17,7 @@ from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import REPLICA_LABELS, PromAnswer
 from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, REQUESTS, RequestMetric
 
+SCRAPED = "count(up)"  # has points while Prometheus itself scrapes
 STEPS_S = (60.0, 120.0, 300.0)  # a rate needs two scrapes within the step
 _SCRAPES = 0.95  # of two scrapes within each step: one in twenty may come late
 _SEARCH_S = DAY_S  # a candidate has had requests within a day
@@ -43,6 +44,7 @@ _OF_EXPORTER = (
 _ALIKE = 0.02  # counts of two scrapers of one target differ by less
 _FEW = 50.0  # requests: below this equal counts prove nothing
 _MOST_NAMED = 6
+_BY_PODS = "pods that export"
 _MATCHER = re.compile(r'\s*[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"\s*')
 
 
@@ -81,8 +83,9 @@ class Workload:
     `rate` gives requests/s, `buckets` cumulative requests/s by `le` (None without a histogram), whose bounds are in
     `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step. `pods`
     gives a series for each pod by `pod_label`, if the replicas themselves export the metric. `scrapes` counts the
-    scrapes of STEPS_S[-1], and is empty for queries of the user's own. `counted_by` says in words which metric counts
-    the requests, `ready_by` which one counts the replicas.
+    scrapes of STEPS_S[-1], and is empty for queries of the user's own. `exporting` counts the workload's own pods that
+    export the metric, and `targets` is the share of its targets that answer; both may be empty. `counted_by` says in
+    words which metric counts the requests, `ready_by` which one counts the replicas.
     """
 
     name: str
@@ -97,6 +100,9 @@ class Workload:
     pods: str | None = None
     pod_label: str = ""
     scrapes: str = ""
+    pods_are_replicas: bool = False  # nothing else counts them
+    exporting: str = ""
+    targets: str = ""
 
     def rate_query(self, step_s: float) -> str:
         return self.rate.replace("{window}", f"{step_s:.0f}s")
@@ -143,11 +149,15 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
     if chosen.namespace:
         matchers += f',{chosen.namespace_label}="{_quoted(chosen.namespace)}"'
     counter = f"{chosen.metric.requests}{{{matchers}}}"
-    dropped, pod, note = _scrapers(reader, counter, end_s)
+    dropped, pod, jobs, note = _scrapers(reader, counter, end_s)
     without = f"max without ({','.join(dropped)}) "
 
     replicas, ready_by = _replicas(reader, asked, chosen, select, counter, pod, end_s)
     buckets, latency_notes = _buckets(reader, asked, chosen.metric, matchers, without, end_s)
+    own = re.escape(chosen.name)
+    of_own = f'{pod}=~"{_quoted(_OF_WORKLOAD.format(own, own))}"'
+    by_pod = chosen.metric.by_replica and pod in _POD_NAMES
+    pods_are_replicas = ready_by.startswith(_BY_PODS)
     return Workload(
         name=chosen.name,
         namespace=chosen.namespace,
@@ -158,9 +168,13 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
         counted_by=counter,
         ready_by=ready_by,
         notes=(*note, *latency_notes),
-        pods=f"count by ({pod}) ({counter})" if chosen.metric.by_replica and pod in _POD_NAMES else None,
+        pods=f"count by ({pod}) ({counter})" if by_pod else None,
         pod_label=pod or "",
         scrapes=f"max(count_over_time({counter}[{STEPS_S[-1]:.0f}s]))",
+        pods_are_replicas=pods_are_replicas,
+        # Other pods may export it too: a waypoint proxy reports the requests of the pods behind it.
+        exporting=f"count(count by ({pod}) ({counter[:-1]},{of_own}}}))" if by_pod and not pods_are_replicas else "",
+        targets=f'avg(up{{job=~"{_quoted("|".join(map(re.escape, jobs)))}"}})' if jobs else "",
     )
 
 
@@ -268,8 +282,10 @@ def _listed(found: Sequence[_Candidate]) -> str:
     return ", ".join(map(str, found[:_MOST_NAMED])) + more
 
 
-def _scrapers(reader: MetricsReader, counter: str, end_s: float) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
-    """Return labels that only distinguish scrapers of one target, the label that distinguishes replicas, and notes.
+def _scrapers(
+    reader: MetricsReader, counter: str, end_s: float
+) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]]:
+    """Return labels that only distinguish scrapers of one target, the label of replicas, scrape jobs and notes.
 
     Two jobs that scrape the same pods count each request twice. Equal counts in every pod show it, because two
     different processes would have different counts.
@@ -278,13 +294,14 @@ def _scrapers(reader: MetricsReader, counter: str, end_s: float) -> tuple[tuple[
     answer = reader.query(f"sum by ({','.join(labels)}) (increase({counter}[{_SEARCH_S:.0f}s]))", end_s)
     rows = [(dict(one.labels), float(one.values[-1])) for one in answer.series]
     pod = next((label for label in _POD if rows and all(row.get(label) for row, _ in rows)), None)
+    jobs = tuple(sorted({row["job"] for row, _ in rows if row.get("job")}))
     rows = _merged(rows, REPLICA_LABELS)
     for some in _SCRAPERS:
         if pod not in some and _counted_twice(rows, some):
             values = sorted({row.get(some[0], "") for row, _ in rows})
             note = f"{some[0]} {' and '.join(values)} scrape the same pods: their requests count once"
-            return (*REPLICA_LABELS, *some, *_OF_TARGETS), pod, (note,)
-    return REPLICA_LABELS, pod, ()
+            return (*REPLICA_LABELS, *some, *_OF_TARGETS), pod, jobs, (note,)
+    return REPLICA_LABELS, pod, jobs, ()
 
 
 def _merged(rows: Sequence[tuple[dict[str, str], float]], dropped: Sequence[str]) -> list[tuple[dict[str, str], float]]:
@@ -332,7 +349,7 @@ def _replicas(
         if found.series and float(found.series[0].values[-1]) > 0.0:
             return f"sum({replicas})", metric
     if chosen.metric.by_replica and pod is not None:
-        return f"count(count by ({pod}) ({counter}))", f"pods that export {chosen.metric.requests} ({pod})"
+        return f"count(count by ({pod}) ({counter}))", f"{_BY_PODS} {chosen.metric.requests} ({pod})"
     what = f"no metric counts the ready replicas of {chosen.name}; say --query-replicas"
     raise BadInput(what, "--prometheus", ", ".join(dict.fromkeys(ready.metric for ready in READY)))
 

@@ -8,9 +8,18 @@ import pytest
 
 from mark.domain.cron import cron_schedule
 from mark.domain.fleet import Fleet
-from mark.domain.scaler import CronWindow, HpaSettings, KpaSettings, RaySettings
+from mark.domain.scaler import CronWindow, HpaSettings, KedaSettings, KpaSettings, RaySettings
 from mark.planning.planner import PlanningContext
-from mark.planning.policies.pod_scaler import HpaRule, KpaRule, PodScaler, RayRule, Rule, Scaled
+from mark.planning.policies.pod_scaler import (
+    HpaRule,
+    KedaToZero,
+    KpaRule,
+    KpaToZero,
+    PodScaler,
+    RayRule,
+    Rule,
+    Scaled,
+)
 from mark.planning.policies.target_tracking import Metric
 from tests.planning.build import fleet, usual
 
@@ -38,7 +47,7 @@ class Played:
 
     def _plan(self, context: PlanningContext, floor: int = 0) -> int:
         plan, self.memory = self.scaler.plan_above(context, self.memory, floor)
-        self.count = plan.counts[SMALL]
+        self.count = plan.counts.get(SMALL, 0)
         return self.count
 
 
@@ -137,3 +146,70 @@ def test_floor_raises_the_count_up_to_the_user_s_maximum(rule: Rule) -> None:
     played.first(20.0)
     assert played.round(rate_rps=20.0, in_flight=1, floor=7) == 7
     assert played.round(rate_rps=20.0, in_flight=1, floor=12) == 9
+
+
+def keda_to_zero(target: float | None = 5.0, **changes: float) -> KedaToZero:
+    settings = KedaSettings(**changes)
+    return KedaToZero(HpaRule(settings, target, 10.0), settings)
+
+
+def test_keda_keeps_one_replica_for_its_cooldown_and_then_none() -> None:
+    """The HPA may take all but one at once here; the last replica goes at the first poll after more than 300 s."""
+    played = Played(keda_to_zero(stabilization_window_s=0.0), min_instances=0)
+    assert played.first(20.0) == 4
+    assert played.round(rate_rps=20.0) == 4
+    counts = [played.round(rate_rps=0.0) for _ in range(24)]
+    assert counts == [1] * 21 + [0] * 3
+
+
+def test_keda_starts_one_replica_at_the_first_poll_that_sees_a_request() -> None:
+    played = Played(keda_to_zero(), min_instances=0)
+    assert played.first(0.0) == 0
+    assert [played.round(rate_rps=rate_rps) for rate_rps in (0.0, 30.0, 30.0)] == [0, 0, 1]
+    assert played.round(ready=0, rate_rps=30.0) == 5  # the HPA adds at most four in 15 s
+
+
+def test_keda_is_not_active_below_its_activation_threshold() -> None:
+    played = Played(keda_to_zero(activation_threshold=2.0), min_instances=0)
+    played.first(0.0)
+    assert {played.round(rate_rps=2.0) for _ in range(8)} == {0}
+    assert 1 in [played.round(rate_rps=2.1) for _ in range(2)]
+
+
+def test_schedule_and_floor_start_replicas_from_zero() -> None:
+    window = CronWindow(cron_schedule("0 8 * * *"), cron_schedule("0 9 * * *"), 6, ZoneInfo("UTC"))
+    begins = datetime(2026, 1, 5, 7, 59, 30, tzinfo=UTC)
+    played = Played(keda_to_zero(None), min_instances=0, windows=(window,), begins=begins)
+    assert played.first(0.0) == 0
+    assert [played.round() for _ in range(4)] == [0, 0, 1, 5]
+    above = Played(keda_to_zero(), min_instances=0)
+    above.first(0.0)
+    assert above.round(floor=3) == 3
+    assert above.round(floor=0) >= 1  # the cooldown of a trigger that was active
+
+
+def test_knative_has_no_pod_after_a_stable_window_without_requests() -> None:
+    played = Played(KpaToZero(KpaRule(KpaSettings(), 10.0, 0.1, 10.0)), min_instances=0)
+    assert played.first(20.0) == 2
+    assert played.round(in_flight=14) == 2
+    counts = [played.round(in_flight=0) for _ in range(14)]
+    assert counts[10] >= 1
+    assert counts[12:] == [0, 0]
+
+
+def test_knative_keeps_its_last_pod_for_the_retention_period() -> None:
+    kept = KpaToZero(KpaRule(KpaSettings(scale_to_zero_pod_retention_period_s=30.0), 10.0, 0.1, 10.0))
+    played = Played(kept, min_instances=0)
+    played.first(5.0)
+    counts = [played.round(in_flight=0) for _ in range(8)]
+    assert counts == [1] * 6 + [0] * 2
+
+
+def test_knative_starts_pods_for_the_requests_that_its_activator_holds() -> None:
+    """Four requests/s that nobody answers are 20 after 5 s and 40 after 10 s; a replica holds seven."""
+    played = Played(KpaToZero(KpaRule(KpaSettings(), 10.0, 0.1, 10.0)), min_instances=0)
+    assert played.first(0.0) == 0
+    assert played.round(in_flight=0, windows_rps=np.zeros(12)) == 0
+    assert played.round(ready=0, in_flight=0, windows_rps=np.full(12, 4.0)) == 3
+    assert played.round(ready=0, in_flight=0, windows_rps=np.full(12, 4.0)) == 6  # 40 in the panic window
+    assert played.round(ready=6, in_flight=4, windows_rps=np.full(12, 4.0)) >= 3

@@ -173,3 +173,85 @@ def test_late_answers_are_interpolated_within_the_bucket(
 def test_histogram_reaches_its_last_finite_bound() -> None:
     buckets = LatencyBuckets(np.array([0.1, 0.3, math.inf]), np.array([300.0]), np.array([[50.0, 90.0, 100.0]]))
     assert [buckets.reaches(rt_max_s) for rt_max_s in (0.05, 0.3, 0.31)] == [True, True, False]
+
+
+def _shop(there: np.ndarray, pods: int = 4, seen: int = 4, *, counted: bool = True, up: bool = True) -> MemoryReader:
+    """Return `pods` ready pods with 5 requests/s each, `seen` of which Prometheus scrapes, while `there`."""
+    reader = MemoryReader()
+    for pod in range(seen):
+        values = np.where(there, 5.0 * (T - T[0]), np.nan)
+        reader.add("http_requests_total", T, values, app="ranker", namespace="shop", pod=f"ranker-{pod}", job="pods")
+    if counted:
+        ready = np.where(there, float(pods), 0.0)
+        reader.add("kube_deployment_status_replicas_available", T, ready, deployment="ranker", namespace="shop")
+    if up:
+        reader.add("up", T, np.ones(len(T)), job="node")
+    return reader
+
+
+AWAY = (T <= END - 7200.0) | (T > END - 3600.0)  # not for an hour
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["by kube-state-metrics", "by the pods themselves"])
+def test_hour_without_replicas_is_an_hour_without_requests(counted: bool) -> None:
+    """Pods that are away export nothing, but nothing is missing: the service was scaled to zero."""
+    found = _read(_shop(AWAY, counted=counted))
+    assert found.trace.gaps == ()
+    assert found.trace.total_counts(0.0, found.trace.duration_s) == pytest.approx(20.0 * 3.8 * 3600.0, rel=0.02)
+    replicas = found.replicas_between(END - 7200.0 + 360.0, END - 3600.0)
+    assert (len(replicas), set(replicas.tolist())) == (54, {0.0})
+    (note,) = [note for note in found.notes if "scaled to zero" in note]
+    assert "for 2" in note
+    assert not any("number of replicas is not known" in note for note in found.notes)
+
+
+def test_hour_in_which_prometheus_itself_was_down_is_a_gap() -> None:
+    reader = _shop(AWAY, counted=False, up=False)
+    reader.add("up", T, np.where(AWAY, 1.0, np.nan), job="node")
+    found = _read(reader)
+    assert len(found.trace.gaps) == 1
+    assert not any("scaled to zero" in note for note in found.notes)
+
+
+def test_half_of_the_pods_unscraped_is_refused() -> None:
+    with pytest.raises(BadInput, match="only 3 of 6 ready pods export it, so the sum of their rates is too low"):
+        _read(_shop(np.ones(len(T), bool), pods=6, seen=3))
+
+
+def test_pods_that_are_unscraped_for_an_hour_make_a_gap() -> None:
+    reader = _shop(np.ones(len(T), bool))
+    for one in reader.series[:2]:
+        one.values[~AWAY] = np.nan
+    found = _read(reader)
+    (gap,) = found.trace.gaps
+    assert gap[1] - gap[0] == pytest.approx(3600.0, abs=400.0)
+    assert any("only 2 of 4 ready pods exported requests for 2" in note for note in found.notes)
+
+
+def test_new_pods_that_are_not_scraped_yet_make_no_gap() -> None:
+    reader = _shop(np.ones(len(T), bool), seen=3)
+    late = T > END - 7200.0 + 60.0  # scraped two scrapes after it is ready
+    reader.add(
+        "http_requests_total", T, np.where(late, 5.0 * (T - T[0]), np.nan), app="ranker", namespace="shop",
+        pod="ranker-3", job="pods",
+    )  # fmt: skip
+    (ready,) = [one for one in reader.series if one.labels["__name__"].startswith("kube_")]
+    ready.values[T <= END - 7200.0] = 3.0
+    found = _read(reader)
+    assert found.trace.gaps == ()
+    assert not any("ready pods" in note for note in found.notes)
+
+
+def test_targets_that_do_not_answer_are_said() -> None:
+    reader = _shop(np.ones(len(T), bool), counted=False)
+    for pod in range(4):
+        reader.add("up", T, np.where((T > END - 3600.0) & (pod > 1), 0.0, 1.0), job="pods", instance=str(pod))
+    assert any(
+        'targets of the metric did not answer Prometheus (avg(up{job=~"pods"})' in n for n in _read(reader).notes
+    )
+
+
+def test_prometheus_of_a_few_minutes_is_refused() -> None:
+    reader = _shop(T > END - 600.0)
+    with pytest.raises(BadInput, match="has requests of 10 minutes only; half an hour is needed"):
+        _read(reader)
