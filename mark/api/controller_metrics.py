@@ -11,12 +11,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from mark.api.manager_port import Manager
+from mark.api.pipeline_view import PipelineSchema
 from mark.api.sited_pipeline import SitedPipeline
 from mark.api.wanted import Floors, floor_metrics, reasons
-from mark.control.pipeline_view import PipelineView
 from mark.control.views import ServiceView
 from mark.domain.fleet import Phase
-from mark.domain.price_list import SloPrice
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _NONE: Mapping[str, SitedPipeline] = MappingProxyType({})
@@ -112,11 +111,11 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
     yield from (instances, wanted, forecast, mode, bill, requests)
 
 
-_PIPELINE: tuple[tuple[str, str, Callable[[PipelineView], float | None]], ...] = (
+_PIPELINE: tuple[tuple[str, str, Callable[[PipelineSchema], float | None]], ...] = (
     ("load_qps", "Queries/s.", lambda v: v.queries_per_s),
     ("usd_per_hour", "Dollars an hour of running instances, of all stages.", lambda v: v.usd_per_hour),
-    ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.config.slo.attainment),
-    ("slo_rt_max_seconds", "RT_max.", lambda v: v.config.slo.rt_max_s),
+    ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.target),
+    ("slo_rt_max_seconds", "RT_max.", lambda v: v.rt_max_ms / 1e3),
     (
         "slo_recent",
         "Share of whole queries in time, of the last 1,000 or so.",
@@ -125,7 +124,7 @@ _PIPELINE: tuple[tuple[str, str, Callable[[PipelineView], float | None]], ...] =
 )
 
 
-def _of_pipelines(found: Mapping[str, PipelineView]) -> Iterator[Metric]:
+def _of_pipelines(found: Mapping[str, PipelineSchema]) -> Iterator[Metric]:
     for name, what, read in _PIPELINE:
         gauge = GaugeMetricFamily(f"mark_controller_pipeline_{name}", what, labels=("pipeline",))
         for pipeline, view in found.items():
@@ -143,14 +142,15 @@ def _of_pipelines(found: Mapping[str, PipelineView]) -> Iterator[Metric]:
         labels=("pipeline", "rt_max_ms"),
     )
     for pipeline, view in found.items():
-        queries, estimate = view.queries, view.promise
+        queries = view.queries
         if queries is not None:
             for quantile, ms in (("0.5", queries.recent_p50_ms), ("0.99", queries.recent_p99_ms)):
                 if ms is not None:
                     latency.add_metric((pipeline, quantile), ms / 1e3)
-        if estimate is not None:
-            own = SloPrice(view.config.slo.rt_max_s, estimate.usd_per_hour)
-            for price in (own, *estimate.other_slos):
-                if price.usd_per_hour is not None:
-                    promise.add_metric((pipeline, f"{price.rt_max_s * 1e3:g}"), price.usd_per_hour)
+        if view.promise is not None:
+            prices = {view.rt_max_ms: view.promise.usd_per_hour}
+            prices |= {other.rt_max_ms: other.usd_per_hour for other in view.promise.other_slos}
+            for rt_max_ms, usd_per_hour in prices.items():
+                if usd_per_hour is not None:
+                    promise.add_metric((pipeline, f"{rt_max_ms:g}"), usd_per_hour)
     yield from (latency, promise)

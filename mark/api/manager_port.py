@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mark.control.views import DecisionView, HistoryView, Limits, QueriesHistory, QueriesView, ServiceView
+from mark.control.views import DecisionSchema, HistorySchema, Limits, QueriesHistorySchema, QueriesSchema, ServiceView
 from mark.planning.promise_cost import PromiseCost
 
 
@@ -24,10 +24,10 @@ class Manager(Protocol):
     def view(self, service: str) -> ServiceView:
         """Return the service now: the same snapshot until something changes, so that readers may ask often."""
 
-    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionView]:
+    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
         """Return at most `count` decisions, newest first, with ids below `before_id`; None: from the newest on."""
 
-    def history(self, service: str, hours: float, points: int) -> HistoryView:
+    def history(self, service: str, hours: float, points: int) -> HistorySchema:
         """Return the last `hours`, at most 24, in at most `points` equal steps."""
 
     def promise_cost(self, service: str) -> PromiseCost:
@@ -58,8 +58,8 @@ class Manager(Protocol):
 class Conducted(Protocol):
     """Whole queries of one pipeline, as its conductors count them. Every method may be called from any thread."""
 
-    def view(self) -> QueriesView:
+    def view(self) -> QueriesSchema:
         """Return the queries now."""
 
-    def history(self, hours: float, points: int) -> QueriesHistory:
+    def history(self, hours: float, points: int) -> QueriesHistorySchema:
         """Return the last `hours`, at most 24, in at most `points` equal steps."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from mark.api import schema
 from mark.api.manager_port import Manager
+from mark.api.pipeline_view import Pipelines, PipelineSchema
 from mark.api.sited_pipeline import SitedPipeline
 from mark.control import views
 from mark.domain.version import VERSION
@@ -85,27 +87,26 @@ def services(request: Request, manager: TheRoom, pipelines: ThePipelines) -> Res
     return _answer(request, schema.Services(services=found, leads=manager.leads(), pipelines=list(pipelines)))
 
 
-@routes.get("/pipelines", response_model=schema.Pipelines, tags=["read"])
+@routes.get("/pipelines", response_model=Pipelines, tags=["read"])
 def pipelines(request: Request, manager: TheRoom, pipelines: ThePipelines) -> Response:
     """All pipelines, each in a line."""
-    found = [schema.pipeline_summary(one.view(manager)) for one in pipelines.values()]
-    return _answer(request, schema.Pipelines(pipelines=found))
+    return _answer(request, Pipelines(pipelines=[one.view(manager) for one in pipelines.values()]))
 
 
 @routes.get(
     "/pipelines/{pipeline}",
-    response_model=schema.PipelineSchema,
+    response_model=PipelineSchema,
     tags=["read"],
     responses={404: {"model": schema.Error, "description": "no such pipeline"}},
 )
 def pipeline(request: Request, manager: TheRoom, pipeline: KnownPipeline) -> Response:
     """The present state of a pipeline: whole queries, graph, bottleneck, costs of other promises, and each stage."""
-    return _answer(request, schema.pipeline(pipeline.view(manager), pipeline.drawing))
+    return _answer(request, pipeline.view(manager))
 
 
 @routes.get(
     "/pipelines/{pipeline}/history",
-    response_model=schema.QueriesHistorySchema | None,
+    response_model=views.QueriesHistorySchema | None,
     tags=["read"],
     responses={404: {"model": schema.Error, "description": "no such pipeline"}},
 )
@@ -113,7 +114,7 @@ def pipeline_history(request: Request, pipeline: KnownPipeline, hours: Hours = 6
     """Whole queries of the past; null if the controller knows no conductors of the pipeline."""
     if pipeline.conducted is None:
         return _answer(request, None)
-    return _answer(request, schema.QueriesHistorySchema.model_validate(pipeline.conducted.history(hours, points)))
+    return _answer(request, pipeline.conducted.history(hours, points))
 
 
 @one.get("", response_model=schema.ServiceSchema, tags=["read"])
@@ -146,10 +147,10 @@ def bill(request: Request, manager: TheRoom, service: Known) -> Response:
     return _answer(request, schema.bill(manager.view(service)))
 
 
-@one.get("/slo", response_model=schema.SloSchema, tags=["read"])
+@one.get("/slo", response_model=views.SloSchema, tags=["read"])
 def slo(request: Request, manager: TheRoom, service: Known) -> Response:
     """How the promise was kept."""
-    return _answer(request, schema.SloSchema.model_validate(manager.view(service).slo))
+    return _answer(request, manager.view(service).slo)
 
 
 @one.get("/prices", response_model=schema.PricesSchema, tags=["read"])
@@ -158,16 +159,16 @@ def prices(request: Request, manager: TheRoom, service: Known) -> Response:
     return _answer(request, schema.prices(manager.view(service)))
 
 
-@one.get("/forecast", response_model=schema.ForecastSchema | None, tags=["read"])
+@one.get("/forecast", response_model=views.ForecastSchema | None, tags=["read"])
 def forecast(request: Request, manager: TheRoom, service: Known) -> Response:
     """The forecast load; null before the first forecast, and for policies without forecasts."""
-    return _answer(request, schema.forecast(manager.view(service)))
+    return _answer(request, manager.view(service).forecast)
 
 
-@one.get("/history", response_model=schema.HistorySchema, tags=["read"])
+@one.get("/history", response_model=views.HistorySchema, tags=["read"])
 def history(request: Request, manager: TheRoom, service: Known, hours: Hours = 6.0, points: Points = 480) -> Response:
     """Load, capacity and lateness of the past."""
-    return _answer(request, schema.HistorySchema.model_validate(manager.history(service, hours, points)))
+    return _answer(request, manager.history(service, hours, points))
 
 
 @one.get("/decisions", response_model=schema.Decisions, tags=["read"])
@@ -227,8 +228,13 @@ def rollout(request: Request, manager: TheRoom, service: Known) -> None:
 routes.include_router(one)
 
 
-def _answer(request: Request, model: BaseModel | None) -> Response:
-    body = b"null" if model is None else model.model_dump_json().encode()
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _answer(request: Request, answer: Any) -> Response:
+    body = _adapter(answer.__class__).dump_json(answer)
     # The etag is weak because it is the same for compressed and plain answers.
     etag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     held = request.headers.get("if-none-match", "")

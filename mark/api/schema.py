@@ -9,47 +9,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, cast
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field
 
 from mark.control import views
-from mark.control.pipeline_view import PipelineView, StageView
-from mark.control.ports import Result
+from mark.control.views import DecisionSchema, ForecastSchema, Maybe, Mode, Moment, Number, RolloutSchema, SloSchema
 from mark.domain.fleet import Instance, Phase
-from mark.domain.pipeline import Join
 from mark.domain.plan import Target
 from mark.domain.price_list import PromiseEstimate, usd_per_hour_per_ms
-from mark.planning.graphs.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 from mark.planning.next_day import NextDay
 
 RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # phases that are paid by the second
 
 
-def _short(value: float | None) -> float | None:
-    """Return the value with six significant digits; None for infinity and NaN, which JSON cannot express."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+class ApiAnswer(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
 
-def _second(value: float) -> float:
-    return round(value, 3)
-
-
-Number = Annotated[float, PlainSerializer(_short)]
-Maybe = Annotated[float | None, PlainSerializer(_short)]
-Moment = Annotated[float, PlainSerializer(_second)]
-Mode = Literal["acting", "dry-run", "paused", "standing by"]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True, json_schema_serialization_defaults_required=True)
-
-
-class Error(_Model):
+class Error(ApiAnswer):
     error: str = Field(description="The error, in one line.")
 
 
-class LimitsSchema(_Model):
+class LimitsSchema(ApiAnswer):
     """The limits of a service; planner and launches obey them from the next step on."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -59,24 +41,7 @@ class LimitsSchema(_Model):
     )
 
 
-class SloSchema(_Model):
-    """At least `target` of the requests answered within `rt_max_ms`."""
-
-    rt_max_ms: Number
-    target: Number = Field(description="The share that is promised (SL_min).")
-    attainment: Maybe = Field(description="Share answered in time since the controller first saw the service.")
-    recent: Maybe = Field(description="Share answered in time of the last 1,000 requests or so.")
-    error_budget_left: Maybe = Field(description="1: no miss so far; 0: all that the SLO allows; below: broken.")
-    recent_ms: Maybe = Field(
-        description="Mean latency of the last 1,000 answered requests or so, from arrival at the instance or function."
-    )
-    recent_p50_ms: Maybe = Field(
-        description="Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart."
-    )
-    recent_p99_ms: Maybe = Field(description="Their 99th percentile.")
-
-
-class BillSchema(_Model):
+class BillSchema(ApiAnswer):
     """Dollars since the controller first saw the service, by market."""
 
     on_demand: Number
@@ -92,17 +57,7 @@ class BillSchema(_Model):
     usd_per_million_requests_now: Maybe = Field(description="Dollars an hour of running instances / the present rate.")
 
 
-class ForecastSchema(_Model):
-    """A fan: quantiles of the mean arrival rate, by step from `origin_unix_s`."""
-
-    origin_unix_s: Moment
-    step_s: Number
-    predictor: str
-    levels: list[Number] = Field(description="The quantiles, ascending.")
-    rps: list[list[Number]] = Field(description="[level][step]")
-
-
-class Wanted(_Model):
+class Wanted(ApiAnswer):
     """How many of an offer are wanted, and why."""
 
     offer: str
@@ -113,7 +68,7 @@ class Wanted(_Model):
     have: int = Field(description="Ready or booting, and not about to be taken away.")
 
 
-class PlanSchema(_Model):
+class PlanSchema(ApiAnswer):
     """The planned numbers of instances; an offer that is not named is planned zero times."""
 
     age_s: Number
@@ -126,7 +81,7 @@ class PlanSchema(_Model):
     notes: list[str]
 
 
-class OtherSloSchema(_Model):
+class OtherSloSchema(ApiAnswer):
     """The cost of another RT_max; null if no fleet keeps it."""
 
     rt_max_ms: Number
@@ -134,7 +89,7 @@ class OtherSloSchema(_Model):
     difference_usd_per_hour: Maybe = Field(description="Difference from the cost at the promised RT_max.")
 
 
-class PromiseSchema(_Model):
+class PromiseSchema(ApiAnswer):
     """The cost of the promise at the present load, and of a shorter and a longer RT_max.
 
     An estimate from profiles and prices, not a plan: whole instances of one type, or functions alone, without reserves
@@ -149,7 +104,7 @@ class PromiseSchema(_Model):
     usd_per_hour_per_ms: Maybe = Field(description="For each millisecond less, between the two.")
 
 
-class NextDaySchema(_Model):
+class NextDaySchema(ApiAnswer):
     """The day after the last full hour, by the last 24 hours: instances and functions, without balancer and disks."""
 
     interval_90: list[Number] = Field(description="Dollars: in nine of ten days the bill lies between these two.")
@@ -158,7 +113,7 @@ class NextDaySchema(_Model):
     promise_kept: Maybe = Field(description="Probability; null where nothing was answered.")
 
 
-class PricesSchema(_Model):
+class PricesSchema(ApiAnswer):
     """The planner's present prices, in dollars, of one more request and one more miss."""
 
     usd_per_request: Maybe = Field(
@@ -171,20 +126,7 @@ class PricesSchema(_Model):
     promise: PromiseSchema | None = Field(description="Price of a millisecond of RT_max; null while no load is known.")
 
 
-class RolloutSchema(_Model):
-    """Which release serves, and how far a new one is."""
-
-    wanted: str = Field(description="The release deployed last.")
-    release: str = Field(description="The release that launches get.")
-    stage: Literal["done", "canary", "rolling", "stopped"] = Field(
-        description="stopped: the wanted release did worse, or was taken back; `release` serves."
-    )
-    before: str = Field(description='The release that a roll-back returns to; "" if unknown.')
-    reason: str = Field(description="Why a release was taken back.")
-    instances: dict[str, int] = Field(description="That boot, serve or finish, by release.")
-
-
-class OfferCount(_Model):
+class OfferCount(ApiAnswer):
     """Instances of one offer by phase."""
 
     offer: str
@@ -195,7 +137,7 @@ class OfferCount(_Model):
     usd_per_hour: Maybe = Field(description="Of those that run.")
 
 
-class InstanceNow(_Model):
+class InstanceNow(ApiAnswer):
     number: int = Field(description="In the order of launches.")
     offer: str
     phase: Literal["pending", "ready", "draining", "stopped", "gone"]
@@ -207,7 +149,7 @@ class InstanceNow(_Model):
     usd_per_hour: Maybe
 
 
-class FleetSchema(_Model):
+class FleetSchema(ApiAnswer):
     """Counts by offer, and a page of the instances, ascending by number."""
 
     offers: list[OfferCount]
@@ -215,7 +157,7 @@ class FleetSchema(_Model):
     total: int = Field(description="Instances in all, stopped ones too.")
 
 
-class Summary(_Model):
+class Summary(ApiAnswer):
     """A service in one line."""
 
     service: str
@@ -228,145 +170,10 @@ class Summary(_Model):
     troubles: list[str]
 
 
-class Services(_Model):
+class Services(ApiAnswer):
     services: list[Summary]
     leads: bool = Field(description="Whether this controller acts; else it stands by while another one does.")
     pipelines: list[str] = Field(description="Names of those whose stages are among the services.")
-
-
-class InstancesByMarket(_Model):
-    """Instances of one type in one market, in all zones, that run."""
-
-    instance: str
-    market: str
-    count: int = Field(description="Booting and draining ones, too.")
-
-
-class JoinSchema(_Model):
-    """When a query goes on: `deadline_ms` after `least` of the stages before have answered, or once all have."""
-
-    least: int = Field(description="Answers.")
-    deadline_ms: Maybe = Field(description="null: it waits for all.")
-
-
-class StageSchema(_Model):
-    """A stage of a pipeline now: a service, whose requests are the calls of queries."""
-
-    stage: str
-    service: str = Field(description="Its name under /api/v1/services.")
-    model: str
-    after: list[str] | None = Field(description="The stages that it waits for; null where a driver decides.")
-    join: JoinSchema | None = Field(description="null where it waits for less than two, or a driver decides.")
-    calls_per_query: Maybe = Field(description="In the mean; null where a driver decides, and no lineage is named.")
-    mode: Mode
-    rps: Maybe = Field(description="Calls/s that arrive.")
-    capacity_rps: Number = Field(description="Calls/s that ready instances sustain within the stage's part of RT_max.")
-    used: Maybe = Field(description="rps / capacity_rps.")
-    slo: SloSchema = Field(description="Of its calls: `rt_max_ms` is its part of the pipeline's.")
-    usd_per_hour: Number
-    dollar_share: Maybe = Field(description="Of the pipeline's usd_per_hour, 0 to 1.")
-    usd_per_request: Maybe = Field(description="Price of one more call: 0 while ready capacity has room.")
-    overflow_share: Maybe = Field(description="Of the calls of the last 5 minutes: answered by functions.")
-    running: list[InstancesByMarket]
-    troubles: list[str]
-
-
-class BottleneckSchema(_Model):
-    """The stage that limits the pipeline.
-
-    "misses": it answers too few calls in time, and of the stages that do so it misses the most calls a second. "load":
-    no stage does, and its load takes the largest share of its ready capacity.
-    """
-
-    stage: str
-    why: Literal["misses", "load"]
-    headroom: Maybe = Field(description="How many times the load of now its ready instances can do.")
-
-
-class QueriesSchema(_Model):
-    """Whole queries of a pipeline, as its conductors count them; latencies are of those that were answered."""
-
-    per_s: Maybe = Field(description="Queries/s of the last minute, answered or refused.")
-    recent: Maybe = Field(description="Share answered in time of the last 1,000 or so.")
-    recent_ms: Maybe = Field(description="Their mean latency, from arrival at a conductor.")
-    recent_p50_ms: Maybe = Field(
-        description="Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart, and "
-        "are above rt_max_ms where more than the rest of the answers were late."
-    )
-    recent_p99_ms: Maybe = Field(description="Their 99th percentile.")
-
-
-class QueriesHistorySchema(_Model):
-    """Whole queries in equal steps, oldest first; null where no conductor was heard. All lists are equally long.
-
-    As far back as this controller runs, 24 hours at most.
-    """
-
-    start_unix_s: Moment
-    step_s: Number
-    per_s: list[Maybe] = Field(description="Queries/s.")
-    attainment: list[Maybe] = Field(description="Share answered in time.")
-    p50_ms: list[Maybe] = Field(description="Of those that were answered.")
-    p99_ms: list[Maybe]
-
-
-class PipelineSummary(_Model):
-    """A pipeline in one line."""
-
-    pipeline: str
-    services: list[str] = Field(description="Of its stages, under /api/v1/services.")
-    queries_per_s: Maybe = Field(
-        description="As conductors count them, else the highest of rps / calls_per_query; null while neither is known."
-    )
-    instances: int = Field(description="That run, of all stages.")
-    usd_per_hour: Number
-    bottleneck: BottleneckSchema | None
-
-
-class Pipelines(_Model):
-    pipelines: list[PipelineSummary]
-
-
-class LayoutSchema(_Model):
-    """Where a drawing of the graph has its parts, in pixels from the left upper corner, y down.
-
-    Corners are [x, y], the left upper ones of boxes that are `box_width` x `box_height`, and of ends that are
-    `end_width` x `end_height`.
-    """
-
-    width: Number = Field(description="Of the whole, in pixels.")
-    height: Number = Field(description="Of the whole, in pixels.")
-    box_width: Number = Field(description="Pixels.")
-    box_height: Number = Field(description="Pixels.")
-    end_width: Number = Field(description="Pixels.")
-    end_height: Number = Field(description="Pixels.")
-    query: list[Number] = Field(description="The corner of the end at which queries come.")
-    answer: list[Number] = Field(description="The corner of the end at which they are answered.")
-    boxes: list[list[Number]] = Field(description="The corners of the stages' boxes, in their order.")
-    lines: list[str] = Field(description="On which answers go on: each the `d` of an SVG path.")
-
-
-class PipelineSchema(PipelineSummary):
-    """A pipeline now, as a whole and by stage."""
-
-    at_unix_s: Moment = Field(description="Of the stage that was looked at last, as the two that follow.")
-    at_s: Moment = Field(description="The same moment by the stages' clock.")
-    time_scale: Number = Field(description="Seconds of that clock in one on the wall: 1 but on a testbed in a hurry.")
-    driver: str | None = Field(description="module:function; null where the file says the graph.")
-    rt_max_ms: Number = Field(description="Of the whole, from a query to its answer.")
-    target: Number = Field(description="The share of queries that is promised to be answered within it (SL_min).")
-    longest_path_ms: Maybe = Field(
-        description="The largest sum of the stages' parts of rt_max_ms along a path; null where a driver decides."
-    )
-    usd_so_far: Number = Field(description="Dollars since the controller first saw the stages.")
-    usd_per_million_queries_now: Maybe = Field(description="Dollars an hour of running instances / the present rate.")
-    queries: QueriesSchema | None = Field(description="null where the controller knows no conductors.")
-    promise: PromiseSchema | None = Field(description="null while the load of a stage is not known.")
-    usd_per_query: Maybe = Field(description="Price of one more query: usd_per_request of each stage x its calls.")
-    stages: list[StageSchema] = Field(description="In topological order; with a driver in the file's.")
-    drawing: dict[Literal["across", "down"], LayoutSchema] | None = Field(
-        description="The graph from left to right, and from top to bottom; null where a driver decides."
-    )
 
 
 class ServiceSchema(Summary):
@@ -385,40 +192,14 @@ class ServiceSchema(Summary):
     rollout: RolloutSchema | None = Field(description="null where releases have no names, as on a testbed.")
 
 
-class DecisionSchema(_Model):
-    """A line of the decision log."""
-
-    id: int = Field(description="Ascending within a service.")
-    at_unix_s: Moment
-    verb: str
-    text: str = Field(description="A sentence with its reason in money.")
-    outcome: str = Field(description='For people: "done", perhaps with the instances started instead, or why not.')
-    usd_per_hour: Number = Field(description="How many instances it adds or removes.")
-    result: Result | None = Field(description="null in lines that were written before results were kept.")
-    started: int = Field(description="Instances that a launch started.")
-
-
-class Decisions(_Model):
+class Decisions(ApiAnswer):
     """A page of the decision log, newest first."""
 
     decisions: list[DecisionSchema]
     next_before: int | None = Field(description="`before` of the next page; null at the end.")
 
 
-class HistorySchema(_Model):
-    """The past in equal steps, oldest first; null where nothing was seen. All lists are equally long."""
-
-    start_unix_s: Moment
-    step_s: Number
-    rps: list[Maybe]
-    capacity_rps: list[Maybe]
-    usd_per_hour: list[Maybe]
-    attainment: list[Maybe] = Field(description="Share answered in time.")
-    overflow_share: list[Maybe] = Field(description="Of the requests: answered by functions.")
-    instances: dict[str, list[int | None]] = Field(description="That ran, by offer.")
-
-
-class GrantSchema(_Model):
+class GrantSchema(ApiAnswer):
     """The owner of the key or token, and its scopes."""
 
     name: str
@@ -429,12 +210,12 @@ class GrantSchema(_Model):
 def summary(view: views.ServiceView) -> Summary:
     return Summary(
         service=view.service,
-        mode=cast(Mode, view.mode),
+        mode=view.mode,
         rps=view.rps,
         capacity_rps=view.capacity_rps,
         usd_per_hour=view.usd_per_hour,
         instances=sum(i.phase in RUNNING for i in view.instances),
-        slo=SloSchema.model_validate(view.slo),
+        slo=view.slo,
         troubles=list(view.conditions),
     )
 
@@ -447,88 +228,12 @@ def service(view: views.ServiceView) -> ServiceSchema:
         time_scale=view.time_scale,
         offers=offers(view),
         plan=plan(view),
-        forecast=forecast(view),
+        forecast=view.forecast,
         prices=prices(view),
         bill=bill(view),
         next_day=next_day(view.next_day),
         limits=limits(view.limits),
-        rollout=None if view.rollout is None else RolloutSchema.model_validate(view.rollout),
-    )
-
-
-def pipeline_summary(view: PipelineView) -> PipelineSummary:
-    services = {stage.view.service: stage for stage in view.stages}  # stages that share instances count once
-    return PipelineSummary(
-        pipeline=view.config.name,
-        services=list(services),
-        queries_per_s=view.queries_per_s,
-        instances=sum(kind.count for stage in services.values() for kind in stage.running),
-        usd_per_hour=view.usd_per_hour,
-        bottleneck=None if view.bottleneck is None else BottleneckSchema.model_validate(view.bottleneck),
-    )
-
-
-def pipeline(view: PipelineView, drawing: dict[Literal["across", "down"], LayoutSchema] | None) -> PipelineSchema:
-    config, queries_per_h = view.config, (view.queries_per_s or 0.0) * 3600.0
-    last = max((stage.view for stage in view.stages), key=lambda one: one.at_unix_s)
-    return PipelineSchema(
-        **dict(pipeline_summary(view)),
-        at_unix_s=last.at_unix_s,
-        at_s=last.at_s,
-        time_scale=last.time_scale,
-        driver=config.driver,
-        rt_max_ms=config.slo.rt_max_s * 1e3,
-        target=config.slo.attainment,
-        longest_path_ms=view.longest_path_ms,
-        usd_so_far=view.usd_so_far,
-        usd_per_million_queries_now=view.usd_per_hour / queries_per_h * 1e6 if queries_per_h else None,
-        queries=None if view.queries is None else QueriesSchema.model_validate(view.queries),
-        promise=promise(view.promise),
-        usd_per_query=view.usd_per_query,
-        stages=[_stage(stage) for stage in view.stages],
-        drawing=drawing,
-    )
-
-
-def _stage(stage: StageView) -> StageSchema:
-    view = stage.view
-    return StageSchema(
-        stage=stage.stage,
-        service=view.service,
-        model=stage.model,
-        after=None if stage.after is None else list(stage.after),
-        join=_join(stage.join) if len(stage.after or ()) > 1 else None,
-        calls_per_query=stage.calls_per_query,
-        mode=cast(Mode, view.mode),
-        rps=view.rps,
-        capacity_rps=view.capacity_rps,
-        used=stage.used,
-        slo=SloSchema.model_validate(view.slo),
-        usd_per_hour=view.usd_per_hour,
-        dollar_share=stage.dollar_share,
-        usd_per_request=view.price_list.usd_per_request,
-        overflow_share=stage.overflow_share,
-        running=[InstancesByMarket.model_validate(kind) for kind in stage.running],
-        troubles=list(view.conditions),
-    )
-
-
-def _join(join: Join | None) -> JoinSchema | None:
-    return None if join is None else JoinSchema(least=join.least, deadline_ms=join.deadline_s * 1e3)
-
-
-def layout(found: GraphLayout, box_width: float, box_height: float) -> LayoutSchema:
-    return LayoutSchema(
-        width=found.width,
-        height=found.height,
-        box_width=box_width,
-        box_height=box_height,
-        end_width=END_WIDTH,
-        end_height=END_HEIGHT,
-        query=list(found.query),
-        answer=list(found.answer),
-        boxes=[list(corner) for corner in found.boxes],
-        lines=list(found.lines),
+        rollout=view.rollout,
     )
 
 
@@ -578,10 +283,6 @@ def promise(own: PromiseEstimate | None) -> PromiseSchema | None:
         other_slos=[OtherSloSchema.model_validate(one.as_json(usd)) for one in own.other_slos],
         usd_per_hour_per_ms=usd_per_hour_per_ms(own.other_slos),
     )
-
-
-def forecast(view: views.ServiceView) -> ForecastSchema | None:
-    return None if view.forecast is None else ForecastSchema.model_validate(view.forecast)
 
 
 def plan(view: views.ServiceView) -> PlanSchema | None:
@@ -659,6 +360,5 @@ def _instance(one: Instance, view: views.ServiceView) -> InstanceNow:
     )
 
 
-def decisions(own: Sequence[views.DecisionView], count: int) -> Decisions:
-    found = [DecisionSchema.model_validate(decision) for decision in own]
-    return Decisions(decisions=found, next_before=own[-1].id if len(own) == count else None)
+def decisions(found: Sequence[DecisionSchema], count: int) -> Decisions:
+    return Decisions(decisions=list(found), next_before=found[-1].id if len(found) == count else None)

@@ -10,8 +10,8 @@ import numpy as np
 
 from mark.api import schema
 from mark.api.manager_port import Conducted, Manager
+from mark.api.pipeline_view import Drawing, PipelineSchema, layout, pipeline_view
 from mark.config.pipeline_file import PipelineConfig
-from mark.control.pipeline_view import PipelineView, pipeline_view
 from mark.control.views import ServiceView
 from mark.domain.bill import Bill
 from mark.domain.catalog.tables import load_catalog
@@ -47,24 +47,24 @@ class SitedPipeline:
         self._services = [service.name for service in services]
         self._groups = [_SitedGroup(config, service) for service in services if service.together]
         self._promise = None if self._groups else _Promise(config)
-        self.drawing: dict[Literal["across", "down"], schema.LayoutSchema] | None = None
+        self._drawing: Drawing | None = None
         if (graph := config.pipeline) is not None:
-            self.drawing = {
-                way: schema.layout(graph_layout(graph, *size, down=way == "down"), *size)
-                for way, size in _BOXES.items()
+            self._drawing = {
+                way: layout(graph_layout(graph, *size, down=way == "down"), *size) for way, size in _BOXES.items()
             }
 
-    def view(self, manager: Manager) -> PipelineView:
+    def view(self, manager: Manager) -> PipelineSchema:
         """Return the view of the pipeline now."""
         views = {service: manager.view(service) for service in self._services}
         overflow = {service: _overflow(manager, service) for service in views}
         for group in self._groups:
             views |= group.by_stage(views[group.service])
         queries = None if self.conducted is None else self.conducted.view()
-        view = pipeline_view(self._config, views, overflow, self._calls_per_query, queries)
+        view = pipeline_view(self._config, views, overflow, self._calls_per_query, queries, self._drawing)
         if self._promise is None:
             return view
-        return replace(view, promise=self._promise.now(view, [manager.promise_cost(name) for name in self._services]))
+        found = self._promise.now(view, [manager.promise_cost(name) for name in self._services])
+        return view.model_copy(update={"promise": schema.promise(found)})
 
 
 class _Promise:
@@ -87,22 +87,21 @@ class _Promise:
         self._lock = Lock()
         self._made: tuple[float, list[float], PromiseEstimate] | None = None  # the time, stage loads and estimate
 
-    def now(self, view: PipelineView, costs: list[PromiseCost]) -> PromiseEstimate | None:
+    def now(self, view: PipelineSchema, costs: list[PromiseCost]) -> PromiseEstimate | None:
         """Return the estimate for the present load; None while the load of a stage is unknown."""
         loads_rps = []
         for stage in view.stages:
-            rps = stage.view.rps  # may lack calls of queries that an earlier stage refused
+            rps = stage.rps  # may lack calls of queries that an earlier stage refused
             if view.queries_per_s is not None and stage.calls_per_query is not None:
                 rps = view.queries_per_s * stage.calls_per_query
             if rps is None:
                 return None
             loads_rps.append(rps)
-        at_unix_s = max(stage.view.at_unix_s for stage in view.stages)
         with self._lock:
-            if self._made is None or self._is_old(at_unix_s, loads_rps):
+            if self._made is None or self._is_old(view.at_unix_s, loads_rps):
                 steps = [cost.steps(rps) for cost, rps in zip(costs, loads_rps, strict=True)]
                 found = split_estimate(self._graph, self._patterns, steps, self._rt_max_s, view.queries_per_s)
-                self._made = at_unix_s, loads_rps, found
+                self._made = view.at_unix_s, loads_rps, found
             return self._made[2]
 
     def _is_old(self, at_unix_s: float, loads_rps: list[float]) -> bool:

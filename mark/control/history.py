@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mark.control.ports import Store
-from mark.control.views import HistoryView
+from mark.control.views import HistorySchema
 from mark.domain.arrays import FloatArray
 from mark.planning.next_day import DAY, NextDay, SeenHalfHours, next_day
 
@@ -117,7 +117,7 @@ def _half_hour(rows: Sequence[Minute]) -> HalfHour:
 
 def history_view(
     rows: Mapping[int, Minute], hours: float, points: int, *, start_unix_s: float, minute_s: float
-) -> HistoryView:
+) -> HistorySchema:
     """Return the last `hours` (at most 24) in at most `points` equal steps of whole minutes.
 
     `start_unix_s` is the beginning of minute 0, `minute_s` the length of a minute in wall time.
@@ -125,7 +125,7 @@ def history_view(
     ranges = equal_steps(max(rows, default=-1), hours, points)
     steps = [[rows[n] for n in step if n in rows] for step in ranges]
     offers = sorted({offer for row in rows.values() for offer in row.instances})
-    return HistoryView(
+    return HistorySchema(
         start_unix_s=start_unix_s + ranges[0].start * minute_s,
         step_s=len(ranges[0]) * minute_s,
         rps=tuple(_mean([row.rps for row in step if row.rps is not None]) for step in steps),

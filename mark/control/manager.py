@@ -17,7 +17,7 @@ from mark.control.lease import TTL_S
 from mark.control.ports import WINDOW_S, Lease
 from mark.control.service_runtime import ServiceRuntime
 from mark.control.shared_limits import fits, next_limits
-from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
+from mark.control.views import DecisionSchema, HistorySchema, Limits, ServiceView
 from mark.domain.errors import BadInput
 from mark.planning.promise_cost import PromiseCost
 
@@ -124,10 +124,10 @@ class ControllerManager:
     def view(self, service: str) -> ServiceView:
         return self._runtimes[service].view()
 
-    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionView]:
+    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
         return self._runtimes[service].decisions(before_id, count)
 
-    def history(self, service: str, hours: float, points: int) -> HistoryView:
+    def history(self, service: str, hours: float, points: int) -> HistorySchema:
         return self._runtimes[service].history(hours, points)
 
     def promise_cost(self, service: str) -> PromiseCost:

@@ -25,7 +25,7 @@ from mark.control.comparison import Comparison
 from mark.control.headroom import Limit
 from mark.control.health import overdue
 from mark.control.ports import ReleaseCounts
-from mark.control.views import RolloutView
+from mark.control.views import RolloutSchema
 from mark.domain.backoff import ROLLOUT
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import instance_of
@@ -225,16 +225,16 @@ def trouble(rollout: Rollout | None, wanted: str, *, paused: bool = False) -> st
     return ""
 
 
-def view(rollout: Rollout | None, wanted: str, fleet: Fleet) -> RolloutView | None:
+def view(rollout: Rollout | None, wanted: str, fleet: Fleet) -> RolloutSchema | None:
     """Return the view of the roll-out; None for releases without names."""
     if rollout is None:
         return None
     is_stopped = rollout.stage is RolloutStage.DONE and wanted in rollout.refused
     there = Counter(i.release for i in _all(fleet) if i.phase is not Phase.STOPPED)
-    return RolloutView(
+    return RolloutSchema(
         wanted,
         rollout.release,
-        "stopped" if is_stopped else rollout.stage,
+        "stopped" if is_stopped else rollout.stage.value,
         rollout.before,
         rollout.reason,
         dict(sorted(there.items())),

@@ -22,7 +22,7 @@ from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, R
 from mark.control.rollout import trouble as rollout_trouble
 from mark.control.rollout import view as rollout_view
 from mark.control.shared_limits import Holding
-from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
+from mark.control.views import DecisionSchema, ForecastSchema, HistorySchema, Limits, Mode, ServiceView, SloSchema
 from mark.domain.backoff import START
 from mark.domain.bill import Bill
 from mark.domain.command import Command
@@ -104,13 +104,13 @@ class ServiceRuntime:
         self.late = ""  # set by the manager while a round takes too long
         self.turn = False  # set by the manager: the next round may learn
         self.shares = False  # set by the manager: whether it shares limits, so that `shared` is needed
-        self._decisions: list[DecisionView] = []
+        self._decisions: list[DecisionSchema] = []
         self._rows: dict[int, Minute] = {}
         self._halves: dict[int, HalfHour] = {}
         self._repriced: Repriced | None = None
         self._next_day: tuple[int, NextDay | None] = -1, None  # the hour in which it was made, and the value
         self._promise_cost: tuple[ResolvedService, PromiseCost] | None = None  # made again when prices change
-        self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # the last one and its view
+        self._forecast: tuple[Forecast | None, ForecastSchema | None] = None, None  # the last one and its view
         self._view = self._empty_view(0.0)
 
     @property
@@ -128,7 +128,7 @@ class ServiceRuntime:
             return view
         return replace(view, mode=self._mode(), limits=self._limits, conditions=(*late, *view.conditions))
 
-    def decisions(self, before_id: int | None, count: int) -> list[DecisionView]:
+    def decisions(self, before_id: int | None, count: int) -> list[DecisionSchema]:
         """Return decisions, newest first. Raises StoreError if older ones cannot be read."""
         newest, parts = self._decisions, self._parts
         found = [one for one in newest if before_id is None or one.id < before_id][:count]
@@ -136,7 +136,7 @@ class ServiceRuntime:
             return found
         return self._shown(parts, parts.store.recorded(before_id, count))
 
-    def history(self, hours: float, points: int) -> HistoryView:
+    def history(self, hours: float, points: int) -> HistorySchema:
         parts = self._parts
         unix_s: Callable[[float], float] = float if parts is None else parts.unix_s
         start_unix_s = unix_s(0.0)
@@ -454,14 +454,14 @@ class ServiceRuntime:
     def _window_of(self, parts: RuntimePorts) -> int:
         return math.floor((parts.clock.now_s() - LAG_S) / WINDOW_S)
 
-    def _mode(self) -> str:
+    def _mode(self) -> Mode:
         if self._fence is None:
             return "standing by"
         return "paused" if self._paused else "dry-run" if self._dry_run else "acting"
 
-    def _shown(self, parts: RuntimePorts, lines: list[Recorded]) -> list[DecisionView]:
+    def _shown(self, parts: RuntimePorts, lines: list[Recorded]) -> list[DecisionSchema]:
         return [
-            DecisionView(
+            DecisionSchema(
                 line.id,
                 parts.unix_s(line.at_s),
                 line.verb,
@@ -474,7 +474,7 @@ class ServiceRuntime:
             for line in lines
         ]
 
-    def _with_newer(self, parts: RuntimePorts) -> list[DecisionView]:
+    def _with_newer(self, parts: RuntimePorts) -> list[DecisionSchema]:
         """Return the known decisions with those written since, because lines of the journal do not change."""
         known = self._decisions[0].id if self._decisions else 0
         lines = parts.store.recorded(None, _NEWER)
@@ -488,17 +488,17 @@ class ServiceRuntime:
         names |= {t.offer for t in (*plan.targets, *plan.standbys)} if plan is not None else set()
         return {name: self._prices[name] for name in sorted(names) if name in self._prices}
 
-    def _shown_forecast(self, parts: RuntimePorts) -> ForecastView | None:
+    def _shown_forecast(self, parts: RuntimePorts) -> ForecastSchema | None:
         """Return the view of the forecast, made only for a new forecast, because most rounds keep the last one."""
         believed = parts.controller.believed
         if believed is not self._forecast[0]:
             self._forecast = believed, _forecast_view(believed, parts.unix_s)
         return self._forecast[1]
 
-    def _slo(self, parts: RuntimePorts, answers: RecentAnswers) -> SloView:
+    def _slo(self, parts: RuntimePorts, answers: RecentAnswers) -> SloSchema:
         slo, recent, window = self._resolved.slo, parts.telemetry.recent(), parts.controller.answered()
         allowed = window.requests * (1.0 - slo.attainment)
-        return SloView(
+        return SloSchema(
             rt_max_ms=slo.rt_max_s * 1e3,
             target=slo.attainment,
             attainment=_share(answers),
@@ -512,9 +512,23 @@ class ServiceRuntime:
     def _empty_view(self, now_unix_s: float) -> ServiceView:
         slo = self._resolved.slo
         return ServiceView(
-            self.service, self._mode(), now_unix_s, 0.0, None, 0.0, 0.0, (), {}, None, None,
-            SloView(slo.rt_max_s * 1e3, slo.attainment, None, None, None), Bill(), 0, self._limits, (),
-        )  # fmt: skip
+            service=self.service,
+            mode=self._mode(),
+            at_unix_s=now_unix_s,
+            at_s=0.0,
+            rps=None,
+            capacity_rps=0.0,
+            usd_per_hour=0.0,
+            instances=(),
+            prices={},
+            plan=None,
+            forecast=None,
+            slo=SloSchema(slo.rt_max_s * 1e3, slo.attainment, None, None, None, None, None, None),
+            bill=Bill(),
+            requests=0,
+            limits=self._limits,
+            conditions=(),
+        )
 
 
 class _Noting:
@@ -547,10 +561,10 @@ class _Noting:
         return self._store.recorded(before_id, count)
 
 
-def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) -> ForecastView | None:
+def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) -> ForecastSchema | None:
     if forecast is None:
         return None
-    return ForecastView(
+    return ForecastSchema(
         origin_unix_s=unix_s(forecast.origin_s),
         step_s=unix_s(forecast.step_s) - unix_s(0.0),
         predictor=forecast.predictor,

@@ -1,11 +1,15 @@
 """Views of a service for the control room: snapshots for the control API, the live page and the testbed's status.
 
-Times are Unix seconds (`_unix_s`), so that a reader needs no origin; rates are requests/s, money is dollars.
+The API serves the classes that end in `Schema` as they are, and `/openapi.json` has their names. Times are Unix
+seconds (`_unix_s`), so that a reader needs no origin; rates are requests/s, money is dollars.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 from mark.control.ports import Result
 from mark.domain.bill import Bill
@@ -13,6 +17,36 @@ from mark.domain.fleet import Instance
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, PromiseEstimate
 from mark.planning.next_day import NextDay
+
+
+class _Rounded:
+    """The way in which the API rounds a number, for pydantic, which calls the method below.
+
+    Only that method imports pydantic, because a light install has the control room but not the API.
+    """
+
+    def __init__(self, rounded: Callable[[Any], float | None]) -> None:
+        self._rounded = rounded
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic import PlainSerializer
+
+        return PlainSerializer(self._rounded).__get_pydantic_core_schema__(source, handler)
+
+
+def _short(value: float | None) -> float | None:
+    """Return the value with six significant digits; None for infinity and NaN, which JSON cannot express."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _millisecond(value: float) -> float:
+    return round(value, 3)
+
+
+Number = Annotated[float, _Rounded(_short)]
+Maybe = Annotated[float | None, _Rounded(_short)]
+Moment = Annotated[float, _Rounded(_millisecond)]
+Mode = Literal["acting", "dry-run", "paused", "standing by"]  # standing by: another controller leads
 
 _UNKNOWN = PriceList()
 
@@ -25,41 +59,63 @@ class Limits:
     max_usd_per_hour: float
 
 
-@dataclass(frozen=True, slots=True)
-class SloView:
-    """How the SLO was kept since the controller first saw the service; values are None before the first answer."""
+class _Served:
+    """A view that the control API serves as it is: the docstrings of the fields are their descriptions."""
 
-    rt_max_ms: float
-    target: float
-    attainment: float | None  # over all requests
-    recent: float | None  # over about the last 1,000 requests
-    error_budget_left: float | None  # 1: no miss in the SLO's window; 0: all allowed misses used; below: broken
-    recent_ms: float | None = None  # mean latency of about the last 1,000 answered requests, from their arrival
-    recent_p50_ms: float | None = None  # over the same requests
-    recent_p99_ms: float | None = None
+    __slots__ = ()
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutView:
-    """The release that serves, and the progress of a new one."""
+class SloSchema(_Served):
+    """At least `target` of the requests answered within `rt_max_ms`."""
 
-    wanted: str  # the release deployed last
-    release: str  # the release of planned launches
-    stage: str  # "done", "canary", "rolling", or "stopped": the wanted one was taken back
-    before: str  # the release of a roll-back; "" if unknown
-    reason: str  # why a release was taken back
-    instances: dict[str, int]  # booting, serving and draining ones, by release
+    rt_max_ms: Number
+    target: Number
+    """The share that is promised (SL_min)."""
+    attainment: Maybe
+    """Share answered in time since the controller first saw the service."""
+    recent: Maybe
+    """Share answered in time of the last 1,000 requests or so."""
+    error_budget_left: Maybe
+    """1: no miss so far; 0: all that the SLO allows; below: broken."""
+    recent_ms: Maybe
+    """Mean latency of the last 1,000 answered requests or so, from arrival at the instance or function."""
+    recent_p50_ms: Maybe
+    """Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart."""
+    recent_p99_ms: Maybe
+    """Their 99th percentile."""
 
 
 @dataclass(frozen=True, slots=True)
-class ForecastView:
-    """A fan: quantiles of the mean arrival rate by minute from `origin_unix_s`."""
+class RolloutSchema(_Served):
+    """Which release serves, and how far a new one is."""
 
-    origin_unix_s: float
-    step_s: float
+    wanted: str
+    """The release deployed last."""
+    release: str
+    """The release that launches get."""
+    stage: Literal["done", "canary", "rolling", "stopped"]
+    """stopped: the wanted release did worse, or was taken back; `release` serves."""
+    before: str
+    """The release that a roll-back returns to; "" if unknown."""
+    reason: str
+    """Why a release was taken back."""
+    instances: dict[str, int]
+    """That boot, serve or finish, by release."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSchema(_Served):
+    """A fan: quantiles of the mean arrival rate, by step from `origin_unix_s`."""
+
+    origin_unix_s: Moment
+    step_s: Number
     predictor: str
-    levels: tuple[float, ...]
-    rps: tuple[tuple[float, ...], ...]  # [level][step]
+    levels: tuple[Number, ...]
+    """The quantiles, ascending."""
+    rps: tuple[tuple[Number, ...], ...]
+    """[level][step]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +123,7 @@ class ServiceView:
     """One service now."""
 
     service: str
-    mode: str  # "acting", "dry-run", "paused" or "standing by" (another controller leads)
+    mode: Mode
     at_unix_s: float
     at_s: float  # the same moment by the service's clock, which `instances` and `plan` use
     rps: float | None
@@ -76,13 +132,13 @@ class ServiceView:
     instances: tuple[Instance, ...]
     prices: dict[str, float]  # $/h of one instance now, for every offer in `instances` and in `plan`
     plan: Plan | None
-    forecast: ForecastView | None
-    slo: SloView
+    forecast: ForecastSchema | None
+    slo: SloSchema
     bill: Bill  # since the controller first saw the service
     requests: int
     limits: Limits
     conditions: tuple[str, ...]  # the present troubles, in plain sentences; empty when all is well
-    rollout: RolloutView | None = None  # None for releases without names
+    rollout: RolloutSchema | None = None  # None for releases without names
     price_list: PriceList = _UNKNOWN  # the cost of one more request and of one more miss
     promise: PromiseEstimate | None = None  # the cost of RT_max and others at the present load; None if it is unknown
     next_day: NextDay | None = None  # from the last 24 hours; None before 24 hours have passed
@@ -90,51 +146,75 @@ class ServiceView:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionView:
-    """One line of the decision log."""
+class DecisionSchema(_Served):
+    """A line of the decision log."""
 
-    id: int  # ascending within a service
-    at_unix_s: float
+    id: int
+    """Ascending within a service."""
+    at_unix_s: Moment
     verb: str
-    text: str  # a sentence with its reason in money
-    outcome: str  # for people: "done", or why not
-    usd_per_hour: float
-    result: Result | None = None  # None in lines that were written before results were kept
-    started: int = 0  # instances that a launch started
+    text: str
+    """A sentence with its reason in money."""
+    outcome: str
+    """For people: "done", perhaps with the instances started instead, or why not."""
+    usd_per_hour: Number
+    """How many instances it adds or removes."""
+    result: Result | None
+    """null in lines that were written before results were kept."""
+    started: int
+    """Instances that a launch started."""
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryView:
-    """The past in equal steps, oldest first; None without observations. All tuples are equally long."""
+class HistorySchema(_Served):
+    """The past in equal steps, oldest first; null where nothing was seen. All lists are equally long."""
 
-    start_unix_s: float
-    step_s: float
-    rps: tuple[float | None, ...]
-    capacity_rps: tuple[float | None, ...]
-    usd_per_hour: tuple[float | None, ...]
-    attainment: tuple[float | None, ...]
-    overflow_share: tuple[float | None, ...]
-    instances: dict[str, tuple[int | None, ...]]  # running, by offer
-
-
-@dataclass(frozen=True, slots=True)
-class QueriesView:
-    """Whole queries of a pipeline, as its conductors count them; values are None without counts."""
-
-    per_s: float | None  # queries/s of the last minute, answered or refused
-    recent: float | None  # share in time of about the last 1,000
-    recent_ms: float | None  # mean latency of the answered ones among these, from arrival at a conductor
-    recent_p50_ms: float | None  # over the same queries
-    recent_p99_ms: float | None
+    start_unix_s: Moment
+    step_s: Number
+    rps: tuple[Maybe, ...]
+    capacity_rps: tuple[Maybe, ...]
+    usd_per_hour: tuple[Maybe, ...]
+    attainment: tuple[Maybe, ...]
+    """Share answered in time."""
+    overflow_share: tuple[Maybe, ...]
+    """Of the requests: answered by functions."""
+    instances: dict[str, tuple[int | None, ...]]
+    """That ran, by offer."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueriesHistory:
-    """Whole queries in equal steps, oldest first; None without a conductor. All tuples are equally long."""
+class QueriesSchema(_Served):
+    """Whole queries of a pipeline, as its conductors count them; latencies are of those that were answered."""
 
-    start_unix_s: float
-    step_s: float
-    per_s: tuple[float | None, ...]
-    attainment: tuple[float | None, ...]
-    p50_ms: tuple[float | None, ...]
-    p99_ms: tuple[float | None, ...]
+    per_s: Maybe
+    """Queries/s of the last minute, answered or refused."""
+    recent: Maybe
+    """Share answered in time of the last 1,000 or so."""
+    recent_ms: Maybe
+    """Their mean latency, from arrival at a conductor."""
+    recent_p50_ms: Maybe = field(
+        metadata={
+            "description": "Their median. This and the next are read from buckets whose bounds are a factor of 1.6 "
+            "apart, and are above rt_max_ms where more than the rest of the answers were late."
+        }
+    )
+    recent_p99_ms: Maybe
+    """Their 99th percentile."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueriesHistorySchema(_Served):
+    """Whole queries in equal steps, oldest first; null where no conductor was heard. All lists are equally long.
+
+    As far back as this controller runs, 24 hours at most.
+    """
+
+    start_unix_s: Moment
+    step_s: Number
+    per_s: tuple[Maybe, ...]
+    """Queries/s."""
+    attainment: tuple[Maybe, ...]
+    """Share answered in time."""
+    p50_ms: tuple[Maybe, ...]
+    """Of those that were answered."""
+    p99_ms: tuple[Maybe, ...]

@@ -12,18 +12,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.control.views import (
-    DecisionView,
-    ForecastView,
-    HistoryView,
+    DecisionSchema,
+    ForecastSchema,
+    HistorySchema,
     Limits,
-    QueriesHistory,
-    QueriesView,
-    RolloutView,
+    Mode,
+    QueriesHistorySchema,
+    QueriesSchema,
+    RolloutSchema,
     ServiceView,
-    SloView,
+    SloSchema,
 )
 from mark.domain.bill import Bill
 from mark.domain.catalog.tables import load_catalog
@@ -47,6 +49,7 @@ OFFERS = {  # $/h, requests/s
 }
 NEXT_DAY = NextDay(BillInterval(9.0, 21.0, 14.0, False, 0), KeptProbability(0.93, False))
 PARTS_MS = {"language": 20.0, "vision": 220.0, "translate": 150.0, "categorise": 60.0}
+MODES: dict[str, Mode] = {"sentiment": "dry-run", "translate": "paused"}
 NAMES = ("inception", "sentiment", "translate", "ranker", "caption", "whisper", "detect", "embed")
 
 
@@ -96,11 +99,11 @@ class FakeManager:
         view = self.views[service]
         return view if self.leading else replace(view, mode="standing by")
 
-    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionView]:
+    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
         found = self.days[service].decisions
         return [d for d in reversed(found) if before_id is None or d.id < before_id][:count]
 
-    def history(self, service: str, hours: float, points: int) -> HistoryView:
+    def history(self, service: str, hours: float, points: int) -> HistorySchema:
         return self.days[service].history(hours, points)
 
     def promise_cost(self, service: str) -> PromiseCost:
@@ -116,8 +119,8 @@ class FakeManager:
     def roll_out_again(self, service: str) -> None:
         self._roll(service, "canary")
 
-    def _roll(self, service: str, stage: str) -> None:
-        rollout = RolloutView("b", "a", stage, "", "", {"a": 3})
+    def _roll(self, service: str, stage: Literal["canary", "stopped"]) -> None:
+        rollout = RolloutSchema("b", "a", stage, "", "", {"a": 3})
         self.views[service] = replace(self.views[service], rollout=rollout)
 
     def set_limits(self, service: str, limits: Limits) -> None:
@@ -134,17 +137,17 @@ class FakeQueries:
 
     def __init__(self, day: Day) -> None:
         self._day = day
-        self.now = QueriesView(per_s=148.3, recent=0.993, recent_ms=131.0, recent_p50_ms=118.0, recent_p99_ms=282.0)
+        self.now = QueriesSchema(per_s=148.3, recent=0.993, recent_ms=131.0, recent_p50_ms=118.0, recent_p99_ms=282.0)
 
-    def view(self) -> QueriesView:
+    def view(self) -> QueriesSchema:
         return self.now
 
-    def history(self, hours: float, points: int) -> QueriesHistory:
+    def history(self, hours: float, points: int) -> QueriesHistorySchema:
         seen = self._day.history(hours, points)
         p50_ms = tuple(None if rps is None else 100.0 + 0.06 * rps for rps in seen.rps)
         late = [None if share is None else 1.0 - share for share in seen.attainment]
         p99_ms = tuple(None if share is None else 270.0 + 1500.0 * share for share in late)
-        return QueriesHistory(seen.start_unix_s, seen.step_s, seen.rps, seen.attainment, p50_ms, p99_ms)
+        return QueriesHistorySchema(seen.start_unix_s, seen.step_s, seen.rps, seen.attainment, p50_ms, p99_ms)
 
 
 class Day:
@@ -161,7 +164,7 @@ class Day:
         for minute in range(MINUTES // 3, MINUTES // 3 + 9):  # the controller was away
             self.rps[minute] = None
         self.counts: dict[str, list[int | None]] = {offer: [] for offer in OFFERS}
-        self.decisions: list[DecisionView] = []
+        self.decisions: list[DecisionSchema] = []
         for minute in range(MINUTES):
             self._step(minute)
         self.attainment = [
@@ -211,10 +214,10 @@ class Day:
             verb = "drain"
         outcome = "done" if self.random.random() > 0.04 else "CapacityError: no c5 left in us-east-1a"
         at_unix_s = self.start_unix_s + minute * 60.0
-        decision = DecisionView(len(self.decisions) + 1, at_unix_s, verb, text, outcome, more * price)
+        decision = DecisionSchema(len(self.decisions) + 1, at_unix_s, verb, text, outcome, more * price, None, 0)
         self.decisions.append(decision)
 
-    def history(self, hours: float, points: int) -> HistoryView:
+    def history(self, hours: float, points: int) -> HistorySchema:
         minutes = min(MINUTES, max(1, round(hours * 60)))
         group = math.ceil(minutes / points)
         begin = MINUTES - minutes // group * group if minutes >= group else MINUTES - minutes
@@ -235,7 +238,7 @@ class Day:
             o: tuple(None if (c := counts[g[0]]) is None else c for g in groups) for o, counts in self.counts.items()
         }
         overflow = [None if r is None else 0.002 + 0.04 * self._surge(m) for m, r in enumerate(self.rps)]
-        return HistoryView(
+        return HistorySchema(
             self.start_unix_s + begin * 60.0,
             group * 60.0,
             mean(self.rps),
@@ -256,7 +259,7 @@ class Day:
         troubles = ("no c5 left in us-east-1a for the last 4 min: c5.large/spot/us-east-1b instead",)
         return ServiceView(
             service=service,
-            mode={"sentiment": "dry-run", "translate": "paused"}.get(service, "acting"),
+            mode=MODES.get(service, "acting"),
             at_unix_s=self.now_unix_s,
             at_s=MINUTES * 60.0,
             rps=self.rps[-1],
@@ -266,7 +269,7 @@ class Day:
             prices={offer: price for offer, (price, _) in OFFERS.items()},
             plan=self._plan(fleet),
             forecast=self._forecast(),
-            slo=SloView(250.0, 0.99, 1.0 - late, 0.996, 1.0 - late / 0.01),
+            slo=SloSchema(250.0, 0.99, 1.0 - late, 0.996, 1.0 - late / 0.01, None, None, None),
             bill=Bill(
                 0.17 * hours * self.scale, 0.31 * hours * self.scale, 0.02, 0.41 * self.scale, 0.0, 0.0225 * hours
             ),
@@ -317,7 +320,7 @@ class Day:
             "highs, proven within 0.3 %",
         )
 
-    def _forecast(self) -> ForecastView:
+    def _forecast(self) -> ForecastSchema:
         now = self.rps[-1] or 0.0
         rows = []
         for level in LEVELS:
@@ -329,7 +332,7 @@ class Day:
                     for s in range(1, 61)
                 )
             )
-        return ForecastView(self.now_unix_s, 60.0, "seasonal-naive", LEVELS, tuple(rows))
+        return ForecastSchema(self.now_unix_s, 60.0, "seasonal-naive", LEVELS, tuple(rows))
 
 
 def _many(count: int) -> tuple[Instance, ...]:

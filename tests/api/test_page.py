@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.control.views import DecisionView, HistoryView, Limits, RolloutView
+from mark.control.views import DecisionSchema, HistorySchema, Limits, RolloutSchema
 from mark.domain.bill import Bill
 from tests.api.browser import CHROMIUM, Browser
 from tests.api.conftest import CHANGER, READER, SCRAPER, served
@@ -25,8 +25,8 @@ class NothingYet(Day):
     def __init__(self) -> None:
         self.decisions = []
 
-    def history(self, hours: float, points: int) -> HistoryView:
-        return HistoryView(NOON_UNIX_S, 60.0, (), (), (), (), (), {})
+    def history(self, hours: float, points: int) -> HistorySchema:
+        return HistorySchema(NOON_UNIX_S, 60.0, (), (), (), (), (), {})
 
 
 class Young:
@@ -35,7 +35,7 @@ class Young:
     def __init__(self, day: Day) -> None:
         self.decisions, self._day = day.decisions, day
 
-    def history(self, hours: float, points: int) -> HistoryView:
+    def history(self, hours: float, points: int) -> HistorySchema:
         seen = self._day.history(hours, points)
         empty = len(seen.rps) - 30
         nothing = (None,) * empty
@@ -168,7 +168,7 @@ def test_a_roll_out_is_shown_beside_the_instances(browser: Browser, open_url: st
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
     assert browser.value("document.querySelector('#rollout').hidden") is True
-    rollout = RolloutView("b", "a", "canary", "", "", {"a": 7, "b": 1})
+    rollout = RolloutSchema("b", "a", "canary", "", "", {"a": 7, "b": 1})
     manager.views["inception"] = replace(manager.views["inception"], rollout=rollout)
     browser.until("!document.querySelector('#rollout').hidden")
     assert browser.text("#rollout") == "Release b is tried on canaries. Instances: 7 of a, 1 of b."
@@ -219,7 +219,7 @@ def test_a_hurried_controllers_page_is_told_by_its_own_clock(
     """Its clock has run ten times as fast for the 6 minutes since its start, so an hour has passed on it."""
     view, day = manager.views["inception"], manager.days["inception"]
     manager.views["inception"] = replace(view, at_s=3600.0, time_scale=10.0)
-    day.decisions.append(DecisionView(1000, NOON_UNIX_S - 60.0, "launch", "one minute ago", "done", 0.0))
+    day.decisions.append(DecisionSchema(1000, NOON_UNIX_S - 60.0, "launch", "one minute ago", "done", 0.0, None, 0))
     try:
         browser.open(f"{open_url}/#/inception")
         browser.until(DRAWN)
@@ -250,7 +250,7 @@ def test_what_comes_from_outside_stays_text(browser: Browser, open_url: str, man
     evil = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
     view = manager.views["inception"]
     manager.views["inception"] = replace(view, conditions=(evil,), plan=replace(view.plan, notes=(evil,)))  # type: ignore[type-var]
-    manager.days["inception"].decisions.append(DecisionView(999, NOON_UNIX_S, "launch", evil, evil, 0.0))
+    manager.days["inception"].decisions.append(DecisionSchema(999, NOON_UNIX_S, "launch", evil, evil, 0.0, None, 0))
     try:
         browser.open(f"{open_url}/#/inception")
         browser.until(DRAWN)

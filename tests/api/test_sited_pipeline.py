@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mark.api import schema
+from mark.api.schema import PromiseSchema
 from mark.api.sited_pipeline import HELD_S, MOVED, SitedPipeline
 from mark.domain.fleet import Instance, Phase
-from mark.domain.price_list import PriceList, PromiseEstimate
+from mark.domain.price_list import PriceList
 from mark.planning.promise_cost import PromiseCost
 from tests.api.fake_manager import FakeManager, FakeQueries, digits, social
 from tests.planning.graphs.test_sited_group import pair
@@ -47,7 +47,7 @@ def test_the_promise_is_estimated_for_what_queries_call(manager: FakeManager) ->
     counting = Counting(manager)
     found = SitedPipeline(social()).view(counting).promise
     assert counting.asked == pytest.approx([151.0, 0.6 * 151.0, 0.4 * 151.0, 151.0])
-    assert isinstance(found, PromiseEstimate)
+    assert isinstance(found, PromiseSchema)
     assert (found.rps, len(found.other_slos)) == (151.0, 2)
     assert found.other_slos[0].usd_per_hour is not None
     assert found.usd_per_hour is not None
@@ -106,18 +106,17 @@ def test_stages_together_sum_to_what_is_seen_of_both(tmp_path: Path) -> None:
     manager.views["p-a-b"], manager.days["p-a-b"] = view, manager.days["inception"]
     found = SitedPipeline(pair(tmp_path)).view(manager)
     first, second = found.stages
-    assert {one.view.service for one in found.stages} == {"p-a-b"}
-    assert [one.view.rps for one in found.stages] == [15.0, 30.0]
-    assert [one.view.capacity_rps for one in found.stages] == [25.0, 50.0]
-    assert [one.view.slo.rt_max_ms for one in found.stages] == pytest.approx([100.0, 200.0])
+    assert {one.service for one in found.stages} == {"p-a-b"}
+    assert [one.rps for one in found.stages] == [15.0, 30.0]
+    assert [one.capacity_rps for one in found.stages] == [25.0, 50.0]
+    assert [one.slo.rt_max_ms for one in found.stages] == pytest.approx([100.0, 200.0])
     assert first.used == second.used == pytest.approx(0.6)
     assert (found.queries_per_s, found.longest_path_ms) == (30.0, pytest.approx(300.0))
     assert [one.dollar_share for one in found.stages] == pytest.approx([0.5, 0.5])
     assert found.usd_per_hour == pytest.approx(0.2)
     assert found.usd_so_far == pytest.approx(view.bill.total)
     assert found.usd_per_query == pytest.approx(3e-6)
-    summary = schema.pipeline_summary(found)
-    assert (summary.services, summary.instances) == (["p-a-b"], 2)
+    assert (found.services, found.instances) == (["p-a-b"], 2)
 
 
 def test_without_instances_stages_together_pay_alike(tmp_path: Path) -> None:
@@ -125,4 +124,5 @@ def test_without_instances_stages_together_pay_alike(tmp_path: Path) -> None:
     manager.views["p-a-b"] = replace(manager.views["inception"], service="p-a-b", instances=(), prices={})
     manager.days["p-a-b"] = manager.days["inception"]
     found = SitedPipeline(pair(tmp_path)).view(manager)
-    assert [one.view.bill.total for one in found.stages] == pytest.approx([found.usd_so_far / 2] * 2)
+    assert [one.usd_per_hour for one in found.stages] == pytest.approx([found.usd_per_hour / 2] * 2)
+    assert found.usd_so_far == pytest.approx(manager.views["p-a-b"].bill.total)

@@ -16,7 +16,7 @@ from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Res
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import BACK, WISH
 from mark.control.shared_limits import limited
-from mark.control.views import Limits, RolloutView
+from mark.control.views import Limits, RolloutSchema
 from mark.domain.backoff import START
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Instance, Phase
@@ -121,7 +121,7 @@ def test_a_written_wish_takes_a_release_back() -> None:
     world.store.put(WISH, {"wish": BACK, "release": "b"})
     second.run(130)
     view = second.manager.view("inception")
-    assert view.rollout == RolloutView("b", "a", "stopped", "", "it was taken back", {"a": 2})
+    assert view.rollout == RolloutSchema("b", "a", "stopped", "", "it was taken back", {"a": 2})
     assert view.conditions == ("release b is not served, but a: it was taken back",)
     assert world.store.get(WISH) is None
     second.manager.roll_out_again("inception")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mark.control.ports import RecentAnswers, Result
-from mark.control.views import DecisionView, ServiceView
+from mark.control.views import DecisionSchema, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
 from mark_infra.aws.gate import Gate, is_refusal
@@ -83,12 +83,12 @@ def _data(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
         yield datum("Instances", fleet[offer], "Count", {"Name": "Offer", "Value": offer})
 
 
-def _failed_rounds(decisions: Sequence[DecisionView]) -> int:
+def _failed_rounds(decisions: Sequence[DecisionSchema]) -> int:
     """Count the rounds in which launches failed and no instance was started.
 
     Launches refused by the service's own limit do not count as failures.
     """
-    rounds: defaultdict[float, list[DecisionView]] = defaultdict(list)
+    rounds: defaultdict[float, list[DecisionSchema]] = defaultdict(list)
     for one in decisions:
         if one.verb in _LAUNCHES:
             rounds[one.at_unix_s].append(one)
@@ -115,7 +115,7 @@ class CloudWatchMetrics:
         self.counts: Counter[str] = Counter()
         self._seen: dict[str, _Seen] = {}  # by service, at the last put
 
-    def put(self, view: ServiceView, decisions: Sequence[DecisionView]) -> None:
+    def put(self, view: ServiceView, decisions: Sequence[DecisionSchema]) -> None:
         """Queue a service's metrics for the next batch; a full queue drops the oldest.
 
         `decisions` are the newest `DECISIONS`.
@@ -144,7 +144,7 @@ class CloudWatchMetrics:
         at, of = datetime.fromtimestamp(at_unix_s, UTC), [{"Name": "Site", "Value": self._site}]
         self._put([{"MetricName": HEARTBEAT, "Dimensions": of, "Timestamp": at, "Value": 1.0, "Unit": "Count"}])
 
-    def _since(self, view: ServiceView, decisions: Sequence[DecisionView]) -> Since:
+    def _since(self, view: ServiceView, decisions: Sequence[DecisionSchema]) -> Since:
         """Return the changes since the last call. The first call reports none, because another process led before."""
         before = self._seen.get(view.service)
         newest = max((one.id for one in decisions), default=0 if before is None else before.decision)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mark.control.history import MINUTES, equal_steps
 from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers
-from mark.control.views import QueriesHistory, QueriesView
+from mark.control.views import QueriesHistorySchema, QueriesSchema
 from mark.domain.arrays import FloatArray
 from mark.domain.time import MINUTE_S
 from mark.serving.backend.metrics import SECONDS
@@ -128,7 +128,7 @@ class ConductedQueries:
             [one.wanted.get(stage, 0.0) / (one.windows * WINDOW_S) if one.heard else np.nan for one in newest]
         )
 
-    def view(self) -> QueriesView:
+    def view(self) -> QueriesSchema:
         """Return the present figures of whole queries."""
         recent, minute = self.recent(), _Counts()
         with self._lock:
@@ -136,7 +136,7 @@ class ConductedQueries:
                 if minute.windows >= _PER_MINUTE:
                     break
                 minute += window
-        return QueriesView(
+        return QueriesSchema(
             per_s=self._per_s(minute),
             recent=recent.in_time / recent.count if recent.count else None,
             recent_ms=_ms(recent.latency_s),
@@ -144,7 +144,7 @@ class ConductedQueries:
             recent_p99_ms=_ms(recent.p99_s),
         )
 
-    def history(self, hours: float, points: int) -> QueriesHistory:
+    def history(self, hours: float, points: int) -> QueriesHistorySchema:
         """Return the last `hours` (at most 24) in at most `points` equal steps of whole minutes.
 
         The last step may be incomplete.
@@ -154,7 +154,7 @@ class ConductedQueries:
         steps = equal_steps(max(minutes, default=-1), hours, points)
         found = [_sum(minutes[n] for n in step if n in minutes) for step in steps]
         start_unix_s = self._unix_s(steps[0].start * MINUTE_S)
-        return QueriesHistory(
+        return QueriesHistorySchema(
             start_unix_s=start_unix_s,
             step_s=self._unix_s(steps[0].stop * MINUTE_S) - start_unix_s,
             per_s=tuple(self._per_s(step) for step in found),

@@ -26,7 +26,7 @@ from mark_infra.aws.gate import Gate, reaction
 from mark_infra.aws.site import Site
 
 from mark.control.ports import RecentAnswers, Result
-from mark.control.views import DecisionView, Limits, ServiceView, SloView
+from mark.control.views import DecisionSchema, Limits, ServiceView, SloSchema
 from mark.domain.bill import Bill
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Instance, Phase
@@ -53,7 +53,7 @@ VIEW = ServiceView(
     prices={ON_DEMAND: 0.085, SPOT: 0.035, "c5.xlarge/on-demand": 0.17},
     plan=None,
     forecast=None,
-    slo=SloView(600.0, 0.98, 0.991, 0.987, 0.4),
+    slo=SloSchema(600.0, 0.98, 0.991, 0.987, 0.4, None, None, None),
     bill=Bill(on_demand=3.0, functions=0.25),
     requests=1000,
     limits=Limits(10, 5.0),
@@ -104,8 +104,8 @@ def test_what_is_no_finite_number_is_left_out() -> None:
 
 def decision(
     id: int, verb: str = "launch", result: Result | None = Result.DONE, at_s: float | None = None
-) -> DecisionView:
-    return DecisionView(id, float(id) if at_s is None else at_s, verb, "why", "for people", 0.1, result)
+) -> DecisionSchema:
+    return DecisionSchema(id, float(id) if at_s is None else at_s, verb, "why", "for people", 0.1, result, 0)
 
 
 class Calls:

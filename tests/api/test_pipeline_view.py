@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.api.pipeline_view import BottleneckSchema, InstancesByMarket, PipelineSchema, pipeline_view
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
-from mark.control.pipeline_view import Bottleneck, InstanceCount, PipelineView, pipeline_view
-from mark.control.views import Limits, ServiceView, SloView
+from mark.control.views import Limits, ServiceView, SloSchema
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance, Phase
 from mark.domain.price_list import PriceList
@@ -34,17 +35,21 @@ def views(config: PipelineConfig, rates: Mapping[str, float | None] = RATES) -> 
     return {
         service.stage: ServiceView(
             service.name, "acting", 0.0, 0.0, rates[service.stage], 200.0, 1.0, (), {}, None, None,
-            SloView(service.slo.rt_max_s * 1e3, service.slo.attainment, 1.0, 1.0, 1.0), Bill(on_demand=3.0), 10,
-            Limits(9, 9.0), (), price_list=PriceList(2e-6, None),
+            SloSchema(service.slo.rt_max_s * 1e3, service.slo.attainment, 1.0, 1.0, 1.0, None, None, None),
+            Bill(on_demand=3.0), 10, Limits(9, 9.0), (), price_list=PriceList(2e-6, None),
         )
         for service in config.stage_services()
     }  # fmt: skip
 
 
-def put_together(config: PipelineConfig, of_stages: Mapping[str, ServiceView]) -> PipelineView:
+def put_together(config: PipelineConfig, of_stages: Mapping[str, ServiceView]) -> PipelineSchema:
     return pipeline_view(
         config, {view.service: view for view in of_stages.values()}, {"social-vision": 0.25}, calls_per_query(config)
     )
+
+
+def limiting(stage: str, why: Literal["misses", "load"], headroom: float) -> BottleneckSchema:
+    return BottleneckSchema(stage=stage, why=why, headroom=headroom)
 
 
 def with_recent(view: ServiceView, recent: float) -> ServiceView:
@@ -59,8 +64,8 @@ def test_rates_dollars_and_prices_are_those_of_a_query(config: PipelineConfig) -
     assert found.usd_per_query == pytest.approx(3.0 * 2e-6)
     assert found.longest_path_ms == 300.0
     assert [(s.stage, s.after, s.calls_per_query) for s in found.stages] == [
-        ("language", (), 1.0), ("vision", (), 0.6), ("translate", ("language",), 0.4),
-        ("categorise", ("translate", "vision"), 1.0),
+        ("language", [], 1.0), ("vision", [], 0.6), ("translate", ["language"], 0.4),
+        ("categorise", ["translate", "vision"], 1.0),
     ]  # fmt: skip
     assert [s.used for s in found.stages] == [0.75, 0.45, 0.3, 0.75]
     assert [s.overflow_share for s in found.stages] == [None, 0.25, None, None]
@@ -91,7 +96,7 @@ def test_with_a_driver_graph_and_shares_are_its_own(tmp_path: Path) -> None:
     assert (found.queries_per_s, found.usd_per_query, found.longest_path_ms) == (None, None, None)
     (stage,) = found.stages
     assert (stage.after, stage.join, stage.calls_per_query) == (None, None, None)
-    assert found.bottleneck == Bottleneck("vision", "load", 1.0 / (90.0 / 200.0))
+    assert found.bottleneck == limiting("vision", "load", 1.0 / (90.0 / 200.0))
 
 
 def test_a_lineage_says_how_often_a_driver_calls(tmp_path: Path) -> None:
@@ -108,7 +113,7 @@ def test_a_lineage_says_how_often_a_driver_calls(tmp_path: Path) -> None:
 def test_the_bottleneck_is_the_stage_that_fills_first(config: PipelineConfig) -> None:
     of_stages = views(config)
     of_stages["translate"] = replace(of_stages["translate"], capacity_rps=75.0)
-    assert put_together(config, of_stages).bottleneck == Bottleneck("translate", "load", 1.25)
+    assert put_together(config, of_stages).bottleneck == limiting("translate", "load", 1.25)
 
 
 def test_the_stage_missing_most_calls_comes_before_the_fullest(config: PipelineConfig) -> None:
@@ -116,10 +121,12 @@ def test_the_stage_missing_most_calls_comes_before_the_fullest(config: PipelineC
     of_stages["translate"] = replace(of_stages["translate"], capacity_rps=75.0)
     of_stages["language"] = with_recent(of_stages["language"], 0.99)  # 1.5 calls/s
     of_stages["vision"] = with_recent(of_stages["vision"], 0.98)  # 1.8
-    assert put_together(config, of_stages).bottleneck == Bottleneck("vision", "misses", 1.0 / (90.0 / 200.0))
+    assert put_together(config, of_stages).bottleneck == BottleneckSchema(
+        stage="vision", why="misses", headroom=1.0 / (90.0 / 200.0)
+    )
     # It misses only its allowed share, so it is not named.
     kept = {name: with_recent(view, view.slo.target) for name, view in of_stages.items()}
-    assert put_together(config, kept).bottleneck == Bottleneck("translate", "load", 1.25)
+    assert put_together(config, kept).bottleneck == limiting("translate", "load", 1.25)
 
 
 @settings(max_examples=30)
@@ -151,4 +158,7 @@ def test_instances_count_by_type_and_market(config: PipelineConfig) -> None:
     instances.append(Instance(9, "c7i.large/on-demand", Phase.STOPPED, 0.0, 1.0))
     of_stages["vision"] = replace(of_stages["vision"], instances=tuple(instances))
     found = put_together(config, of_stages).stages[1]
-    assert found.running == (InstanceCount("c7i.large", "on-demand", 1), InstanceCount("g6.xlarge", "spot", 2))
+    assert found.running == [
+        InstancesByMarket(instance="c7i.large", market="on-demand", count=1),
+        InstancesByMarket(instance="g6.xlarge", market="spot", count=2),
+    ]
