@@ -25,7 +25,7 @@ from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import policy_entry
 from mark.simulation.inputs import Inputs
 from mark.simulation.world.shared_instances import SharedInstances
-from mark.simulation.world.simulated_cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import BillingTerms, Crashes, SimulatedCloud, SimulatedMarket
 
 
 class Arrivals:
@@ -109,19 +109,20 @@ def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInst
         stage,
         seed=inputs.request.seed,
         end_s=inputs.duration_s,
-        spot=inputs.spot,
-        spot_first_hour_free=inputs.request.spot_first_hour_free,
-        bills_disks=resolved.catalog.bills_extras,
-        bills_pool=resolved.service.warm_pool > 0,
+        market=SimulatedMarket(
+            inputs.spot,
+            resolved.catalog.spot_zones,
+            {o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND},
+        ),
+        terms=BillingTerms(
+            inputs.request.spot_first_hour_free,
+            bills_disks=resolved.catalog.bills_extras,
+            bills_pool=resolved.service.warm_pool > 0,
+            committed=resolved.committed,
+            committed_usd_per_hour=resolved.committed_usd_per_hour,
+        ),
         workers=[c.workers for c in resolved.candidates],
-        on_demand_usd_per_hour={
-            o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND
-        },
-        zones=resolved.catalog.spot_zones,
-        committed=resolved.committed,
-        committed_usd_per_hour=resolved.committed_usd_per_hour,
-        crashes_per_hour=inputs.service.faults.crashes_per_hour,
-        crashing=stage if isinstance(stage, StageSimulation) else None,
+        crashes=Crashes(inputs.service.faults.crashes_per_hour, stage) if isinstance(stage, StageSimulation) else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mark.domain.offer import Market
-from mark.simulation.world.simulated_cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud, SimulatedMarket
 from mark.testing.cloud_contract import CloudContract, CloudUnderTest
 from mark.testing.fakes import FakeCloud, ManualClock
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, offer
@@ -41,5 +41,5 @@ class TestSimulatedCloud(CloudContract):
     @pytest.fixture
     def trial(self) -> CloudUnderTest:
         offers, capacity = [ON_DEMAND, SPOT_A, BURSTABLE, OTHER_SPOT], {SPOT_A.name: 2}
-        cloud = SimulatedCloud(offers, IdlePlane(), seed=1, end_s=1e6, capacity=capacity)
+        cloud = SimulatedCloud(offers, IdlePlane(), seed=1, end_s=1e6, market=SimulatedMarket(capacity=capacity))
         return CloudUnderTest(cloud, lambda: cloud.advance(cloud.now_s() + 5000.0), *NAMES)

@@ -21,7 +21,7 @@ from mark.domain.backoff import START
 from mark.domain.command import Launch
 from mark.domain.fleet import Fleet, Notice, Phase
 from mark.planning.planner import Policy
-from mark.simulation.world.simulated_cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud, SimulatedMarket
 from tests.control.control_fakes import (
     ON_DEMAND,
     SPOT_A,
@@ -123,7 +123,7 @@ class World:
             *OFFERS, max_instances=LIMITS.max_instances, max_usd_per_hour=LIMITS.max_usd_per_hour, min_instances=1
         )
         self.resolved = where
-        self.cloud = SimulatedCloud(OFFERS, IdlePlane(), seed=3, end_s=1e6, capacity={A: 2})
+        self.cloud = SimulatedCloud(OFFERS, IdlePlane(), seed=3, end_s=1e6, market=SimulatedMarket(capacity={A: 2}))
         self.store, self.terms, self.telemetry = Notebook(), MemoryTerms(), FakeTelemetry()
         self.planner = ScriptedPlanner()
         self.acted: list[tuple[float, str]] = []

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mark.cloud.billing.meter import Meter, disks_of
@@ -19,11 +18,12 @@ from mark.cloud.ec2.events import InstanceEvent
 from mark.cloud.ec2.prices import cost
 from mark.cloud.ec2.spot_interruption import SpotZone
 from mark.cloud.ec2.spot_series import SpotSeries
+from mark.cloud.machine import InstanceLife, LifeEvents
 from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, STOPPING_S, UNBILLED_PENDING_S
-from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
-from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.domain.errors import CapacityError, LimitError, NotFoundError
+from mark.domain.fleet import Fleet, Notice, Phase
 from mark.domain.offer import Market, Offer
 
 # A balance far from empty need not be settled every 5 s, because it is linear in time and use (except at its cap, where
@@ -63,27 +63,55 @@ class CrashingPlane(Protocol):
         """Crash the instance, which then answers nothing."""
 
 
-@dataclass(slots=True)
-class _Record:
-    number: int
-    offer_index: int
+@dataclass(slots=True, kw_only=True)
+class _Record(InstanceLife):
+    index: int  # of its offer
     offer: Offer
-    phase: Phase
-    launched_s: float
-    standby: bool
-    release: str = ""
-    ready_s: float | None = None
-    interruption_at_s: float | None = None
-    idle: bool = False
-    stopped_s: float = -math.inf
-    starts: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are void
-    billed_from_s: float | None = None
     warm: bool = False  # of the first fleet: began before the run, so no minimum applies
-    account: CreditAccount | None = None
-    credits_at_s: float = 0.0  # when the balance was last updated
-    busy_s: float = 0.0  # the busy worker-seconds that the balance has paid for
-    silent_s: float | None = None  # when it crashed
-    view: Instance | None = None  # as fleet() shows it; None: has changed
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMarket:
+    """The instances that the simulated cloud sells.
+
+    `spot` are series of either kind, one per zone in order of `zones` (else of the offers' zones); if there are fewer
+    series than zones, they are reused from the first. A price series needs the on-demand price of each spot type:
+    `on_demand_usd_per_hour` by instance type, else taken from on-demand offers. `capacity` is the number of instances
+    of an offer at a time (without an entry: unlimited). `max_instances` is the account's limit on instances that are
+    neither stopped nor gone.
+    """
+
+    spot: Sequence[SpotSeries] = ()
+    zones: Sequence[str] | None = None
+    on_demand_usd_per_hour: Mapping[str, float] | None = None
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    max_instances: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BillingTerms:
+    """The rules of the simulated bill besides prices.
+
+    `bills_disks` bills all instances' disks; `bills_pool` only those of the warm pool. `committed[name]` instances of
+    an offer are paid by `committed_usd_per_hour`, whether they run or not.
+    """
+
+    spot_first_hour_free: bool = False
+    bills_disks: bool = False
+    bills_pool: bool = False
+    committed: Mapping[str, int] = field(default_factory=dict)
+    committed_usd_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Crashes:
+    """Serving instances crash `per_hour` times, which `plane` carries out.
+
+    A crashed instance answers nothing, and is paid until it is ended.
+    """
+
+    per_hour: float
+    plane: CrashingPlane
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +129,7 @@ class FleetResult:
 class SimulatedCloud:
     """Implements `mark.control.ports.Cloud` (and `Clock`) in virtual time.
 
-    `offers[i]` is the data plane's offer index i. `spot` are series of either kind, one per zone in order of `zones`
-    (else of the offers' zones); if there are fewer series than zones, they are reused from the first. `capacity` is the
-    number of instances of an offer that the market has at a time (without an entry: unlimited). `max_instances` is the
-    account's limit on instances that are neither stopped nor gone. `workers[i]` is how many batches an instance runs at
-    a time. A price series needs the on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else
-    taken from on-demand `offers`. `bills_disks` bills all instances' disks; `bills_pool` only those of the warm pool.
-
-    Serving instances crash `crashes_per_hour` times, and `crashing` is told: a crashed instance answers nothing, and is
-    paid until it is ended. `committed[name]` instances of an offer are paid by `committed_usd_per_hour`, whether they
-    run or not.
+    `offers[i]` is the data plane's offer index i, and `workers[i]` is how many batches its instances run at a time.
 
     The same arguments and calls give the same events: every draw is a function of (seed, instance number, purpose).
     """
@@ -122,37 +141,27 @@ class SimulatedCloud:
         *,
         seed: int,
         end_s: float,
-        spot: Sequence[SpotSeries] = (),
-        capacity: Mapping[str, int] | None = None,
-        max_instances: int | None = None,
-        spot_first_hour_free: bool = False,
-        bills_disks: bool = False,
-        bills_pool: bool = False,
+        market: SimulatedMarket | None = None,
+        terms: BillingTerms | None = None,
         workers: Sequence[int] | None = None,
-        on_demand_usd_per_hour: Mapping[str, float] | None = None,
-        zones: Sequence[str] | None = None,
-        committed: Mapping[str, int] | None = None,
-        committed_usd_per_hour: float = 0.0,
-        crashes_per_hour: float = 0.0,
-        crashing: CrashingPlane | None = None,
+        crashes: Crashes | None = None,
     ) -> None:
+        market, terms = market or SimulatedMarket(), terms or BillingTerms()
         self._offers = tuple(offers)
         self._index = {offer.name: i for i, offer in enumerate(self._offers)}
-        self._plane = plane
-        self._crashes_per_hour, self._crashing = crashes_per_hour, crashing
+        self._plane, self._crashing = plane, crashes
         self.crashes = 0
         self._seed = seed
         self._end_s = end_s
-        self._bills_disks = bills_disks
-        self._capacity = dict(capacity or {})
-        self._max_instances = max_instances
+        self._bills_disks = terms.bills_disks
+        self._capacity, self._max_instances = market.capacity, market.max_instances
         self._workers = tuple(workers) if workers is not None else (1,) * len(self._offers)
         self._now_s = 0.0
         self._next_number = 1
         self._alive: dict[int, _Record] = {}  # every instance that is not gone, ascending by number
         self._active = [0] * len(self._offers)  # by offer: not stopped, not gone
         self._tokens: dict[str, Launched] = {}
-        self._events: list[tuple[float, int, int, int]] = []  # time, priority, number (or zone), start
+        self._events: LifeEvents[_Record] = LifeEvents(end_s)
         self._notices: list[Notice] = []
         self._fleet: Fleet | None = None
         self._launch_credits = LaunchCredits()
@@ -160,9 +169,9 @@ class SimulatedCloud:
         self.notes: tuple[str, ...] = ()
 
         used = list(dict.fromkeys(o.zone for o in self._offers if o.market is Market.SPOT))
-        zones = (zones or used) if used else ()
-        held = [s for s in spot if s.kind == "availability"]
-        priced = [s for s in spot if s.kind == "price"]
+        zones = (market.zones or used) if used else ()
+        held = [s for s in market.spot if s.kind == "availability"]
+        priced = [s for s in market.spot if s.kind == "price"]
         for kind, series in (("availability", held), ("price", priced)):
             if len(series) > len(zones):
                 unused = ", ".join(s.name for s in series[len(zones) :])
@@ -170,9 +179,9 @@ class SimulatedCloud:
         self._zone_of = {zone: k for k, zone in enumerate(zones)}
         self._spot = [SpotZone(held[k % len(held)] if held else None) for k in range(len(zones))]
         for k, zone in enumerate(self._spot):
-            self._push(zone.next_change_s, InstanceEvent.SHARE, k)
+            self._events.push_share(zone.next_change_s, k)
         self._has_hazard = not held
-        prices = on_demand_usd_per_hour
+        prices = market.on_demand_usd_per_hour
         if prices is None:
             prices = {o.instance: o.usd_per_hour for o in self._offers if o.market is Market.ON_DEMAND}
         costs = [
@@ -183,10 +192,10 @@ class SimulatedCloud:
             self._offers,
             costs,
             end_s=end_s,
-            first_hour_free=spot_first_hour_free,
-            bills_disks=bills_disks or bills_pool,
-            committed=committed,
-            committed_usd_per_hour=committed_usd_per_hour,
+            first_hour_free=terms.spot_first_hour_free,
+            bills_disks=terms.bills_disks or terms.bills_pool,
+            committed=terms.committed,
+            committed_usd_per_hour=terms.committed_usd_per_hour,
         )
 
     # -- the port Cloud ------------------------------------------------------------------------------------------------
@@ -198,7 +207,7 @@ class SimulatedCloud:
     def fleet(self) -> Fleet:
         """Return the fleet, the same object until it changes."""
         if self._fleet is None:
-            self._fleet = Fleet(tuple(r.view or self._seen(r) for r in self._alive.values()))
+            self._fleet = Fleet(tuple(r.view or r.show() for r in self._alive.values()))
         return self._fleet
 
     def launch(
@@ -232,25 +241,20 @@ class SimulatedCloud:
         return self._tokens[token]
 
     def _launch_one(self, index: int, standby: bool, release: str) -> int:
-        record = self._new(index, standby)
-        record.release = release
+        record = self._new(index, standby, release)
         self._launched += 1
-        self._take_in(record)
         self._boot(record)
-        self._draw_interruption(record)
         return record.number
 
     def drain(self, number: int) -> None:
         record = self._find(number)
         if record.phase is Phase.DRAINING:
             return
-        served = record.phase is Phase.READY
-        self._go(record, Phase.DRAINING)
-        if served:
+        record.drain()
+        self._touch(record)
+        if not record.idle:
             self._plane.drain(number, self._now_s)
             self._watch_idle(record)
-        else:
-            record.idle = True
 
     def terminate(self, number: int) -> None:
         if number not in self._alive and 0 < number < self._next_number:
@@ -265,16 +269,11 @@ class SimulatedCloud:
 
     def resume(self, number: int) -> None:
         record = self._find(number)
-        if record.phase is Phase.STOPPED:
-            if self._now_s - record.stopped_s < STOPPING_S:
-                raise CloudError(f"#{number} {record.offer.name} is still stopping")
-            self._room(record.offer_index, 1)
-        self._go(record, Phase.PENDING)
+        if record.phase is Phase.STOPPED and self._now_s >= (record.startable_s or 0.0):
+            self._room(record.index, 1)
+        record.resume(self._now_s, self._now_s + (record.offer.resume or record.offer.boot).mean_s)
         self._pool_disk(record, -1)
-        record.starts += 1
-        record.launched_s, record.warm, record.idle = self._now_s, False, False
-        record.silent_s = None
-        self._take_in(record)
+        record.warm = False
         self._boot(record)
 
     def notices(self) -> tuple[Notice, ...]:
@@ -302,12 +301,11 @@ class SimulatedCloud:
             record = self._new(index, standby)
             record.warm = True
             if standby or pooled:
-                record.phase = Phase.STOPPED
+                record.stop(-math.inf)
                 self._pool_disk(record, 1)
             else:
-                record.phase = Phase.READY
                 self._take_in(record)
-                self._bill_from(record)
+                self._run(record)
                 self._serve(record)
                 self._draw_interruption(record)
             numbers.append(record.number)
@@ -315,21 +313,18 @@ class SimulatedCloud:
 
     def next_event_s(self) -> float:
         """Return the time of the next event; inf without one."""
-        events = self._events
-        while events and self._is_void(events[0]):
-            heappop(events)
-        return events[0][0] if events else math.inf
+        return self._events.next_s()
 
     def advance(self, now_s: float) -> None:
         """Let virtual time pass up to `now_s`, firing every event due, in order of (time, priority, number)."""
         if now_s < self._now_s:
             raise ValueError(f"virtual time never goes back: from {self._now_s} to {now_s}")
-        events = self._events
-        while events and events[0][0] <= now_s:
-            event = heappop(events)
-            if not self._is_void(event):
-                self._now_s = event[0]
-                self._fire(event)
+        for at_s, event, record, zone in self._events.due(now_s):
+            self._now_s = at_s
+            if record is None:
+                self._change_share(zone)
+            else:
+                self._fire(event, record)
         self._now_s = now_s
 
     def spent_usd(self, now_s: float) -> dict[str, float]:
@@ -353,126 +348,108 @@ class SimulatedCloud:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _push(self, at_s: float, event: InstanceEvent, number: int, start: int = 0) -> None:
-        # Events after the end of the run are dropped.
-        if at_s <= self._end_s:
-            heappush(self._events, (at_s, int(event), number, start))
-
-    def _is_void(self, event: tuple[float, int, int, int]) -> bool:
-        _, kind, number, start = event
-        if kind == InstanceEvent.SHARE:
-            return False
-        record = self._alive.get(number)
-        if record is None or record.starts != start or record.phase is Phase.STOPPED:
-            return True
-        if kind == InstanceEvent.BOOTED:
-            return record.phase is not Phase.PENDING
-        if kind == InstanceEvent.IDLE:
-            return record.phase is not Phase.DRAINING
-        if kind == InstanceEvent.CRASHED:
-            return record.phase not in (Phase.READY, Phase.DRAINING)
-        return False
-
-    def _fire(self, event: tuple[float, int, int, int]) -> None:
-        _, kind, number, _ = event
-        if kind == InstanceEvent.SHARE:
-            self._change_share(number)
-            return
-        record = self._alive[number]
-        if kind == InstanceEvent.CREDITS:
+    def _fire(self, event: InstanceEvent, record: _Record) -> None:
+        if event is InstanceEvent.CREDITS:
             self._update_credits(record)
-        elif kind == InstanceEvent.BOOTED:
+        elif event is InstanceEvent.BOOTED:
             self._booted(record)
-        elif kind == InstanceEvent.RUNNING:
-            self._bill_from(record)
-        elif kind == InstanceEvent.IDLE:
+        elif event is InstanceEvent.RUNNING:
+            self._run(record)
+        elif event is InstanceEvent.IDLE:
             self._watch_idle(record)
-        elif kind == InstanceEvent.NOTICE:
+        elif event is InstanceEvent.NOTICE:
             self._announce(record)
-        elif kind == InstanceEvent.CRASHED:
+        elif event is InstanceEvent.CRASHED:
             self._crash(record)
         else:
             self._end(record, taken=True)
 
     # -- phases --------------------------------------------------------------------------------------------------------
 
-    def _new(self, index: int, standby: bool) -> _Record:
-        record = _Record(self._next_number, index, self._offers[index], Phase.PENDING, self._now_s, standby)
+    def _new(self, index: int, standby: bool, release: str = "") -> _Record:
+        offer = self._offers[index]
+        record = _Record(
+            self._next_number,
+            offer.name,
+            self._now_s,
+            self._now_s + offer.boot.mean_s,  # not the drawn time, which nobody can know
+            standby=standby,
+            release=release,
+            credits=None if offer.credits is None else CreditAccount(offer),
+            index=index,
+            offer=offer,
+        )
         self._next_number += 1
-        if record.offer.credits is not None:
-            record.account = CreditAccount(record.offer)
         self._alive[record.number] = record
         if self._bills_disks:
-            self._meter.disks(disks_of(record.offer), self._now_s)
+            self._meter.disks(disks_of(offer), self._now_s)
         self._touch(record)
         return record
 
     def _take_in(self, record: _Record) -> None:
-        self._active[record.offer_index] += 1
+        self._active[record.index] += 1
         self._peak = max(self._peak, sum(self._active))
         self._touch(record)
 
     def _boot(self, record: _Record) -> None:
+        self._take_in(record)
         delay_s = self._start(record).boot_s(record.offer)
-        if record.account is not None:
-            self._launch_credits.grant(record.account, self._now_s)
-        self._push(self._now_s + min(UNBILLED_PENDING_S, delay_s), InstanceEvent.RUNNING, record.number, record.starts)
-        self._push(self._now_s + delay_s, InstanceEvent.BOOTED, record.number, record.starts)
+        if record.credits is not None:
+            self._launch_credits.grant(record.credits, self._now_s)
+        self._events.push(self._now_s + min(UNBILLED_PENDING_S, delay_s), InstanceEvent.RUNNING, record)
+        self._events.push(self._now_s + delay_s, InstanceEvent.BOOTED, record)
+        self._draw_interruption(record)
 
     def _booted(self, record: _Record) -> None:
-        if record.standby and record.starts == 0:
+        if record.standby and record.start == 0:
             self._stop(record)
-            return
-        self._go(record, Phase.READY)
-        self._serve(record)
+        else:
+            self._serve(record)
 
     def _serve(self, record: _Record) -> None:
-        record.ready_s = self._now_s
+        record.serve(self._now_s)
         if record.billed_from_s is not None:
-            self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
-        self._plane.add(record.number, record.offer_index, self._now_s)
+            self._meter.booted(record.index, record.billed_from_s, self._now_s)
+        self._plane.add(record.number, record.index, self._now_s)
         self._doom(record)
         self._touch(record)
-        if record.account is not None:
+        if record.credits is not None:
             if record.warm:
-                self._launch_credits.grant(record.account, self._now_s)
+                self._launch_credits.grant(record.credits, self._now_s)
             # A boot uses about as many credits as it earns, so the account opens when the instance is ready.
             record.credits_at_s, record.busy_s = self._now_s, self._plane.busy_s(record.number)
             self._update_credits(record)
 
     def _doom(self, record: _Record) -> None:
-        crash_s = self._now_s + self._start(record).until_crash_s(self._crashes_per_hour)
-        if self._crashing is not None and crash_s <= self._end_s:
-            self._crashing.doom(record.number, crash_s)
-            self._push(crash_s, InstanceEvent.CRASHED, record.number, record.starts)
+        if self._crashing is not None:
+            crash_s = self._now_s + self._start(record).until_crash_s(self._crashing.per_hour)
+            if crash_s <= self._end_s:
+                self._crashing.plane.doom(record.number, crash_s)
+                self._events.push(crash_s, InstanceEvent.CRASHED, record)
 
     def _crash(self, record: _Record) -> None:
         assert self._crashing is not None
-        self._crashing.crash(record.number, self._now_s)
+        self._crashing.plane.crash(record.number, self._now_s)
         self.crashes += 1
-        record.silent_s = self._now_s
+        record.fall_silent(self._now_s)
         self._touch(record)
-        if record.phase is Phase.DRAINING:
+        if record.draining:
             self._watch_idle(record)
 
-    def _bill_from(self, record: _Record) -> None:
-        record.billed_from_s = self._now_s
-        self._meter.open(record.offer_index, self._now_s)
+    def _run(self, record: _Record) -> None:
+        record.run(self._now_s)
+        self._meter.open(record.index, self._now_s)
 
     def _stop(self, record: _Record) -> None:
-        served = record.ready_s is not None
-        self._go(record, Phase.STOPPED)
-        self._leave(record, served=served, taken=False)
-        record.ready_s, record.idle, record.stopped_s = None, False, self._now_s
+        record.check(Phase.STOPPED)
+        served = self._leave(record)
+        self._close(record, record.stop(self._now_s + STOPPING_S), served=served, taken=False)
         self._pool_disk(record, 1)
-        if record.account is not None:
-            record.account.stop()
 
     def _end(self, record: _Record, *, taken: bool) -> None:
-        served, stopped = record.ready_s is not None, record.phase is Phase.STOPPED
-        self._go(record, Phase.GONE)
-        if not stopped:
-            self._leave(record, served=served, taken=taken)
+        stopped = record.phase is Phase.STOPPED
+        served = not stopped and self._leave(record)
+        self._close(record, record.end(), served=served, taken=taken)
         if self._bills_disks:
             self._meter.disks(-disks_of(record.offer), self._now_s)
         elif stopped:
@@ -483,35 +460,32 @@ class SimulatedCloud:
         else:
             self._terminated += 1
 
-    def _leave(self, record: _Record, *, served: bool, taken: bool) -> None:
-        """Settle the account of an instance that stops running and take it out of service."""
-        if served:
-            if record.account is not None:
-                self._settle_credits(record, record.account)
-            self._plane.remove(record.number, self._now_s)
-        self._active[record.offer_index] -= 1
-        if record.billed_from_s is not None:
+    def _leave(self, record: _Record) -> bool:
+        """Take an instance that stops running out of service; return whether it served."""
+        self._active[record.index] -= 1
+        if record.ready_s is None:
+            return False
+        if record.credits is not None:
+            self._settle_credits(record)
+        self._plane.remove(record.number, self._now_s)
+        return True
+
+    def _close(self, record: _Record, from_s: float | None, *, served: bool, taken: bool) -> None:
+        """End the billed time that began at `from_s`, if any."""
+        self._touch(record)
+        if from_s is not None:
             if not served:
-                self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
-            self._meter.close(
-                record.offer_index, record.billed_from_s, self._now_s, minimum=not record.warm, taken=taken
-            )
-            record.billed_from_s = None
+                self._meter.booted(record.index, from_s, self._now_s)
+            self._meter.close(record.index, from_s, self._now_s, minimum=not record.warm, taken=taken)
 
     def _watch_idle(self, record: _Record) -> None:
         idle_s = self._plane.idle_at(record.number)
         if idle_s <= self._now_s:
-            record.idle = True
+            record.finish()
             self._touch(record)
         else:
             again_s = idle_s if math.isfinite(idle_s) else self._now_s + CREDIT_STEP_S
-            self._push(again_s, InstanceEvent.IDLE, record.number, record.starts)
-
-    def _go(self, record: _Record, phase: Phase) -> None:
-        if phase not in TRANSITIONS[record.phase]:
-            raise CloudError(f"#{record.number} {record.offer.name} cannot go from {record.phase} to {phase}")
-        record.phase = phase
-        self._touch(record)
+            self._events.push(again_s, InstanceEvent.IDLE, record)
 
     def _pool_disk(self, record: _Record, change: int) -> None:
         if not self._bills_disks and not record.standby:
@@ -519,30 +493,6 @@ class SimulatedCloud:
 
     def _touch(self, record: _Record) -> None:
         record.view = self._fleet = None
-
-    def _seen(self, record: _Record) -> Instance:
-        expected_s = record.ready_s
-        if record.phase is Phase.PENDING:
-            # The mean and not the draw, because the time of this boot cannot be known outside.
-            offer = record.offer
-            boot = offer.boot if record.starts == 0 else offer.resume or offer.boot
-            expected_s = record.launched_s + boot.mean_s
-        record.view = Instance(
-            number=record.number,
-            offer=record.offer.name,
-            phase=record.phase,
-            launched_s=record.launched_s,
-            ready_s=expected_s,
-            interruption_at_s=record.interruption_at_s,
-            standby=record.standby,
-            credits=None if record.account is None else record.account.balance,
-            idle=record.idle,
-            silent_s=record.silent_s if record.phase is Phase.READY else None,
-            resumed=record.starts > 0,
-            stopped_s=record.stopped_s + STOPPING_S if record.phase is Phase.STOPPED else None,
-            release=record.release,
-        )
-        return record.view
 
     def _find(self, number: int) -> _Record:
         try:
@@ -575,20 +525,20 @@ class SimulatedCloud:
         return count
 
     def _start(self, record: _Record) -> Start:
-        return Start(self._seed, record.number, record.starts)
+        return Start(self._seed, record.number, record.start)
 
     # -- interruptions -------------------------------------------------------------------------------------------------
 
     def _draw_interruption(self, record: _Record) -> None:
         if self._has_hazard:
             after_s = self._start(record).until_interruption_s(record.offer)
-            self._push(self._now_s + after_s, InstanceEvent.NOTICE, record.number, record.starts)
+            self._events.push(self._now_s + after_s, InstanceEvent.NOTICE, record)
 
     def _change_share(self, zone: int) -> None:
         spot = self._spot[zone]
         for record in spot.change(self._spot_in(zone)):
             self._announce(record)
-        self._push(spot.next_change_s, InstanceEvent.SHARE, zone)
+        self._events.push_share(spot.next_change_s, zone)
 
     def _spot_in(self, zone: int) -> list[_Record]:
         return [
@@ -598,37 +548,30 @@ class SimulatedCloud:
         ]
 
     def _announce(self, record: _Record) -> None:
-        if record.interruption_at_s is not None:
-            return
-        record.interruption_at_s = self._now_s + INTERRUPTION_NOTICE_S
-        self._touch(record)
-        self._notices.append(Notice(record.number, record.offer.name, self._now_s, record.interruption_at_s))
-        self._push(record.interruption_at_s, InstanceEvent.GONE, record.number, record.starts)
+        gone_s = self._now_s + INTERRUPTION_NOTICE_S
+        if record.interrupt(gone_s):
+            self._touch(record)
+            self._notices.append(Notice(record.number, record.offer_name, self._now_s, gone_s))
+            self._events.push(gone_s, InstanceEvent.GONE, record)
 
     # -- CPU credits ---------------------------------------------------------------------------------------------------
 
-    def _settle_credits(self, record: _Record, account: CreditAccount) -> None:
-        """Bring the balance up to date."""
-        passed_s = self._now_s - record.credits_at_s
-        workers = self._workers[record.offer_index]
-        # Current work counts in full, so the reported busy time may exceed the time passed; the rest is paid later.
-        busy_s = min(self._plane.busy_s(record.number) - record.busy_s, passed_s * workers)
-        record.busy_s += busy_s
-        record.credits_at_s = self._now_s
-        self._meter.surplus(record.offer_index, account.settle(passed_s, busy_s / workers))
+    def _settle_credits(self, record: _Record) -> None:
+        usd = record.settle(self._now_s, self._plane.busy_s(record.number), self._workers[record.index])
+        self._meter.surplus(record.index, usd)
         self._touch(record)
 
     def _update_credits(self, record: _Record) -> None:
-        account = record.account
+        account = record.credits
         assert account is not None
         before = account.speed
-        self._settle_credits(record, account)
+        self._settle_credits(record)
         if account.speed != before:
             self._plane.set_speed(record.number, account.speed, self._now_s)
         wait_s = min(_LONGEST_CREDIT_STEP_S, account.steady_s())
         steps = math.floor((self._now_s + wait_s) / CREDIT_STEP_S)
         steps = max(steps, math.floor(self._now_s / CREDIT_STEP_S) + 1)
-        self._push(steps * CREDIT_STEP_S, InstanceEvent.CREDITS, record.number, record.starts)
+        self._events.push(steps * CREDIT_STEP_S, InstanceEvent.CREDITS, record)
 
 
 _fits: type[Cloud] = SimulatedCloud

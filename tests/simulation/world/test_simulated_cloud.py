@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from mark.cloud.ec2.spot_series import SpotSeries
 from mark.domain.errors import BadInput, CapacityError, CloudError, LimitError
 from mark.domain.fleet import TRANSITIONS, Phase
 from mark.domain.offer import BurstCredits, Delay, Market, Offer
-from mark.simulation.world.simulated_cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import BillingTerms, Crashes, SimulatedCloud, SimulatedMarket
 
 BOOT = Delay(180.0, 300.0)
 OD = Offer("c5.large", Market.ON_DEMAND, 0.36, Delay(100.0, 100.0))  # 0.0001 $/s
@@ -79,6 +80,8 @@ class FakePlane:
 
 def cloud(plane: FakePlane | None = None, **more: Any) -> SimulatedCloud:
     plane = plane or FakePlane()
+    for name, kind in (("market", SimulatedMarket), ("terms", BillingTerms)):
+        more[name] = kind(**{one.name: more.pop(one.name) for one in fields(kind) if one.name in more})
     made = SimulatedCloud(OFFERS, plane, **{"seed": 1, "end_s": 1e6, **more})
     plane.clock = made.now_s
     return made
@@ -233,7 +236,7 @@ def test_a_gpu_type_pays_for_a_larger_disk() -> None:
     gpu = Offer("g5.xlarge", Market.ON_DEMAND, 1.0, BOOT, gpus=1)
     for offers, gib in (((OD,), 8.0), ((gpu,), 100.0), ((OD, gpu), 108.0)):
         plane = FakePlane()
-        c = SimulatedCloud((OD, gpu), plane, seed=1, end_s=1e6, bills_disks=True)
+        c = SimulatedCloud((OD, gpu), plane, seed=1, end_s=1e6, terms=BillingTerms(bills_disks=True))
         plane.clock = c.now_s
         for one in offers:
             c.start_ready(one.name, 1)
@@ -252,8 +255,9 @@ def test_a_price_series_scales_the_on_demand_price() -> None:
 
 def test_a_price_series_without_on_demand_price_is_bad_input() -> None:
     """There is nothing to scale."""
+    market = SimulatedMarket([shares((0.0, 0.5), kind="price")])
     with pytest.raises(BadInput, match="on-demand price"):
-        SimulatedCloud([SPOT_A], FakePlane(), seed=1, end_s=1.0, spot=[shares((0.0, 0.5), kind="price")])
+        SimulatedCloud([SPOT_A], FakePlane(), seed=1, end_s=1.0, market=market)
 
 
 # -- limits and markets ------------------------------------------------------------------------------------------------
@@ -373,7 +377,8 @@ def test_a_series_replaces_the_hazard_rate() -> None:
 def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
     """The second file is of the second zone, even for a fleet that knows no other zone (and so in the bound)."""
     series = [shares((0.0, 1.0)), shares((0.0, 1.0), (500.0, 0.5))]
-    c = SimulatedCloud([SPOT_B], FakePlane(), seed=0, end_s=1e6, spot=series, zones=("a", "b"))
+    market = SimulatedMarket(series, zones=("a", "b"))
+    c = SimulatedCloud([SPOT_B], FakePlane(), seed=0, end_s=1e6, market=market)
     c.start_ready(SPOT_B.name, 2)
     c.advance(500.0)
     assert len(c.notices()) == 1
@@ -381,7 +386,8 @@ def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
 
 def test_a_series_without_any_spot_offer_is_named() -> None:
     """Spot files have no effect if no spot is bought, and a note says so."""
-    c = SimulatedCloud([OD], FakePlane(), seed=0, end_s=1e6, spot=[shares((0.0, 1.0))], zones=("a", "b"))
+    market = SimulatedMarket([shares((0.0, 1.0))], zones=("a", "b"))
+    c = SimulatedCloud([OD], FakePlane(), seed=0, end_s=1e6, market=market)
     assert c.notes == ("0 spot zones: availability series not used: series",)
 
 
@@ -617,7 +623,7 @@ class CrashingPlane(FakePlane):
 
 def crashing(per_hour: float = 1.0, **more: Any) -> tuple[SimulatedCloud, CrashingPlane]:
     plane = CrashingPlane()
-    return cloud(plane, crashes_per_hour=per_hour, crashing=plane, **more), plane
+    return cloud(plane, crashes=Crashes(per_hour, plane), **more), plane
 
 
 def test_what_crashes_is_silent_and_paid_until_it_is_ended() -> None:
