@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -18,6 +19,9 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from mark.domain.errors import BadInput
 from mark.planning.demand.counting_watch import counting_watched
+from mark.studies.report.htmlpage import html_of
+from mark.studies.report.report import Report
+from mark.studies.report.terminal import on_terminal
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
@@ -28,6 +32,13 @@ def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], Re
     show(table())
     if json_to is not None:
         write_file(json_to, json_text(data), "--json")
+
+
+def deliver_report(report: Report, args: argparse.Namespace) -> None:
+    """Write the report to the places that `--json` and `--report` ask for, and print it unless stdout is the JSON's."""
+    deliver(report.data, args.json, lambda: on_terminal(report))
+    if getattr(args, "report", None):
+        write_file(args.report, html_of(report), "--report")
 
 
 def show(page: RenderableType) -> None:
