@@ -15,7 +15,7 @@ from mark.studies.report.htmlpage import new_figure, styled
 from mark.studies.report.plots import COLOURS
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import forecasters
-from mark.studies.report.words import duration, milliseconds, number, percent, usd
+from mark.studies.report.words import duration, milliseconds, number, percent, percent_2, usd
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -176,7 +176,7 @@ _HEADS: tuple[Head, ...] = (
     *(("fit s", number), ("update\nms", number), ("predict\nms", number)),
 )
 _DOLLAR_HEADS: tuple[Head, ...] = (
-    *("policy", ("bill", usd), ("above oracle", usd), ("in time", partial(percent, digits=2)), ("regret", number)),
+    *("policy", ("bill", usd), ("above oracle", usd), ("in time", percent_2), ("regret", number)),
 )
 
 

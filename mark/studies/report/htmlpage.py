@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.extras import module_of
-from mark.studies.report.report import DataTable, Plot, Report
+from mark.studies.report.report import DataTable, Plot, Prose, Report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -96,7 +96,10 @@ def html_of(report: Report) -> str:
     sections = []
     for part in report.parts:
         if isinstance(part, Plot):
-            sections.append(section(part.title, drawn(part.drawn()), part.lead))
+            figure = part.drawn()
+            sections.append(section(part.title, figure if isinstance(figure, str) else drawn(figure), part.lead))
+        elif isinstance(part, Prose) and part.title:
+            sections.append(section(part.title, "".join(f"<p>{html.escape(line)}</p>" for line in part.lines)))
         elif isinstance(part, DataTable) and part.title:
             heads = [(head if isinstance(head, str) else head[0]).replace("\n", " ") for head in part.heads]
             rows = [[cell.words for cell in row] for row in part.cells()]

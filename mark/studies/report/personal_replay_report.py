@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 from mark.personal.judge import ErrorTally
 from mark.personal.replay import CANDIDATES, PersonalReplay
 from mark.studies.report.report import DataTable, Report
-from mark.studies.report.words import number, percent
+from mark.studies.report.words import grouped, number_3, number_4, percent
 
 _NOTES = (
     "error: root mean squared, on held-out rewards (first table) and of predictions made before each reward was "
@@ -20,9 +19,9 @@ _NOTES = (
 
 
 def learning_report(ratings: str, found: PersonalReplay) -> Report:
-    error = ("error", partial(number, digits=4))
+    error = ("error", number_4)
     policies = [(name, one.reward, one.reach, one.visits) for name, one in found.policies.items()]
-    heads = ("policy", ("reward", partial(number, digits=3)), ("reach", percent), ("visits", "{:,}".format))
+    heads = ("policy", ("reward", number_3), ("reach", percent), ("visits", grouped))
     return Report(
         _json(found),
         f"{ratings}: {found.observations:,} rewards of {found.keys:,} keys for {found.items:,} items",
@@ -36,7 +35,7 @@ def learning_report(ratings: str, found: PersonalReplay) -> Report:
                 ],
             ),
             DataTable(
-                ("rewards of the key before", error, ("predictions", "{:,}".format)),
+                ("rewards of the key before", error, ("predictions", grouped)),
                 [(segment, _rmse(tally), tally.count) for segment, tally in found.by_experience.items()],
             ),
             *([DataTable(heads, policies)] if policies else []),

@@ -13,7 +13,7 @@ from mark.domain.slo import Slo
 from mark.profiling.measure import KNEE_SHARE, Measured
 from mark.studies.report.htmlpage import faint, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
-from mark.studies.report.words import percent, rate
+from mark.studies.report.words import grouped, percent, rate
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -31,7 +31,7 @@ def _ms(seconds: float) -> str:
 
 
 _HEADS: tuple[Head, ...] = (
-    *("batch", ("times", "{:,}".format), ("mean ms", _ms), ("+-", percent), ("p99 ms", _ms)),
+    *("batch", ("times", grouped), ("mean ms", _ms), ("+-", percent), ("p99 ms", _ms)),
     *(("in worker", _ms), ("items/s", rate)),
 )
 _MEAN, _P99, _RATE, _KNEE = "#2563eb", "#ea7317", "#0f9d78", "#64748b"

@@ -39,12 +39,24 @@ class DataTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Prose:
+    """Lines of text. The first stands out on a terminal if it `is_strong`. A page shows them if they have a title."""
+
+    lines: Sequence[str]
+    title: str = ""
+    is_strong: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure of a page. `drawn` makes it in plotly's words, for a page only, because plotly is optional."""
+    """A figure of a page. `drawn` returns it in plotly's words, or HTML; for pages only, because plotly is optional."""
 
     title: str
     drawn: Callable[[], Any]
     lead: str = ""
+
+
+Part = DataTable | Plot | Marked | Prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +64,19 @@ class Report:
     """A study's answer. `data` is the JSON; its keys are a promise (docs/json.md).
 
     The terminal shows, in this order, the trace that was `read`, the headline, the parts, the sentences, the warnings
-    and the notes. A page has the sentences at its top, and `subject` above them.
+    and the notes. A page has the sentences at its top, and `subject` above them. `is_told_first` moves the sentences
+    before the parts on the terminal, too.
     """
 
     data: Mapping[str, Any]
     headline: str = ""
-    parts: Sequence[DataTable | Plot | Marked] = ()
+    parts: Sequence[Part] = ()
     sentences: Sequence[str] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     read: str = ""
     subject: str = ""
+    is_told_first: bool = False
 
 
 def _shown(cell: Any, unit: Callable[[Any], str]) -> Marked:

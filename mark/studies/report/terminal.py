@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mark.studies.report.layout import page, sentences, small_print, text, what_was_read
-from mark.studies.report.report import DataTable, Mark, Marked, Report
+from mark.studies.report.report import DataTable, Mark, Marked, Prose, Report
 
 _STYLES: dict[Mark, str] = {
     "": "",
@@ -26,14 +26,17 @@ def on_terminal(report: Report) -> RenderableType:
     for part in report.parts:
         if isinstance(part, Marked):
             shown.append(_styled(part))
+        elif isinstance(part, Prose):
+            shown += sentences(part.lines) if part.is_strong else [Text(line) for line in part.lines]
         elif isinstance(part, DataTable) and part.is_printed:
             shown.append(_table(part))
     warnings = [text(f"warning: {warning}", "yellow") for warning in report.warnings]
     return page(
         *what_was_read(report.read),
         *([text(report.headline, "bold")] if report.headline else []),
+        *(sentences(report.sentences) if report.is_told_first else []),
         *shown,
-        *sentences(report.sentences),
+        *([] if report.is_told_first else sentences(report.sentences)),
         *([text(""), *warnings] if warnings else []),
         *small_print(report.notes),
     )
