@@ -77,7 +77,7 @@ def run_backtest(args: argparse.Namespace) -> int:
     if args.service is not None:
         with progress("simulating") as bar:
             dollars = forecast_dollars(request_from(args, bar), names, executor=executor_for(cores()))
-    deliver_report(backtest_report(found, dollars), args)
+    deliver_report(backtest_report(found, dollars), args.json, args.report)
     return 0 if dollars is None else slo_code(args, dollars.results)
 
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     executor = executor_from(args)
     with progress("simulating") as bar:
         found = frontier(request_from(args, bar), args.slo_ms, args.attainment, args.confidences, executor=executor)
-    deliver_report(frontier_report(found), args)
+    deliver_report(frontier_report(found), args.json, args.report)
     if found.any_result is None:
         loosest = max(found.points, key=lambda point: (point.slo.rt_max_s, -point.slo.attainment))
         raise Infeasible(f"none of {len(found.points)} promises can be kept: {loosest.infeasible}")

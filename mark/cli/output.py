@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -34,11 +33,11 @@ def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], Re
         write_file(json_to, json_text(data), "--json")
 
 
-def deliver_report(report: Report, args: argparse.Namespace) -> None:
-    """Write the report to the places that `--json` and `--report` ask for, and print it unless stdout is the JSON's."""
-    deliver(report.data, args.json, lambda: on_terminal(report))
-    if getattr(args, "report", None):
-        write_file(args.report, html_of(report), "--report")
+def deliver_report(report: Report, json_to: str | None, page_to: str | None = None) -> None:
+    """Print the report, unless its JSON goes to stdout, and write JSON and page to the requested places."""
+    deliver(report.data, json_to, lambda: on_terminal(report))
+    if page_to:
+        write_file(page_to, html_of(report), "--report")
 
 
 def show(page: RenderableType) -> None:

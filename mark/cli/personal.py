@@ -136,7 +136,7 @@ def _replay(args: argparse.Namespace) -> int:
     )
     with progress("replaying") as bar:
         found = replay_ratings(request, bar)
-    deliver_report(learning_report(args.ratings, found), args)
+    deliver_report(learning_report(args.ratings, found), args.json)
     return 0
 
 

@@ -28,7 +28,7 @@ from mark.studies.insured_plan import plan_insured_once
 from mark.studies.next_day import next_day_of_plan
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
-from mark.studies.report.commitment_report import commitment_json, commitment_table
+from mark.studies.report.commitment_report import commitment_report
 from mark.studies.report.explain import explain, plan_table
 from mark.studies.report.insured_plan import insured_plan_json, insured_plan_table
 from mark.studies.report.pipeline_plan import pipeline_plan_report
@@ -114,7 +114,7 @@ def _pipeline(args: argparse.Namespace) -> int:
             answers=args.answers,
             progress=bar,
         )
-    deliver_report(pipeline_plan_report(planned), args)
+    deliver_report(pipeline_plan_report(planned), args.json, args.report)
     return 0
 
 
@@ -143,11 +143,7 @@ def _advise(args: argparse.Namespace) -> int:
     advice = advise(result.timeline.instances, prices, args.commitment_discount)
     committed = dict(resolved.committed)
     source = SOURCE if args.commitment_discount == DISCOUNTS else "--commitment-discount"
-    deliver(
-        commitment_json(result, advice, committed, source),
-        args.json,
-        lambda: commitment_table(result, advice, committed, source),
-    )
+    deliver_report(commitment_report(result, advice, committed, source), args.json)
     return 0
 
 

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mark.studies.report.layout import page, sentences, small_print, text, what_was_read
+from mark.studies.report.layout import page, sentences, text, what_was_read
 from mark.studies.report.report import DataTable, Mark, Marked, Prose, Report
 
 _STYLES: dict[Mark, str] = {
@@ -30,15 +30,21 @@ def on_terminal(report: Report) -> RenderableType:
             shown += sentences(part.lines) if part.is_strong else [Text(line) for line in part.lines]
         elif isinstance(part, DataTable) and part.is_printed:
             shown.append(_table(part))
-    warnings = [text(f"warning: {warning}", "yellow") for warning in report.warnings]
+    end = [text(f"warning: {warning}", "yellow") for warning in report.warnings]
+    if report.notes:
+        end += [*([text("")] if end else []), *(text(f"note: {line}", "dim") for line in report.notes)]
+    told = sentences(report.sentences)
+    if report.is_told_first:
+        shown = [*told, *shown]
+    else:
+        shown += told
+    if end and shown and not isinstance(shown[-1], Table):
+        shown.append(text(""))  # a table ends in an empty line
     return page(
         *what_was_read(report.read),
         *([text(report.headline, "bold")] if report.headline else []),
-        *(sentences(report.sentences) if report.is_told_first else []),
         *shown,
-        *([] if report.is_told_first else sentences(report.sentences)),
-        *([text(""), *warnings] if warnings else []),
-        *small_print(report.notes),
+        *end,
     )
 
 
