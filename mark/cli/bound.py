@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
-from mark.cli.output import deliver, progress
+from mark.cli.output import deliver_report, progress
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
 from mark.planning.bounds.certificate import BoundCertificate
 from mark.simulation.bounding import bound
 from mark.studies.pipeline_bound_study import bound_pipeline
-from mark.studies.report.bound_report import bound_json, bound_table
-from mark.studies.report.pipeline_bound_report import pipeline_bound_json, pipeline_bound_table
+from mark.studies.report.bound_report import bound_report
+from mark.studies.report.pipeline_bound_report import pipeline_bound_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("bounding") as bar:
         found = bound(request_from(args, bar), certify=args.certificate is not None)
     certificate = None if found.certificate is None else _written(found.certificate, args.certificate)
-    words = f"{args.certificate} proves ${found.certificate.usd:.2f} in blocks" if found.certificate else ""
-    shown = (found.requests, found.at_zero, found.within_slo, found.read)
-    deliver(
-        bound_json(args.service, args.trace, *shown, certificate),
-        args.json,
-        lambda: bound_table(found.at_zero, found.within_slo, found.requests, found.read, words),
-    )
+    deliver_report(bound_report(args.service, args.trace, found, certificate), args.json)
     return 0
 
 
@@ -70,5 +64,5 @@ def _pipeline(args: argparse.Namespace) -> int:
     # The output of a driver and its models must not mix with the result.
     with progress("bounding") as bar, redirect_stdout(sys.stderr):
         found = bound_pipeline(request_from(args), lineage=args.lineage, queries=args.queries, progress=bar)
-    deliver(pipeline_bound_json(args.service, found), args.json, lambda: pipeline_bound_table(found))
+    deliver_report(pipeline_bound_report(args.service, found), args.json)
     return 0

@@ -9,13 +9,13 @@ from mark.cli.arguments import Commands, writable
 from mark.cli.forecast_fit import add_fit
 from mark.cli.numbers import seconds
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import cores, deliver, progress, write_file
+from mark.cli.output import cores, deliver_report, progress
 from mark.cli.reading import reading
 from mark.cli.report_file import slo_code
 from mark.domain.errors import BadInput
 from mark.studies.executor import executor_for
 from mark.studies.forecast_dollars import check_request, forecast_dollars
-from mark.studies.report.forecast import backtest_json, backtest_table, render_backtest
+from mark.studies.report.forecast import backtest_report
 from mark.traffic.forecast.backtest import backtest, split
 from mark.traffic.forecast.predictor_registry import make_predictor
 from mark.traffic.traces.reader import open_trace
@@ -77,9 +77,7 @@ def run_backtest(args: argparse.Namespace) -> int:
     if args.service is not None:
         with progress("simulating") as bar:
             dollars = forecast_dollars(request_from(args, bar), names, executor=executor_for(cores()))
-    deliver(backtest_json(found, dollars), args.json, lambda: backtest_table(found, dollars))
-    if args.report:
-        write_file(args.report, render_backtest(found, dollars), "--report")
+    deliver_report(backtest_report(found, dollars), args.json, args.report)
     return 0 if dollars is None else slo_code(args, dollars.results)
 
 

@@ -18,6 +18,9 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from mark.domain.errors import BadInput
 from mark.planning.demand.counting_watch import counting_watched
+from mark.studies.report.htmlpage import html_of
+from mark.studies.report.report import Report
+from mark.studies.report.terminal import on_terminal
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
@@ -28,6 +31,13 @@ def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], Re
     show(table())
     if json_to is not None:
         write_file(json_to, json_text(data), "--json")
+
+
+def deliver_report(report: Report, json_to: str | None, page_to: str | None = None) -> None:
+    """Print the report, unless its JSON goes to stdout, and write JSON and page to the requested places."""
+    deliver(report.data, json_to, lambda: on_terminal(report))
+    if page_to:
+        write_file(page_to, html_of(report), "--report")
 
 
 def show(page: RenderableType) -> None:

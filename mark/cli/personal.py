@@ -7,13 +7,13 @@ from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json
 from mark.cli.numbers import seed, share
-from mark.cli.output import deliver, progress
+from mark.cli.output import deliver, deliver_report, progress
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
-from mark.studies.report.personal_replay_report import learning_json, learning_table
+from mark.studies.report.personal_replay_report import learning_report
 from mark.studies.report.personal_retrain_report import retrain_json, retrain_table
 from mark.studies.report.personal_scan_report import scan_json, scan_table
 from mark.studies.report.personal_state_report import heads_table, key_table
@@ -136,7 +136,7 @@ def _replay(args: argparse.Namespace) -> int:
     )
     with progress("replaying") as bar:
         found = replay_ratings(request, bar)
-    deliver(learning_json(found), args.json, lambda: learning_table(args.ratings, found))
+    deliver_report(learning_report(args.ratings, found), args.json)
     return 0
 
 

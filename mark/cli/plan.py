@@ -14,7 +14,7 @@ from dataclasses import replace
 from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
-from mark.cli.output import deliver, progress, write_file
+from mark.cli.output import deliver, deliver_report, progress
 from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.domain.catalog.commitment import DISCOUNTS, SOURCE
 from mark.domain.errors import BadInput
@@ -28,11 +28,10 @@ from mark.studies.insured_plan import plan_insured_once
 from mark.studies.next_day import next_day_of_plan
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
-from mark.studies.report.commitment_report import commitment_json, commitment_table
+from mark.studies.report.commitment_report import commitment_report
 from mark.studies.report.explain import explain, plan_table
 from mark.studies.report.insured_plan import insured_plan_json, insured_plan_table
-from mark.studies.report.pipeline_page import pipeline_plan_page
-from mark.studies.report.pipeline_plan import pipeline_plan_json, pipeline_plan_table
+from mark.studies.report.pipeline_plan import pipeline_plan_report
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 
@@ -115,9 +114,7 @@ def _pipeline(args: argparse.Namespace) -> int:
             answers=args.answers,
             progress=bar,
         )
-    deliver(pipeline_plan_json(planned), args.json, lambda: pipeline_plan_table(planned))
-    if args.report:
-        write_file(args.report, pipeline_plan_page(planned), "--report")
+    deliver_report(pipeline_plan_report(planned), args.json, args.report)
     return 0
 
 
@@ -146,11 +143,7 @@ def _advise(args: argparse.Namespace) -> int:
     advice = advise(result.timeline.instances, prices, args.commitment_discount)
     committed = dict(resolved.committed)
     source = SOURCE if args.commitment_discount == DISCOUNTS else "--commitment-discount"
-    deliver(
-        commitment_json(result, advice, committed, source),
-        args.json,
-        lambda: commitment_table(result, advice, committed, source),
-    )
+    deliver_report(commitment_report(result, advice, committed, source), args.json)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mark.cli.arguments import Listed, add_json, plotted_file, writable
 from mark.cli.numbers import above_zero, count, seed
-from mark.cli.output import deliver, progress, write_file
+from mark.cli.output import deliver_report, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.plugins import adapter
 from mark.config.service_file import SERVICE_NAMES, load_service
@@ -28,14 +28,7 @@ from mark.profiling.measure import Measured, check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
 from mark.profiling.table import load_profiles
-from mark.studies.report.profile_report import (
-    profile_json,
-    profile_table,
-    profiled_on_table,
-    profiled_pipeline_json,
-    profiled_pipeline_table,
-    render_profile,
-)
+from mark.studies.report.profile_report import profile_report, profiled_on_report, profiled_pipeline_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -137,11 +130,9 @@ def run(args: argparse.Namespace) -> int:
     if "://" not in args.model:
         measured = _of_this_machine(measured)
     promise = None if slo is None else (slo, candidate(measured.profile(), slo, batching))
-    deliver(profile_json(measured, promise), args.json, lambda: profile_table(measured, promise))
+    deliver_report(profile_report(measured, promise), args.json, args.report)
     if args.out is not None:
         write_file(args.out, profile_csv([measured], Path(args.out)), "--out")
-    if args.report is not None:
-        write_file(args.report, render_profile(measured, promise), "--report")
     return 0
 
 
@@ -158,7 +149,7 @@ def _run_pipeline(args: argparse.Namespace) -> int:
     for number, one in enumerate(asked, 1):
         with progress(f"measuring {', '.join(one.stages)} ({number} of {len(asked)})") as bar:
             found.append((one.stages, _of_this_machine(profile(replace(one.what, **_said(args)), bar))))
-    deliver(profiled_pipeline_json(config.name, found), args.json, lambda: profiled_pipeline_table(config.name, found))
+    deliver_report(profiled_pipeline_report(config.name, found), args.json)
     if args.out is not None:
         write_file(args.out, profile_csv([measured for _, measured in found], Path(args.out)), "--out")
     return 0
@@ -215,7 +206,7 @@ def _run_on(args: argparse.Namespace) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    deliver(found.as_json(), args.json, lambda: profiled_on_table(found.as_json()))
+    deliver_report(profiled_on_report(found.as_json()), args.json)
     if args.out is not None:
         write_file(args.out, profile_csv(list(found.measured.values()), Path(args.out)), "--out")
     return 0 if found.best is not None else 3

@@ -18,7 +18,7 @@ from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.pipeline_run import simulate_pipeline
-from mark.studies.report.pipeline_plan import pipeline_plan_json
+from mark.studies.report.pipeline_plan import pipeline_plan_report
 from mark.studies.report.pipeline_run import pipeline_run_json
 from tests.sdk import drivers
 
@@ -170,7 +170,7 @@ def test_a_plan_is_that_of_the_command_line(folder: Path) -> None:
     service.write("two.toml")
     planned = service.plan(TRAFFIC, at_s=600.0)
     theirs = plan_pipeline_once(RunRequest(TRAFFIC, "two.toml"), 600.0)
-    assert pipeline_plan_json(planned) == pipeline_plan_json(theirs)
+    assert pipeline_plan_report(planned).data == pipeline_plan_report(theirs).data
 
 
 def test_visits_are_those_of_a_lineage_file(folder: Path) -> None:

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from mark.cloud.billing.bill_files import KINDS, BillFile, bill_files
 from mark.cloud.billing.invoice_lines import COMMITMENTS, USED, InvoiceLine, line_of
 from mark.cloud.billing.line_items import ZERO, LineItem, utc
-from mark.cloud.billing.overlaps import DAY_S, Report, Said, left_out
+from mark.cloud.billing.overlaps import DAY_S, InvoiceReport, Said, left_out
 from mark.domain.errors import BadInput
 
 _COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
@@ -237,7 +237,7 @@ class _Reading:
             )
             for (n, account, line, day), pile in piles.items()
         }
-        named = [Report(str(file.path), KINDS.index(file.kind), file.kind) for file in files]
+        named = [InvoiceReport(str(file.path), KINDS.index(file.kind), file.kind) for file in files]
         dropped, pairs = left_out(said, named)
         return {key: pile for key, pile in piles.items() if key not in dropped}, (*notes, *pairs)
 

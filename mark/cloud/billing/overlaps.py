@@ -40,13 +40,13 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class InvoiceReport:
     name: str
     kind: int  # the lower, the more detailed
     kind_name: str
 
 
-def left_out(said: Mapping[K, Said], reports: Sequence[Report]) -> tuple[set[K], tuple[str, ...]]:
+def left_out(said: Mapping[K, Said], reports: Sequence[InvoiceReport]) -> tuple[set[K], tuple[str, ...]]:
     """Return the keys of items that another report has too, and a note for each pair of such reports.
 
     Raises BadInput if two reports of one item in the period differ.
@@ -67,7 +67,7 @@ def left_out(said: Mapping[K, Said], reports: Sequence[Report]) -> tuple[set[K],
     return set(dropped), notes
 
 
-def _drop_within(said: Mapping[K, Said], reports: Sequence[Report], dropped: dict[K, tuple[int, int]]) -> None:
+def _drop_within(said: Mapping[K, Said], reports: Sequence[InvoiceReport], dropped: dict[K, tuple[int, int]]) -> None:
     """Drop repeated items among reports of one kind, by account, line and day; by month if an item is that long."""
     with_accounts = {one.report for one in said.values() if one.account}
     by_account = with_accounts == {one.report for one in said.values()}
@@ -89,7 +89,7 @@ def _drop_within(said: Mapping[K, Said], reports: Sequence[Report], dropped: dic
 def _drop_all_but_one(
     by_report: Mapping[int, Sequence[K]],
     said: Mapping[K, Said],
-    reports: Sequence[Report],
+    reports: Sequence[InvoiceReport],
     dropped: dict[K, tuple[int, int]],
 ) -> None:
     """Keep the report with most items, because it has the most precise times."""
@@ -110,7 +110,7 @@ def _drop_all_but_one(
         dropped.update(dict.fromkeys(by_report[other], (other, first)))
 
 
-def _drop_across(said: Mapping[K, Said], reports: Sequence[Report], dropped: dict[K, tuple[int, int]]) -> None:
+def _drop_across(said: Mapping[K, Said], reports: Sequence[InvoiceReport], dropped: dict[K, tuple[int, int]]) -> None:
     """Drop repetitions among kinds, by the sum of a month, because kinds name items differently."""
     months: dict[Hashable, dict[int, list[K]]] = {}
     for key, one in said.items():

@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.report import DataTable, Report
 from mark.studies.report.words import count, percent, usd
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.planning.bounds.lower_bound import Bound
     from mark.planning.bounds.pipeline_bound import PipelineBound
+    from mark.simulation.bounding import BoundedPart
+
+_HEADS = (
+    *("late\nallowed", ("at\nleast", usd), ("fluid", usd), ("whole", usd), ("a\nplan", usd), ("functions", usd)),
+    *(("$ per\nmillion", usd), ("by func-\ntions", percent)),
+)
 
 
-def bound_table(
-    at_zero: Bound, within_slo: Bound, requests: int, read: str = "", certificate: str = ""
-) -> RenderableType:
-    """Return the table. `certificate`: a sentence about the certificate that was written."""
-    table = columns(
-        "late\nallowed", "at\nleast", "fluid", "whole", "a\nplan", "functions", "$ per\nmillion", "by func-\ntions"
-    )
-    for bound in (at_zero, within_slo):
-        known = bound.usd is not None
-        table.add_row(
-            count(bound.late_allowed),
-            usd(bound.usd),
-            usd(bound.fluid_usd),
-            usd(bound.whole_usd),
-            usd(bound.feasible_usd),
-            usd(bound.function_usd if known else None),
-            usd(bound.usd / requests * 1e6 if bound.usd is not None and requests else None),
-            percent(bound.function_share if known else None),
-        )
+def bound_report(service: str, trace: str, found: BoundedPart, certificate: Mapping[str, Any] | None = None) -> Report:
+    """Return the bound. `certificate`: the file, the dollars that it proves and its digest, if one was written."""
+    both, requests = (found.at_zero, found.within_slo), found.requests
     words = (
         "There is no way to answer all of it in time."
-        if at_zero.usd is None
+        if found.at_zero.usd is None
         else "No policy that answers every request pays less, however well it forecasts."
     )
-    return page(
-        *what_was_read(read),
-        text(f"The least possible bill for {count(requests)} requests, with perfect foresight", "bold"),
-        table,
-        *sentences([words, *_gap_words(within_slo), *([f"Certificate: {certificate}"] if certificate else [])]),
-        *small_print(dict.fromkeys(bound.note for bound in (at_zero, within_slo) if bound.note)),
+    told = [words, *_gap_words(found.within_slo)]
+    data = {
+        "schema": 1,
+        "service": service,
+        "trace": {"name": trace, "requests": requests, "read": found.read},
+        "bound_usd": found.at_zero.usd,
+        "bounds": [proven_json(bound) | _whole_json(bound) for bound in both],
+    }
+    if certificate is not None:
+        data["certificate"] = certificate
+        told.append(f"Certificate: {certificate['file']} proves ${certificate['usd']:.2f} in blocks")
+    return Report(
+        data,
+        f"The least possible bill for {count(requests)} requests, with perfect foresight",
+        [DataTable(_HEADS, [_cells(bound, requests) for bound in both])],
+        told,
+        list(dict.fromkeys(bound.note for bound in both if bound.note)),
+        read=found.read,
     )
+
+
+def _cells(bound: Bound, requests: int) -> list[Any]:
+    by_function, share = (None, None) if bound.usd is None else (bound.function_usd, bound.function_share)
+    amounts = (bound.usd, bound.fluid_usd, bound.whole_usd, bound.feasible_usd, by_function)
+    return [count(bound.late_allowed), *amounts, per_million(bound.usd, requests), share]
+
+
+def per_million(amount_usd: float | None, requests: float) -> float | None:
+    return None if amount_usd is None or not requests else amount_usd / requests * 1e6
 
 
 def _gap_words(bound: Bound) -> list[str]:
@@ -55,25 +66,6 @@ def _gap_words(bound: Bound) -> list[str]:
         f"A plan of whole instances that knows every arrival costs {usd(bound.feasible_usd)}, "
         f"{percent(bound.feasible_usd / bound.usd - 1.0)} more: no proof by these rules exceeds it."
     ]
-
-
-def bound_json(
-    service: str,
-    trace: str,
-    requests: int,
-    at_zero: Bound,
-    within_slo: Bound,
-    read: str = "",
-    certificate: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the JSON. `certificate`: the file, the dollars that it proves and its digest, if one was written."""
-    return {
-        "schema": 1,
-        "service": service,
-        "trace": {"name": trace, "requests": requests, "read": read},
-        "bound_usd": at_zero.usd,
-        "bounds": [proven_json(bound) | _whole_json(bound) for bound in (at_zero, within_slo)],
-    } | ({"certificate": certificate} if certificate else {})
 
 
 def _whole_json(bound: Bound) -> dict[str, Any]:

@@ -5,56 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
-from mark.studies.report.words import HOURS_PER_MONTH, dollars, duration, percent, usd
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import HOURS_PER_MONTH, dollars, duration, percent, percent_0, usd
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.planning.market.commitment import Advice
     from mark.simulation.result import SimulationResult
 
 _SHORT_S = 7 * 86400.0
 
 
-def commitment_table(
+_HEADS = (
+    *("offer", ("term", str), ("on demand\n$/h", "{:.4f}".format), ("committed\n$/h", "{:.4f}".format)),
+    *(("pays if\nused", percent_0), ("commit\nto", str), ("saves\na month", dollars)),
+)
+
+
+def commitment_report(
     result: SimulationResult, advice: Sequence[Advice], committed: Mapping[str, int], source: str
-) -> RenderableType:
+) -> Report:
     """Return one line for each offer and term. `committed`: instances committed today, by offer; they count."""
-    table = columns(
-        "offer", "term", "on demand\n$/h", "committed\n$/h", "pays if\nused", "commit\nto", "saves\na month"
-    )
-    for one in advice:
-        table.add_row(
-            text(one.offer),
-            text(one.term),
-            f"{one.usd_per_hour:.4f}",
-            f"{one.committed_usd_per_hour:.4f}",
-            percent(one.pays_above, 0),
-            str(one.count),
-            dollars(one.saved_usd_per_hour * HOURS_PER_MONTH),
-        )
+    rows = [
+        (one.offer, one.term, one.usd_per_hour, one.committed_usd_per_hour, one.pays_above, one.count, saved)
+        for one in advice
+        for saved in [one.saved_usd_per_hour * HOURS_PER_MONTH]
+    ]
     length_s = result.trace.duration_s
-    short = f"{duration(length_s)} is a short look at a year; simulate weeks before you commit"
-    today = ", ".join(f"{count} {name}" for name, count in committed.items())
-    return page(
-        *what_was_read(result.trace.read),
-        text(f"{result.service}: commitment that {duration(length_s)} of {result.trace.name} justifies", "bold"),
-        *([table] if advice else []),
-        *sentences(_sentences(result, advice)),
-        *small_print(
-            [
-                "an instance is used while the simulated fleet has one more; committed instances cost nothing "
-                "more, so that plans made with it may save more than this",
-                f"discounts: {source}",
-                *([f"counts include today's commitments: {today}"] if today else []),
-                *([short] if length_s < _SHORT_S else []),
-            ]
-        ),
+    notes = [
+        "an instance is used while the simulated fleet has one more; committed instances cost nothing "
+        "more, so that plans made with it may save more than this",
+        f"discounts: {source}",
+    ]
+    if committed:
+        today = ", ".join(f"{count} {name}" for name, count in committed.items())
+        notes.append(f"counts include today's commitments: {today}")
+    if length_s < _SHORT_S:
+        notes.append(f"{duration(length_s)} is a short look at a year; simulate weeks before you commit")
+    return Report(
+        _json(result, advice, committed, source),
+        f"{result.service}: commitment that {duration(length_s)} of {result.trace.name} justifies",
+        [DataTable(_HEADS, rows)] if rows else [],
+        _sentences(result, advice),
+        notes,
+        read=result.trace.read,
     )
 
 
-def commitment_json(
+def _json(
     result: SimulationResult, advice: Sequence[Advice], committed: Mapping[str, int], source: str
 ) -> dict[str, Any]:
     return {

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.htmlpage import new_figure, styled
 from mark.studies.report.plots import COLOURS
+from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import forecasters
-from mark.studies.report.words import duration, milliseconds, number, percent, usd
+from mark.studies.report.words import duration, milliseconds, number, percent, percent_2, usd
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark.studies.forecast_dollars import Dollars
     from mark.traffic.forecast.backtest import Backtest
@@ -26,51 +26,34 @@ if TYPE_CHECKING:
 BASELINE = "seasonal-naive"
 
 
-def backtest_json(found: Backtest, dollars: Dollars | None) -> dict[str, Any]:
-    """Return the stable JSON object, with each predictor's dollars beside its scores if the part was simulated."""
+def backtest_report(found: Backtest, dollars: Dollars | None) -> Report:
+    parts: list[DataTable | Plot] = [DataTable(_HEADS, _score_rows(found), "Scores", _SCORES_LEAD), _horizons(found)]
+    if dollars is not None:
+        parts.append(DataTable(_DOLLAR_HEADS, _dollar_rows(dollars), "In dollars", _DOLLARS_LEAD))
+    parts += [
+        Plot("Fans against the truth", partial(fans_figure, found), _FANS_LEAD),
+        Plot("CRPS by horizon", partial(crps_figure, found), "Requests a second; less is better."),
+        Plot("Coverage by horizon", partial(coverage_figure, found), _COVERAGE_LEAD),
+    ]
+    return Report(
+        _json(found, dollars),
+        _headline(found),
+        parts,
+        _takeaway(found),
+        _notes(found, dollars),
+        read=found.split.read,
+        subject="backtest",
+    )
+
+
+def _json(found: Backtest, dollars: Dollars | None) -> dict[str, Any]:
+    """Return the JSON, with each predictor's dollars beside its scores if the part was simulated."""
     data = found.as_json()
     if dollars is not None:
         for name, score in data["predictors"].items():
             score.update(dollars.as_json(name))
         data["oracle"] = dollars.oracle_json()
     return data
-
-
-def backtest_table(found: Backtest, dollars: Dollars | None) -> RenderableType:
-    scores, horizons = columns(*_HEADS), columns("CRPS (in 90 %) at", *_horizon_heads(found))
-    for name, score in found.scores.items():
-        scores.add_row(text(name, "bold green" if name == _best(found) else ""), *_cells(found, name))
-        rows = [score.by_horizon[h] for h in _shown_steps(found)]
-        horizons.add_row(text(name), *(f"{_rate(row['crps'])} ({percent(row['coverage_90'])})" for row in rows))
-    parts: list[RenderableType] = [*what_was_read(found.split.read), text(_headline(found), "bold"), scores, horizons]
-    if dollars is not None:
-        bills = columns("policy", *_DOLLAR_HEADS)
-        for row in _dollar_rows(dollars):
-            bills.add_row(*(text(cell) for cell in row))
-        parts.append(bills)
-    return page(*parts, *sentences(_takeaway(found)), *small_print(_notes(found, dollars)))
-
-
-def render_backtest(found: Backtest, dollars: Dollars | None) -> str:
-    """Return the whole self-contained page."""
-    notes = _notes(found, dollars)
-    return html_page(
-        title=f"mark: forecasts of {found.split.trace}",
-        kicker="mark · backtest",
-        sentences=_takeaway(found) or ["How good the forecasts were"],
-        facts=_headline(found),
-        read=found.split.read,
-        sections=[
-            section("Scores", grid([head.replace("\n", " ") for head in _HEADS], _score_rows(found)), _SCORES_LEAD),
-            section("In dollars", grid(["policy", *_DOLLAR_HEADS], _dollar_rows(dollars)), _DOLLARS_LEAD)
-            if dollars is not None
-            else "",
-            section("Fans against the truth", drawn(fans_figure(found)), _FANS_LEAD),
-            section("CRPS by horizon", drawn(crps_figure(found)), "Requests a second; less is better."),
-            section("Coverage by horizon", drawn(coverage_figure(found)), _COVERAGE_LEAD),
-            section("Notes", bullets(notes)) if notes else "",
-        ],
-    )
 
 
 _SCORES_LEAD = (
@@ -183,34 +166,56 @@ def _by_horizon(found: Backtest, lines: Sequence[tuple[str, str]], y_title: str)
 
 # -- words and cells ---------------------------------------------------------------------------------------------------
 
-_HEADS = ("predictor", "CRPS", "MASE", "in\n50 %", "in\n90 %", "fit s", "update\nms", "predict\nms")
-_DOLLAR_HEADS = ("bill", "above oracle", "in time", "regret")
+
+def _rate(rps: float) -> str:
+    return milliseconds(rps) if rps >= 1e4 else f"{rps:.4g}" if np.isfinite(rps) else "-"
 
 
-def _cells(found: Backtest, name: str) -> list[str]:
-    score = found.scores[name]
+_HEADS: tuple[Head, ...] = (
+    *("predictor", ("CRPS", _rate), ("MASE", number), ("in\n50 %", percent), ("in\n90 %", percent)),
+    *(("fit s", number), ("update\nms", number), ("predict\nms", number)),
+)
+_DOLLAR_HEADS: tuple[Head, ...] = (
+    *("policy", ("bill", usd), ("above oracle", usd), ("in time", percent_2), ("regret", number)),
+)
+
+
+def _score_rows(found: Backtest) -> list[list[Any]]:
+    best = _best(found)
     return [
-        _rate(score.crps),
-        number(score.mase),
-        percent(score.coverage_50),
-        percent(score.coverage_90),
-        number(score.fit_s),
-        number(score.update_ms),
-        number(score.predict_ms),
+        [
+            *(Marked(name, "best" if name == best else ""), one.crps, one.mase, one.coverage_50, one.coverage_90),
+            *(one.fit_s, one.update_ms, one.predict_ms),
+        ]
+        for name, one in found.scores.items()
     ]
 
 
-def _score_rows(found: Backtest) -> list[list[str]]:
-    return [[name, *_cells(found, name)] for name in found.scores]
+def _horizons(found: Backtest) -> DataTable:
+    """Return CRPS and coverage at the first step, one after a quarter of the horizon, and the last."""
+    last = found.split.steps - 1
+    steps = sorted({0, (last + 1) // 4 - 1 if last >= 3 else 0, last})
+    rows = [
+        [
+            name,
+            *(
+                f"{_rate(row['crps'])} ({percent(row['coverage_90'])})"
+                for row in map(one.by_horizon.__getitem__, steps)
+            ),
+        ]
+        for name, one in found.scores.items()
+    ]
+    heads = [(duration((step + 1) * found.split.load.step_s), str) for step in steps]
+    return DataTable(("CRPS (in 90 %) at", *heads), rows)
 
 
-def _dollar_rows(dollars: Dollars) -> list[list[str]]:
+def _dollar_rows(dollars: Dollars) -> list[list[Any]]:
     oracle = dollars.oracle
-    rows = []
+    rows: list[list[Any]] = []
     for name, result in {**dollars.results, "": oracle}.items():
         above = None if result is oracle else result.bill.total - oracle.bill.total
-        bill = [usd(result.bill.total), usd(above), percent(result.slo_result.attainment, 2), number(result.regret)]
-        rows.append([f"{result.policy}:{name}" if name else result.policy, *bill])
+        policy = f"{result.policy}:{name}" if name else result.policy
+        rows.append([policy, result.bill.total, above, result.slo_result.attainment, result.regret])
     return rows
 
 
@@ -252,17 +257,3 @@ def _notes(found: Backtest, dollars: Dollars | None) -> list[str]:
         if (actual := forecasters(result)) != result.predictor:
             notes.append(f"{name}, in dollars: planned with {actual}")
     return notes
-
-
-def _shown_steps(found: Backtest) -> list[int]:
-    """Return the first step, one after a quarter of the horizon, and the last."""
-    last = found.split.steps - 1
-    return sorted({0, (last + 1) // 4 - 1 if last >= 3 else 0, last})
-
-
-def _horizon_heads(found: Backtest) -> list[str]:
-    return [duration((h + 1) * found.split.load.step_s) for h in _shown_steps(found)]
-
-
-def _rate(rps: float) -> str:
-    return milliseconds(rps) if rps >= 1e4 else f"{rps:.4g}" if np.isfinite(rps) else "-"

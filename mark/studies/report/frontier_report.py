@@ -3,89 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.slo import CONFIDENCE
 from mark.studies.frontier import nines
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.htmlpage import new_figure, styled
 from mark.studies.report.plots import COLOURS
+from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed, notes
 from mark.studies.report.words import count, dollars, duration, latency, number, per_month, percent, usd
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark.domain.slo import Slo
     from mark.simulation.result import SimulationResult
     from mark.studies.frontier import Frontier, FrontierPoint, StricterStep
 
-_HEADS = ("promise", "bill", "$ a month", "bound", "regret", "in time %", "p50", "p99 ms")
+_HEADS: tuple[Head, ...] = (
+    *("promise", ("bill", usd), ("$ a month", dollars), ("bound", usd), ("regret", number)),
+    *(("in time %", percent), ("p50", latency), ("p99 ms", latency)),
+)
 _OWN = "* "
 _CHANCE = "every point is one run of its own: small differences are chance, and other seeds (--seed) show how small"
 _OWN_COLOUR = "#111827"
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon", "star")
-_STEP_HEADS = ("one number stricter", "$ a month per 10 ms", "per nine")
+_STEP_HEADS = ("one number stricter", ("$ a month per 10 ms", str), ("per nine", str))
 
 
-def frontier_json(found: Frontier) -> dict[str, Any]:
-    """Return the stable object that `--json` writes; nothing in it depends on the machine."""
-    shared, cheapest = found.any_result, found.cheapest_not_worse()
-    return {
-        "schema": 1,
-        "service": found.service,
-        "policy": found.policy,
-        "seed": found.seed,
-        "trace": None if shared is None else shared.as_json()["trace"],
-        "own": _slo_json(found.own),
-        "points": [_point_json(found, point) for point in found.points],
-        "next_10_ms": _step_json(found, found.next_10_ms(found.own_point)),
-        "next_nine": _step_json(found, found.next_nine(found.own_point)),
-        "cheapest_not_worse": None if cheapest is None else _slo_json(cheapest.slo),
-    }
-
-
-def frontier_table(found: Frontier) -> RenderableType:
-    table = columns(*_HEADS)
-    for point in found.points:
-        promise, bill, month, bound, regret, in_time, p50, p99 = _cells(found, point)
-        style = "bold" if point.slo == found.own else ""
-        verdict = {True: text(f"{in_time} ok", "green"), False: text(f"{in_time} MISSED", "bold red")}
-        outcome = text("infeasible", "bold red") if point.result is None else text("-")
-        if point.kept is not None:
-            outcome = verdict[point.kept]
-        table.add_row(text(promise, style), bill, month, bound, regret, outcome, p50, p99)
-    steps = columns(*_STEP_HEADS)
-    for name, *cells in _steps(found):
-        steps.add_row(text(name), *cells)
-    tables = [table, steps] if steps.row_count else [table]
-    return page(
-        *what_was_read(_read(found)),
-        text(_headline(found), "bold"),
-        *tables,
-        *sentences(takeaways(found)),
-        *small_print(_notes(found)),
-    )
-
-
-def render_frontier(found: Frontier) -> str:
-    """Return the whole self-contained page."""
-    rows = [[*cells[:5], f"{cells[5]} {_word(point)}", *cells[6:]] for point, cells in _rows(found)]
-    steps = _steps(found)
-    return html_page(
-        title=f"mark: dollars against the promise, {_headline(found)}",
-        kicker="mark · dollars against the promise",
-        sentences=takeaways(found),
-        facts=_headline(found),
-        read=_read(found),
-        sections=[
-            section("Dollars over RT_max", drawn(rt_max_figure(found)), _LEAD),
-            section("Dollars over nines", drawn(nines_figure(found)), "The same points. 99 % are two nines."),
-            section("Points", grid(_HEADS, rows)),
-            section("One number stricter", grid(_STEP_HEADS, steps), _STEPS_LEAD) if steps else "",
-            section("Notes", bullets(_notes(found))),
+def frontier_report(found: Frontier) -> Report:
+    steps = DataTable(_STEP_HEADS, _steps(found), "One number stricter", _STEPS_LEAD)
+    return Report(
+        _json(found),
+        _headline(found),
+        [
+            Plot("Dollars over RT_max", partial(rt_max_figure, found), _LEAD),
+            Plot("Dollars over nines", partial(nines_figure, found), "The same points. 99 % are two nines."),
+            DataTable(_HEADS, [_cells(found, point) for point in found.points], "Points"),
+            *([steps] if steps.rows else []),
         ],
+        takeaways(found),
+        _notes(found),
+        read="" if found.any_result is None else found.any_result.trace.read,
+        subject="dollars against the promise",
     )
 
 
@@ -267,31 +228,17 @@ def _signed(found: Frontier, amount_usd: float | None) -> str:
     return "0" if abs(month) < 0.005 else f"{'-' if month < 0.0 else '+'}{dollars(abs(month))}"
 
 
-def _rows(found: Frontier) -> list[tuple[FrontierPoint, list[str]]]:
-    return [(point, _cells(found, point)) for point in found.points]
-
-
-def _cells(found: Frontier, point: FrontierPoint) -> list[str]:
-    promise = (_OWN if point.slo == found.own else "") + _promise(point.slo)
+def _cells(found: Frontier, point: FrontierPoint) -> list[Any]:
+    is_own = point.slo == found.own
+    promise = Marked((_OWN if is_own else "") + _promise(point.slo), "strong" if is_own else "")
     result = point.result
     if result is None:
-        return [promise, "-", "-", "-", "-", "-", "-", "-"]
-    return [
-        promise,
-        usd(result.bill.total),
-        dollars(_point_month(point, point.usd)),
-        usd(point.bound_usd),
-        number(point.regret),
-        percent(result.slo_result.attainment, 2).removesuffix(" %"),
-        latency(result.latency_ms.p50),
-        latency(result.latency_ms.p99),
-    ]
-
-
-def _word(point: FrontierPoint) -> str:
-    if point.result is None:
-        return "infeasible"
-    return {True: "ok", False: "MISSED", None: ""}[point.kept]
+        return [promise, None, None, None, None, Marked("infeasible", "missed"), None, None]
+    share = percent(result.slo_result.attainment, 2).removesuffix(" %")
+    outcomes = {True: Marked(f"{share} ok", "ok"), False: Marked(f"{share} MISSED", "missed"), None: "-"}
+    times = result.latency_ms
+    month = _point_month(point, point.usd)
+    return [promise, point.usd, month, point.bound_usd, point.regret, outcomes[point.kept], times.p50, times.p99]
 
 
 def _notes(found: Frontier) -> list[str]:
@@ -313,10 +260,6 @@ def _notes(found: Frontier) -> list[str]:
 def _common(found: Frontier, shared: SimulationResult) -> list[str]:
     every = [set(notes({"": point.result})) for point in found.points if point.result is not None]
     return [note for note in notes({"": shared}) if all(note in one for one in every)]
-
-
-def _read(found: Frontier) -> str:
-    return "" if found.any_result is None else found.any_result.trace.read
 
 
 def _headline(found: Frontier) -> str:
@@ -358,6 +301,23 @@ def _month(result: SimulationResult, amount_usd: float) -> float | None:
 
 def _point_month(point: FrontierPoint, amount_usd: float | None) -> float | None:
     return None if point.result is None or amount_usd is None else _month(point.result, amount_usd)
+
+
+def _json(found: Frontier) -> dict[str, Any]:
+    """Return the stable JSON; nothing in it depends on the machine."""
+    shared, cheapest = found.any_result, found.cheapest_not_worse()
+    return {
+        "schema": 1,
+        "service": found.service,
+        "policy": found.policy,
+        "seed": found.seed,
+        "trace": None if shared is None else shared.as_json()["trace"],
+        "own": _slo_json(found.own),
+        "points": [_point_json(found, point) for point in found.points],
+        "next_10_ms": _step_json(found, found.next_10_ms(found.own_point)),
+        "next_nine": _step_json(found, found.next_nine(found.own_point)),
+        "cheapest_not_worse": None if cheapest is None else _slo_json(cheapest.slo),
+    }
 
 
 def _slo_json(slo: Slo) -> dict[str, Any]:

@@ -6,48 +6,51 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mark.studies.report.graph import drawn
-from mark.studies.report.layout import columns, page, small_print, text
-from mark.studies.report.words import count, number, percent
+from mark.studies.report.report import DataTable, Marked, Report
+from mark.studies.report.words import count, grouped, number, percent
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.config.pipeline_file import PipelineConfig
     from mark.domain.pipeline import Lineage
     from mark.planning.graphs.driver_trace import PipelineTrace
 
 
-def trace_table(config: PipelineConfig, trace: PipelineTrace) -> RenderableType:
+_HEADS = (
+    *("stage", "comes after", ("queries", percent), ("calls\na query", number), ("fan-out\nmean", number)),
+    ("max", lambda most: "-" if most is None else grouped(most)),
+)
+
+
+def trace_report(config: PipelineConfig, trace: PipelineTrace) -> Report:
     """Return the graph, the stages line by line, the visited sets, and notes."""
     pipeline, lineage = trace.pipeline, trace.lineage
     total = int(lineage.queries.sum())
-    stages = columns("stage", "comes after", "queries", "calls\na query", "fan-out\nmean", "max")
-    for s, stage in enumerate(pipeline.stages):
-        mean, most = _fan_out(lineage, s)
-        stages.add_row(
-            text(stage.name),
-            text(", ".join(stage.after) or "-"),
-            percent(lineage.shares[s]),
-            number(lineage.calls_per_query[s]),
-            number(mean),
-            "-" if most is None else f"{most:,}",
+    stages = [
+        (
+            stage.name,
+            ", ".join(stage.after) or "-",
+            lineage.shares[s],
+            lineage.calls_per_query[s],
+            *_fan_out(lineage, s),
         )
-    sets = columns("visited set", "queries", "share")
-    for visited, queries in visited_sets(lineage):
-        sets.add_row(text(", ".join(visited) or "none"), f"{queries:,}", percent(queries / total))
-    graph = [text(f"{left} {name}") for left, name in zip(drawn(pipeline), pipeline.names, strict=True)]
+        for s, stage in enumerate(pipeline.stages)
+    ]
+    sets = [(", ".join(visited) or "none", queries, queries / total) for visited, queries in visited_sets(lineage)]
     of = "1 query" if total == 1 else f"{count(total)} queries"
-    return page(
-        text(f"{config.name}: the graph of {config.driver}, traced on {of}", "bold"),
-        text(""),
-        *graph,
-        stages,
-        sets,
-        *small_print(trace_notes(trace))[1:],  # the table above ends in an empty line already
+    return Report(
+        _json(config, trace),
+        f"{config.name}: the graph of {config.driver}, traced on {of}",
+        [
+            Marked(""),
+            *(Marked(f"{left} {name}") for left, name in zip(drawn(pipeline), pipeline.names, strict=True)),
+            DataTable(_HEADS, stages),
+            DataTable(("visited set", ("queries", grouped), ("share", percent)), sets),
+        ],
+        notes=trace_notes(trace),
     )
 
 
-def trace_json(config: PipelineConfig, trace: PipelineTrace) -> dict[str, Any]:
+def _json(config: PipelineConfig, trace: PipelineTrace) -> dict[str, Any]:
     """Return the JSON that docs/json.md describes."""
     lineage = trace.lineage
     total = int(lineage.queries.sum())

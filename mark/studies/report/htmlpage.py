@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.extras import module_of
+from mark.studies.report.report import DataTable, Plot, Prose, Report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -87,6 +88,32 @@ def html_page(
             page_script(),
             "</body></html>\n",
         ]
+    )
+
+
+def html_of(report: Report) -> str:
+    """Return the report's page: self-contained, with its plots and every table that has a title."""
+    sections = []
+    for part in report.parts:
+        if isinstance(part, Plot):
+            figure = part.drawn()
+            sections.append(section(part.title, figure if isinstance(figure, str) else drawn(figure), part.lead))
+        elif isinstance(part, Prose) and part.title:
+            sections.append(section(part.title, "".join(f"<p>{html.escape(line)}</p>" for line in part.lines)))
+        elif isinstance(part, DataTable) and part.title:
+            heads = [(head if isinstance(head, str) else head[0]).replace("\n", " ") for head in part.heads]
+            rows = [[cell.words for cell in row] for row in part.cells()]
+            sections.append(section(part.title, grid(heads, rows), part.lead))
+    for title, lines in (("Warnings", report.warnings), ("Notes", report.notes)):
+        if listed := list(lines):
+            sections.append(section(title, bullets(listed)))
+    return html_page(
+        title=f"mark: {report.subject}, {report.headline}",
+        kicker=f"mark · {report.subject}",
+        sentences=list(report.sentences) or [report.headline],
+        facts=report.headline,
+        read=report.read,
+        sections=sections,
     )
 
 

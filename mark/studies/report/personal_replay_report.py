@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.personal.judge import ErrorTally
 from mark.personal.replay import CANDIDATES, PersonalReplay
-from mark.studies.report.layout import columns, page, sentences, small_print, text
-from mark.studies.report.words import number, percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import grouped, number_3, number_4, percent
 
 _NOTES = (
     "error: root mean squared, on held-out rewards (first table) and of predictions made before each reward was "
@@ -21,25 +18,30 @@ _NOTES = (
 )
 
 
-def learning_table(ratings: str, found: PersonalReplay) -> RenderableType:
-    """Return the terminal's page."""
-    errors = columns("heads", "error")
-    errors.add_row("static: no learning after the first part", number(found.static_rmse, 4))
-    errors.add_row("online: learned each reward of the second part", number(found.online_rmse, 4))
-    errors.add_row("retrained: vectors and heads from both parts", number(found.retrained_rmse, 4))
-    experience = columns("rewards of the key before", "error", "predictions")
-    for segment, tally in found.by_experience.items():
-        experience.add_row(segment, number(_rmse(tally), 4), f"{tally.count:,}")
-    policies = columns("policy", "reward", "reach", "visits")
-    for name, one in found.policies.items():
-        policies.add_row(name, number(one.reward, 3), percent(one.reach), f"{one.visits:,}")
-    return page(
-        text(f"{ratings}: {found.observations:,} rewards of {found.keys:,} keys for {found.items:,} items"),
-        errors,
-        experience,
-        *([policies] if found.policies else []),
-        *sentences([_verdict(found)]),
-        *small_print(_NOTES if found.policies else _NOTES[:1]),
+def learning_report(ratings: str, found: PersonalReplay) -> Report:
+    error = ("error", number_4)
+    policies = [(name, one.reward, one.reach, one.visits) for name, one in found.policies.items()]
+    heads = ("policy", ("reward", number_3), ("reach", percent), ("visits", grouped))
+    return Report(
+        _json(found),
+        f"{ratings}: {found.observations:,} rewards of {found.keys:,} keys for {found.items:,} items",
+        [
+            DataTable(
+                ("heads", error),
+                [
+                    ("static: no learning after the first part", found.static_rmse),
+                    ("online: learned each reward of the second part", found.online_rmse),
+                    ("retrained: vectors and heads from both parts", found.retrained_rmse),
+                ],
+            ),
+            DataTable(
+                ("rewards of the key before", error, ("predictions", grouped)),
+                [(segment, _rmse(tally), tally.count) for segment, tally in found.by_experience.items()],
+            ),
+            *([DataTable(heads, policies)] if policies else []),
+        ],
+        sentences=[_verdict(found)],
+        notes=_NOTES if policies else _NOTES[:1],
     )
 
 
@@ -57,8 +59,7 @@ def _rmse(tally: ErrorTally) -> float | None:
     return math.sqrt(tally.mean) if tally.count else None
 
 
-def learning_json(found: PersonalReplay) -> dict[str, Any]:
-    """Return the result of `mark personal replay --json`."""
+def _json(found: PersonalReplay) -> dict[str, Any]:
     return {
         "schema": 1,
         "observations": found.observations,

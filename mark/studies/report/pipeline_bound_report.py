@@ -4,53 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.bound_report import proven_json
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.bound_report import per_million, proven_json
+from mark.studies.report.report import DataTable, Report
 from mark.studies.report.words import count, milliseconds, percent, usd
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from mark.planning.bounds.pipeline_bound import PipelineBound
     from mark.studies.pipeline_bound_study import BoundedPipeline
 
+_HEADS = (
+    *("late queries allowed", ("at least", usd), ("instances", usd), ("functions", usd), ("$ per million", usd)),
+    ("by functions", percent),
+)
+_STAGE_HEADS = (
+    *("stage", ("calls", count), ("within ms", milliseconds), ("at least", usd), ("of the dollars", percent)),
+    ("by functions", percent),
+)
 
-def pipeline_bound_table(bounded: BoundedPipeline) -> RenderableType:
-    both = bounded.at_zero, bounded.within_slo
-    table = columns("late queries allowed", "at least", "instances", "functions", "$ per million", "by functions")
-    for bound in both:
-        known = bound.usd is not None
-        table.add_row(
-            count(bound.late_allowed),
-            usd(bound.usd),
-            usd(bound.instance_usd if known else None),
-            usd(bound.function_usd if known else None),
-            usd(bound.usd / bounded.queries * 1e6 if bound.usd is not None and bounded.queries else None),
-            percent(bound.function_share if known else None),
-        )
+
+def pipeline_bound_report(service: str, bounded: BoundedPipeline) -> Report:
+    both, within = (bounded.at_zero, bounded.within_slo), bounded.within_slo
     alone = "" if bounded.shared else "of instances that each host one stage "
     words = (
         f"No fleet {alone}costs less, however well it is planned."
-        if bounded.within_slo.usd is not None
+        if within.usd is not None
         else "There is no way to answer enough of it in time."
     )
-    title = (
-        f"The least possible bill of {bounded.config.name} for {count(bounded.queries)} queries, with perfect foresight"
-    )
-    return page(
-        *what_was_read(bounded.read),
-        text(title, "bold"),
-        table,
-        *([_stages(bounded.within_slo)] if bounded.within_slo.usd is not None else []),
-        *sentences([words]),
-        *small_print(dict.fromkeys([*(bound.note for bound in both if bound.note), *bounded.notes])),
-    )
-
-
-def pipeline_bound_json(service: str, bounded: BoundedPipeline) -> dict[str, Any]:
-    """Return the JSON that docs/json.md describes."""
-    return {
+    stages = [
+        (one.stage, one.calls, one.window_s * 1e3, one.usd, _share(one.usd, within.usd), one.function_share)
+        for one in within.stages
+    ]
+    data = {
         "schema": 1,
         "service": service,
         "trace": {"name": bounded.trace, "requests": bounded.queries, "read": bounded.read},
@@ -77,17 +61,25 @@ def pipeline_bound_json(service: str, bounded: BoundedPipeline) -> dict[str, Any
         ],
         "notes": list(bounded.notes),
     }
+    return Report(
+        data,
+        f"The least possible bill of {bounded.config.name} for {count(bounded.queries)} queries, with perfect "
+        "foresight",
+        [
+            DataTable(_HEADS, [_cells(bound, bounded.queries) for bound in both]),
+            *([DataTable(_STAGE_HEADS, stages)] if within.usd is not None else []),
+        ],
+        [words],
+        list(dict.fromkeys([*(bound.note for bound in both if bound.note), *bounded.notes])),
+        read=bounded.read,
+    )
 
 
-def _stages(bound: PipelineBound) -> Table:
-    table = columns("stage", "calls", "within ms", "at least", "of the dollars", "by functions")
-    for stage in bound.stages:
-        table.add_row(
-            text(stage.stage),
-            count(stage.calls),
-            milliseconds(stage.window_s * 1e3),
-            usd(stage.usd),
-            percent(stage.usd / bound.usd if bound.usd else None),
-            percent(stage.function_share),
-        )
-    return table
+def _share(amount_usd: float, of_usd: float | None) -> float | None:
+    return amount_usd / of_usd if of_usd else None
+
+
+def _cells(bound: PipelineBound, queries: float) -> list[Any]:
+    parts = (None, None) if bound.usd is None else (bound.instance_usd, bound.function_usd)
+    share = None if bound.usd is None else bound.function_share
+    return [count(bound.late_allowed), bound.usd, *parts, per_million(bound.usd, queries), share]

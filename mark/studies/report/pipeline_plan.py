@@ -1,8 +1,8 @@
-"""A planned pipeline for the terminal and as JSON: the promise, the bill, and each stage's share of it."""
+"""A planned pipeline as a report: the promise, the bill, and each stage's share of it."""
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,26 +13,26 @@ from mark.planning.graphs.estimate import usd_per_hour, with_more
 from mark.planning.graphs.explained_plan import MOST_HEADROOM
 from mark.planning.graphs.slo_test import CONFIDENCE
 from mark.studies.report.graph import drawn
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.pipeline_figures import GRAPH_LEAD, SPENT_LEAD, graph_drawing, spent_figure
+from mark.studies.report.report import DataTable, Marked, Plot, Prose, Report
 from mark.studies.report.selection_report import selection_json, selection_sentences
 from mark.studies.report.words import (
     HOURS_PER_MONTH,
     count,
     dollars,
     duration,
+    grouped,
     milliseconds,
     number,
+    number_1,
     percent,
+    percent_0,
+    percent_2,
     rate,
     usd,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from mark.domain.price_list import SloPrice
     from mark.planning.graphs.estimate import Choices
     from mark.planning.graphs.explained_plan import PipelinePlan
@@ -40,31 +40,37 @@ if TYPE_CHECKING:
     from mark.studies.pipeline_plan import PlannedPipeline
 
 
-Rows = list[list[str]]  # the heads of a table, and its rows
-
-
-def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
+def pipeline_plan_report(planned: PlannedPipeline) -> Report:
     """Return the instances to buy, the shares of dollars and milliseconds, and the costs of alternatives."""
     plan = planned.plan
     graph = zip(drawn(plan.pipeline), plan.pipeline.names, strict=True)
-    return page(
-        *what_was_read(planned.read),
-        *sentences(headline(planned)),
-        text(""),
-        *[text(f"{left} {name}") for left, name in graph],
-        _table(stage_rows(plan)),
-        *([_table(pack_rows(plan))] if shares_instances(plan) else []),
-        *sentences(promise(planned)),
-        _table(milliseconds_rows(plan)),
-        text("Alternatives and their cost", "bold"),
-        _table(alternative_rows(plan)),
-        *sentences(selection_words(planned)),
-        *sentences(closing(planned)),
-        *small_print(planned.notes),
+    chosen = _selection_words(planned)
+    return Report(
+        _json(planned),
+        parts=[
+            Marked(""),
+            *(Marked(f"{left} {name}") for left, name in graph),
+            Plot("The graph", partial(graph_drawing, plan), GRAPH_LEAD),
+            Plot("Where the milliseconds and the dollars go", partial(spent_figure, plan), SPENT_LEAD),
+            _stages(plan),
+            *([_packs(plan)] if shares_instances(plan) else []),
+            Marked("Where the milliseconds go", "strong"),
+            Prose(_promise(planned), "The promise", is_strong=False),
+            _milliseconds(plan),
+            Marked("Alternatives and their cost", "strong"),
+            _alternatives(plan),
+            *([Prose(chosen, "The selection")] if chosen else []),
+            Prose(_closing(planned), "Limits"),
+        ],
+        sentences=_headline(planned),
+        is_told_first=True,
+        notes=planned.notes,
+        read=planned.read,
+        subject=planned.config.name,
     )
 
 
-def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
+def _json(planned: PlannedPipeline) -> dict[str, Any]:
     """Return the JSON that docs/json.md describes."""
     plan, window = planned.plan, planned.window
     found, latency_s = plan.found, plan.seen.latency_s
@@ -142,7 +148,7 @@ def _selection_json(planned: PlannedPipeline) -> dict[str, Any]:
     return {"selection": selection_json(planned.selection, _window_usd(planned, planned.selection), queries)}
 
 
-def selection_words(planned: PlannedPipeline) -> list[str]:
+def _selection_words(planned: PlannedPipeline) -> list[str]:
     """Return sentences on the selection in the window; empty without one."""
     run = planned.selection
     return [] if run is None else selection_sentences(run, _window_usd(planned, run))
@@ -193,7 +199,7 @@ def _bought(plan: PipelinePlan, choices: Choices) -> list[dict[str, Any]]:
     ]
 
 
-def headline(planned: PlannedPipeline) -> list[str]:
+def _headline(planned: PlannedPipeline) -> list[str]:
     plan, window = planned.plan, planned.window
     queries = len(plan.sample.arrivals_s)
     looked_at = duration(planned.until_s - planned.at_s)
@@ -212,25 +218,25 @@ def headline(planned: PlannedPipeline) -> list[str]:
     ]
 
 
-def stage_rows(plan: PipelinePlan) -> Rows:
-    """Return rows of stages. If they share instances, counts are workers, and each stage has its part of dollars."""
+def _stages(plan: PipelinePlan) -> DataTable:
+    """Return a row for each stage. If they share instances, counts are workers, and each has its part of dollars."""
     shared = shares_instances(plan)
-    rows = [["stage", "on", "workers" if shared else "count", "batch\nup to", "mean", "busy", "$/h", "of the\ndollars"]]
-    names, usd_per_hour = plan.pipeline.names, plan.stage_usd_per_hour
-    for name, choice, seen, of_stage in zip(names, plan.found.choices, plan.seen.stages, usd_per_hour, strict=True):
-        rows.append([
-            name,
-            ", ".join(option.hardware for option, _ in choice.parts),
-            f"{choice.workers if shared else choice.replicas:,}",
-            f"{choice.batch:,}",
-            number(seen.batch, 1),
-            percent(seen.utilisation, 0),
-            usd(of_stage),
-            percent(of_stage / plan.found.usd_per_hour, 0),
-        ])  # fmt: skip
-    count = sum(choice.workers if shared else choice.replicas for choice in plan.found.choices)
-    rows.append(["all", "", f"{count:,}", "", "", "", usd(plan.found.usd_per_hour), ""])
-    return rows
+    of_all = plan.found.usd_per_hour
+    counts = [choice.workers if shared else choice.replicas for choice in plan.found.choices]
+    heads = (
+        *("stage", ("on", str), ("workers" if shared else "count", grouped), ("batch\nup to", grouped)),
+        *(("mean", number_1), ("busy", percent_0), ("$/h", usd), ("of the\ndollars", percent_0)),
+    )
+    rows: list[list[Any]] = []
+    for s, (name, choice, seen) in enumerate(
+        zip(plan.pipeline.names, plan.found.choices, plan.seen.stages, strict=True)
+    ):
+        hardware = ", ".join(option.hardware for option, _ in choice.parts)
+        of_stage = plan.stage_usd_per_hour[s]
+        rows.append(
+            [name, hardware, counts[s], choice.batch, seen.batch, seen.utilisation, of_stage, of_stage / of_all]
+        )
+    return DataTable(heads, [*rows, ["all", "", sum(counts), "", "", "", of_all, ""]], "Stage by stage")
 
 
 def shares_instances(plan: PipelinePlan) -> bool:
@@ -238,16 +244,16 @@ def shares_instances(plan: PipelinePlan) -> bool:
     return any(choice.option.placement is not None for choice in plan.found.choices)
 
 
-def pack_rows(plan: PipelinePlan) -> Rows:
-    """Return rows of instances to buy, by the workers on them."""
-    rows = [["buy", "instances", "$/h", ""]]
+def _packs(plan: PipelinePlan) -> DataTable:
+    """Return the instances to buy, by the workers on them."""
+    rows = []
     for pack in plan.packs:
         on_it = [f"{name} {n:,}" for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n]
-        rows.append([pack.instance, f"{pack.count:,}", usd(pack.usd_per_hour), "each: " + ", ".join(on_it)])
-    return rows
+        rows.append([pack.instance, pack.count, pack.usd_per_hour, "each: " + ", ".join(on_it)])
+    return DataTable(("buy", ("instances", grouped), ("$/h", usd), ""), rows, "Fleet to buy")
 
 
-def promise(planned: PlannedPipeline) -> list[str]:
+def _promise(planned: PlannedPipeline) -> list[str]:
     plan = planned.plan
     found = plan.found
     late = (
@@ -257,57 +263,40 @@ def promise(planned: PlannedPipeline) -> list[str]:
     )
     monthly = dollars(found.usd_per_hour * HOURS_PER_MONTH)
     return [
-        "Where the milliseconds go",
         f"From query to answer: p50 {_ms(plan.seen.quantile_s(0.5))}, p95 {_ms(plan.seen.quantile_s(0.95))}, "
         f"p99 {_ms(plan.seen.quantile_s(0.99))} ms. {late}",
         f"At this load a million queries cost {dollars(_per_million(planned))}, and a month {monthly}.",
     ]
 
 
-def milliseconds_rows(plan: PipelinePlan) -> Rows:
+def _milliseconds(plan: PipelinePlan) -> DataTable:
     """Return rows of stages: times of a call, then of a query along its critical path, mean and slowest."""
     less_head = f"one {'worker' if shares_instances(plan) else 'replica'} less:\nlate, at most"
-    rows = [
-        ["stage", "calls\na query", "wait\nms", "batch\nms", "of the\nmean query", "of the\nslowest 1 %", less_head]
-    ]
+    heads = (
+        *("stage", ("calls\na query", number), ("wait\nms", _ms), ("batch\nms", _ms), ("of the\nmean query", _ms)),
+        *(("of the\nslowest 1 %", _ms), (less_head, percent_2)),
+    )
+    rows: list[list[Any]] = []
     for s, (name, seen) in enumerate(zip(plan.pipeline.names, plan.seen.stages, strict=True)):
         less = plan.one_less[s]
-        rows.append([
-            name,
-            number(float(plan.sample.calls[:, s].mean())),
-            _ms(seen.wait_s),
-            _ms(seen.service_s),
-            _ms(float(plan.path_s[s])),
-            _ms(float(plan.slow_path_s[s])),
-            "the only one" if less is None else "falls behind" if less == 1.0 else percent(less, 2),
-        ])  # fmt: skip
-    rows.append(["all", "", "", "", _ms(float(np.sum(plan.path_s))), _ms(float(np.sum(plan.slow_path_s))), ""])
-    return rows
+        late = "the only one" if less is None else "falls behind" if less == 1.0 else less
+        times = (seen.wait_s, seen.service_s, plan.path_s[s], plan.slow_path_s[s])
+        rows.append([name, float(plan.sample.calls[:, s].mean()), *times, late])
+    rows.append(["all", "", "", "", np.sum(plan.path_s), np.sum(plan.slow_path_s), ""])
+    return DataTable(heads, rows, "The milliseconds of a call, and of a query")
 
 
-def alternative_rows(plan: PipelinePlan) -> Rows:
+def _alternatives(plan: PipelinePlan) -> DataTable:
     """Return the plan, and the costs of stricter and looser promises, separate instances and InferLine's planner."""
-    rows = [["", "$/h", "against\nplan", "late,\nat most"]]
-    rows.append(["this plan", usd(plan.found.usd_per_hour), "", percent(plan.found.miss_limit, 2)])
+    rows: list[list[Any]] = [["this plan", plan.found.usd_per_hour, "", plan.found.miss_limit]]
     rows += [[_within(plan, other), *_costs(plan, other.usd_per_hour), ""] for other in plan.other_slos]
     if plan.separate_usd_per_hour is not None:
         rows.append(["each stage on instances of its own", *_costs(plan, plan.separate_usd_per_hour), ""])
     single = plan.inferline
-    label = "InferLine's planner: single moves, one sample"
-    if single is None:
-        rows.append([label, "finds none", "", ""])
-    else:
-        rows.append([label, *_costs(plan, single.usd_per_hour), percent(single.miss_limit, 2)])
-    return rows
-
-
-def _table(rows: Rows) -> Table:
-    """Return the table of the rows, the first of which has the heads."""
-    heads, *others = rows
-    table = columns(*heads)
-    for row in others:
-        table.add_row(*map(text, row))
-    return table
+    costs = ["finds none", "", ""] if single is None else [*_costs(plan, single.usd_per_hour), single.miss_limit]
+    rows.append(["InferLine's planner: single moves, one sample", *costs])
+    heads = ("", ("$/h", usd), ("against\nplan", str), ("late,\nat most", percent_2))
+    return DataTable(heads, rows, "Alternatives and their cost")
 
 
 def _within(plan: PipelinePlan, other: SloPrice) -> str:
@@ -315,14 +304,14 @@ def _within(plan: PipelinePlan, other: SloPrice) -> str:
     return f"{abs(shift_ms):.0f} ms {'more' if shift_ms > 0.0 else 'less'}: within {other.rt_max_s * 1e3:g} ms"
 
 
-def _costs(plan: PipelinePlan, usd_per_hour: float | None) -> Sequence[str]:
-    difference = _difference(plan, usd_per_hour)
-    if difference is None:
+def _costs(plan: PipelinePlan, usd_per_hour: float | None) -> tuple[str, str]:
+    if usd_per_hour is None:
         return "not possible", ""
+    difference = usd_per_hour - plan.found.usd_per_hour
     return usd(usd_per_hour), "same" if abs(difference) < 0.005 else f"{difference:+.2f}"
 
 
-def closing(planned: PlannedPipeline) -> list[str]:
+def _closing(planned: PlannedPipeline) -> list[str]:
     plan = planned.plan
     s = plan.bottleneck
     name, hardware = plan.pipeline.names[s], plan.found.choices[s].option
@@ -371,14 +360,10 @@ def _times(headroom: float) -> str:
     return f"{'more than ' if headroom >= MOST_HEADROOM else ''}{headroom:g} times"
 
 
-def _difference(plan: PipelinePlan, usd_per_hour: float | None) -> float | None:
-    return None if usd_per_hour is None else usd_per_hour - plan.found.usd_per_hour
-
-
 def _per_million(planned: PlannedPipeline) -> float:
     per_s = len(planned.plan.sample.arrivals_s) / planned.window.duration_s
     return planned.plan.found.usd_per_hour / 3600.0 / per_s * 1e6
 
 
 def _ms(seconds: float) -> str:
-    return milliseconds(seconds * 1e3 if math.isfinite(seconds) else None)
+    return milliseconds(float(seconds) * 1e3)

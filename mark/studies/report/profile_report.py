@@ -5,75 +5,81 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.profile import Candidate
 from mark.domain.slo import Slo
 from mark.profiling.measure import KNEE_SHARE, Measured
-from mark.studies.report.htmlpage import bullets, drawn, faint, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import columns, page, sentences, text
-from mark.studies.report.words import percent, rate
+from mark.studies.report.htmlpage import faint, new_figure, styled
+from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
+from mark.studies.report.words import grouped, percent, rate
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
 # The SLO, and the candidate that keeps it by the profile, or the reason why none does.
 Promise = tuple[Slo, Candidate | str]
 
-_HEADS = ("batch", "times", "mean ms", "+-", "p99 ms", "in worker", "items/s")
+
+def _ms(seconds: float) -> str:
+    """Return milliseconds with three significant digits."""
+    value = seconds * 1e3
+    if not value > 0.0:
+        return "0"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"
+
+
+_HEADS: tuple[Head, ...] = (
+    *("batch", ("times", grouped), ("mean ms", _ms), ("+-", percent), ("p99 ms", _ms)),
+    *(("in worker", _ms), ("items/s", rate)),
+)
 _MEAN, _P99, _RATE, _KNEE = "#2563eb", "#ea7317", "#0f9d78", "#64748b"
 
 
-def profile_table(measured: Measured, promise: Promise | None) -> RenderableType:
-    """Return a row for each batch size, the conclusions, and the warnings. A p99 of too few times ends in "?"."""
-    table = columns(*_HEADS)
-    for cells in _cells(measured):
-        table.add_row(*cells)
-    warnings = [text(f"warning: {warning}", "yellow") for warning in measured.warnings()]
-    return page(
-        text(_headline(measured), "bold"),
-        table,
-        *sentences(takeaways(measured, promise)),
-        *([text(""), *warnings] if warnings else []),
+def profile_report(measured: Measured, promise: Promise | None) -> Report:
+    """Return a row for each batch size, the conclusions, and the warnings. A p99 of too few times ends in "?".
+
+    In the JSON `promise` is null without an SLO; if nothing keeps it, it has only `rt_max_ms` and `why_not`.
+    """
+    return Report(
+        {**measured.as_json(), "promise": None if promise is None else _promise_json(*promise)},
+        _headline(measured),
+        [
+            Plot("Latency by batch size", partial(latency_figure, measured, promise), _LATENCY_LEAD),
+            Plot("Throughput", partial(throughput_figure, measured), "Items a second with all workers busy."),
+            DataTable(_HEADS, _rows(measured), "Sizes"),
+        ],
+        takeaways(measured, promise),
+        warnings=measured.warnings(),
+        subject=f"profile of {measured.model}",
     )
 
 
-def profile_json(measured: Measured, promise: Promise | None) -> dict[str, Any]:
-    """Return the JSON. `promise` is null without an SLO; if nothing keeps it, it has only `rt_max_ms` and `why_not`."""
-    return {**measured.as_json(), "promise": None if promise is None else _promise_json(*promise)}
+_LATENCY_LEAD = "From send to done. Bars show the 95 % interval of the mean; the dotted line is RT_max."
 
 
-def profiled_pipeline_table(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> RenderableType:
+def profiled_pipeline_report(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> Report:
     """Return the models of a pipeline, each with its stages."""
-    table = columns("stages", *_HEADS)
-    warnings = []
-    for stages, measured in found:
-        for place, cells in enumerate(_cells(measured)):
-            table.add_row(text("" if place else ", ".join(stages)), *cells)
-        warnings += [text(f"warning: {', '.join(stages)}: {warning}", "yellow") for warning in measured.warnings()]
-    used = [text(f"{', '.join(stages)}: {_workers(measured)}") for stages, measured in found]
-    return page(text(f"{name} on {found[0][1].instance}", "bold"), table, *used, *warnings)
+    named = [(", ".join(stages), measured) for stages, measured in found]
+    rows = [[stages if n == 0 else "", *row] for stages, one in named for n, row in enumerate(_rows(one))]
+    models = [{"stages": list(stages), **profile_report(measured, None).data} for stages, measured in found]
+    return Report(
+        {"schema": 1, "pipeline": name, "models": models},
+        f"{name} on {found[0][1].instance}",
+        [DataTable(("stages", *_HEADS), rows), *(Marked(f"{stages}: {_workers(one)}") for stages, one in named)],
+        warnings=[f"{stages}: {warning}" for stages, one in named for warning in one.warnings()],
+    )
 
 
-def profiled_pipeline_json(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> dict[str, Any]:
-    """Return the JSON that docs/json.md describes."""
-    models = [{"stages": list(stages), **profile_json(measured, None)} for stages, measured in found]
-    return {"schema": 1, "pipeline": name, "models": models}
-
-
-def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:
+def profiled_on_report(found: Mapping[str, Any]) -> Report:
     """Return the result of `mark profile --on`, from its JSON: the best type, and each type's bill and latencies."""
-    table = columns("", "$/million", "bill $", "batch: mean ms", "reason")
+    rows = []
     for name, one in found["types"].items():
-        cost = one["usd_per_million"]
         times = " ".join(f"{batch}: {ms:.3g}" for batch, ms in one["mean_ms"].items())
-        table.add_row(
-            name,
-            "-" if cost is None else f"{cost:.3g}",
-            f"{one['usd']:.4f}",
-            text(times),
-            "" if cost is not None and one["why"].startswith("$") else one["why"],
+        cost = one["usd_per_million"]
+        rows.append(
+            [name, cost, one["usd"], times, "" if cost is not None and one["why"].startswith("$") else one["why"]]
         )
     within, best = f"RT_max of {found['rt_max_ms']:g} ms", found["best"]
     if best is None:
@@ -81,32 +87,15 @@ def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:
     else:
         usd = found["types"][best]["usd_per_million"]
         said = f"{best} is the cheapest: ${usd:.3g} per million requests at {within}"
-    return page(
-        text(said, "bold"),
-        table,
-        text(f"The bill: ${found['usd']:.4f} of at most ${found['budget_usd']:g}."),
+    heads = (
+        "",
+        ("$/million", lambda usd: "-" if usd is None else f"{usd:.3g}"),
+        ("bill $", "{:.4f}".format),
+        ("batch: mean ms", str),
+        "reason",
     )
-
-
-def render_profile(measured: Measured, promise: Promise | None) -> str:
-    """Return the whole self-contained page."""
-    warnings = measured.warnings()
-    return html_page(
-        title=f"mark: profile of {measured.model}",
-        kicker="mark · profile",
-        sentences=takeaways(measured, promise),
-        facts=_headline(measured),
-        sections=[
-            section(
-                "Latency by batch size",
-                drawn(latency_figure(measured, promise)),
-                "From send to done. Bars show the 95 % interval of the mean; the dotted line is RT_max.",
-            ),
-            section("Throughput", drawn(throughput_figure(measured)), "Items a second with all workers busy."),
-            section("Sizes", grid(_HEADS, _cells(measured))),
-            section("Warnings", bullets(warnings)) if warnings else "",
-        ],
-    )
+    bill = Marked(f"The bill: ${found['usd']:.4f} of at most ${found['budget_usd']:g}.")
+    return Report(found, said, [DataTable(heads, rows), bill])
 
 
 def latency_figure(measured: Measured, promise: Promise | None) -> Figure:
@@ -200,16 +189,12 @@ def _workers(measured: Measured) -> str:
     return f"{workers}, using {used}{'' if measured.workers == 1 else ' each'}"
 
 
-def _cells(measured: Measured) -> list[list[str]]:
+def _rows(measured: Measured) -> list[list[Any]]:
     return [
         [
-            str(size.batch),
-            f"{size.count:,}",
-            _ms(size.mean_s),
-            percent(size.half_s / size.mean_s),
+            *(str(size.batch), size.count, size.mean_s, size.half_s / size.mean_s),
             _ms(size.p99_s) + ("" if size.p99_is_certain else "?"),
-            "-" if size.service_s is None else _ms(size.service_s),
-            rate(measured.throughput_rps(size)),
+            *("-" if size.service_s is None else size.service_s, measured.throughput_rps(size)),
         ]
         for size in measured.sizes
     ]
@@ -223,11 +208,3 @@ def _by_batch(figure: Figure, measured: Measured, unit: str) -> Figure:
     figure.update_xaxes(title_text="batch size", tickvals=[size.batch for size in measured.sizes])
     figure.update_yaxes(title_text=unit, rangemode="tozero")
     return styled(figure, 360)
-
-
-def _ms(seconds: float) -> str:
-    """Return milliseconds with three significant digits."""
-    value = seconds * 1e3
-    if not value > 0.0:
-        return "0"
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12
 
@@ -35,6 +36,12 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 def number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
+
+
+# Formats of columns that need another number of digits.
+number_1, number_3, number_4 = (partial(number, digits=digits) for digits in (1, 3, 4))
+percent_0, percent_2 = partial(percent, digits=0), partial(percent, digits=2)
+grouped = "{:,}".format
 
 
 def milliseconds(value: float | None) -> str:

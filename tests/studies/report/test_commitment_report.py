@@ -9,9 +9,9 @@ import pytest
 from mark.domain.time import DAY_S
 from mark.planning.market.commitment import Advice
 from mark.simulation.result import TraceInfo
-from mark.studies.report.commitment_report import commitment_json, commitment_table
+from mark.studies.report.commitment_report import commitment_report
 from tests.studies.report.results import result
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_forecast import printed
 
 # Two always run and one half the time: at 1 $/h two are worth 0.6 $/h each, and save 0.8 $/h.
 ADVICE = Advice("c5.large/on-demand", "1-year", 1.0, 0.6, (1.0, 1.0, 0.5), 2)
@@ -20,7 +20,7 @@ ADVICE = Advice("c5.large/on-demand", "1-year", 1.0, 0.6, (1.0, 1.0, 0.5), 2)
 def words(days: float = 1.0, advice: tuple[Advice, ...] = (ADVICE,), committed: dict[str, int] | None = None) -> str:
     """Return a bill of 2 $/h."""
     run = result(usd=48.0 * days - 0.5, trace=TraceInfo("day.csv.gz", 1_000_000, days * DAY_S))
-    return " ".join(plain(commitment_table(run, advice, committed or {}, "a price list")).split())
+    return " ".join(printed(commitment_report(run, advice, committed or {}, "a price list")).split())
 
 
 def test_a_commitment_shows_what_it_saves_and_costs() -> None:
@@ -47,7 +47,7 @@ def test_present_commitments_are_part_of_the_counts() -> None:
 
 
 def test_the_json_has_it_all() -> None:
-    data = commitment_json(result(), [ADVICE], {"c5.large/on-demand": 3}, "a price list")
+    data = commitment_report(result(), [ADVICE], {"c5.large/on-demand": 3}, "a price list").data
     assert (data["schema"], data["discounts_from"], data["committed"]) == (1, "a price list", {"c5.large/on-demand": 3})
     (one,) = data["advice"]
     assert (one["count"], one["pays_above"], one["used"]) == (2, pytest.approx(0.6), [1.0, 1.0, 0.5])

@@ -12,14 +12,10 @@ from rich.console import Console
 
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.studies.forecast_dollars import Dollars
-from mark.studies.report.forecast import (
-    backtest_json,
-    backtest_table,
-    coverage_figure,
-    crps_figure,
-    fans_figure,
-    render_backtest,
-)
+from mark.studies.report.forecast import backtest_report, coverage_figure, crps_figure, fans_figure
+from mark.studies.report.htmlpage import html_of
+from mark.studies.report.report import Report
+from mark.studies.report.terminal import on_terminal
 from mark.traffic.forecast.backtest import Backtest, Score, Split
 from tests.studies.report.results import result
 from tests.studies.report.test_comparison_page import EVIL, parsed
@@ -67,13 +63,13 @@ DOLLARS = Dollars(
 def printed(page: Any) -> str:
     console = Console(width=80, highlight=False)
     with console.capture() as captured:
-        console.print(page)
+        console.print(on_terminal(page) if isinstance(page, Report) else page)
     return captured.get()
 
 
 def test_the_table_names_the_best_predictor_within_80_columns() -> None:
     both = found(auto=score(8.0), seasonal_naive=score(10.0, made_by={"auto": 20, "last-value": 4}))
-    shown = printed(backtest_table(both, DOLLARS))
+    shown = printed(backtest_report(both, DOLLARS))
     assert "day.csv.gz: 24 forecasts of 1 h ahead, after 2 h of history" in shown
     assert "auto has the lowest CRPS, 20.0 % below seasonal-naive" in " ".join(shown.split())
     assert "15 min" in shown
@@ -87,29 +83,31 @@ def test_the_table_names_the_best_predictor_within_80_columns() -> None:
 
 def test_the_baseline_alone_is_compared_with_nothing() -> None:
     assert "seasonal-naive has the lowest CRPS, 10 requests/s" in printed(
-        backtest_table(found(seasonal_naive=score()), None)
+        backtest_report(found(seasonal_naive=score()), None)
     )
 
 
 def test_a_short_history_is_told_beside_mase() -> None:
     assert "MASE is over the error of the last value" in printed(
-        backtest_table(replace(found(auto=score()), mase_lag="step"), None)
+        backtest_report(replace(found(auto=score()), mase_lag="step"), None)
     )
 
 
 def test_without_scores_no_predictor_is_best() -> None:
     nothing = found(auto=score(math.nan, mase=math.nan, coverage_50=math.nan, coverage_90=math.nan))
-    shown = printed(backtest_table(nothing, None))
+    shown = printed(backtest_report(nothing, None))
     assert "lowest" not in shown
-    assert "<h1>How good the forecasts were</h1>" in render_backtest(nothing, None)
+    assert "<h1>day.csv.gz: 24 forecasts of 1 h ahead, after 2 h of history</h1>" in html_of(
+        backtest_report(nothing, None)
+    )
 
 
 def test_dollars_stand_beside_the_scores_in_the_json() -> None:
-    data = backtest_json(found(auto=score(), seasonal_naive=score()), DOLLARS)
+    data = backtest_report(found(auto=score(), seasonal_naive=score()), DOLLARS).data
     auto = data["predictors"]["auto"]
     assert auto == auto | {"usd": 11.5, "attainment": 0.99, "regret": 1.25, "above_oracle_usd": 2.0}
     assert data["oracle"] == {"usd": 9.5, "attainment": 0.99, "regret": 1.25}
-    assert "usd" not in backtest_json(found(auto=score()), None)["predictors"]["auto"]
+    assert "usd" not in backtest_report(found(auto=score()), None).data["predictors"]["auto"]
 
 
 def test_a_fan_lies_where_its_forecast_says() -> None:
@@ -147,7 +145,7 @@ def test_the_lines_by_horizon_are_the_scores() -> None:
 
 @pytest.mark.parametrize("dollars", [None, DOLLARS])
 def test_the_page_is_whole_and_loads_nothing(dollars: Dollars | None) -> None:
-    page = render_backtest(found(auto=score(8.0), seasonal_naive=score()), dollars)
+    page = html_of(backtest_report(found(auto=score(8.0), seasonal_naive=score()), dollars))
     for heading in ("Scores", "Fans against the truth", "CRPS by horizon", "Coverage by horizon", "Notes"):
         assert f"<h2>{heading}</h2>" in page
     assert ("<h2>In dollars</h2>" in page) == (dollars is not None)
@@ -165,6 +163,6 @@ def test_no_text_from_outside_becomes_markup() -> None:
         scores={EVIL: score(made_by={EVIL + "x": 24})},
         fans={EVIL: harmless.fans["auto"]},
     )
-    tags, usual = (parsed(render_backtest(made, None)).tags for made in (hostile, harmless))
+    tags, usual = (parsed(html_of(backtest_report(made, None))).tags for made in (hostile, harmless))
     assert not any(tag == "img" or "onerror" in attrs for tag, attrs in tags)
     assert [tag for tag, _ in tags].count("script") == [tag for tag, _ in usual].count("script")

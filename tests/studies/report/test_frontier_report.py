@@ -7,19 +7,13 @@ from typing import Any
 import pytest
 from plotly.graph_objects import Figure
 
-from mark.cli.output import show
 from mark.domain.slo import Slo
 from mark.studies.frontier import Frontier, FrontierPoint
-from mark.studies.report.frontier_report import (
-    frontier_json,
-    frontier_table,
-    nines_figure,
-    render_frontier,
-    rt_max_figure,
-    takeaways,
-)
+from mark.studies.report.frontier_report import frontier_report, nines_figure, rt_max_figure, takeaways
+from mark.studies.report.htmlpage import html_of
 from mark.studies.report.words import per_month
 from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_forecast import printed
 from tests.studies.test_frontier import OWN, found, run
 
 INFEASIBLE = FrontierPoint(Slo(0.1, 0.98), None, "no offer meets the SLO: closest is c5.large")
@@ -60,18 +54,17 @@ def test_a_line_for_each_rt_max_over_nines() -> None:
 
 
 def test_the_page_is_whole_and_no_text_becomes_markup() -> None:
-    page = render_frontier(points())
+    page = html_of(frontier_report(points()))
     assert "$304 a month" in page
     assert "98 % in 600 ms, the service&#x27;s own promise" in page
     evil = Frontier(EVIL, EVIL, 0, OWN, (FrontierPoint(OWN, None, EVIL),))
     plain = Frontier("x", "y", 0, OWN, (FrontierPoint(OWN, None, "z"),))
-    tags = [[tag for tag, _ in parsed(render_frontier(one)).tags] for one in (evil, plain)]
+    tags = [[tag for tag, _ in parsed(html_of(frontier_report(one))).tags] for one in (evil, plain)]
     assert tags[0] == tags[1]
 
 
-def test_the_table_marks_the_own_promise_and_explains_infeasible_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    show(frontier_table(points(attained=0.5)))
-    shown = capsys.readouterr().out
+def test_the_table_marks_the_own_promise_and_explains_infeasible_ones() -> None:
+    shown = printed(frontier_report(points(attained=0.5)))
     assert max(map(len, shown.splitlines())) <= 80
     rows = {line.strip() for line in shown.splitlines()}
     assert any(row.startswith("* 98 % in 600 ms ") and " ok " in row for row in rows)
@@ -80,11 +73,10 @@ def test_the_table_marks_the_own_promise_and_explains_infeasible_ones(capsys: py
     assert "note: infeasible: no offer meets the SLO: closest is c5.large" in shown
 
 
-def test_every_step_along_the_own_promise_has_its_price(capsys: pytest.CaptureFixture[str]) -> None:
-    show(frontier_table(points()))
-    shown = " ".join(capsys.readouterr().out.split())
+def test_every_step_along_the_own_promise_has_its_price() -> None:
+    shown = " ".join(printed(frontier_report(points())).split())
     assert "98 %: 600 ms to 300 ms +$3.04 98 %: 300 ms to 100 ms - 600 ms: 90 % to 98 % +$44 " in shown
-    assert "<th scope=row>600 ms: 90 % to 98 %</th><td></td><td>+$44</td>" in render_frontier(points())
+    assert "<th scope=row>600 ms: 90 % to 98 %</th><td></td><td>+$44</td>" in html_of(frontier_report(points()))
 
 
 def test_a_few_sentences_say_what_more_would_cost() -> None:
@@ -114,11 +106,11 @@ def test_a_promise_that_was_missed_has_no_price() -> None:
 
 
 def test_no_request_is_no_promise() -> None:
-    assert frontier_json(found(run(OWN, 10.0, None)))["points"][0]["kept"] is None
+    assert frontier_report(found(run(OWN, 10.0, None))).data["points"][0]["kept"] is None
 
 
 def test_the_json_leaves_out_what_depends_on_the_machine() -> None:
-    data = frontier_json(points())
+    data = frontier_report(points()).data
     assert [point["own"] for point in data["points"]] == [False, False, False, False, True]
     assert data["points"][0]["infeasible"] == INFEASIBLE.infeasible
     assert data["points"][0]["run"] is None

@@ -6,19 +6,13 @@ import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from mark.domain.slo import Slo
 from mark.profiling.measure import Measured, Size
 from mark.profiling.policy import candidate
-from mark.studies.report.profile_report import (
-    latency_figure,
-    profile_json,
-    profile_table,
-    render_profile,
-    takeaways,
-    throughput_figure,
-)
+from mark.studies.report.htmlpage import html_of
+from mark.studies.report.profile_report import latency_figure, profile_report, takeaways, throughput_figure
+from tests.studies.report.test_forecast import printed
 
 
 def found(**more: Any) -> Measured:
@@ -36,10 +30,7 @@ def promise(measured: Measured, rt_max_s: float) -> Any:
 
 
 def shown(measured: Measured, kept: Any = None) -> str:
-    console = Console(width=80, highlight=False)
-    with console.capture() as captured:
-        console.print(profile_table(measured, kept))
-    return captured.get()
+    return printed(profile_report(measured, kept))
 
 
 def test_the_table_has_a_row_for_each_size() -> None:
@@ -74,7 +65,7 @@ def test_the_sentences_say_what_follows() -> None:
 
 def test_json_has_the_promise_beside_the_measurement() -> None:
     one = found()
-    kept = profile_json(one, promise(one, 0.05))
+    kept = profile_report(one, promise(one, 0.05)).data
     assert kept["promise"] == {
         "rt_max_ms": 50.0,
         "n_batch": 32,
@@ -83,10 +74,10 @@ def test_json_has_the_promise_beside_the_measurement() -> None:
         "why_not": None,
     }
     assert kept["sizes"][1]["batch"] == 32
-    broken = profile_json(one, promise(one, 0.005))["promise"]
+    broken = profile_report(one, promise(one, 0.005)).data["promise"]
     assert broken["n_batch"] is None
     assert "one request takes" in broken["why_not"]
-    assert profile_json(one, None)["promise"] is None
+    assert profile_report(one, None).data["promise"] is None
 
 
 def test_figures_show_intervals_the_knee_and_rt_max() -> None:
@@ -103,7 +94,7 @@ def test_figures_show_intervals_the_knee_and_rt_max() -> None:
 
 def test_the_page_needs_nothing_else_and_escapes_names() -> None:
     one = found()
-    page = render_profile(one, promise(one, 0.05))
+    page = html_of(profile_report(one, promise(one, 0.05)))
     assert "m:A &lt;b&gt; on c5.large" in page
     assert "m:A <b>" not in page
     assert "The knee is at batches of 32" in page

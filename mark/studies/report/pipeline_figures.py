@@ -1,4 +1,4 @@
-"""A planned pipeline as a page: its graph, and each stage's share of milliseconds and dollars."""
+"""The figures of a planned pipeline: its graph, and each stage's share of milliseconds and dollars."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from mark.studies.report.graph_svg import StageBox, graph_svg
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.pipeline_plan import (
-    alternative_rows,
-    closing,
-    headline,
-    milliseconds_rows,
-    pack_rows,
-    promise,
-    selection_words,
-    shares_instances,
-    stage_rows,
-)
+from mark.studies.report.htmlpage import new_figure, styled
 from mark.studies.report.plots import COLOURS
 from mark.studies.report.words import count, milliseconds, percent, usd
 
@@ -25,46 +14,21 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from mark.planning.graphs.explained_plan import PipelinePlan
-    from mark.studies.pipeline_plan import PlannedPipeline
 
 
-def pipeline_plan_page(planned: PlannedPipeline) -> str:
-    """Return the whole self-contained page."""
-    plan = planned.plan
-    first, *more = headline(planned)
-    _, *kept = promise(planned)
-    (stage_heads, *stages), (pack_heads, *packs) = stage_rows(plan), pack_rows(plan)
-    (ms_heads, *ms), (other_heads, *others) = milliseconds_rows(plan), alternative_rows(plan)
-    return html_page(
-        title=f"mark: {planned.config.name}",
-        kicker=f"mark · {planned.config.name}",
-        sentences=[first, *kept],
-        facts=" ".join(more),
-        read=planned.read,
-        sections=[
-            section("The graph", f"<div class=wide>{graph_svg(plan.pipeline, _boxes(plan))}</div>", _GRAPH_LEAD),
-            section("Where the milliseconds and the dollars go", drawn(_spent_figure(plan)), _SPENT_LEAD),
-            section("Stage by stage", grid(stage_heads, stages)),
-            section("Fleet to buy", grid(pack_heads, packs)) if shares_instances(plan) else "",
-            section("The milliseconds of a call, and of a query", grid(ms_heads, ms)),
-            section("Alternatives and their cost", grid(other_heads, others)),
-            section("The selection", "".join(f"<p>{html.escape(line)}</p>" for line in selection_words(planned)))
-            if planned.selection is not None
-            else "",
-            section("Limits", "".join(f"<p>{html.escape(line)}</p>" for line in closing(planned))),
-            section("Notes", bullets(planned.notes)) if planned.notes else "",
-        ],
-    )
-
-
-_GRAPH_LEAD = (
+GRAPH_LEAD = (
     "For each stage: its instances, its part of the bill, the share of the time in which its workers are busy, and "
     "its time in the mean query and in the slowest 1 % along their critical paths."
 )
-_SPENT_LEAD = (
+SPENT_LEAD = (
     "Milliseconds along the critical path of a query, so that they sum to its latency: a stage beside the path costs "
     "a query nothing."
 )
+
+
+def graph_drawing(plan: PipelinePlan) -> str:
+    """Return the graph as HTML."""
+    return f"<div class=wide>{graph_svg(plan.pipeline, _boxes(plan))}</div>"
 
 
 def _boxes(plan: PipelinePlan) -> list[StageBox]:
@@ -84,7 +48,7 @@ def _boxes(plan: PipelinePlan) -> list[StageBox]:
     return boxes
 
 
-def _spent_figure(plan: PipelinePlan) -> Figure:
+def spent_figure(plan: PipelinePlan) -> Figure:
     """Return a bar each for the mean query, the slowest 1 % and the bill, in the colours of the stages."""
     figure = new_figure(2, 1, row_heights=[0.66, 0.34], vertical_spacing=0.3)
     for s, name in enumerate(plan.pipeline.names):

@@ -1,0 +1,85 @@
+"""A study's answer as one value: words, tables and plots, which the terminal, JSON and pages show alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Mark = Literal["", "strong", "faint", "best", "ok", "dips", "missed"]
+Head = str | tuple[str, Callable[[Any], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Words with a mark, which a terminal and a page show by colour and weight."""
+
+    words: str
+    mark: Mark = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DataTable:
+    """A table. A head alone is over words; a head with the format of its unit is over figures.
+
+    Cells are values for their column's format; texts and `Marked` are shown as they are. Only pages show `title` and
+    `lead`, and only tables with a title; `is_printed` is false for tables of pages alone.
+    """
+
+    heads: Sequence[Head]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    lead: str = ""
+    is_printed: bool = True
+
+    def cells(self) -> list[list[Marked]]:
+        """Return the formatted cells row by row."""
+        formats = [str if isinstance(head, str) else head[1] for head in self.heads]
+        return [[_shown(cell, unit) for cell, unit in zip(row, formats, strict=True)] for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Lines of text. The first stands out on a terminal if it `is_strong`. A page shows them if they have a title."""
+
+    lines: Sequence[str]
+    title: str = ""
+    is_strong: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure of a page. `drawn` returns it in plotly's words, or HTML; for pages only, because plotly is optional."""
+
+    title: str
+    drawn: Callable[[], Any]
+    lead: str = ""
+
+
+Part = DataTable | Plot | Marked | Prose
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A study's answer. `data` is the JSON; its keys are a promise (docs/json.md).
+
+    The terminal shows, in this order, the trace that was `read`, the headline, the parts, the sentences, the warnings
+    and the notes. A page has the sentences at its top, and `subject` above them. `is_told_first` moves the sentences
+    before the parts on the terminal, too.
+    """
+
+    data: Mapping[str, Any]
+    headline: str = ""
+    parts: Sequence[Part] = ()
+    sentences: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    read: str = ""
+    subject: str = ""
+    is_told_first: bool = False
+
+
+def _shown(cell: Any, unit: Callable[[Any], str]) -> Marked:
+    if isinstance(cell, Marked):
+        return cell
+    return Marked(cell if isinstance(cell, str) else unit(cell))
