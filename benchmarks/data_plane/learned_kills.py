@@ -45,8 +45,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         # Without a store, servers that are cut off from each other tell their clients to repeat everything.
         store = f'store = "{folder}/store"' if args.partitions else ""
-        servers = places(Path(folder), args.servers, store, kind=PersonalPlace if args.personal else Place)
-        try:
+        with places(Path(folder), args.servers, store, kind=PersonalPlace if args.personal else Place) as servers:
             found = uvloop.run(
                 told_under_faults(
                     servers,
@@ -61,9 +60,6 @@ def main() -> int:
                     most_s=args.most_seconds,
                 )
             )
-        finally:
-            for server in servers:
-                server.stop()
     heard = sum(found.results.values())
     print(", ".join(f"{number} {fault}" for fault, number in found.faults.items()), f"in {found.seconds:.0f} s")
     print(f"{heard} pieces of feedback, {heard / found.seconds:.0f} a second, {found.repeated} posts repeated")

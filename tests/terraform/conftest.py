@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from mark_infra.deploy.checkout import constraints
 from mark_infra.deploy.own_wheel import wheel
+from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+from mark_infra.testbed.launch import command
+
+from mark.domain.errors import MarkError
 
 ROOT = Path(__file__).parents[2]
 MODULES = ROOT / "terraform"
@@ -27,14 +36,21 @@ def mirror() -> Path | None:
 class Terraform:
     """Terraform in a copy of terraform/, so that nothing is written into the checkout."""
 
-    def __init__(self, program: str, home: Path) -> None:
-        self.program, self.home = program, home
+    def __init__(self, program: str, home: Path, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.program, self.home, self._more = program, home, more
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self._more}
 
     def run(self, folder: Path, *arguments: str, timeout_s: float = 400.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([self.program, *arguments], cwd=folder, capture_output=True, text=True, timeout=timeout_s)
+        asked, env = [self.program, *arguments], self.environment
+        return subprocess.run(asked, cwd=folder, env=env, capture_output=True, text=True, timeout=timeout_s)
 
     def init(self, folder: Path) -> None:
-        """Run `terraform init`; skip the test if the provider cannot be had."""
+        """Run `terraform init` once in a folder; skip the test if the provider cannot be had."""
+        if (folder / ".terraform.lock.hcl").exists():  # written at the end of an `init`
+            return
         done = self.run(folder, "init", "-input=false", "-no-color", "-backend=false")
         if done.returncode != 0:
             pytest.skip(f"the AWS provider cannot be had (MARK_TF_PLUGIN_DIR names a mirror): {done.stderr[-300:]}")
@@ -64,7 +80,58 @@ def provider() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def mocked(terraform: Terraform, provider: None) -> Iterator[Terraform]:
+    """Terraform for tests that mock the provider. It finds one running provider, which a module's tests share.
+
+    Otherwise Terraform would start the provider for each step of a test, which takes as long as the step. Only mocked
+    providers can be shared, because a running provider keeps its settings and its environment.
+    """
+    folder = terraform.home / "examples" / "complete"
+    terraform.init(folder)
+    (program,) = folder.glob(".terraform/providers/*/hashicorp/aws/*/*/terraform-provider-aws*")
+    start = command(str(program), "-debug")
+    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            said = (re.search(r"TF_REATTACH_PROVIDERS='(.*)'", line) for line in process.stdout)
+            address = next(found[1] for found in said if found)
+            yield Terraform(terraform.program, terraform.home, {"TF_REATTACH_PROVIDERS": address})
+            process.send_signal(signal.SIGINT)  # on SIGKILL, it would leave its socket behind
+            process.wait(30)
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="session")
 def own_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel of this checkout, which every instance installs."""
     return wheel(tmp_path_factory.mktemp("wheel"))
+
+
+Packed = Callable[[PackagesWanted, Path], Path]
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory, own_wheel: Path) -> Packed:
+    """Return a function that resolves packages from the index as `mark deploy` does, and packs their wheels.
+
+    All workers of a session share the wheels, because resolving takes many seconds. Services with the same requirements
+    share them, too.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheels-of-instances"
+    shared.mkdir(exist_ok=True)
+
+    def pack(wanted: PackagesWanted, to: Path) -> Path:
+        if shutil.which("python3.11") is None:
+            pytest.skip("instances have Python 3.11")
+        with (shared / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                made = wheelhouse(wanted, own_wheel, constraints(), shared / "wheels")
+            except MarkError as error:
+                pytest.skip(f"no index of packages can be reached: {error}")
+            return Path(shutil.move(made.file, to))
+
+    return pack

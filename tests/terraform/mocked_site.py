@@ -115,7 +115,13 @@ class MockedSite:
 
     def _answers(self, count: int) -> Iterator[dict[str, Any]]:
         command = [self._terraform.program, "test", "-json", "-verbose", "-filter=tests/mocked.tftest.json"]
-        with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, start_new_session=True) as process:
+        with subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._terraform.environment,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
             assert process.stdout is not None
             try:
                 found: dict[str, dict[str, Any]] = {}

@@ -48,8 +48,8 @@ def test_every_kind_of_resource_has_a_line_or_is_free() -> None:
 
 
 @pytest.mark.slow
-def test_conductors_know_where_stages_are_that_share_a_fleet(terraform: Terraform, tmp_path: Path) -> None:
-    site = MockedSite(terraform, tmp_path)
+def test_conductors_know_where_stages_are_that_share_a_fleet(mocked: Terraform, tmp_path: Path) -> None:
+    site = MockedSite(mocked, tmp_path)
     services = site.services(["two-a-b", "two-c"])
     for one in services.values():
         del one["function"]
@@ -76,10 +76,10 @@ def test_metrics_and_polls_are_counted_as_they_are_sent() -> None:
 
 
 @pytest.mark.slow
-def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
+def test_alarms_and_balancers_are_counted_as_they_are_made(mocked: Terraform, tmp_path: Path) -> None:
     """First for services, then for a pipeline. A pipeline's stages are services, its conductors have their own alarms,
     the pipeline has one alarm for its promise, and the balancer of stages has the usual two."""
-    site = MockedSite(terraform, tmp_path)
+    site = MockedSite(mocked, tmp_path)
     services = site.services(["with", "without"], {"without": {"balancer": 1}})
     stages = site.services(["without", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
     pipelines = site.pipelines(["two"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -19,14 +20,13 @@ from pathlib import Path
 import httpx
 import pytest
 from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.checkout import constraints
 from mark_infra.deploy.packed_services import GRPC_PACKAGES
-from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+from mark_infra.deploy.wheelhouse import PackagesWanted
 
-from mark.domain.errors import MarkError
 from tests.infra.testbed.real_processes import held_port, wait_for
 from tests.serving.worker.listening import keepers
 from tests.terraform.booting import BOUNCER, KEY, Machine, artifact
+from tests.terraform.conftest import Packed
 
 SERVICE = """
 [service]
@@ -81,18 +81,12 @@ def is_ready(client: httpx.Client) -> bool:
 
 
 @pytest.mark.slow
-def test_user_data_boots_a_bouncer_twice(tmp_path: Path, own_wheel: Path) -> None:
+def test_user_data_boots_a_bouncer_twice(tmp_path: Path, packed: Packed) -> None:
     """The first time with gRPC: `test_mark_serve_imports_what_a_bouncer_has` serves without gRPC's packages."""
-    if shutil.which("python3.11") is None:
-        pytest.skip("instances have Python 3.11")
+    packages = packed(PackagesWanted("echo", SERVICE_FILES, GRPC_PACKAGES, os.uname().machine), tmp_path)
     machine, built = Machine(tmp_path), tmp_path / "built"
-    wanted = PackagesWanted("echo", SERVICE_FILES, GRPC_PACKAGES)
-    try:
-        packages = wheelhouse(wanted, own_wheel, constraints(), built / "wheels")
-    except MarkError as error:
-        pytest.skip(f"no index of packages can be reached: {error}")
     first = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
-    first |= machine.sent("wheels", packages.file, "v1")
+    first |= machine.sent("wheels", packages, "v1")
 
     done = machine.boot("i-1", first, ('grpc_port != ""', 'function != ""', 'scheme == "https"'), grpc_port="0")
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,13 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+from mark_infra.deploy.packed_services import GRPC_PACKAGES
+from mark_infra.deploy.wheelhouse import PackagesWanted
 
-from mark.domain.errors import MarkError
 from tests.infra.testbed.real_processes import held_port, wait_for
 from tests.serving.worker.listening import keepers
 from tests.terraform.booting import CONDUCTOR, KEY, Machine, artifact, rendered
+from tests.terraform.conftest import Packed
 from tests.terraform.test_boot import is_ready
 
 STAGE_KEY = "f" * 20
@@ -165,18 +164,13 @@ def serving(machine: Machine, **replaced: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, own_wheel: Path) -> None:
+def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, packed: Packed) -> None:
     """The machines have only the packages that mark deploy resolves. The stages are asked with the conductors' key."""
-    if shutil.which("python3.11") is None:
-        pytest.skip("instances have Python 3.11")
+    # With gRPC's packages, as `test_user_data_boots_a_bouncer_twice` wants them, so that they are resolved once.
+    packages = packed(PackagesWanted("two", FILES, GRPC_PACKAGES, os.uname().machine), tmp_path)
     built = tmp_path / "built"
-    try:
-        wanted = PackagesWanted("two", FILES, machine=os.uname().machine)
-        packages = wheelhouse(wanted, own_wheel, constraints(), built / "wheels")
-    except MarkError as error:
-        pytest.skip(f"no index of packages can be reached: {error}")
     (tmp_path / "conductor").mkdir()
-    boots = Boots(tmp_path / "conductor", packages.file)
+    boots = Boots(tmp_path / "conductor", packages)
     live = (tmp_path / "conductor/bin/curl").read_text().replace("*/v2/health/ready)", "*/v2/health/live)")
     (tmp_path / "conductor/bin/curl").write_text(live)
     with ExitStack() as stack:
@@ -188,7 +182,7 @@ def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, own_w
                 (machine.root / "opt/mark/venv").symlink_to(tmp_path / "first/root/opt/mark/venv")
             (machine.store / "keys").write_text(f"conductor:{STAGE_KEY}:infer\n")
             said = machine.sent("archive", archive(FILES, built / "two.tar.gz"), "v1")
-            said |= machine.sent("wheels", packages.file, "v1")
+            said |= machine.sent("wheels", packages, "v1")
             values = {"stage": stage, "service": f"two-{stage}", "scheme": "http"}
             done = machine.boot("i-1", said, ('stage != ""',), **values)
             assert done.returncode == 0, done.stderr

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+from mark_infra.deploy.wheelhouse import PackagesWanted
 
-from mark.domain.errors import MarkError
 from tests.terraform.booting import CONTROLLER, Machine, artifact, rendered
-from tests.terraform.conftest import MODULES
+from tests.terraform.conftest import MODULES, Packed
 
 VALUES = {"region": "eu-west-1", "bucket": "b", "keys": "/mark/keys", "log_group": "/mark/mark/controller"}
 
@@ -69,17 +66,9 @@ def test_what_is_up_ends_the_instance_no_more() -> None:
 
 
 @pytest.mark.slow
-def test_the_controller_boots_without_an_index(tmp_path: Path, own_wheel: Path) -> None:
+def test_the_controller_boots_without_an_index(tmp_path: Path, packed: Packed) -> None:
     """Its whole user data runs with the packages that mark deploy resolves."""
-    if shutil.which("python3.11") is None:
-        pytest.skip("instances have Python 3.11")
-    built = tmp_path / "built"
-    wanted = PackagesWanted("controller", {}, extras=("aws", "serve"))
-    try:
-        packages = wheelhouse(wanted, own_wheel, constraints(), built / "wheels")
-    except MarkError as error:
-        pytest.skip(f"no index of packages can be reached: {error}")
-    boots = Boots(tmp_path, packages.file)
+    boots = Boots(tmp_path, packed(PackagesWanted("controller", {}, extras=("aws", "serve")), tmp_path))
     done = boots.boot()
     assert done.returncode == 0, done.stderr
     unit = boots.machine.unit()

@@ -104,8 +104,8 @@ def test_a_function_that_no_zip_holds_is_deployed(
 
 
 @pytest.mark.slow
-def test_a_sites_image_is_no_artifact_in_its_bucket(terraform: Terraform, tmp_path: Path) -> None:
-    site = MockedSite(terraform, tmp_path)
+def test_a_sites_image_is_no_artifact_in_its_bucket(mocked: Terraform, tmp_path: Path) -> None:
+    site = MockedSite(mocked, tmp_path)
     services = site.services(["zip", "image"])
     uri = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/mark/mark/image@sha256:{'0' * 64}"
     services["image"]["function"] |= {"zip": None, "image_uri": uri, "architecture": "arm64"}

@@ -26,8 +26,8 @@ LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
 
 @pytest.fixture
-def site(terraform: Terraform, tmp_path: Path) -> MockedSite:
-    return MockedSite(terraform, tmp_path)
+def site(mocked: Terraform, tmp_path: Path) -> MockedSite:
+    return MockedSite(mocked, tmp_path)
 
 
 def names(count: int) -> list[str]:

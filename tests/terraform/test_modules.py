@@ -20,11 +20,11 @@ def test_everything_is_formatted(terraform: Terraform) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_module_keeps_its_promises(terraform: Terraform, name: str) -> None:
-    folder = terraform.home / "modules" / name
+def test_a_module_keeps_its_promises(mocked: Terraform, name: str) -> None:
+    folder = mocked.home / "modules" / name
     assert list((folder / "tests").glob("*.tftest.hcl"))
-    terraform.init(folder)
-    done = terraform.run(folder, "test", "-no-color")
+    mocked.init(folder)
+    done = mocked.run(folder, "test", "-no-color")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -147,9 +147,9 @@ def several(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-@pytest.fixture
-def state(terraform: Terraform, tmp_path: Path) -> dict[str, Any]:
-    site = MockedSite(terraform, tmp_path)
+@pytest.fixture(scope="module")
+def state(mocked: Terraform, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    site = MockedSite(mocked, tmp_path_factory.mktemp("site"))
     return site.run(Step(site.services(["echo", "words"]), default="echo"))[0]
 
 

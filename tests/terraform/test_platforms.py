@@ -20,8 +20,8 @@ FLEET = 'module.fleet["a"]'
 
 
 @pytest.fixture
-def site(terraform: Terraform, tmp_path: Path) -> MockedSite:
-    return MockedSite(terraform, tmp_path)
+def site(mocked: Terraform, tmp_path: Path) -> MockedSite:
+    return MockedSite(mocked, tmp_path)
 
 
 def more(folder: Path, platform: str, image_parameter: str, disk_gb: int) -> dict[str, Any]:

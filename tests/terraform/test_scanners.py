@@ -93,10 +93,10 @@ def test_parliament_finds_nothing_in_the_deployers_rights() -> None:
 
 
 @pytest.mark.slow
-def test_parliament_finds_nothing_in_the_sites_rights(terraform: Terraform, tmp_path: Path) -> None:
+def test_parliament_finds_nothing_in_the_sites_rights(mocked: Terraform, tmp_path: Path) -> None:
     """Rights of controller, bouncers and functions, as they are attached."""
     program("parliament")
-    site = MockedSite(terraform, tmp_path)
+    site = MockedSite(mocked, tmp_path)
     (state,) = site.run(Step(site.services(["echo"]), default="echo"))
     policies = {at: json.loads(one["policy"]) for at, one in resources(state, "aws_iam_role_policy").items()}
     assert {at.split(".")[1].partition("[")[0] for at in policies} == {"controller", "fleet", "overflow"}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -115,34 +116,51 @@ def _fetch(wanted: PackagesWanted, own: Path, pins: Path, work: Path) -> Path:
     loose.write_text(pins_beside(pins.read_text(encoding="utf-8"), text), encoding="utf-8")
     try:
         try:
-            asked, found = _resolved(asked, [*options, "-c", str(loose)], wanted, work)
+            found = _resolved(asked, [*options, "-c", str(loose)], wanted, work)
         except MarkError:
-            asked, found = _resolved(asked, options, wanted, work)
-        _check(found, wanted)
-        exact = work / "exact.txt"
-        exact.write_text("".join(f"{name}=={version}\n" for name, version in found.items()), encoding="utf-8")
-        linux = for_linux(PYTHON, wanted.machine)
-        run_pip(
-            "download", "--dest", str(work / "wheels"), *linux, *options, "-c", str(exact), *asked, cwd=work / "service"
-        )
+            found = _resolved(asked, options, wanted, work)
+        _check({name: one.version for name, one in found.items()}, wanted)
+        others = sorted(one.file_name for one in found.values() if not one.file_name.endswith(".whl"))
+        if others:
+            raise BadInput("is no wheel: build one, and name it instead", wanted.where, ", ".join(others))
+        # By address, because pip would read the whole index a second time to find the same files. The requirements file
+        # is still read: it may name indexes with credentials, which the addresses lack.
+        download = ("download", "--no-deps", "--dest", str(work / "wheels"), *for_linux(PYTHON, wanted.machine))
+        run_pip(*download, *options, *(one.address for one in found.values() if not one.named), cwd=work / "service")
     except BadInput:
         raise
     except MarkError as error:
         what = f"cannot be had as wheels for CPython {PYTHON} on Linux, {wanted.machine}: {error}"
         raise MarkError(f"{wanted.where}: {what}") from None
-    others = sorted(path.name for path in (work / "wheels").iterdir() if path.suffix != ".whl")
-    if others:
-        raise BadInput("is no wheel: build one, and name it instead", wanted.where, ", ".join(others))
     for path in (work / "wheels").iterdir():
         if hashes and parse_wheel_filename(path.name)[0] in named_in(text) and _sha256(path) not in hashes:
             raise BadInput("says another hash than its index has", wanted.where, path.name)
     return work / "wheels"
 
 
-def _resolved(
-    asked: list[str], options: list[str], wanted: PackagesWanted, work: Path
-) -> tuple[list[str], dict[str, str]]:
-    """Return the requirements to ask pip for, and the versions that it would install, by name.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A package that pip would install."""
+
+    version: str
+    address: str  # of its file, with the file's hash
+    named: bool  # by its file or address, in the requirements
+
+    @property
+    def file_name(self) -> str:
+        return unquote(urlsplit(self.address).path.rpartition("/")[2])
+
+    @classmethod
+    def of_report(cls, one: Mapping[str, Any]) -> _Found:
+        """Return an entry of pip's report."""
+        info = one["download_info"]
+        sha256 = info.get("archive_info", {}).get("hashes", {}).get("sha256")
+        address = f"{info['url']}#sha256={sha256}" if sha256 else info["url"]
+        return cls(str(one["metadata"]["version"]), address, one["is_direct"] and one["requested"])
+
+
+def _resolved(asked: list[str], options: list[str], wanted: PackagesWanted, work: Path) -> dict[str, _Found]:
+    """Return the packages that pip would install, by name.
 
     pip evaluates markers (`python_version < "3.13"`) for the Python that it runs on, so packages that only the instance
     needs must be requested explicitly.
@@ -153,16 +171,16 @@ def _resolved(
         linux = for_linux(PYTHON, wanted.machine)
         dry = ("install", "--dry-run", "--ignore-installed", "--report", str(report), "--target", str(work / "none"))
         run_pip(*dry, *linux, *options, *asked, cwd=work / "service")
-        found: list[dict[str, Any]] = [one["metadata"] for one in json.loads(report.read_text("utf-8"))["install"]]
-        versions: dict[str, str] = {canonicalize_name(one["name"]): str(one["version"]) for one in found}
-        needs = [Requirement(line) for one in found for line in one.get("requires_dist", ())]
+        entries: list[dict[str, Any]] = json.loads(report.read_text("utf-8"))["install"]
+        found = {canonicalize_name(one["metadata"]["name"]): _Found.of_report(one) for one in entries}
+        needs = [Requirement(line) for one in entries for line in one["metadata"].get("requires_dist", ())]
         absent = {
             f"{need.name}{need.specifier}"
             for need in needs
-            if canonicalize_name(need.name) not in versions and (need.marker is None or need.marker.evaluate(markers))
+            if canonicalize_name(need.name) not in found and (need.marker is None or need.marker.evaluate(markers))
         }
         if not absent:
-            return asked, versions
+            return dict(found)
         asked = [*asked, *sorted(absent)]
 
 

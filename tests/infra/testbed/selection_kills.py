@@ -152,7 +152,7 @@ async def killed_under_feedback(status: Status, kills: int, rate: float, seed: i
 
     began_s = loop.time()
     loading = loop.create_task(load())
-    await asyncio.sleep(8.0)  # until the controller has told both of each other
+    await _until(lambda: _learn_together(conductors, found), "the conductors do not learn from each other")
     for _ in range(kills):
         shown = await loop.run_in_executor(None, status)
         name, one = draw.choice(list(shown["conductors"].items()))
@@ -186,6 +186,12 @@ async def _is_back(loop: asyncio.AbstractEventLoop, status: Status, name: str, o
 
 async def _has_both(gateway: Client) -> bool:
     return await gateway.metric("mark_gateway_replica_ready{") == 2.0
+
+
+async def _learn_together(conductors: list[Client], found: Killed) -> bool:
+    """Return whether the controller has told both of each other, and feedback was applied."""
+    peers = [await one.metric("mark_learned_peers{") for one in conductors]
+    return peers == [1.0, 1.0] and found.results["applied"] > 100
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], why: str) -> None:

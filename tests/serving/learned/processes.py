@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ log = "feedback"
 {more}
 """
 BOOT_S = 300.0  # of a server on a busy machine
+_DRAIN_S = 120.0  # likewise
 
 
 class Gone(Exception):
@@ -153,20 +155,28 @@ class Place:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(_DRAIN_S)
             finally:
                 self.process.kill()
+                self.process.wait()
 
 
-def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) -> list[Place]:
-    """Return places on free ports, each with the others as peers."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [kind(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(sockets)]
-    for one in sockets:
-        one.close()
-    for place in found:
-        place.peers = [other.url for other in found if other is not place]
-    return found
+@contextmanager
+def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) -> Iterator[list[Place]]:
+    """Yield places on free ports, each with the others as peers. No server is left behind.
+
+    The ports stay bound while a server is down: otherwise another process could get one before the server is back.
+    """
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server listens although this one is bound
+            one.bind(("127.0.0.1", 0))
+        found = [kind(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(held)]
+        for place in found:
+            place.peers = [other.url for other in found if other is not place]
+            stack.callback(place.stop)
+        yield found
 
 
 class Labels:

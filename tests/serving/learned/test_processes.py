@@ -19,11 +19,9 @@ from tests.serving.learned.processes import ROOT, Client, Labels, Place, places
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[list[Place]]:
-    """Two places with each other as peers. No server is left behind."""
-    found = places(tmp_path, 2)
-    yield found
-    for place in found:
-        place.stop()
+    """Two places with each other as peers."""
+    with places(tmp_path, 2) as found:
+        yield found
 
 
 def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: list[Place]) -> None:

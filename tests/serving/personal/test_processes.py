@@ -17,11 +17,9 @@ from tests.serving.personal.processes import Observations, PersonalPlace, number
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[list[Place]]:
-    """Two places with each other as peers. No server is left behind."""
-    found = places(tmp_path, 2, kind=PersonalPlace)
-    yield found
-    for one in found:
-        one.stop()
+    """Two places with each other as peers."""
+    with places(tmp_path, 2, kind=PersonalPlace) as found:
+        yield found
 
 
 async def post(client: Client, *pieces: dict[str, object]) -> list[str]:
@@ -44,12 +42,9 @@ def test_server_that_lost_its_disk_has_all_heads_and_counts_no_id_twice(two: lis
         assert await numbers_at(at_a) == dict.fromkeys(range(5), 1)
         deleted = await at_b.ask("DELETE", "/v2/models/songs/keys/u1")
         assert deleted.status == 200
-        for _ in range(40):
-            shown = await at_a.ask("GET", "/v2/models/songs/keys/u1")
-            if shown.status == 404:
-                break
-            await asyncio.sleep(0.1)
-        assert shown.status == 404, "a deletion reaches the other server"
+        async with asyncio.timeout(60.0):  # until the deletion reaches the other server
+            while (await at_a.ask("GET", "/v2/models/songs/keys/u1")).status != 404:
+                await asyncio.sleep(0.1)
         at_a.close()
         at_b.close()
         for one in two:
@@ -75,12 +70,8 @@ def test_kills_under_observations_lose_and_double_nothing(two: list[Place], keep
 @pytest.mark.slow
 def test_partitions_and_roll_outs_under_observations_lose_and_double_nothing(tmp_path: Path) -> None:
     """A partition leaves the store, and each roll-out brings another table, for which the heads are built again."""
-    two = places(tmp_path, 2, more=f'store = "{tmp_path / "store"}"', kind=PersonalPlace)
-    try:
+    with places(tmp_path, 2, more=f'store = "{tmp_path / "store"}"', kind=PersonalPlace) as two:
         outcome = uvloop.run(told_under_faults(two, Observations(), 200.0, kills=1, partitions=3, rollouts=2))
-    finally:
-        for one in two:
-            one.stop()
     assert outcome.good, outcome
     assert outcome.faults == {KILL: 1, PARTITION: 3, ROLLOUT: 2}
     assert outcome.results["applied"] > 300
