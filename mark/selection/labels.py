@@ -57,6 +57,23 @@ def _kind(label: Label) -> type:
     return float if isinstance(label, bool | int | float) else type(label)
 
 
+def written_alike(answer: Label, label: Label) -> bool:
+    """Return whether two plain values differ only in capitals, in text or number, or by the rounding of a number."""
+    return answer != label and _written(answer) == _written(label) is not None
+
+
+def _written(label: Label) -> str | None:
+    if isinstance(label, str):
+        text = label.strip().casefold()
+        if text in ("true", "false"):
+            return str(int(text == "true"))
+        try:
+            return f"{float(text):.6g}"
+        except ValueError:
+            return text
+    return f"{float(label):.6g}" if isinstance(label, int | float) else None
+
+
 def label_of(value: object) -> Label:
     """A result's answer as a plain value. Raises NoAnswer.
 

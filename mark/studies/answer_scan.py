@@ -14,12 +14,13 @@ from mark.planning.marginal_prices import planned_usd
 from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.selection.answer_log import ANSWER, AnswerRow, query_of
-from mark.selection.labels import loss_of
+from mark.selection.labels import loss_of, written_alike
 from mark.selection.outcome import candidate_key
 from mark.selection.replay import LoggedQuery, wilson
 from mark.selection.settings import MOST_CANDIDATES, ZERO_ONE
 from mark.studies.answer_files import CUT_OFF, AnswerLog
 
+_MOST_ALIKE = 0.05  # of a candidate's answers
 OTHER_VERSION = "of another version of a candidate"
 _COUNTED = {CUT_OFF: "lines", OTHER_VERSION: "answers"}  # all other reasons are counted in observations
 
@@ -29,7 +30,7 @@ class CandidateRecord:
     """The record of a candidate as if it alone answered every query for which the log has its answer.
 
     `unscored` is the first row with an answer and no score, or ""; `unpriced` counts answers without a price in the
-    log.
+    log. `alike` counts wrong answers that are written like their labels, and `first_alike` describes the first.
     """
 
     answers: int = 0
@@ -37,6 +38,8 @@ class CandidateRecord:
     usd: float = 0.0
     unscored: str = ""
     unpriced: int = 0
+    alike: int = 0
+    first_alike: str = ""
 
     @property
     def error(self) -> float:
@@ -97,6 +100,9 @@ class AnswerScan:
             one = self.records[name]
             one.answers += 1
             one.loss += loss_of(reply.label, row.label, loss, scale)
+            if loss == ZERO_ONE and written_alike(reply.label, row.label):
+                one.alike += 1
+                one.first_alike = one.first_alike or f"{row.where}: {reply.label!r}, label {row.label!r}"
             one.usd += row.usd.get(raw, self._usd.get(name, 0.0))
             one.unpriced += raw not in row.usd
             if reply.score is None and not one.unscored:
@@ -135,6 +141,9 @@ class AnswerScan:
                 versions = self._left_out[OTHER_VERSION]
                 told = f", and {versions} answers {OTHER_VERSION}" if versions else ""
                 raise BadInput(f"has no answer of this candidate (column {candidate}.{ANSWER}){told}", name, candidate)
+            if one.alike > _MOST_ALIKE * one.answers:
+                what = f"{one.alike} answers differ from their labels only in how they are written: write both alike"
+                raise BadInput(what, f"{name} {candidate}.{ANSWER}", one.first_alike)
         if len(self.records) < 2:
             what = "has fewer than two candidates: a policy chooses among columns NAME.answer"
             raise BadInput(what, name, ", ".join(self.records))

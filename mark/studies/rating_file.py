@@ -14,6 +14,8 @@ from mark.studies.csv_rows import csv_rows
 
 TIME = "t_seconds"
 _MOST_REWARD = 1e9
+_MOST_TWICE = 0.05  # of the rows
+_LEAST_COPY = 50  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def read_ratings(name: str, columns: RatingColumns) -> LoggedRewards:
         items.append(item_numbers.setdefault(item, len(item_numbers)))
         rewards.append(_number(where, cells, columns.reward, _MOST_REWARD))
         times_s.append(_number(where, cells, TIME, math.inf) if TIME in cells else 0.0)
-    return LoggedRewards(
+    log = LoggedRewards(
         np.array(keys, dtype=np.int64),
         np.array(items, dtype=np.int64),
         np.array(rewards),
@@ -51,6 +53,21 @@ def read_ratings(name: str, columns: RatingColumns) -> LoggedRewards:
         list(key_numbers),
         list(item_numbers),
     )
+    _refuse_copies(log, name)
+    return log
+
+
+def _refuse_copies(log: LoggedRewards, name: str) -> None:
+    """Raise BadInput for a file joined with itself, because its held-out rows would have been learned."""
+    columns = np.stack([log.keys.astype(float), log.items.astype(float), log.rewards, log.times_s])
+    half, odd = divmod(len(log), 2)
+    twice = half if half >= _LEAST_COPY and not odd and np.array_equal(columns[:, :half], columns[:, half:]) else 0
+    if not twice and np.any(log.times_s):
+        ordered = columns[:, np.lexsort(columns)]
+        twice = int(np.all(ordered[:, 1:] == ordered[:, :-1], axis=0).sum())
+    if twice > _MOST_TWICE * len(log):
+        what = f"has {twice:,} rows twice, so that held-out rows would be learned: keep one copy"
+        raise BadInput(what, name)
 
 
 def _check_names(columns: RatingColumns) -> None:

@@ -98,6 +98,18 @@ def test_log_that_does_not_fit_is_one_line(tmp_path: Path, text: str, service: s
     assert str(refused.value).startswith(f"{tmp_path}/{message}")
 
 
+@pytest.mark.parametrize(
+    ("label", "answer"),
+    [('"Cat"', '"cat"'), ('"7"', "7"), ("true", '"True"'), ('"false"', "0"), ("0.3", "0.30000000004")],
+)
+def test_answers_that_are_written_unlike_their_labels_are_refused(tmp_path: Path, label: str, answer: str) -> None:
+    row = f'{{"label": {label}, "a.answer": {label}, "b.answer": {answer}}}\n'
+    with pytest.raises(BadInput, match=r"log b.answer: 20 answers differ .* write both alike: .*log:1: "):
+        scan(tmp_path, 20 * row)
+    rarely = row + 19 * '{"label": 1, "a.answer": 1, "b.answer": 2}\n'
+    assert scan(tmp_path, rarely).records["b"].error == 1.0
+
+
 def test_stranger_that_is_almost_a_candidate_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"did you mean small\?: smal$"):
         scan(tmp_path, "label,small.answer,smal.answer\n1,1,1\n", SERVICE)

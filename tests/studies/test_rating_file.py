@@ -59,6 +59,19 @@ def test_file_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, message
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """Its held-out rows would have been learned."""
+    rows = [f"u{i % 7},i{i % 11},{i % 5},{i}\n" for i in range(60)]
+    text = "user,item,rating,t_seconds\n" + "".join(rows)
+    assert len(read_ratings(_write(tmp_path, text + rows[3]), RatingColumns())) == 61
+    for again in (rows, rows[:30]):
+        with pytest.raises(BadInput, match=rf"has {len(again)} rows twice"):
+            read_ratings(_write(tmp_path, text + "".join(again)), RatingColumns())
+    untimed = "user,item,rating\n" + 2 * "".join(row.rpartition(",")[0] + "\n" for row in rows)
+    with pytest.raises(BadInput, match="has 60 rows twice"):
+        read_ratings(_write(tmp_path, untimed), RatingColumns())
+
+
 def test_options_name_different_columns(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--key: names a column that another option names, too: item"):
         read_ratings(_write(tmp_path, "item,rating\ni,1\n"), RatingColumns(key="item"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mark.cloud.billing import cost_explorer, cost_reports, monthly_invoices
 from mark.cloud.billing.line_items import LineItem, letters
 from mark.domain.errors import BadInput
-from mark.traffic.traces.blocks import blocks, is_folder
+from mark.traffic.traces.blocks import blocks, ends_within_line, is_folder
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -36,6 +36,9 @@ class BillFile:
     path: Path
     kind: str = ""
     report: tuple[str, ...] = ()
+    has_more: bool = False  # whether it is a page of an answer that has further pages
+    is_net: bool = False  # whether its dollars of use include credits and taxes
+    may_be_cut: bool = False
     _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     @property
@@ -54,7 +57,9 @@ class BillFile:
             if len(text) > _LARGEST_JSON:
                 raise BadInput(f"larger than {_LARGEST_JSON >> 20} MiB", str(self.path))
             self._hash.update(text)
-            yield from cost_explorer.json_items(cost_explorer.loaded(text, self.path), self.path, tags)
+            data = cost_explorer.loaded(text, self.path)
+            self.has_more, self.is_net = cost_explorer.has_more(data), cost_explorer.is_net(data)
+            yield from cost_explorer.json_items(data, self.path, tags)
             return
         reader = csv.reader(self._lines(), strict=True)
         try:
@@ -62,6 +67,7 @@ class BillFile:
             if header is None:
                 raise BadInput("the file is empty", str(self.path))
             yield from self._table(reader, header, tags)
+            self.may_be_cut = ends_within_line(self.path)
         except csv.Error as error:
             raise BadInput(f"is no CSV ({error})", f"{self.path}:{reader.line_num}") from None
 

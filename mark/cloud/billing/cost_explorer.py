@@ -39,6 +39,16 @@ _COLUMN = re.compile(r"(?P<name>.*?)\s*\((?P<unit>[^()]+)\)")
 _DIMENSIONS = {"Usage type", "UsageType", "Service", "Linked account", "Charge type", "Instance type", "Region", "Tag"}
 
 
+def has_more(data: object) -> bool:
+    return isinstance(data, Mapping) and bool(data.get("NextPageToken"))
+
+
+def is_net(data: object) -> bool:
+    """Return whether an answer does not separate credits, refunds and taxes from use."""
+    groups = data.get("GroupDefinitions") if isinstance(data, Mapping) else None
+    return not any(isinstance(one, Mapping) and one.get("Key") == "RECORD_TYPE" for one in groups or [])
+
+
 def json_items(data: object, path: Path, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
     """Yield the groups of an answer as line items. Raises BadInput for other JSON, or if a needed field is missing."""
     if not isinstance(data, Mapping) or not isinstance(data.get("ResultsByTime"), list):

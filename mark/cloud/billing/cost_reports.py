@@ -26,6 +26,8 @@ def items(
     rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
 ) -> Iterator[LineItem]:
     """Yield the line items under a header; `rows` are (file and line, cells). Raises BadInput, naming the cell."""
+    if {"billedcost", "chargecategory"} <= {letters(name) for name in header}:
+        raise BadInput("a FOCUS export, which mark does not read: export CUR 2.0 of the same time", where)
     columns = BillColumns(
         header,
         where,

@@ -20,7 +20,7 @@ from mark.domain.errors import BadInput
 
 _COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
 _PLAIN_LINUX = re.compile(r"(RunInstances(:SV\d+)?|RunInstance|Hosting)?")
-_PROBE = 1000  # items kept of each part of a report, to detect another part that repeats them
+_PROBE = 1000  # items kept of each file, to detect that it or another part of its report repeats them
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,11 @@ def read_invoice(
     reading.by_day = len(files) > 1
     for n, file in enumerate(files):
         reading.read(n, file)
+    if (first := next((file for file in files if file.has_more), None)) is not None and not any(
+        file.kind == first.kind and not file.has_more for file in files
+    ):
+        what = "is one page of several: fetch the others with --next-page-token, and name their files too"
+        raise BadInput(what, f"{first.path} NextPageToken")
     return reading.invoice(files)
 
 
@@ -136,10 +141,19 @@ class _Reading:
     platforms: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
     covered: bool = False  # whether a reservation or a savings plan has paid for any use
+    unlisted: bool = False  # whether use that a reservation covers has no list price
 
     def read(self, n: int, file: BillFile) -> None:
+        own: set[tuple[object, ...]] = set()
         for item in file.items(self.tags):
             self.add(n, item)
+            if item.identity:
+                key = (item.identity, item.account, item.start_s, item.item_type, item.amount, item.cost)
+                if key in own:
+                    what = "stands above already: two copies of a report in one file count twice, remove one"
+                    raise BadInput(what, f"{item.where} line item", item.identity)
+                if len(own) < _PROBE:
+                    own.add(key)
             if self.by_day and item.identity:
                 self._probe(n, file.report, (item.identity, item.start_s, item.item_type))
 
@@ -181,6 +195,7 @@ class _Reading:
             # A reservation has paid for this already. It counts at list price here and is subtracted from
             # `commitments`, as savings plans are in the report.
             listed = item.list_cost * share
+            self.unlisted = self.unlisted or (item.amount > 0 and not item.list_cost)
             sums.usd += listed
             pile.of(COMMITMENTS).usd -= listed
         else:
@@ -292,6 +307,13 @@ class _Reading:
             notes.append(f"the invoice is of {len(accounts)} accounts, all of which count: {', '.join(accounts)}")
         if self.platforms:
             notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
+        cut = [str(file.path) for file in files if file.may_be_cut]
+        if cut:
+            notes.append(f"no line feed at the end: rows may be missing in {', '.join(cut)}")
+        if any(file.is_net for file in files):
+            notes.append("not grouped by record type, so that credits, refunds and taxes are in the dollars of use")
+        if self.unlisted:
+            notes.append("use that reservations cover has no list price in these files and counts as $0")
         if self.tags and self.covered:
             notes.append("fees carry no tags: use covered by reservations and plans stands here without its fee")
         return notes

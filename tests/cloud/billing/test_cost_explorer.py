@@ -53,6 +53,19 @@ def test_an_answer_has_use_hours_and_what_was_paid(tmp_path: Path) -> None:
     assert invoice.runs[C5] == ((MAY, MAY + DAY, 48.0), (MAY + DAY, MAY + 2 * DAY, 48.0))
 
 
+def test_a_page_needs_the_pages_behind_it(tmp_path: Path) -> None:
+    page = answer(group("BoxUsage:c5.large", "4.08", "48")) | {"NextPageToken": "x"}
+    with pytest.raises(BadInput, match=r"1.json NextPageToken: is one page of several: .*--next-page-token"):
+        read(tmp_path / "1.json", page)
+    (tmp_path / "2.json").write_text(json.dumps(answer(group("BoxUsage:m5.large", "2.3", "24"))))
+    assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).usd == pytest.approx(12.76)
+
+
+def test_dollars_that_credits_have_lowered_are_said(tmp_path: Path) -> None:
+    net = answer({**group("BoxUsage:c5.large", "0", "48"), "Keys": ["BoxUsage:c5.large"]}, keys=("USAGE_TYPE",))
+    assert "credits, refunds and taxes are in the dollars of use" in read(tmp_path / "ce.json", net).notes[-1]
+
+
 def test_in_a_folder_manifests_are_no_answers(tmp_path: Path) -> None:
     (tmp_path / "cur-Manifest.json").write_text("{}")
     (tmp_path / "ce.json").write_text(json.dumps(answer(group("BoxUsage:c5.large", "4.08", "48"))))

@@ -258,6 +258,27 @@ def test_parts_that_share_line_items_are_two_reports(tmp_path: Path) -> None:
     assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).charges[C5].amount == 50.0
 
 
+@pytest.mark.parametrize("write", [legacy, cur2])
+def test_a_report_that_stands_twice_in_one_file_is_refused(tmp_path: Path, write: Writer) -> None:
+    items = [replace(item, identity=f"id{n}") for n, item in enumerate(ITEMS)]
+    path = Path(write(tmp_path / "cur.csv", items))
+    head, _, rows = path.read_text().partition("\n")
+    path.write_text(f"{head}\n{rows}{rows}")
+    with pytest.raises(BadInput, match=rf"cur.csv:{len(items) + 2} line item: stands above already.*id0"):
+        read_invoice([str(path)], MAY, MAY + DAY)
+
+
+def test_a_report_without_a_last_line_feed_may_be_cut(tmp_path: Path) -> None:
+    path = Path(legacy(tmp_path / "cur.csv", [Item()]))
+    path.write_text(path.read_text().rstrip("\n"))
+    assert "rows may be missing in" in read_invoice([str(path)], MAY, MAY + HOUR).notes[-1]
+
+
+def test_covered_use_without_a_list_price_is_said(tmp_path: Path) -> None:
+    path = legacy(tmp_path / "cur.csv", [Item(item_type="DiscountedUsage", cost=0.0)])
+    assert "counts as $0" in read_invoice([path], MAY, MAY + HOUR).notes[-1]
+
+
 def test_use_that_does_not_cover_the_period_is_said(tmp_path: Path) -> None:
     invoice = read_invoice([legacy(tmp_path / "c.csv", ITEMS)], MAY, MAY + 2 * DAY)
     assert invoice.notes == (

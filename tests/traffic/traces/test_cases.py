@@ -479,7 +479,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "one page of several",
     ),
 }
-# The names of a column of whole numbers, a minute apart: requests over the sum of the numbers, or the text of the refusal.
+# Names of a column of whole numbers, a minute apart: requests over the sum of the numbers, or the refusal.
 NAMES: dict[str, float | str] = {
     "Requests (10^3)": 1e3,
     "Requests (hundreds)": 1e2,
