@@ -78,7 +78,9 @@ class FakeCloud:
     @property
     def instances(self) -> dict[int, Instance]:
         """All instances as the controller sees them, by number."""
-        return {number: life.show() for number, life in self.lives.items()}
+        for life in self.lives.values():
+            life.touch()  # a test may have changed it
+        return {number: life.view for number, life in self.lives.items()}
 
     def fleet(self) -> Fleet:
         there = self.instances.values()
