@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -66,7 +66,7 @@ class InstanceLife:
     billed_from_s: float | None = None
     credits_at_s: float = 0.0  # when the credits were last settled
     busy_s: float = 0.0  # the busy worker-seconds that the credits have paid for
-    view: Instance | None = None  # as `show` last returned it; None: has changed
+    _view: Instance | None = field(default=None, repr=False, compare=False)
 
     @property
     def phase(self) -> Phase:
@@ -81,26 +81,32 @@ class InstanceLife:
         if after not in TRANSITIONS[self.phase]:
             raise CloudError(f"#{self.number} {self.offer_name} cannot go from {self.phase} to {after}")
 
+    def check_start(self, at_s: float) -> None:
+        """Raise CloudError unless the stopped instance can be started again now."""
+        self.check(Phase.PENDING)
+        if self.startable_s is not None and at_s < self.startable_s:
+            raise CloudError(f"#{self.number} {self.offer_name} is still stopping")
+
     def run(self, at_s: float) -> None:
         """Let the pending instance run: it is billed from now on."""
         self.state = moved(self.state, State.RUNNING)
-        self.billed_from_s, self.view = at_s, None
+        self.billed_from_s, self._view = at_s, None
 
     def serve(self, at_s: float) -> None:
         """Complete the boot of an instance that runs."""
         self.check(Phase.READY)
         if self.state is not State.RUNNING:
             raise CloudError(f"#{self.number} {self.offer_name} cannot serve before it runs")
-        self.ready_s, self.view = at_s, None
+        self.ready_s, self._view = at_s, None
 
     def drain(self) -> None:
         """Take no new requests. An instance that never served is idle at once."""
         self.check(Phase.DRAINING)
-        self.draining, self.idle, self.view = True, self.ready_s is None, None
+        self.draining, self.idle, self._view = True, self.ready_s is None, None
 
     def finish(self) -> None:
         """Complete the accepted requests of a draining instance."""
-        self.idle, self.view = True, None
+        self.idle, self._view = True, None
 
     def stop(self, startable_s: float) -> float | None:
         """Stop an instance, which can be started again from `startable_s`. Return since when it was billed, if it was.
@@ -116,12 +122,10 @@ class InstanceLife:
 
     def resume(self, at_s: float, expected_s: float | None = None) -> None:
         """Start a stopped instance again."""
-        self.check(Phase.PENDING)
-        if self.startable_s is not None and at_s < self.startable_s:
-            raise CloudError(f"#{self.number} {self.offer_name} is still stopping")
+        self.check_start(at_s)
         self.state, self.start = State.PENDING, self.start + 1
         self.launched_s, self.expected_s = at_s, expected_s
-        self.interruption_at_s = self.startable_s = self.view = None
+        self.interruption_at_s = self.startable_s = self._view = None
 
     def interrupt(self, gone_s: float) -> bool:
         """Announce that the cloud takes the instance back at `gone_s`.
@@ -130,12 +134,12 @@ class InstanceLife:
         """
         if self.interruption_at_s is not None or self.state not in HOLDS_CAPACITY:
             return False
-        self.interruption_at_s, self.view = gone_s, None
+        self.interruption_at_s, self._view = gone_s, None
         return True
 
     def fall_silent(self, at_s: float) -> None:
         """Let it answer nothing from now on, though it still runs."""
-        self.silent_s, self.view = at_s, None
+        self.silent_s, self._view = at_s, None
 
     def end(self) -> float | None:
         """End the instance; return since when it was billed, if it was."""
@@ -152,7 +156,7 @@ class InstanceLife:
         passed_s = at_s - self.credits_at_s
         worked_s = min(busy_s - self.busy_s, passed_s * workers)
         self.busy_s += worked_s
-        self.credits_at_s, self.view = at_s, None
+        self.credits_at_s, self._view = at_s, None
         return self.credits.settle(passed_s, worked_s / workers)
 
     def awaits(self, event: InstanceEvent, start: int) -> bool:
@@ -164,10 +168,20 @@ class InstanceLife:
     def credits_left(self) -> float | None:
         return None if self.credits is None else self.credits.balance
 
-    def show(self) -> Instance:
-        """Return the instance as a controller sees it."""
+    @property
+    def view(self) -> Instance:
+        """The instance as a controller sees it."""
+        if self._view is None:
+            self._view = self._seen()
+        return self._view
+
+    def touch(self) -> None:
+        """Renew `view`, because a driver has set a field."""
+        self._view = None
+
+    def _seen(self) -> Instance:
         phase = self.phase
-        self.view = Instance(
+        return Instance(
             number=self.number,
             offer=self.offer_name,
             phase=phase,
@@ -183,10 +197,9 @@ class InstanceLife:
             release=self.release,
             event=self.event,
         )
-        return self.view
 
     def _left(self) -> float | None:
-        from_s, self.billed_from_s, self.view = self.billed_from_s, None, None
+        from_s, self.billed_from_s, self._view = self.billed_from_s, None, None
         return from_s
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mark.cloud.machine import InstanceLife
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import (
     Clock,
@@ -25,8 +26,9 @@ from mark.control.ports import (
 )
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreError
-from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
 from mark.models.registry import ObjectStore
@@ -48,7 +50,7 @@ class ManualClock:
 
 
 class FakeCloud:
-    """The port Cloud without time: instances stay pending until `boot()`.
+    """The port Cloud without time: instances stay pending until `boot()`. A test may change `lives`.
 
     `fail` maps an offer or a verb to the error that it raises, `left` an offer to its remaining capacity. If a launch
     is filled partly, `why` is the reason for the rest. Instances of offers in `unsold` may not be bought any more: they
@@ -68,10 +70,17 @@ class FakeCloud:
         self.unsold: set[str] = set()
         self.ends: dict[str, CapacityError] = {}
         self.ended: list[EndedAtLaunch] = []
-        self.instances: dict[int, Instance] = {}
+        self.lives: dict[int, InstanceLife] = {}  # all instances that are not gone
         self._tokens: dict[str, Launched] = {}
         self._notices: list[Notice] = []
         self._last = 0
+
+    @property
+    def instances(self) -> dict[int, Instance]:
+        """All instances as the controller sees them, by number."""
+        for life in self.lives.values():
+            life.touch()  # a test may have changed it
+        return {number: life.view for number, life in self.lives.items()}
 
     def fleet(self) -> Fleet:
         there = self.instances.values()
@@ -110,7 +119,7 @@ class FakeCloud:
         numbers = tuple(range(self._last + 1, self._last + len(given) + 1))
         self._last += len(given)
         for n, name in zip(numbers, given, strict=True):
-            self.instances[n] = Instance(n, name, Phase.PENDING, self.clock.t_s, standby=standby, release=release)
+            self.lives[n] = InstanceLife(n, name, self.clock.t_s, standby=standby, release=release)
             if (why := self.ends.get(name)) is not None:
                 self.end_at_launch(n, why)
         short = self.why or CapacityError(f"out of {offer}")
@@ -118,26 +127,25 @@ class FakeCloud:
         return self._tokens[token]
 
     def drain(self, number: int) -> None:
-        self._call("drain", number)
-        if self._find(number).phase is not Phase.DRAINING:
-            self._go(number, Phase.DRAINING, idle=True)
+        life = self._called("drain", number)
+        if life.phase is not Phase.DRAINING:
+            life.drain()
+            life.finish()
 
     def terminate(self, number: int) -> None:
-        self._call("terminate", number)
-        if number not in self.instances and 0 < number <= self._last:
-            return
-        self._find(number)
-        del self.instances[number]
+        if number in self.lives or not 0 < number <= self._last:
+            self._called("terminate", number).end()
+            del self.lives[number]
+        else:
+            self._call("terminate", number)
 
     def stop(self, number: int) -> None:
-        self._call("stop", number)
-        if self._find(number).phase is not Phase.STOPPED:
-            self._go(number, Phase.STOPPED, idle=False, stopped_s=self.clock.t_s)
+        life = self._called("stop", number)
+        if life.phase is not Phase.STOPPED:
+            life.stop(self.clock.t_s)
 
     def resume(self, number: int) -> None:
-        self._call("resume", number)
-        self._find(number)
-        self._go(number, Phase.PENDING, launched_s=self.clock.t_s, resumed=True)
+        self._called("resume", number).resume(self.clock.t_s)
 
     def notices(self) -> tuple[Notice, ...]:
         found, self._notices = tuple(self._notices), []
@@ -147,47 +155,45 @@ class FakeCloud:
 
     def boot(self) -> None:
         """Let pending instances become ready; new standbys stop."""
-        for n, i in self.instances.items():
-            if i.phase is Phase.PENDING:
-                self._go(n, Phase.STOPPED if i.standby and not self._was_resumed(n) else Phase.READY)
+        for number, life in self.lives.items():
+            if life.phase is Phase.PENDING:
+                self.serve(number)
+
+    def serve(self, number: int) -> None:
+        """Let the pending instance become ready, or stop if it is a new standby."""
+        life, now_s = self.lives[number], self.clock.t_s
+        life.run(now_s)
+        if life.standby and life.start == 0:
+            life.stop(now_s)
+        else:
+            life.serve(now_s)
 
     def interrupt(self, number: int) -> None:
         """Announce that the instance is interrupted in two minutes."""
-        gone_s = self.clock.t_s + 120.0
-        self._notices.append(Notice(number, self.instances[number].offer, self.clock.t_s, gone_s))
-        self._change(number, interruption_at_s=gone_s)
+        life, now_s = self.lives[number], self.clock.t_s
+        life.interrupt(now_s + INTERRUPTION_NOTICE_S)
+        self._notices.append(Notice(number, life.offer_name, now_s, now_s + INTERRUPTION_NOTICE_S))
 
     def schedule(self, number: int, code: str, at_s: float) -> None:
         """Announce that the instance will be stopped, ended or restarted at `at_s`."""
-        self._change(number, event=ScheduledEvent(code, at_s))
+        self.lives[number].event = ScheduledEvent(code, at_s)
 
     def end_at_launch(self, number: int, why: CapacityError) -> None:
         """End the instance before it ran, for this reason."""
-        one = self.instances.pop(number)
-        self.ended.append(EndedAtLaunch(number, one.offer, one.launched_s, str(why), why.scope, one.release))
-
-    def _was_resumed(self, number: int) -> bool:
-        return ("resume", number) in self.calls
+        life = self.lives.pop(number)
+        self.ended.append(EndedAtLaunch(number, life.offer_name, life.launched_s, str(why), why.scope, life.release))
 
     def _call(self, verb: str, number: int) -> None:
         self.calls.append((verb, number))
         if verb in self.fail:
             raise self.fail[verb]
 
-    def _find(self, number: int) -> Instance:
-        if number not in self.instances:
+    def _called(self, verb: str, number: int) -> InstanceLife:
+        """Record the call, and return the instance that it concerns."""
+        self._call(verb, number)
+        if number not in self.lives:
             raise NotFoundError(f"there is no instance #{number}")
-        return self.instances[number]
-
-    def _go(self, number: int, phase: Phase, **more: Any) -> None:
-        before = self.instances[number].phase
-        if phase not in TRANSITIONS[before]:
-            raise CloudError(f"#{number} cannot go from {before} to {phase}")
-        self._change(number, phase=phase, **more)
-
-    def _change(self, number: int, **more: Any) -> None:
-        fields = {name: getattr(self.instances[number], name) for name in Instance.__slots__}
-        self.instances[number] = Instance(**{**fields, **more})
+        return self.lives[number]
 
 
 class FakeFunctions:

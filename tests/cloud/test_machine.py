@@ -36,15 +36,15 @@ def serving(at_s: float = 100.0) -> InstanceLife:
 
 def test_instance_boots_serves_drains_and_ends() -> None:
     one = life()
-    assert (one.phase, one.show().ready_s, one.billed_from_s) == (Phase.PENDING, 100.0, None)
+    assert (one.phase, one.view.ready_s, one.billed_from_s) == (Phase.PENDING, 100.0, None)
     one.run(20.0)
     assert (one.phase, one.state, one.billed_from_s) == (Phase.PENDING, State.RUNNING, 20.0)
     one.serve(103.0)
-    assert (one.phase, one.show().ready_s) == (Phase.READY, 103.0)
+    assert (one.phase, one.view.ready_s) == (Phase.READY, 103.0)
     one.drain()
     assert (one.phase, one.idle) == (Phase.DRAINING, False)
     one.finish()
-    assert one.show().idle
+    assert one.view.idle
     assert one.end() == 20.0
     assert (one.phase, one.state, one.billed_from_s) == (Phase.GONE, State.SHUTTING_DOWN, None)
 
@@ -61,12 +61,12 @@ def test_resumed_instance_keeps_its_number_and_begins_anew() -> None:
     one.interrupt(500.0)
     one.drain()
     assert one.stop(260.0) == 20.0
-    seen = one.show()
+    seen = one.view
     assert (seen.phase, seen.ready_s, seen.idle, seen.stopped_s) == (Phase.STOPPED, None, False, 260.0)
     with pytest.raises(CloudError, match="is still stopping"):
         one.resume(259.0)
     one.resume(260.0, 300.0)
-    seen = one.show()
+    seen = one.view
     assert (seen.number, seen.phase, seen.launched_s, seen.ready_s) == (1, Phase.PENDING, 260.0, 300.0)
     assert (seen.resumed, seen.stopped_s, seen.interruption_at_s) == (True, None, None)
 
@@ -75,7 +75,7 @@ def test_interruption_is_announced_once() -> None:
     one = serving()
     assert one.interrupt(220.0)
     assert not one.interrupt(999.0)
-    assert one.show().interruption_at_s == 220.0
+    assert one.view.interruption_at_s == 220.0
     gone = life()
     gone.end()
     assert not gone.interrupt(220.0)
@@ -84,9 +84,9 @@ def test_interruption_is_announced_once() -> None:
 def test_silent_instance_shows_while_it_should_answer() -> None:
     one = serving()
     one.fall_silent(150.0)
-    assert one.show().silent_s == 150.0
+    assert one.view.silent_s == 150.0
     one.drain()
-    assert one.show().silent_s is None
+    assert one.view.silent_s is None
 
 
 def test_credits_pay_for_work_in_progress_later() -> None:
@@ -207,4 +207,6 @@ def test_laws_hold_after_any_calls(script: list[tuple[str, float, float]]) -> No
         assert one.phase is not Phase.READY or one.state is State.RUNNING
         assert one.credits_left() is not None
         assert one.credits_left() >= 0.0
-        assert one.show() == one.view
+        seen = one.view
+        one.touch()
+        assert one.view == seen

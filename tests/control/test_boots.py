@@ -120,7 +120,7 @@ def test_a_release_that_never_boots_is_not_a_full_fleet() -> None:
         launched += len(bench.cloud.instances)
         for _ in range(6):
             bench.fast()
-        bench.cloud.instances.clear()
+        bench.cloud.lives.clear()
         bench.fast()
     assert launched <= 10 + 10, "ten at once, then one after 1, 2, 4 ... minutes"
     assert launched >= 13, "it is tried again"
@@ -144,7 +144,7 @@ def test_a_release_that_is_mended_comes_back() -> None:
     bench = Bench()
     bench.tick({OD: 5})
     bench.fast()
-    bench.cloud.instances.clear()
+    bench.cloud.lives.clear()
     bench.fast()
     for _ in range(10):
         bench.tick({OD: 5})
@@ -157,9 +157,8 @@ def test_a_release_that_is_mended_comes_back() -> None:
 def test_what_exceeds_the_timeout_counts() -> None:
     bench = Bench()
     bench.tick({OD: 3})
-    instances = bench.cloud.instances
-    for n, i in list(instances.items()):
-        instances[n] = Instance(n, i.offer, i.phase, i.launched_s, i.launched_s + 60.0)
+    for life in bench.cloud.lives.values():
+        life.expected_s = life.launched_s + 60.0
     bench.fast()
     bench.clock.t_s += BOOT_S
     bench.fast()

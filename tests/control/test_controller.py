@@ -99,7 +99,7 @@ def test_a_gap_keeps_the_last_plan_and_keeps_following_it() -> None:
     bench = Bench()
     bench.tick({OD: 2})
     bench.telemetry.rps = None
-    del bench.cloud.instances[1]
+    del bench.cloud.lives[1]
     bench.tick({OD: 9})
     assert len(bench.planner.contexts) == 1
     assert len(bench.cloud.instances) == 2
@@ -180,7 +180,7 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
 def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: bool) -> None:
     """It is resumed in the first round in which EC2 would start it, within the limits, and no earlier round tries."""
     bench = with_standby(max_instances=most)
-    bench.cloud.instances[1] = replace(bench.cloud.instances[1], stopped_s=bench.clock.t_s + 10.0)
+    bench.cloud.lives[1].startable_s = bench.clock.t_s + 10.0
     bench.cloud.interrupt(2)
     for _ in range(4):
         bench.fast()
@@ -203,7 +203,7 @@ def test_standbys_make_room_for_lower_limits() -> None:
     bench.fast()
     bench.cloud.boot()
     assert [bench.phases()[n] for n in (1, 2)] == [f"{T2} ready"] * 2
-    del bench.cloud.instances[3], bench.cloud.instances[4]
+    del bench.cloud.lives[3], bench.cloud.lives[4]
     live = len(bench.cloud.instances)
     bench.controller.use(Policy(bench.planner, limited(bench.resolved, Limits(live - 1, 100.0)), bouncers=True))
     bench.fast()
@@ -290,7 +290,7 @@ def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> No
     """Tokens are a function of service, seed and time, so a repetition after a crash is harmless."""
     bench = Bench()
     bench.tick({OD: 2})
-    bench.cloud.instances.clear()  # the second controller sees a fleet that does not show them yet
+    bench.cloud.lives.clear()  # the second controller sees a fleet that does not show them yet
     bench.controller = bench.controller_again()
     bench.tick(at_s=bench.clock.t_s)
     assert len(bench.cloud.calls) > 1
@@ -365,8 +365,8 @@ def test_the_slo_monitors_instances_survive_until_its_pause_ends(late_s: float) 
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.telemetry.latest = RecentAnswers(1000, 979)
     bench.fast()
-    ((number, bought),) = bench.cloud.instances.items()
-    bench.cloud.instances[number] = replace(bought, launched_s=bought.launched_s + late_s)
+    (bought,) = bench.cloud.lives.values()
+    bought.launched_s += late_s
     bench.telemetry.latest = RecentAnswers(1000, 1000)
     bench.tick({})
     assert [i.phase for i in bench.cloud.fleet().instances] == [Phase.PENDING]
@@ -988,7 +988,7 @@ def test_spares_end_as_soon_as_the_target_is_ready() -> None:
     bench.fast()
     assert len(bench.cloud.instances) == 3
     for number in (1, 3):
-        bench.cloud._change(number, phase=Phase.READY)
+        bench.cloud.serve(number)
     bench.fast()
     assert bench.phases() == {1: f"{OD} ready", 3: f"{OD} ready"}
     assert bench.controller.last_plan.counts == bench.store.get("state").plan.counts == {OD: 2}
@@ -1162,14 +1162,14 @@ def test_what_a_clock_ahead_gave_up_delays_nothing() -> None:
         bench.fast()
     bench.clock.t_s += 900.0
     bench.controller = bench.controller_again()
-    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    bench.cloud.lives[1].silent_s = bench.clock.t_s
     for _ in range(14):
         bench.fast()
         bench.cloud.boot()
     assert bench.controller.state.gave_up_s
     bench.clock.t_s -= 900.0
     bench.controller = bench.controller_again()
-    bench.cloud._change(2, silent_s=bench.clock.t_s)
+    bench.cloud.lives[2].silent_s = bench.clock.t_s
     for _ in range(12):
         bench.fast()
         bench.cloud.boot()

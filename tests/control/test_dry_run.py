@@ -90,7 +90,7 @@ def test_what_the_real_fleet_loses_is_lost_here_too() -> None:
     world.dry.drain(1)
     world.real.interrupt(2)
     assert [n.number for n in world.dry.notices()] == [2]
-    world.real.instances.clear()
+    world.real.lives.clear()
     assert world.phases() == []
 
 

@@ -100,11 +100,11 @@ def test_an_instance_that_never_gets_ready_is_replaced_and_ended(limit: int) -> 
     """This holds at the limit as well; while nothing boots, instances are replaced one after the other."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: 2})
-    bench.cloud._change(1, phase=Phase.READY)
+    bench.cloud.serve(1)
 
     def expected() -> None:
         for number, i in bench.cloud.instances.items():
-            bench.cloud._change(number, ready_s=i.launched_s + 100.0)
+            bench.cloud.lives[number].expected_s = i.launched_s + 100.0
 
     for minute in range(round(2 * BOOT_S / 60.0) + 4):
         expected()
@@ -130,7 +130,7 @@ def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:
     bench = Bench()
     bench.tick({OD: 2})
     bench.cloud.boot()
-    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    bench.cloud.lives[1].silent_s = bench.clock.t_s
     for _ in range(round(SILENT_S / 5.0)):
         bench.fast()
     assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready", 3: f"{OD} pending"}
@@ -146,7 +146,7 @@ def test_the_only_one_serves_on_until_its_replacement_answers() -> None:
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.boot()
-    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    bench.cloud.lives[1].silent_s = bench.clock.t_s
     bench.tick()
     bench.fast()
     assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} pending"}
@@ -166,13 +166,13 @@ def test_the_first_answer_after_an_outage_ends_no_instance() -> None:
     bench.tick({OD: 2})
     bench.cloud.boot()
     for number in (1, 2):
-        bench.cloud._change(number, silent_s=bench.clock.t_s)
+        bench.cloud.lives[number].silent_s = bench.clock.t_s
     for _ in range(40):
         bench.fast()
-    bench.cloud._change(1, silent_s=None)
+    bench.cloud.lives[1].silent_s = None
     bench.fast()
     assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} ready"}
-    bench.cloud._change(2, silent_s=None)
+    bench.cloud.lives[2].silent_s = None
     for _ in range(40):
         bench.fast()
     assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} ready"}
@@ -185,7 +185,7 @@ def test_an_instance_that_dies_at_the_limit_is_replaced(limit: int) -> None:
     bench.tick({OD: limit})
     bench.cloud.boot()
     for number in range(1, limit + 1):
-        bench.cloud._change(number, silent_s=bench.clock.t_s)
+        bench.cloud.lives[number].silent_s = bench.clock.t_s
     for _ in range(8 * limit):
         for _ in range(11):
             bench.fast()
@@ -199,8 +199,8 @@ def test_an_instance_that_answers_again_is_kept_its_replacement_ended() -> None:
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.boot()
-    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    bench.cloud.lives[1].silent_s = bench.clock.t_s
     bench.tick()
-    bench.cloud._change(1, silent_s=None)
+    bench.cloud.lives[1].silent_s = None
     bench.tick()
     assert bench.phases() == {1: f"{OD} ready"}

@@ -86,11 +86,11 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     """The cloud may not show it yet, so it would be launched again; a repetition makes it show."""
     shop = Shop()
     assert shop.buy(OD, 2)
-    shown, shop.cloud.instances = shop.cloud.instances, {}
+    shown, shop.cloud.lives = shop.cloud.lives, {}
     launch = shop.cloud.launch
 
     def shows(offer: str, count: int, token: str, **more: Any) -> Launched:
-        shop.cloud.instances = shown
+        shop.cloud.lives = shown
         return launch(offer, count, token, **more)
 
     shop.cloud.launch = shows  # type: ignore[method-assign]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mark.cloud.billing.moving_prices import Repriced
+from mark.cloud.machine import InstanceLife
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Result
@@ -19,7 +20,7 @@ from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutSchema
 from mark.domain.backoff import START
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
-from mark.domain.fleet import Instance, Phase
+from mark.domain.fleet import Phase
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
 from mark.planning.planner import PlanningContext, Policy
@@ -181,18 +182,18 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
     """The process dies, or gets no answer, after the launch. The token stays the same, and so do the instances."""
     world = World()
     world.planner.wanted = {OD: 2}
-    launch, hidden = world.cloud.launch, dict[int, Instance]()
+    launch, hidden = world.cloud.launch, dict[int, InstanceLife]()
 
     def launched_and_lost(offer: str, count: int, token: str, **more: Any) -> Launched:
         launch(offer, count, token, **more)
-        hidden.update(world.cloud.instances)
-        world.cloud.instances.clear()  # they do not show yet
+        hidden.update(world.cloud.lives)
+        world.cloud.lives.clear()  # they do not show yet
         if lost is None:
             raise KeyboardInterrupt
         raise lost
 
     def found_again(offer: str, count: int, token: str, **more: Any) -> Launched:
-        world.cloud.instances.update(hidden)
+        world.cloud.lives.update(hidden)
         return launch(offer, count, token, **more)
 
     world.cloud.launch = launched_and_lost  # type: ignore[method-assign]
@@ -593,7 +594,7 @@ def test_what_the_fleet_loses_is_replaced() -> None:
     process = Process(world)
     process.run(1)
     world.cloud.boot()
-    del world.cloud.instances[1]
+    del world.cloud.lives[1]
     process.run(65)
     assert sorted(i.phase for i in world.cloud.instances.values()) == [Phase.PENDING, Phase.READY]
 
@@ -753,7 +754,7 @@ def test_a_stage_that_loses_its_last_instance_gets_one_back() -> None:
     process = Process(first, second, together=Limits(8, 0.6))
     run_and_boot(process, 400, first, second)
     assert running(first, second) == [5, 1]
-    second.cloud.instances.clear()
+    second.cloud.lives.clear()
     run_and_boot(process, 600, first, second)
     assert running(first, second) == [5, 1]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mark.cloud.machine import InstanceLife
 from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers, Result
 from mark.control.refused_launch import Rescue
 from mark.control.snapshot import Outcome
 from mark.domain.command import Launch, Resume
 from mark.domain.errors import CapacityError, CloudError
-from mark.domain.fleet import Instance, Phase
 from mark.domain.service import RolloutSettings, SloMonitorSettings
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
@@ -133,7 +133,8 @@ def test_a_burstable_does_not_rescue() -> None:
 
 def pooled(bench: Bench) -> None:
     """Put a stopped instance of the monitor's offer into the warm pool."""
-    bench.cloud.instances[9] = Instance(9, OD, Phase.STOPPED, 0.0, stopped_s=0.0)
+    bench.cloud.lives[9] = InstanceLife(9, OD, 0.0)
+    bench.cloud.lives[9].stop(0.0)
 
 
 def test_a_start_whose_answer_was_lost_is_the_rescue() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mark.cloud.machine import InstanceLife
 from mark.control.boots import Boots
 from mark.control.comparison import Comparison
 from mark.control.controller import Controller
@@ -103,20 +104,18 @@ class Rolling(Bench):
 
     def _world(self) -> None:
         cloud = self.cloud
-        for n, i in list(cloud.instances.items()):
+        for n, i in cloud.instances.items():
             ill = self.ill.get(i.release, "")
             if i.phase is Phase.PENDING and self.clock.t_s - i.launched_s >= BOOT_S:
                 if self._never_boots(i, ill):
-                    del cloud.instances[n]
+                    del cloud.lives[n]
                 elif ill == "hangs":
-                    cloud.instances[n] = replace(i, ready_s=i.launched_s + BOOT_S)  # when it was expected to be
-                elif i.standby and not i.resumed:
-                    cloud.instances[n] = replace(i, phase=Phase.STOPPED, stopped_s=self.clock.t_s)
+                    cloud.lives[n].expected_s = i.launched_s + BOOT_S
                 else:
-                    cloud.instances[n] = replace(i, phase=Phase.READY, ready_s=self.clock.t_s)
+                    cloud.serve(n)
             elif i.phase is Phase.READY:
                 if ill == "mute" and i.silent_s is None:
-                    cloud.instances[n] = replace(i, silent_s=self.clock.t_s)
+                    cloud.lives[n].fall_silent(self.clock.t_s)
                 self._answer(i, 50, ill)
 
     def _never_boots(self, i: Instance, ill: str) -> bool:
@@ -278,7 +277,7 @@ def test_without_a_release_before_there_is_no_way_back() -> None:
     assert world.rollout == Rollout("a")
     assert world.releases() == {"a": 4}
     forget(world)
-    world.cloud.instances.clear()
+    world.cloud.lives.clear()
     world.ill["b"] = "boot"
     world.deploy("b")  # the release before is forgotten
     world.run(10.0)
@@ -527,11 +526,11 @@ def test_a_network_that_fails_condemns_no_release() -> None:
     world.deploy("b")
     world.run(130.0)
     assert world.releases()["b"] == 1
-    for n, i in world.cloud.instances.items():
-        world.cloud.instances[n] = replace(i, silent_s=world.clock.t_s)
+    for life in world.cloud.lives.values():
+        life.silent_s = world.clock.t_s
     world.run(25.0)
-    for n, i in world.cloud.instances.items():
-        world.cloud.instances[n] = replace(i, silent_s=None)
+    for life in world.cloud.lives.values():
+        life.silent_s = None
     world.run(2400.0)
     assert world.releases() == {"b": 4}
 
@@ -753,9 +752,9 @@ def test_boots_that_were_not_watched_condemn_no_release(other: bool) -> None:
 
 def lose_ready(world: Rolling, release: str) -> None:
     """Let the cloud take back all serving instances of the release."""
-    left = {n: i for n, i in world.cloud.instances.items() if (i.release, i.phase) != (release, Phase.READY)}
-    assert len(left) < len(world.cloud.instances)
-    world.cloud.instances = left
+    left = {n: i for n, i in world.cloud.lives.items() if (i.release, i.phase) != (release, Phase.READY)}
+    assert len(left) < len(world.cloud.lives)
+    world.cloud.lives = left
 
 
 def test_ends_without_an_answer_condemn_no_release() -> None:
@@ -771,7 +770,7 @@ def test_ends_without_an_answer_condemn_no_release() -> None:
     for _ in range(12):
         world.run(5.0)
         for number in {call[1] for call in world.cloud.calls if call[0] == "terminate"}:
-            world.cloud.instances.pop(number, None)
+            world.cloud.lives.pop(number, None)
     assert sum(call[0] == "terminate" for call in world.cloud.calls) >= 3
     world.cloud.fail.clear()
     world.run(1800.0)
@@ -795,7 +794,7 @@ def test_a_release_whose_image_is_gone_is_taken_back(gone: bool) -> None:
 
     world.cloud.launch = fails
     for number in sorted(world.cloud.instances)[:3]:
-        del world.cloud.instances[number]
+        del world.cloud.lives[number]
     world.run(900.0)
     world.cloud.launch = launch
     world.run(1800.0)
@@ -829,7 +828,7 @@ def test_a_bad_release_does_not_hold_back_the_one_before(ill: str, within_s: flo
     """
     world = Rolling(wanted=8)
     world.ill["b"] = ill
-    world.cloud.instances.clear()
+    world.cloud.lives.clear()
     world.deploy("b")
     world.run(within_s)
     assert world.releases() == {"a": 8}
@@ -838,7 +837,7 @@ def test_a_bad_release_does_not_hold_back_the_one_before(ill: str, within_s: flo
 def test_boots_that_hang_do_not_hold_up_what_mends_them() -> None:
     """They are needed, and belong to a release that was never seen to boot."""
     world = Rolling(serving(max_instances=8), wanted=8)
-    world.cloud.instances.clear()
+    world.cloud.lives.clear()
     world.ill["a"] = "hangs"
     world.run(60.0)
     world.deploy("b")
@@ -852,7 +851,7 @@ def test_a_first_release_that_is_gone_is_asked_for_seldom() -> None:
     world.controller.state = replace(
         world.controller.state, rollout=Rollout("a", RolloutStage.ROLLING, comparison=Comparison())
     )
-    world.cloud.instances.clear()
+    world.cloud.lives.clear()
     asked: list[float] = []
 
     def gone(offer: str, count: int, token: str, **more: Any) -> Launched:
@@ -922,7 +921,7 @@ def test_a_canary_whose_type_is_gone_is_compared_with_others(ill: str) -> None:
     while not world.releases()["b"]:
         world.run(5.0)
     world.planner.wanted = {OTHER.name: 4}
-    world.cloud.instances = {n: i for n, i in world.cloud.instances.items() if i.offer != SPOT_A.name}
+    world.cloud.lives = {n: i for n, i in world.cloud.lives.items() if i.offer_name != SPOT_A.name}
     assert {(i.release, i.offer) for i in world.cloud.instances.values()} == {("a", OTHER.name), ("b", SPOT_B.name)}
     world.run(600.0)
     assert world.rollout.refused == ("b",)
@@ -941,7 +940,7 @@ def test_a_rescue_that_cannot_be_replaced_condemns_no_release(gone: str) -> None
         if gone == "never boots":
             for n, i in list(world.cloud.instances.items()):
                 if i.phase is Phase.PENDING and i.offer == LARGE and world.clock.t_s - i.launched_s > BOOT_S / 2:
-                    del world.cloud.instances[n]
+                    del world.cloud.lives[n]
         world.run(5.0)
     assert world.rollout == Rollout("b", before="a")
     assert set(world.releases()) == {"b"}
@@ -1100,7 +1099,8 @@ def test_a_stray_instance_says_nothing_of_what_serves() -> None:
     by_release["b"][LARGE] += ReleaseCounts(100_000, 8_000, 0, 2_000.0)
     world.planner.wanted = {LARGE: 9}
     world.run(60.0)
-    world.cloud.instances[999] = Instance(999, LARGE, Phase.READY, world.clock.t_s, release="a")  # needed for a while
+    world.cloud.lives[999] = InstanceLife(999, LARGE, world.clock.t_s, release="a")  # needed for a while
+    world.cloud.serve(999)
     world.run(20.0)
     assert world.releases() == {"a": 1, "b": 9}
     world.seen.clear()
@@ -1120,7 +1120,7 @@ def test_a_canary_is_asked_for_though_another_offer_is_refused() -> None:
     world.run(120.0)
     world.deploy("b")
     world.run(60.0)
-    del world.cloud.instances[next(n for n, i in world.cloud.instances.items() if i.release == "b")]
+    del world.cloud.lives[next(n for n, i in world.cloud.instances.items() if i.release == "b")]
     world.run(3600.0)
     assert world.releases() == {"b": 8}
 

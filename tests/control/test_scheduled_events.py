@@ -108,7 +108,9 @@ def test_what_does_not_serve_yet_or_any_more_is_ended(phase: Phase) -> None:
     """It is not kept for the warm pool either, because it would have the same event after a start."""
     world = Serving()
     world.cloud.schedule(2, "instance-stop", world.clock.t_s + 10.0)
-    world.cloud.instances[2] = Instance(2, OD, phase, 0.0, 0.0, idle=True, event=world.cloud.instances[2].event)
+    world.cloud.lives[2].ready_s = None
+    if phase is Phase.DRAINING:
+        world.cloud.lives[2].drain()
     world.fast()
     assert set(world.cloud.instances) == {1}
     if phase is Phase.PENDING:

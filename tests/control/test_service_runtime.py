@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.domain.fleet import Instance, Phase
+from mark.cloud.machine import InstanceLife
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
 from tests.control.manager_fakes import Process, World
 
@@ -18,7 +18,8 @@ def test_a_leaving_instance_costs_the_services_or_catalogues_price() -> None:
     world.resolved = replace(world.resolved, offers=(own,), candidates=world.resolved.candidates[:1])
     world.cloud.unsold |= {own.name, SPOT_A.name}
     for number, name in enumerate((own.name, SPOT_A.name), 1):
-        world.cloud.instances[number] = Instance(number, name, Phase.READY, world.clock.t_s)
+        world.cloud.lives[number] = InstanceLife(number, name, world.clock.t_s)
+    world.cloud.boot()
     world.store.put("paused", True)  # so that nothing is terminated until then
     process = Process(world)
     process.run(62)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from mark_torture.site import OFFERS
-from mark_torture.true_cloud import LEAST_BILLED_S, LONGEST_QUEUE_S, RESUME, Conditions, TrueCloud
+from mark_torture.true_cloud import LONGEST_QUEUE_S, RESUME, Conditions, TrueCloud
 
+from mark.domain.ec2_limits import MINIMUM_BILLED_S
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from mark.domain.fleet import Phase
 
@@ -46,7 +47,7 @@ def test_a_start_costs_a_minute_at_least() -> None:
     one.launch(0, SPOT, 1, "a")
     one.advance(25.0)
     one.terminate(1)
-    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * LEAST_BILLED_S)
+    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * MINIMUM_BILLED_S)
 
 
 def test_conditions_refuse_and_cut_launches() -> None:

@@ -207,7 +207,7 @@ class SimulatedCloud:
     def fleet(self) -> Fleet:
         """Return the fleet, the same object until it changes."""
         if self._fleet is None:
-            self._fleet = Fleet(tuple(r.view or r.show() for r in self._alive.values()))
+            self._fleet = Fleet(tuple(r.view for r in self._alive.values()))
         return self._fleet
 
     def launch(
@@ -269,8 +269,8 @@ class SimulatedCloud:
 
     def resume(self, number: int) -> None:
         record = self._find(number)
-        if record.phase is Phase.STOPPED and self._now_s >= (record.startable_s or 0.0):
-            self._room(record.index, 1)
+        record.check_start(self._now_s)
+        self._room(record.index, 1)
         record.resume(self._now_s, self._now_s + (record.offer.resume or record.offer.boot).mean_s)
         self._pool_disk(record, -1)
         record.warm = False
@@ -492,7 +492,8 @@ class SimulatedCloud:
             self._meter.disks(change * disks_of(record.offer), self._now_s)
 
     def _touch(self, record: _Record) -> None:
-        record.view = self._fleet = None
+        record.touch()
+        self._fleet = None
 
     def _find(self, number: int) -> _Record:
         try:

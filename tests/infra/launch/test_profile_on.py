@@ -26,10 +26,10 @@ from mark_infra.launch.profile_on import (
     within,
 )
 
+from mark.cloud.machine import InstanceLife
 from mark.control.ports import Launched
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, CapacityError, CloudError, DeniedError, ThrottledError
-from mark.domain.fleet import Instance
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.slo import Slo
 from mark.models.call import Call
@@ -167,7 +167,7 @@ def test_an_interrupted_spot_is_measured_again_on_demand() -> None:
     def take(number: int) -> None:
         if not taken:
             taken.append(number)
-            del world.cloud.instances[number]
+            del world.cloud.lives[number]
 
     world.meet = take
     assert world.end().best == "c.large"
@@ -202,18 +202,18 @@ def test_a_launch_without_an_answer_is_ended_when_seen(error: BaseException) -> 
     """EC2 shows the instance some looks later."""
     world = Rented(LARGE, one_ms={"c.large": 20.0})
     launch, calm = world.cloud.launch, world.look
-    hidden: dict[int, Instance] = {}
+    hidden: dict[int, InstanceLife] = {}
 
     def lose(offer: str, count: int, token: str, **more: Any) -> Launched:
         launch(offer, count, token, **more)
-        hidden.update(world.cloud.instances)
-        world.cloud.instances.clear()
+        hidden.update(world.cloud.lives)
+        world.cloud.lives.clear()
         raise error
 
     def look() -> None:
         calm()
         if world.clock.t_s >= 10.0:
-            world.cloud.instances.update(hidden)
+            world.cloud.lives.update(hidden)
             hidden.clear()
 
     world.cloud.launch = lose  # type: ignore[method-assign]
@@ -358,7 +358,7 @@ def test_spot_that_hangs_and_is_taken_is_tried_on_demand() -> None:
 
     def hangs(number: int, size: int) -> bool:
         if number == 1 and world.clock.t_s > 80.0:
-            world.cloud.instances.pop(1, None)
+            world.cloud.lives.pop(1, None)
         return number not in world.cloud.instances
 
     world.hangs = hangs

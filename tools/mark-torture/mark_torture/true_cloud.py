@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mark.cloud.ec2.lifecycle import State
+from mark.cloud.machine import InstanceLife
 from mark.control.health import BOOT_S
 from mark.control.ports import Launched, Ran
-from mark.domain.copying import replace
-from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, MINIMUM_BILLED_S, UNBILLED_PENDING_S
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.offer import Market, Offer
@@ -22,17 +22,15 @@ from mark_torture.drawn_faults import stream
 
 QUEUE_S, LONGEST_QUEUE_S = 5.0, 60.0  # time in which a drained instance answers its queued requests
 SHOWN_S = 600.0  # an instance ended at its launch is listed this long
-LEAST_BILLED_S = 60.0
 STOPPING_S = 20.0  # time until a stopping instance can be started again
 RESUME = 0.3  # share of a boot's time
 CREDITS_S = 900.0  # a serving burstable instance spends its credits in this time
 
 
-@dataclass(slots=True)
-class TrueInstance:
-    """The true state of an instance. The times of future events are infinite if they may never happen."""
+@dataclass(slots=True, kw_only=True)
+class TrueInstance(InstanceLife):
+    """An instance with all that awaits it. The times of future events are infinite if they may never happen."""
 
-    view: Instance
     token: str
     of: int  # the controller that launched it
     runs_s: float
@@ -43,12 +41,14 @@ class TrueInstance:
     silent_to_s: float = -math.inf
     told_s: float = math.inf  # when its scheduled end was announced
     given_up_s: float = -math.inf  # when it was last silent or late to boot, so that a replacement is allowed
-    began_s: float | None = None  # of this start; the billing begins here
     paid_to_s: float = 0.0  # settled up to here, at the last price change
     drained_s: float = math.inf
     spent_s: float = math.inf  # when its credits are spent
+    has_spent: bool = False
     fault: str = ""  # the fault that its boot will meet
-    starts: int = 1
+
+    def credits_left(self) -> float | None:
+        return 0.0 if self.has_spent else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,24 +150,21 @@ class TrueCloud:
         self._tell(f"{self.service}: controller {of} launches {given} of {count} {sold[0]}, #{numbers[0]} on")
         for number, (kind, _, _) in zip(numbers, fates, strict=True):
             if kind == "ended at launch":
-                one = self.machines[number].view
-                why = "no host had room"
-                self._refused.append(EndedAtLaunch(number, one.offer, one.launched_s, why, release=one.release))
+                one, why = self.machines[number], "no host had room"
+                self._refused.append(EndedAtLaunch(number, one.offer_name, one.launched_s, why, release=one.release))
                 self._end(number, why)
         return Launched(numbers, CapacityError(f"no more of {offer}") if given < count else None)
 
     def drain(self, number: int) -> None:
         machine = self._find(number)
-        phase = machine.view.phase
-        if phase is Phase.DRAINING:
+        if machine.phase is Phase.DRAINING:
             return
-        if phase is Phase.STOPPED:
-            raise CloudError(f"#{number} is stopped")
+        machine.drain()
         machine.drained_s = self.now_s
         draw = stream(self._seed, "queue", self.service, number)
         queue_s = QUEUE_S + (LONGEST_QUEUE_S - QUEUE_S) * float(draw.random()) ** 2
-        machine.idle_s = self.now_s + (queue_s if phase is Phase.READY else 0.0)
-        self._show(machine, phase=Phase.DRAINING, idle=phase is not Phase.READY)
+        machine.idle_s = self.now_s + (0.0 if machine.idle else queue_s)
+        self._touch(machine)
         self._tell(f"{self.service}: #{number} is drained")
         self._look()
 
@@ -179,52 +176,36 @@ class TrueCloud:
 
     def stop(self, number: int) -> None:
         machine = self._find(number)
-        if machine.view.phase is Phase.STOPPED:
+        if machine.phase is Phase.STOPPED:
             return
-        kept = self.offers[machine.view.offer].market is Market.ON_DEMAND or machine.view.standby
-        if machine.view.phase is not Phase.DRAINING or not kept:
+        kept = self.offers[machine.offer_name].market is Market.ON_DEMAND or machine.standby
+        if machine.phase is not Phase.DRAINING or not kept:
             raise CloudError(f"#{number} cannot be stopped")
-        self._settle(machine, self.now_s)
+        self._settle(machine, machine.stop(self.now_s + STOPPING_S), self.now_s)
         machine.idle_s = machine.runs_s = machine.boots_s = machine.spent_s = math.inf
-        self._show(
-            machine,
-            phase=Phase.STOPPED,
-            ready_s=None,
-            idle=False,
-            silent_s=None,
-            stopped_s=self.now_s + STOPPING_S,
-            credits=0.0 if machine.view.standby else None,  # the remaining credits are lost
-        )
+        machine.has_spent = machine.standby  # the remaining credits are lost
+        self._touch(machine)
         self._tell(f"{self.service}: #{number} is stopped")
         self._look()
 
     def resume(self, number: int) -> None:
         machine, now = self._find(number), self.conditions
-        view = machine.view
-        if view.phase is Phase.PENDING and view.resumed:
+        if machine.phase is Phase.PENDING and machine.start > 0:
             return
-        if view.phase is not Phase.STOPPED or (view.stopped_s or 0.0) > self.now_s:
-            raise CloudError(f"#{number} cannot be started")
-        refused = dict(now.refused)
-        if view.offer in refused:
-            raise CapacityError(f"{view.offer} is not to be had", refused[view.offer])
-        machine.starts += 1
+        machine.check_start(self.now_s)
+        offer, refused = machine.offer_name, dict(now.refused)
+        if offer in refused:
+            raise CapacityError(f"{offer} is not to be had", refused[offer])
+        mean_s = RESUME * self.offers[offer].boot.mean_s
+        machine.resume(self.now_s, self.now_s + mean_s)
+        machine.has_spent = False
+        self._touch(machine)
         self.starts += 1
-        mean_s = RESUME * self.offers[view.offer].boot.mean_s
-        draw = stream(self._seed, "boot", self.service, number, machine.starts)
+        draw = stream(self._seed, "boot", self.service, number, machine.start + 1)
         boot_s = mean_s * (0.6 + 0.8 * float(draw.random())) * now.slow
         if now.slow > 1.0:
             self._meets("boots slow")
         machine.runs_s, machine.boots_s = self.now_s + min(UNBILLED_PENDING_S, boot_s), self.now_s + boot_s
-        self._show(
-            machine,
-            phase=Phase.PENDING,
-            launched_s=self.now_s,
-            ready_s=self.now_s + mean_s,
-            resumed=True,
-            stopped_s=None,
-            credits=None,
-        )
         self._tell(f"{self.service}: #{number} is started again")
         self._look()
 
@@ -244,7 +225,7 @@ class TrueCloud:
     def reprice(self, offers: Sequence[Offer]) -> None:
         """Use these prices from now on."""
         for machine in self.machines.values():
-            if machine.began_s is not None:
+            if machine.billed_from_s is not None:
                 self.settled_usd += self._cost(machine, self.now_s)
                 machine.paid_to_s = max(machine.paid_to_s, self.now_s)
         self.offers = {offer.name: offer for offer in offers}
@@ -254,8 +235,9 @@ class TrueCloud:
     def mute(self, number: int, until_s: float) -> None:
         """Make a running instance silent until `until_s`."""
         machine = self.machines[number]
-        if machine.view.silent_s is None:
-            self._show(machine, silent_s=self.now_s)
+        if machine.silent_s is None:
+            machine.fall_silent(self.now_s)
+            self._touch(machine)
             self._tell(f"{self.service}: #{number} does not answer")
         machine.silent_to_s = max(machine.silent_to_s, until_s)
         self._look()
@@ -263,7 +245,7 @@ class TrueCloud:
     def interrupt(self, number: int, known_after_s: float) -> None:
         """Interrupt an instance in two minutes; the notice comes `known_after_s` late, or never."""
         machine = self.machines[number]
-        if machine.view.interruption_at_s is not None or machine.dies_s < math.inf:
+        if machine.interruption_at_s is not None or machine.dies_s < math.inf:
             return
         gone_s = self.now_s + INTERRUPTION_NOTICE_S
         machine.dies_s, machine.noticed_s = gone_s, self.now_s + known_after_s
@@ -273,9 +255,10 @@ class TrueCloud:
     def schedule_end(self, number: int, at_s: float) -> None:
         """Announce that the instance will be ended at `at_s`, unless it is stopped first."""
         machine = self.machines[number]
-        if machine.view.event is None and machine.dies_s == math.inf:
+        if machine.event is None and machine.dies_s == math.inf:
             machine.told_s = self.now_s
-            self._show(machine, event=ScheduledEvent("instance-retirement", at_s))
+            machine.event = ScheduledEvent("instance-retirement", at_s)
+            self._touch(machine)
             self._tell(f"{self.service}: #{number} is to be ended in {at_s - self.now_s:.0f} s")
             self._look()
 
@@ -286,7 +269,7 @@ class TrueCloud:
 
     def usd(self) -> float:
         """Return the costs up to now."""
-        running = (m for m in self.machines.values() if m.began_s is not None)
+        running = (m for m in self.machines.values() if m.billed_from_s is not None)
         return self.settled_usd + sum(self._cost(m, self.now_s) for m in running)
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -314,81 +297,85 @@ class TrueCloud:
         self.starts += 1
         now_s, mean_s = self.now_s, self.offers[offer].boot.mean_s
         kind, times, dies = fate
-        view = Instance(
-            number, offer, Phase.PENDING, now_s, now_s + mean_s, standby=standby, release=release
-        )  # fmt: skip
-        runs_s = now_s + min(UNBILLED_PENDING_S, mean_s * min(times, 1.0))
-        machine = TrueInstance(view, token, of, runs_s, now_s + mean_s * times, now_s + mean_s * dies, fault=kind)
-        self.machines[number] = machine
+        self.machines[number] = TrueInstance(
+            number,
+            offer,
+            now_s,
+            now_s + mean_s,
+            standby=standby,
+            release=release,
+            token=token,
+            of=of,
+            runs_s=now_s + min(UNBILLED_PENDING_S, mean_s * min(times, 1.0)),
+            boots_s=now_s + mean_s * times,
+            dies_s=now_s + mean_s * dies,
+            fault=kind,
+        )
         self._fleet = None
         self._look()
         return number
 
     def _pass(self, number: int, machine: TrueInstance, now_s: float) -> None:
-        view = machine.view
-        if machine.began_s is None and machine.runs_s <= min(now_s, machine.dies_s):
-            machine.began_s = machine.paid_to_s = machine.runs_s
-            self.told.append(Ran(number, view.offer, True, machine.runs_s))
+        phase = machine.phase
+        if machine.state is State.PENDING and machine.runs_s <= min(now_s, machine.dies_s):
+            machine.run(machine.runs_s)
+            machine.paid_to_s = machine.runs_s
+            self.told.append(Ran(number, machine.offer_name, True, machine.runs_s))
         if machine.dies_s <= now_s:
-            noticed = view.interruption_at_s is not None or machine.noticed_s < math.inf
+            noticed = machine.interruption_at_s is not None or machine.noticed_s < math.inf
             if machine.fault == "boots and dies":
                 self._meets(machine.fault)
             self._end(number, "taken back" if noticed else "died while it booted", machine.dies_s)
             return
-        changes: dict[str, Any] = {}
-        if view.event is not None and view.event.at_s <= now_s:
-            if view.phase is not Phase.STOPPED:
-                self._end(number, "retired", view.event.at_s)
+        if machine.event is not None and machine.event.at_s <= now_s:
+            if phase is not Phase.STOPPED:
+                self._end(number, "retired", machine.event.at_s)
                 return
-            changes["event"] = None
-        if view.phase is Phase.PENDING and machine.boots_s <= now_s:
+            machine.event = None
+        if phase is Phase.PENDING and machine.boots_s <= now_s:
             if machine.fault == "boots slow":
                 self._meets(machine.fault)
-            if view.standby and machine.starts == 1:
-                self._settle(machine, machine.boots_s)
+            if machine.standby and machine.start == 0:
+                self._settle(machine, machine.stop(now_s), machine.boots_s)
                 machine.boots_s = machine.runs_s = math.inf
-                changes |= {"phase": Phase.STOPPED, "ready_s": None, "stopped_s": now_s}
             else:
-                changes |= {"phase": Phase.READY, "ready_s": machine.boots_s}
-                if self.offers[view.offer].market is Market.BURSTABLE:
+                machine.serve(machine.boots_s)
+                if self.offers[machine.offer_name].market is Market.BURSTABLE:
                     machine.spent_s = machine.boots_s + CREDITS_S
         if machine.spent_s <= now_s:
-            machine.spent_s = math.inf
-            changes["credits"] = 0.0
-        if view.phase is Phase.DRAINING and machine.idle_s <= now_s and not view.idle:
-            changes["idle"] = True
-        if view.silent_s is not None:
+            machine.spent_s, machine.has_spent = math.inf, True
+        if phase is Phase.DRAINING and machine.idle_s <= now_s:
+            machine.finish()
+        if machine.silent_s is not None:
             machine.given_up_s = now_s
             if machine.silent_to_s <= now_s:
-                changes["silent_s"] = None
-        if machine.noticed_s <= now_s and view.interruption_at_s is None:
-            changes["interruption_at_s"] = machine.dies_s
-            self.notices.append((now_s, Notice(number, view.offer, now_s, machine.dies_s)))
-        if machine.fault == "never boots" and now_s - view.launched_s >= BOOT_S:
+                machine.silent_s = None
+        if machine.noticed_s <= now_s and machine.interrupt(machine.dies_s):
+            self.notices.append((now_s, Notice(number, machine.offer_name, now_s, machine.dies_s)))
+        if machine.fault == "never boots" and now_s - machine.launched_s >= BOOT_S:
             self._meets(machine.fault)
             machine.fault = ""
-        if changes:
-            self._show(machine, **changes)
+        self._touch(machine)
 
     def _look(self) -> None:
         """Set the time of the next event without a command, including the time when a boot becomes late."""
         due = [math.inf]
         for m in self.machines.values():
-            view = m.view
+            phase = m.phase
             due += m.dies_s, m.spent_s
-            if view.event is not None:
-                due.append(view.event.at_s)
-            if m.began_s is None:
+            if m.event is not None:
+                due.append(m.event.at_s)
+            if m.state is State.PENDING:
                 due.append(m.runs_s)
-            if view.phase is Phase.PENDING:
+            if phase is Phase.PENDING:
                 due.append(m.boots_s)
-                if view.launched_s + BOOT_S > self.now_s:
-                    due.append(view.launched_s + BOOT_S)
-            if view.phase is Phase.DRAINING and not view.idle:
+                if m.launched_s + BOOT_S > self.now_s:
+                    due.append(m.launched_s + BOOT_S)
+            if phase is Phase.DRAINING and not m.idle:
                 due.append(m.idle_s)
-            if view.silent_s is not None:
+            if m.silent_s is not None:
                 due.append(m.silent_to_s)
-            if view.interruption_at_s is None:
+            if m.interruption_at_s is None:
                 due.append(m.noticed_s)
         if self._refused:
             due.append(self._refused[0].launched_s + SHOWN_S)
@@ -397,27 +384,26 @@ class TrueCloud:
     def _end(self, number: int, why: str, at_s: float | None = None) -> None:
         at_s = self.now_s if at_s is None else at_s
         machine = self.machines.pop(number)
-        self._settle(machine, at_s)
+        self._settle(machine, machine.end(), at_s)
         self.ended.append(Ended(machine, at_s, why))
         self._tell(f"{self.service}: #{number} is gone: {why}")
         self._fleet = None
 
-    def _settle(self, machine: TrueInstance, at_s: float) -> None:
-        """Settle the costs of an instance that has stopped; at least a minute is billed."""
-        if machine.began_s is not None:
-            self.settled_usd += self._cost(machine, max(at_s, machine.began_s + LEAST_BILLED_S))
-            self.told.append(Ran(machine.view.number, machine.view.offer, False, at_s))
-            machine.began_s = None
+    def _settle(self, machine: TrueInstance, from_s: float | None, at_s: float) -> None:
+        """Settle the costs of a start that was billed from `from_s`, if any; at least a minute is billed."""
+        if from_s is not None:
+            self.settled_usd += self._cost(machine, max(at_s, from_s + MINIMUM_BILLED_S))
+            self.told.append(Ran(machine.number, machine.offer_name, False, at_s))
 
     def _cost(self, machine: TrueInstance, to_s: float) -> float:
         """Return the unsettled costs up to `to_s`."""
-        return self.offers[machine.view.offer].usd_per_s * max(0.0, to_s - machine.paid_to_s)
+        return self.offers[machine.offer_name].usd_per_s * max(0.0, to_s - machine.paid_to_s)
 
     def _find(self, number: int) -> TrueInstance:
         if number not in self.machines:
             raise NotFoundError(f"there is no instance #{number}")
         return self.machines[number]
 
-    def _show(self, machine: TrueInstance, **changes: Any) -> None:
-        machine.view = replace(machine.view, **changes)
+    def _touch(self, machine: TrueInstance) -> None:
+        machine.touch()
         self._fleet = None
