@@ -34,19 +34,20 @@ from mark.simulation.run import Simulation
 
 SHARES = (0.3, 0.5, 0.7)
 SCALERS = {"HPA": "hpa", "KEDA": "keda", "Knative": "knative", "Ray Serve": "ray", "EC2 target tracking": "asg"}
+# Each begins at 9:36 by the trace's clock, so that a part of few hours is a busy one.
 WORLDS = (
     World("twitter_stream_2021_d00_14_60s.csv.gz", 3.0, 4.4),
-    World("worldcup98_apr30_jun30_60s.csv.gz", 0.2, 40.0),
-    World("nasa_1995_07_60s.csv.gz", 120.0, 5.0),
-    World("twitter_prod_d0_6_60s.csv.gz", 60.0, 3.0),
-    World("elb_requests_d00_09_300s.csv.gz", 400.0, 5.0),
-    World("twitter_ticker_AMZN_300s.csv.gz", 400.0, 10.0),
-    World("nyc_taxi_d000_143_1800s.csv.gz", 12.0, 20.0),
-    World("twitter_ticker_FB_300s.csv.gz", 1500.0, 20.0),
-    World("twitter_stream_2021_d00_14_60s.csv.gz", 3.0, 10.0),
-    World("worldcup98_apr30_jun30_60s.csv.gz", 0.1, 50.0),
-    World("nasa_1995_07_60s.csv.gz", 120.0, 12.0),
-    World("twitter_ticker_AAPL_300s.csv.gz", 300.0, 20.0),
+    World("worldcup98_apr30_jun30_60s.csv.gz", 0.2, 40.4),
+    World("nasa_1995_07_60s.csv.gz", 120.0, 5.4),
+    World("twitter_prod_d0_6_60s.csv.gz", 60.0, 3.4),
+    World("elb_requests_d00_09_300s.csv.gz", 400.0, 5.4),
+    World("twitter_ticker_AMZN_300s.csv.gz", 400.0, 10.4),
+    World("nyc_taxi_d000_143_1800s.csv.gz", 12.0, 20.4),
+    World("twitter_ticker_FB_300s.csv.gz", 1500.0, 20.4),
+    World("twitter_stream_2021_d00_14_60s.csv.gz", 3.0, 10.4),
+    World("worldcup98_apr30_jun30_60s.csv.gz", 0.1, 50.4),
+    World("nasa_1995_07_60s.csv.gz", 120.0, 12.4),
+    World("twitter_ticker_AAPL_300s.csv.gz", 300.0, 20.4),
 )  # fmt: skip
 
 

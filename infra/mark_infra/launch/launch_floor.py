@@ -191,7 +191,7 @@ def of_rate(name: str, slo: Slo, instance: str, per_instance: int, options: Floo
     catalog = options.catalog or "aws-2026"
     config = ServiceConfig(
         name, _MODEL, slo, catalog, (Market.ON_DEMAND,), (instance,), _MOST_INSTANCES, _MOST_USD_PER_HOUR, (),
-        late="refuse",
+        late="refuse", min_instances=0,  # a floor of one would keep the other autoscaler from scaling to zero
     )  # fmt: skip
     rps, time = options.rps_per_replica, ServiceTime(slo.rt_max_s / 4.0)
     for _ in range(2):  # a second time with the service time with which the count comes out right
