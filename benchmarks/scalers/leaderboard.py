@@ -34,7 +34,7 @@ from mark.simulation.run import Simulation
 
 SHARES = (0.3, 0.5, 0.7)
 SCALERS = {"HPA": "hpa", "KEDA": "keda", "Knative": "knative", "Ray Serve": "ray", "EC2 target tracking": "asg"}
-# Each begins at 9:36 by the trace's clock, so that a part of few hours is a busy one.
+# Each begins at 0.4 of a day, so that a part of a few hours is not a night.
 WORLDS = (
     World("twitter_stream_2021_d00_14_60s.csv.gz", 3.0, 4.4),
     World("worldcup98_apr30_jun30_60s.csv.gz", 0.2, 40.4),
