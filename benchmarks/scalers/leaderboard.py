@@ -130,7 +130,7 @@ def svg(found: list[dict[str, Any]]) -> str:
     """Return a chart: dollars over the bound to the right, late requests upwards, medians on scales of powers."""
     points = []
     for name in found[0]["rows"]:
-        over = median(one["rows"][name]["usd"] / one["bound_usd"] for one in found)
+        over = median(one["rows"][name]["usd"] / one["bound_usd"] for one in found if one["bound_usd"])
         late = median(100.0 * one["rows"][name]["late"] for one in found)
         points.append((name, over, late))
     most_over, most_late = max(2.0, *(p[1] for p in points)), max(4.0, *(p[2] for p in points))
