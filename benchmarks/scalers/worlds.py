@@ -11,7 +11,7 @@ from mark.planning.planner import Policy
 from mark.planning.policies.as_is import as_is
 from mark.planning.policies.floored import Outage, floored
 from mark.simulation.inputs import Inputs, open_inputs
-from mark.simulation.request import RunRequest
+from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
 
@@ -28,14 +28,15 @@ class World:
     scale: float
     start_day: float
 
-    def inputs(self, folder: Path, hours: float) -> Inputs:
+    def inputs(self, folder: Path, hours: float, *, certain_boots: bool = False) -> Inputs:
         named = self.trace if self.trace.startswith("synthetic:") else str(folder / self.trace)
         part = {
             "start_s": self.start_day * DAY_S,
             "duration_s": hours * HOUR_S,
             "train_s": min(3.0, self.start_day) * DAY_S,
         }
-        return open_inputs(RunRequest(named, SERVICE, scale=self.scale, **part))
+        sensitivity = Sensitivity(certain_boots=certain_boots)
+        return open_inputs(RunRequest(named, SERVICE, scale=self.scale, sensitivity=sensitivity, **part))
 
     @property
     def label(self) -> str:

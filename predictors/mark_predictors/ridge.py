@@ -51,8 +51,7 @@ class Ridge:
             return
         age = (len(load) - every) / load.day
         recency = 0.5 ** (age / _HALF_LIFE_DAYS)
-        features, base = self._features(every)
-        weights = np.zeros((len(self._ahead), features.shape[2]))
+        weights = []
         quantiles = np.zeros_like(self._errors)
         # On such small matrices, threads that wait for one another take fifty times as long as one.
         with threadpool_limits(1, user_api="blas"):
@@ -60,16 +59,19 @@ class Ridge:
                 some = observed[every + ahead - 1]
                 if np.count_nonzero(some) < _LEAST:
                     return
+                # One horizon at a time, because the features of all would take 60 MB.
+                (features,), base = self._features(every, self._ahead[k : k + 1])
                 target = load.logs[every[some] + ahead - 1] - base[some]
-                weights[k], errors = _robust(features[k][some], target, recency[some])
+                found, errors = _robust(features[some], target, recency[some])
+                weights.append(found)
                 recent = errors[age[some] < _RECENT_DAYS]
                 quantiles[:, k] = np.quantile(recent if len(recent) >= _LEAST else errors, self._levels)
-        self._weights, self._errors = weights, quantiles
+        self._weights, self._errors = np.array(weights), quantiles
 
     def quantiles(self, steps: int) -> FloatArray:
         """Return (levels, steps) of the mean rate in requests/s."""
         assert self._weights is not None
-        features, base = self._features(np.array([len(self._load)]))
+        features, base = self._features(np.array([len(self._load)]), self._ahead)
         point = base[0] + (self._weights * features[:, 0]).sum(axis=1)
         logs = point + self._errors
         ahead = within(np.arange(1, steps + 1), 1, int(self._ahead[-1]))
@@ -79,7 +81,7 @@ class Ridge:
         share = np.clip((ahead - self._ahead[left]) / width, 0.0, 1.0)
         return self._load.rates(logs[:, left] * (1.0 - share) + logs[:, right] * share)
 
-    def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _features(self, origins: IntArray, horizons: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the inputs of each horizon's regression: (horizons, K, features), and the current level (K,)."""
         load = self._load
         base = load.means(origins - load.steps(5), origins)
@@ -89,15 +91,15 @@ class Ridge:
         then = origins - days[:, None] * load.day  # (days, K)
         known = then >= 1
         level = self._smooth(then - 1)
-        change = self._smooth(then + self._ahead[:, None, None] - 1) - level  # (horizons, days, K)
+        change = self._smooth(then + horizons[:, None, None] - 1) - level  # (horizons, days, K)
         both = np.stack(
             [np.where(known, change, 0.0), np.where(known, np.broadcast_to(level - base, change.shape), 0.0)]
         )
         three, all_ = np.maximum(known[:3].sum(axis=0), 1), np.maximum(known.sum(axis=0), 1)
         of_days = [both[:, :, 0], both[:, :, :3].sum(axis=2) / three, both.sum(axis=2) / all_, both[:, :, -1]]
         other = np.concatenate(of_days)  # (8, horizons, K)
-        last_hour = load.logs[np.maximum(origins + self._ahead[:, None] - 1 - load.hour, 0)] - base
-        shape = (len(self._ahead), *common.shape)
+        last_hour = load.logs[np.maximum(origins + horizons[:, None] - 1 - load.hour, 0)] - base
+        shape = (len(horizons), *common.shape)
         features = [np.broadcast_to(common, shape), np.moveaxis(other, 0, 2), last_hour[:, :, None]]
         return np.concatenate(features, axis=2), base
 

@@ -235,7 +235,7 @@ def test_capacity_far_from_the_histogram_is_refused(rps: float, said: str, tmp_p
 
 def test_capacity_far_below_the_load_is_refused(tmp_path: Path) -> None:
     """Six replicas with 16 requests/s do 2.7 each."""
-    with pytest.raises(BadInput, match="half of the time a replica did 2.67 requests/s or more; correct it: 0.5"):
+    with pytest.raises(BadInput, match=r"half of the time a replica did 2\.67 requests/s or more; correct it: 0\.5"):
         advise(_history(late=None), NONE, replace(SAID, rps_per_replica=0.5), tmp_path)
 
 

@@ -36,8 +36,10 @@ from mark_infra.controller.hosting import host
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 from mark_infra.telemetry.prometheus_workload import PrometheusWorkload
+from mark_infra.telemetry.watched_workload import WorkloadNow
 
 _THREADS = 4
+_FAR = 2.0  # times the known capacity: a replica in overload answers hardly more than it can
 _TIMEOUT_S = 20.0  # of an answer: the process waits for it when it ends
 _MODEL = "workload"
 _MOST_INSTANCES, _MOST_USD_PER_HOUR = 1000, 1e6  # of a workload without a service file
@@ -155,6 +157,7 @@ def _spec(
         f"requests by {found.counted_by} over {window_s:.0f} s, ready replicas by {found.ready_by}",
         f"a replica is {'a' if per_instance == 1 else f'one {per_instance}th of a'} {offer.instance}, "
         f"{usd_per_hour:.4g} $/h, {rps:.3g} requests/s, ready after {offer.boot.mean_s:.0f} s",
+        *too_busy(workload.now(), rps),
         *found.notes,
     ):
         logs.say(f"{name}: {said}")
@@ -167,6 +170,14 @@ def _spec(
         minimum,
         per_instance,
     )
+
+
+def too_busy(now: WorkloadNow, rps: float) -> tuple[str, ...]:
+    """Say that replicas do much more than the `rps` that one is said to do, if they do."""
+    if not (now.rps and now.replicas) or now.rps <= _FAR * rps * now.replicas:
+        return ()
+    each_rps = now.rps / now.replicas
+    return (f"a replica does {each_rps:.3g} requests/s now, much more than {rps:.3g}: check --rps-per-replica",)
 
 
 def of_service(service: ServiceConfig, instance: str | None, options: FloorOptions) -> ResolvedService:
@@ -191,7 +202,7 @@ def of_rate(name: str, slo: Slo, instance: str, per_instance: int, options: Floo
     catalog = options.catalog or "aws-2026"
     config = ServiceConfig(
         name, _MODEL, slo, catalog, (Market.ON_DEMAND,), (instance,), _MOST_INSTANCES, _MOST_USD_PER_HOUR, (),
-        late="refuse",
+        late="refuse", min_instances=0,  # a floor of one would keep the other autoscaler from scaling to zero
     )  # fmt: skip
     rps, time = options.rps_per_replica, ServiceTime(slo.rt_max_s / 4.0)
     for _ in range(2):  # a second time with the service time with which the count comes out right

@@ -48,6 +48,8 @@ class PrometheusWorkload:
         rps = _last(self._reader.query(workload.rate_query(window_s), at_s))
         ready = _last(self._reader.query(workload.replicas, at_s))
         replicas = None if ready is None else round(ready)
+        if rps is None and replicas == 0:
+            rps = 0.0  # pods that do not exist export no counter
         query = workload.buckets_query(max(RECENT_S, window_s))
         if rps is None or query is None:
             return WorkloadNow(at_s, rps, replicas)
@@ -62,6 +64,9 @@ class PrometheusWorkload:
         ends_s = _ends(begin_unix_s, count)
         asked = float(ends_s[0]), float(ends_s[-1]), STEP_S
         rps = _at(ends_s, self._reader.query_range(workload.rate_query(window_s), *asked))
+        if np.isnan(rps).any():
+            ready = _at(ends_s, self._reader.query_range(workload.replicas, *asked))
+            rps[np.isnan(rps) & (ready == 0.0)] = 0.0
         query = workload.buckets_query(window_s)
         if query is None:
             return WorkloadMinutes(rps, np.full(count, math.nan))

@@ -25,6 +25,7 @@ class RequestMetric:
     source: str
     match: str = ""
     by_replica: bool = True
+    own_labels: tuple[str, ...] = ()  # which never name a scraper
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ REQUESTS = (
         buckets="ray_serve_deployment_processing_latency_ms",
         bound_s=1e-3,
         source="docs.ray.io/en/latest/serve/monitoring.html",
+        own_labels=("replica",),
     ),
     RequestMetric(
         name="triton",

@@ -27,7 +27,8 @@ _POD = (*_POD_NAMES, "replica", "instance")  # labels of a replica, best first
 _NAMESPACES = ("exported_namespace", "destination_workload_namespace", "namespace_name", "namespace")
 # Pods of a Deployment (a Knative revision has one too) or of a StatefulSet.
 _OF_WORKLOAD = "{}(-[0-9]{{5}}-deployment)?-[a-z0-9]{{5,10}}-[a-z0-9]{{5}}|{}-[0-9]+"
-_SCRAPERS = (("job",), ("instance",), ("job", "instance"))
+# Of Thanos and Mimir `replica` often names the Prometheus server, but Ray Serve's metrics have it themselves.
+_SCRAPERS = (("job",), ("instance",), ("job", "instance"), ("replica",))
 _OF_TARGETS = ("container", "endpoint", "service")  # labels that a scraper adds beside its job
 _OF_EXPORTER = (
     "job",
@@ -149,10 +150,10 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
     if chosen.namespace:
         matchers += f',{chosen.namespace_label}="{_quoted(chosen.namespace)}"'
     counter = f"{chosen.metric.requests}{{{matchers}}}"
-    dropped, pod, jobs, note = _scrapers(reader, counter, end_s)
+    dropped, pod, jobs, note = _scrapers(reader, counter, chosen.metric.own_labels, end_s)
     without = f"max without ({','.join(dropped)}) "
 
-    replicas, ready_by = _replicas(reader, asked, chosen, select, counter, pod, end_s)
+    replicas, ready_by = _replicas(reader, asked, chosen, select, counter, pod, dropped, end_s)
     buckets, latency_notes = _buckets(reader, asked, chosen.metric, matchers, without, end_s)
     own = re.escape(chosen.name)
     of_own = f'{pod}=~"{_quoted(_OF_WORKLOAD.format(own, own))}"'
@@ -283,7 +284,7 @@ def _listed(found: Sequence[_Candidate]) -> str:
 
 
 def _scrapers(
-    reader: MetricsReader, counter: str, end_s: float
+    reader: MetricsReader, counter: str, own: tuple[str, ...], end_s: float
 ) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]]:
     """Return labels that only distinguish scrapers of one target, the label of replicas, scrape jobs and notes.
 
@@ -297,10 +298,10 @@ def _scrapers(
     jobs = tuple(sorted({row["job"] for row, _ in rows if row.get("job")}))
     rows = _merged(rows, REPLICA_LABELS)
     for some in _SCRAPERS:
-        if pod not in some and _counted_twice(rows, some):
+        if pod not in some and not set(some) & set(own) and _counted_twice(rows, some):
             values = sorted({row.get(some[0], "") for row, _ in rows})
             note = f"{some[0]} {' and '.join(values)} scrape the same pods: their requests count once"
-            return (*REPLICA_LABELS, *some, *_OF_TARGETS), pod, jobs, (note,)
+            return tuple(dict.fromkeys((*REPLICA_LABELS, *some, *_OF_TARGETS))), pod, jobs, (note,)
     return REPLICA_LABELS, pod, jobs, ()
 
 
@@ -329,6 +330,7 @@ def _replicas(
     select: str,
     counter: str,
     pod: str | None,
+    dropped: tuple[str, ...],
     end_s: float,
 ) -> tuple[str, str]:
     """Return the query of the ready replicas, and the metric that counts them."""
@@ -340,7 +342,7 @@ def _replicas(
         place = f'namespace="{_quoted(chosen.namespace)}"' if chosen.namespace and "namespace" not in select else ""
         metric = f"{ready.metric}{{{','.join(filter(None, (select, match, place)))}}}"
         # Of two exporters, or one before and after its restart, each sees all replicas of its cluster.
-        replicas = f"max without ({','.join((*REPLICA_LABELS, *_OF_EXPORTER))}) ({metric})"
+        replicas = f"max without ({','.join(dict.fromkeys((*dropped, *_OF_EXPORTER)))}) ({metric})"
         found = reader.query(f"max by (namespace) (max_over_time({metric}[{_SEARCH_S:.0f}s]))", end_s)
         if len(found.series) > 1:
             places = ", ".join(sorted(one.labels.get("namespace", "") for one in found.series))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.launch.launch_floor import FloorOptions, of_rate, of_service
+from mark_infra.launch.launch_floor import FloorOptions, of_rate, of_service, too_busy
+from mark_infra.telemetry.watched_workload import WorkloadNow
 from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.cli.main import main
@@ -54,6 +55,19 @@ def test_boot_that_the_user_says_holds() -> None:
 def test_replica_of_unknown_rate_is_refused() -> None:
     with pytest.raises(BadInput, match="--rps-per-replica: is needed with --serve"):
         of_rate("ranker", SLO, "c7i.large", 1, options())
+
+
+def test_replicas_that_do_much_more_than_they_can_are_said() -> None:
+    busy = WorkloadNow(0.0, 60.0, 3)
+    assert too_busy(busy, 12.0) == ()
+    assert too_busy(busy, 9.0) == ("a replica does 20 requests/s now, much more than 9: check --rps-per-replica",)
+    assert too_busy(WorkloadNow(0.0, 60.0, 0), 9.0) == too_busy(WorkloadNow(0.0, None, 3), 9.0) == ()
+
+
+def test_floor_of_a_workload_may_be_zero() -> None:
+    """A floor of one would keep the other autoscaler from scaling to zero."""
+    resolved = of_rate("ranker", SLO, "c7i.large", 1, options(rps_per_replica=4.0))
+    assert resolved.service.min_instances == 0
 
 
 def test_type_that_is_not_sold_is_refused(

@@ -66,6 +66,19 @@ def test_minutes_before_the_first_scrape_are_unknown(prometheus: EmulatedPrometh
     assert np.isnan(found.in_time_share[:5]).all()
 
 
+def test_workload_without_replicas_has_no_requests(prometheus: EmulatedPrometheus) -> None:
+    """Its pods are away for the last half hour, with their counters."""
+    fill(prometheus)
+    away = NOW_S - 1800.0
+    for one in prometheus.series:
+        late = one.times_s > away
+        one.values[late] = 0.0 if one.labels["__name__"].startswith("kube_") else np.nan
+    workload = asking(prometheus)
+    now = workload.now()
+    assert (now.rps, now.replicas) == (0.0, 0)
+    assert workload.minutes(away - 600.0, 40).rps[[0, 15, 39]] == pytest.approx([10.0, 0.0, 0.0])
+
+
 def test_seldom_scrapes_widen_the_window(prometheus: EmulatedPrometheus) -> None:
     fill(prometheus, scrape_s=60.0)
     workload = asking(prometheus)

@@ -143,6 +143,28 @@ def test_two_servers_with_replica_labels_count_once(emulated: EmulatedPrometheus
     assert _rps(reader, found.replicas) == 2.0
 
 
+def test_two_servers_that_are_told_apart_by_replica_count_once(
+    emulated: EmulatedPrometheus, reader: Prometheus
+) -> None:
+    for server in ("a", "b"):
+        for pod, rps in (("ranker-1", 5.0), ("ranker-2", 7.0)):
+            labels = {"app": "ranker", "namespace": "shop", "pod": pod, "replica": server}
+            _count(emulated, "http_requests_total", rps, **labels)
+        _ready(emulated, deployment="ranker", namespace="shop", replica=server)
+    found = find_workload(reader, Asked(), END)
+    assert _rps(reader, found.rate_query(60.0)) == pytest.approx(12.0)
+    assert _rps(reader, found.replicas) == 2.0
+    assert found.notes[0] == "replica a and b scrape the same pods: their requests count once"
+
+
+def test_replicas_of_ray_serve_in_one_pod_are_both_counted(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
+    for replica in ("ranker#x", "ranker#y"):
+        labels = {"deployment": "ranker", "pod": "ray-worker-1", "replica": replica}
+        _count(emulated, "ray_serve_deployment_request_counter_total", 5.0, **labels)
+    _ready(emulated, deployment="ranker")
+    assert _rps(reader, find_workload(reader, Asked(), END).rate_query(60.0)) == pytest.approx(10.0)
+
+
 def test_restarted_counter_and_renamed_pods_do_not_change_the_rate(
     emulated: EmulatedPrometheus, reader: Prometheus
 ) -> None:
