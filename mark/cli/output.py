@@ -23,7 +23,7 @@ from mark.studies.report.report import Report
 from mark.studies.report.terminal import on_terminal
 
 
-def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
+def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType | Report]) -> None:
     """Write the JSON to the requested place, and print the table unless the JSON goes to stdout."""
     if json_to == "-":
         sys.stdout.write(json_text(data))
@@ -35,13 +35,14 @@ def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], Re
 
 def deliver_report(report: Report, json_to: str | None, page_to: str | None = None) -> None:
     """Print the report, unless its JSON goes to stdout, and write JSON and page to the requested places."""
-    deliver(report.data, json_to, lambda: on_terminal(report))
+    deliver(report.data, json_to, lambda: report)
     if page_to:
         write_file(page_to, html_of(report), "--report")
 
 
-def show(page: RenderableType) -> None:
+def show(shown: RenderableType | Report) -> None:
     """Print to stdout: coloured on a terminal, plain text of at most 80 columns (or $COLUMNS) in a pipe."""
+    page = on_terminal(shown) if isinstance(shown, Report) else shown
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         console.print(page)

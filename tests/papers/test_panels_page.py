@@ -7,7 +7,7 @@ import json
 from mark_papers.panels import Curve, FigurePanel, PanelFigure, Row
 from mark_papers.panels_page import panels_json, panels_table, render_panels
 
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 

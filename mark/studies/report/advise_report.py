@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mark.studies.advise import Observed, ScalerAdvice
-from mark.studies.report.comparison_page import render_report
+from mark.studies.report.compare_report import render_report
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.studies.report.takeaway import footnotes, verdict
 from mark.studies.report.words import HOURS_PER_MONTH, dollars, duration, latency, number, per_month, percent, rate

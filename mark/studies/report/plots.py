@@ -221,7 +221,8 @@ def _of_policy(place: int, name: str, y: list[float | None]) -> dict[str, Any]:
 def _line(
     name: str, y: list[float | None], colour: str, shape: str = "linear", dash: str = "solid", **more: Any
 ) -> dict[str, Any]:
-    trace: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": name, "y": y}
+    shown = name.replace("<", "\u2039").replace(">", "\u203a")  # plotly reads <b>, <a href> and the like in names
+    trace: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": shown, "y": y}
     trace["line"] = {"color": colour, "width": 1 if "stackgroup" in more else 2, "shape": shape, "dash": dash}
     return trace | more
 

@@ -28,11 +28,11 @@ def on_terminal(report: Report) -> RenderableType:
             shown.append(_styled(part))
         elif isinstance(part, Prose):
             shown += sentences(part.lines) if part.is_strong else [Text(line) for line in part.lines]
-        elif isinstance(part, DataTable) and part.is_printed:
-            shown.append(_table(part))
+        elif isinstance(part, DataTable):
+            shown += [_table(part), *map(_note, part.notes)]
     end = [text(f"warning: {warning}", "yellow") for warning in report.warnings]
     if report.notes:
-        end += [*([text("")] if end else []), *(text(f"note: {line}", "dim") for line in report.notes)]
+        end += [*([text("")] if end else []), *map(_note, report.notes)]
     told = sentences(report.sentences)
     if report.is_told_first:
         shown = [*told, *shown]
@@ -48,15 +48,19 @@ def on_terminal(report: Report) -> RenderableType:
     )
 
 
+def _note(line: str) -> Text:
+    return text(f"note: {line}", "dim")
+
+
 def _table(part: DataTable) -> Table:
     """Return aligned text without lines: words to the left, and folded; figures to the right, in one line."""
-    heads = [(head, False) if isinstance(head, str) else (head[0], True) for head in part.heads]
+    heads = [(head, False) if isinstance(head, str) else (head[0], True) for head in part.heads[: part.printed]]
     has_head = any(head for head, _ in heads)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=has_head, header_style="dim")
     for head, is_figure in heads:
         table.add_column(head, justify="right" if is_figure else "left", overflow="fold", no_wrap=is_figure)
     for cells in part.cells():
-        table.add_row(*map(_styled, cells))
+        table.add_row(*map(_styled, cells[: part.printed]))
     return table
 
 

@@ -7,7 +7,7 @@ import json
 from mark_papers.inferline.planners import PlannedLoad, PlannerComparison
 from mark_papers.inferline_pages.planners_page import planner_takeaways, planners_json, planners_table, render_planners
 
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 

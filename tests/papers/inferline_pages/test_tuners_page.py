@@ -13,7 +13,7 @@ from mark_papers.inferline_pages.tuners_page import render_tuners, tuner_takeawa
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.planning.graphs.tuned_run import TunedRun
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 

@@ -12,7 +12,7 @@ from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
 from mark_papers.paper_program import paper_cost_usd
 
 from mark.planning.policies.paper_system import paper_admission
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from mark_papers.paper.table5 import run_table5
 from mark_papers.paper_pages.table5_page import as_json, render
 
 from tests.simulation.laws import check_laws
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from mark_papers.paper_pages.fig6_page import fans_figure, fig6_json, fig6_table
 from mark.studies.report.plots import COLOURS, ON_DARK
 from tests.api.browser import CHROMIUM, Browser
 from tests.studies.report import test_forecast
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed, score
 
 LEFT_OUT = "left out: predictor lstm: needs torch"

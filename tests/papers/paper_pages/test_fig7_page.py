@@ -21,7 +21,7 @@ from mark_papers.paper_pages.fig7_page import (
 
 from mark.simulation.result import Latency
 from tests.studies.report.results import result
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 # Equally many answers at 1, 2, ..., 100 ms.

@@ -18,7 +18,7 @@ from mark_papers.paper_pages.fig8_page import (
 )
 
 from tests.studies.report.results import result
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 

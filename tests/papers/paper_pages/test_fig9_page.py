@@ -12,7 +12,7 @@ from mark_papers.paper_pages.fig9_page import fig9_json, fig9_table, panels_figu
 
 from mark.simulation.result import Decision, Requests
 from tests.studies.report.results import result, timeline
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 RESUMED = tuple(

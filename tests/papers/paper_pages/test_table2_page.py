@@ -5,7 +5,7 @@ from mark_papers.paper_pages.table2_page import table2_json, table2_table
 
 from mark.domain.catalog.tables import load_catalog
 from mark.profiling.table import load_profiles
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 def test_every_row_stands_beside_the_papers_figure() -> None:

@@ -5,7 +5,7 @@ from mark_papers.paper_pages.table3_page import table3_json, table3_table
 
 from mark.domain.catalog.tables import load_catalog
 from mark.profiling.table import load_profiles
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 def test_every_type_stands_beside_the_paper_s_figure() -> None:

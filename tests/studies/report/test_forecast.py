@@ -18,7 +18,7 @@ from mark.studies.report.report import Report
 from mark.studies.report.terminal import on_terminal
 from mark.traffic.forecast.backtest import Backtest, Score, Split
 from tests.studies.report.results import result
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 
 ORIGINS = (7200.0, 10_800.0)
 

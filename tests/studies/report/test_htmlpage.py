@@ -9,13 +9,13 @@ from plotly.graph_objects import Figure
 from plotly.offline import get_plotlyjs
 
 from mark.studies.report.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 
 
 def page(text: str) -> str:
     figure = Figure().add_scatter(x=[1.0], y=[2.0], name="x")
     sections = [
-        section(text, grid([text], [[text, text]]), text),
+        section(text, grid([text, text], [[text, text]]), text),
         "",
         section("Figure", drawn(styled(figure, 300))),
         section("Notes", bullets([text])),
