@@ -15,14 +15,15 @@ from mark.cli.executors import add_executor, executor_from
 from mark.cli.listener import add_access
 from mark.cli.numbers import above_zero, port, seed, share, span, whole
 from mark.cli.options import policy_list
-from mark.cli.output import deliver, progress, show_counting, write_file
+from mark.cli.output import deliver_report, progress, show_counting, write_file
 from mark.config.plugins import adapter
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.studies.advise import POLICIES, AdviseOptions, advise
-from mark.studies.report.advise_report import advise_table, render_advice
+from mark.studies.report.advise_report import advise_page, advise_report
+from mark.studies.report.htmlpage import html_of
 from mark.traffic.prometheus.history import read_history
 from mark.traffic.prometheus.known import REQUESTS
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
@@ -185,9 +186,10 @@ def run(args: argparse.Namespace) -> int:
             found = advise(history, types, options, Path(name), executor=executor_from(args), progress=bar)
         except BadInput as error:
             raise _without_folder(error, name) from error.__cause__
-    deliver(found.as_json(), args.json, lambda: advise_table(found))
+    shown = advise_report(found)
+    deliver_report(shown, args.json)
     if args.report:
-        write_file(args.report, render_advice(found), "--report")
+        write_file(args.report, html_of(advise_page(shown, found)), "--report")
     return 0
 
 
