@@ -10,6 +10,11 @@ Mark = Literal["", "strong", "faint", "best", "ok", "dips", "missed"]
 Head = str | tuple[str, Callable[[Any], str]]
 
 
+def figures(*names: str) -> tuple[Head, ...]:
+    """Return heads over figures that are texts already."""
+    return tuple((name, str) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Marked:
     """Words with a mark, shown by colour and weight. A page shows the hint under the pointer."""
