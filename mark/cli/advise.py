@@ -15,7 +15,7 @@ from mark.cli.executors import add_executor, executor_from
 from mark.cli.listener import add_access
 from mark.cli.numbers import above_zero, port, seed, share, span, whole
 from mark.cli.options import policy_list
-from mark.cli.output import deliver_report, progress, show_counting, write_file
+from mark.cli.output import deliver, progress, show_counting, write_file
 from mark.config.plugins import adapter
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
@@ -187,7 +187,7 @@ def run(args: argparse.Namespace) -> int:
         except BadInput as error:
             raise _without_folder(error, name) from error.__cause__
     shown = advise_report(found)
-    deliver_report(shown, args.json)
+    deliver(shown, args.json)
     if args.report:
         write_file(args.report, html_of(advise_page(shown, found)), "--report")
     return 0

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from mark.cli.arguments import add_json
-from mark.cli.output import deliver_report, write_file
+from mark.cli.output import deliver, write_file
 from mark.config.plugins import adapter
 from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.errors import BadInput
@@ -51,7 +51,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    deliver_report(catalogs_report([load_catalog(name) for name in CATALOG_NAMES]), args.json)
+    deliver(catalogs_report([load_catalog(name) for name in CATALOG_NAMES]), args.json)
     return 0
 
 
@@ -66,5 +66,5 @@ def run_refresh(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    deliver_report(catalog_report(load_catalog(args.catalog)), args.json)
+    deliver(catalog_report(load_catalog(args.catalog)), args.json)
     return 0

@@ -18,7 +18,7 @@ from mark.cli.options import (
     refuse_service_options,
     request_from,
 )
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.cli.report_file import report, slo_code
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         "attribution": {name: one.as_json() for name, one in attribution.items()},
         "promise": None if outlook is None else outlook.as_json(),
     }
-    deliver_report(compare_report(results, attribution, outlook, coming, spot=spot, data=data), args.json)
+    deliver(compare_report(results, attribution, outlook, coming, spot=spot, data=data), args.json)
     if args.report:
         report(args, results, attribution, outlook, coming, executor=executor)
     return slo_code(args, results)
@@ -112,7 +112,7 @@ def _pipeline(args: argparse.Namespace) -> int:
             answers=args.answers,
             executor=executor,
         )
-    deliver_report(pipeline_compare_report(runs), args.json)
+    deliver(pipeline_compare_report(runs), args.json)
     return 4 if args.fail_below_slo and not all(run.kept for run in runs.values()) else 0
 
 

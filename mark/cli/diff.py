@@ -7,7 +7,7 @@ import sys
 
 from mark.cli.arguments import writable
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import cores, deliver_report, json_text, progress, write_file
+from mark.cli.output import cores, deliver, json_text, progress, write_file
 from mark.cli.report_file import slo_code
 from mark.domain.errors import BadInput
 from mark.studies.executor import executor_for
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             write_file(args.json, json_text(service_diff_report(found).data), "--json")
     else:
-        deliver_report(service_diff_report(found), args.json)
+        deliver(service_diff_report(found), args.json)
         if args.markdown:
             write_file(args.markdown, service_diff_markdown(found), "--markdown")
     return slo_code(args, {"after": found.after})

@@ -8,7 +8,7 @@ from pathlib import Path
 from mark.cli.arguments import Listed, add_json, plotted_file
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.numbers import above_zero, seconds, seed, span, whole
-from mark.cli.output import deliver_report, progress, show_counting
+from mark.cli.output import deliver, progress, show_counting
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
 from mark.insurance.settings import CODES, LEAST_K, MOST_K, MOST_R
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
             progress=bar,
         )
         found = insure(request, args.instance, executor=executor)
-    deliver_report(insure_report(found), args.json, args.report)
+    deliver(insure_report(found), args.json, args.report)
     return 0
 
 
@@ -127,5 +127,5 @@ def _train(args: argparse.Namespace) -> int:
     with progress("training") as bar:
         found = train_parity(model, data, codes, seed=args.seed, epochs=args.epochs, progress=bar)
     written = write_parity(found, model, data, args.out)
-    deliver_report(training_report(found, written, str(args.out)), args.json)
+    deliver(training_report(found, written, str(args.out)), args.json)
     return 0

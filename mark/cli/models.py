@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from mark.cli.arguments import Commands, Listed, add_json
-from mark.cli.output import deliver_report
+from mark.cli.output import deliver
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
@@ -82,14 +82,14 @@ def run_register(args: argparse.Namespace) -> int:
         load=args.load,
         registry=args.registry,
     )
-    deliver_report(version_report(version), args.json)
+    deliver(version_report(version), args.json)
     return 0
 
 
 def run_list(args: argparse.Namespace) -> int:
     registry = open_registry(args.registry)
     models = {name: (registry.versions(name, _warn), registry.aliases(name)) for name in registry.names()}
-    deliver_report(models_report(models), args.json)
+    deliver(models_report(models), args.json)
     return 0
 
 
@@ -97,24 +97,24 @@ def run_show(args: argparse.Namespace) -> int:
     registry = open_registry(args.registry)
     if "@" in args.which:
         version = _find(registry, args.which)
-        deliver_report(version_report(version), args.json)
+        deliver(version_report(version), args.json)
         return 0
     versions = registry.versions(args.which, _warn)
     histories = {alias: registry.history(args.which, alias) for alias in registry.aliases(args.which)}
-    deliver_report(model_report(args.which, versions, histories), args.json)
+    deliver(model_report(args.which, versions, histories), args.json)
     return 0
 
 
 def run_promote(args: argparse.Namespace) -> int:
     name, which = parse_reference(args.which, "NAME@V")
     move = open_registry(args.registry).promote(name, which, args.alias, args.expect)
-    deliver_report(move_report(name, move), args.json)
+    deliver(move_report(name, move), args.json)
     return 0
 
 
 def run_rollback(args: argparse.Namespace) -> int:
     move = open_registry(args.registry).rollback(args.name, args.alias, args.expect)
-    deliver_report(move_report(args.name, move), args.json)
+    deliver(move_report(args.name, move), args.json)
     return 0
 
 
@@ -123,7 +123,7 @@ def run_diff(args: argparse.Namespace) -> int:
     before, after = _find(registry, args.before), _find(registry, args.after)
     profiles = _profiles(registry, before), _profiles(registry, after)
     diff = version_diff(before, after, profiles, load_catalog(args.catalog))
-    deliver_report(version_diff_report(diff), args.json)
+    deliver(version_diff_report(diff), args.json)
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json
 from mark.cli.numbers import seed, share
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.personal.settings import EXPLORING
@@ -136,7 +136,7 @@ def _replay(args: argparse.Namespace) -> int:
     )
     with progress("replaying") as bar:
         found = replay_ratings(request, bar)
-    deliver_report(learning_report(args.ratings, found), args.json)
+    deliver(learning_report(args.ratings, found), args.json)
     return 0
 
 
@@ -145,12 +145,12 @@ def _show(args: argparse.Namespace) -> int:
 
     if args.key is None:
         said = running_heads(args.address, args.key_file)
-        deliver_report(heads_report(said), args.json)
+        deliver(heads_report(said), args.json)
         return 0
     known = running_key(args.address, args.key, args.key_file)
     if known is None:
         raise BadInput("knows nothing of this key", args.address, args.key)
-    deliver_report(key_report(known), args.json)
+    deliver(key_report(known), args.json)
     return 0
 
 
@@ -159,7 +159,7 @@ def _retrain(args: argparse.Namespace) -> int:
 
     with progress("retraining") as bar:
         found = retrain(RetrainRequest(args.service, args.log, args.held_out, args.registry, args.name), bar)
-    deliver_report(retrain_report(args.service, found), args.json)
+    deliver(retrain_report(args.service, found), args.json)
     return 0
 
 
@@ -177,5 +177,5 @@ def _scan(args: argparse.Namespace) -> int:
     if not logs and not stores and not args.address:
         raise BadInput("names no place to look at: give --service, --log or --address", "mark personal scan", args.key)
     found = scan_key(args.key, logs, stores, args.address, args.key_file)
-    deliver_report(scan_report(found), args.json)
+    deliver(scan_report(found), args.json)
     return 1 if found.found else 0

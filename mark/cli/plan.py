@@ -14,7 +14,7 @@ from dataclasses import replace
 from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.domain.catalog.commitment import DISCOUNTS, SOURCE
 from mark.domain.errors import BadInput
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         outlook,
         next_day_of_plan(planned),
     )
-    deliver_report(plan_report(explained), args.json)
+    deliver(plan_report(explained), args.json)
     return 0
 
 
@@ -114,7 +114,7 @@ def _pipeline(args: argparse.Namespace) -> int:
             answers=args.answers,
             progress=bar,
         )
-    deliver_report(pipeline_plan_report(planned), args.json, args.report)
+    deliver(pipeline_plan_report(planned), args.json, args.report)
     return 0
 
 
@@ -124,7 +124,7 @@ def _insured(args: argparse.Namespace) -> int:
     found = plan_insured_once(
         request_from(args), args.at, lineage=args.lineage, queries=args.queries, answers=args.answers
     )
-    deliver_report(insured_plan_report(found), args.json)
+    deliver(insured_plan_report(found), args.json)
     return 0
 
 
@@ -143,7 +143,7 @@ def _advise(args: argparse.Namespace) -> int:
     advice = advise(result.timeline.instances, prices, args.commitment_discount)
     committed = dict(resolved.committed)
     source = SOURCE if args.commitment_discount == DISCOUNTS else "--commitment-discount"
-    deliver_report(commitment_report(result, advice, committed, source), args.json)
+    deliver(commitment_report(result, advice, committed, source), args.json)
     return 0
 
 

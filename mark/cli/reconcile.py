@@ -8,7 +8,7 @@ from dataclasses import replace
 from mark.cli.arguments import Listed, field_value
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import add_run_options, policy_list, request_from
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.cli.report_file import report, slo_code
 from mark.cloud.billing.line_items import parse_time
 from mark.studies.reconcile import InvoiceQuery, reconcile
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("reconciling") as bar:
         request = replace(request_from(args), explain=bool(args.report))
         found = reconcile(request, query, args.policies, own=args.policy, executor=executor, progress=bar)
-    deliver_report(reconcile_report(found), args.json)
+    deliver(reconcile_report(found), args.json)
     if args.report:
         report(args, found.results, executor=executor)
     return slo_code(args, found.results)

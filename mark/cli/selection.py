@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json, writable
 from mark.cli.numbers import above_zero, number, seed, whole
-from mark.cli.output import deliver_report, progress, write_file
+from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
 from mark.planning.graphs.lineage_file import lineage_csv
 from mark.selection.settings import POLICIES
@@ -92,7 +92,7 @@ def _replay(args: argparse.Namespace) -> int:
         found = replay_log(request, bar)
     if args.out is not None:
         write_file(args.out, lineage_csv(lineage_of(found)), "--out")
-    deliver_report(replay_report(found), args.json)
+    deliver(replay_report(found), args.json)
     return 0
 
 
@@ -100,7 +100,7 @@ def _show(args: argparse.Namespace) -> int:
     from mark.launch.running_selection import running_selection  # needs httpx, which replays do not
 
     said = running_selection(args.address, args.key_file)
-    deliver_report(state_report(said), args.json)
+    deliver(state_report(said), args.json)
     return 0
 
 

@@ -16,7 +16,7 @@ from mark.cli.options import (
     refuse_service_options,
     request_from,
 )
-from mark.cli.output import cores, deliver_report, progress
+from mark.cli.output import cores, deliver, progress
 from mark.cli.report_file import report, slo_code
 from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.service_file import load_service
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         request, cached = _behind_cache(args, replace(request_from(args), explain=bool(args.report)))
         result = run_one(request, bar)
     next_day = next_day_of_run(open_named(request), result)
-    deliver_report(_with_cache(simulate_report(result, next_day, _cache_json(cached)), cached), args.json)
+    deliver(_with_cache(simulate_report(result, next_day, _cache_json(cached)), cached), args.json)
     results = {result.policy: result}
     if args.report:
         report(args, results, next_days={result.policy: next_day}, executor=executor_for(cores()))
@@ -78,7 +78,7 @@ def _pipeline(args: argparse.Namespace) -> int:
         (found,) = simulate_pipeline(
             request, (request.policy,), lineage=args.lineage, queries=args.queries, answers=args.answers
         ).values()
-    deliver_report(_with_cache(pipeline_run_report(found, _cache_json(cached)), cached), args.json)
+    deliver(_with_cache(pipeline_run_report(found, _cache_json(cached)), cached), args.json)
     return 4 if args.fail_below_slo and not found.kept else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mark.cli.arguments import add_json
-from mark.cli.output import deliver_report
+from mark.cli.output import deliver
 from mark.cli.reading import add_reading, reading
 from mark.studies.report.catalog_report import trace_report
 from mark.traffic.traces.info import trace_info
@@ -23,5 +23,5 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     info = trace_info(open_trace(args.trace, **reading(args)))
-    deliver_report(trace_report(info), args.json)
+    deliver(trace_report(info), args.json)
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from mark.cli.arguments import Commands, add_json
 from mark.cli.numbers import whole
-from mark.cli.output import deliver_report
+from mark.cli.output import deliver
 from mark.serving.frontend.auth import CONTROLLER
 from mark.studies.report.report import DataTable, Report
 from mark_infra.deploy.deploy import site_keys
@@ -43,7 +43,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     keys = site_keys(_target(args)).read()
-    deliver_report(_report(keys), args.json)
+    deliver(_report(keys), args.json)
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mark.cli.arguments import GAPS, Listed, add_json, from_args
 from mark.cli.numbers import above_zero, port, seconds, seed, share, span, whole
-from mark.cli.output import deliver_report, progress, show
+from mark.cli.output import deliver, progress, show
 from mark.planning.policies.policy_registry import policy_names
 from mark.studies.report.testbed_report import load_report, status_report
 from mark_infra.launch.launch_testbed import (
@@ -126,13 +126,13 @@ def _load(args: argparse.Namespace) -> int:
             load.wait_for_fleet()
     with progress("sending") as bar:
         data = load.send(bar)
-    deliver_report(load_report(data), args.json)
+    deliver(load_report(data), args.json)
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
     said = testbed(args.state).ask("/status")
-    deliver_report(status_report(said), args.json)
+    deliver(status_report(said), args.json)
     return 0
 
 

@@ -60,10 +60,10 @@ DOLLARS = Dollars(
 )
 
 
-def printed(page: Any) -> str:
+def printed(page: Report) -> str:
     console = Console(width=80, highlight=False)
     with console.capture() as captured:
-        console.print(on_terminal(page) if isinstance(page, Report) else page)
+        console.print(on_terminal(page))
     return captured.get()
 
 

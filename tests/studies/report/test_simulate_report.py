@@ -3,7 +3,7 @@
 from io import StringIO
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from mark.domain.bill import Bill
 from mark.domain.catalog.tables import load_catalog
@@ -18,9 +18,9 @@ from mark.studies.report.terminal import on_terminal
 from tests.studies.report.results import result
 
 
-def plain(page: RenderableType | Report, width: int = 80) -> str:
+def plain(page: Report, width: int = 80) -> str:
     out = StringIO()
-    Console(file=out, width=width, highlight=False).print(on_terminal(page) if isinstance(page, Report) else page)
+    Console(file=out, width=width, highlight=False).print(on_terminal(page))
     return out.getvalue()
 
 

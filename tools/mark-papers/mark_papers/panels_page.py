@@ -7,8 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mark.studies.report.htmlpage import new_figure, styled
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
 from mark.studies.report.report import Head, Part, Plot, Report, figures
 from mark.studies.report.words import number, percent
 from mark_papers.paper_pages.shared import titled

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json, plotted_file
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, did_you_mean
 from mark.profiling.table import load_profiles
@@ -114,11 +114,11 @@ def run(args: argparse.Namespace) -> int:
             if given:
                 raise BadInput(f"{args.what} takes no traffic: it makes its own queries", option, given)
     if args.what in _FIGURES:
-        deliver_report(_FIGURES[args.what](args), args.json, args.report)
+        deliver(_FIGURES[args.what](args), args.json, args.report)
         return 0
     if args.report:
         raise BadInput("only a figure has a page", "--report", args.what)
-    deliver_report(_TABLES[args.what](args), args.json)
+    deliver(_TABLES[args.what](args), args.json)
     return 0
 
 

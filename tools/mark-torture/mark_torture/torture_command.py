@@ -7,7 +7,7 @@ import argparse
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.numbers import number, whole
 from mark.cli.numbers import seed as seed_number
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.planning.policies.policy_registry import policy_names
 from mark_torture.drawn_faults import LEAST_H, STAND_IN, drawn
 from mark_torture.torture_report import torture_report
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("torturing") as bar:
         found = Tortured(executor_from(args).map(trial_of, schedules, bar))
     shortest = shrunk(found.failed[0]) if found.failed else None
-    deliver_report(torture_report(found, shortest), args.json)
+    deliver(torture_report(found, shortest), args.json)
     return 1 if found.failed else 0
 
 
