@@ -39,7 +39,7 @@ def pipeline_run_report(run: PipelineRun, more: Mapping[str, Any] | None = None)
     facts = DataTable(("", "", ""), [(name, *said) for name, said in _facts(run).items()])
     chosen = [] if run.selection is None else selection_sentences(run.selection, run.usd)
     return Report(
-        run_json(run) | (more or {}),
+        {**run_json(run), **(more or {})},
         _headline(run),
         [
             Marked(f"policy {run.policy}, planned on {_planned_on(run)}"),

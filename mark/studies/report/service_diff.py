@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mark.studies.report.report import DataTable, Report
+from mark.studies.report.report import DataTable, Report, figures
 from mark.studies.report.takeaway import MARKETS, kept, market_name, overflow_share
 from mark.studies.report.words import dollars, duration, milliseconds, number, per_month, percent
 
@@ -32,10 +32,9 @@ def service_diff_report(diff: ServiceDiff) -> Report:
         "before": diff.before.as_json(),
         "after": diff.after.as_json(),
     }
-    heads = ("", *((head, str) for head in _HEADS[1:]))
     return Report(
         data,
-        parts=[DataTable(heads, _rows(diff))],
+        parts=[DataTable((_HEADS[0], *figures(*_HEADS[1:])), _rows(diff))],
         sentences=[_verdict(diff), *_promise(diff)],
         is_told_first=True,
         notes=[*_changed(diff), _basis(diff)],

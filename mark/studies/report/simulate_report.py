@@ -33,7 +33,7 @@ def simulate_report(
     results = {result.policy: result}
     title = f"policy {result.policy}" + (f", forecasts by {forecasters(result)}" if result.predictor else "")
     return Report(
-        with_next_day(result.as_json() | (more or {}), next_day),
+        with_next_day({**result.as_json(), **(more or {})}, next_day),
         headline(result),
         [Marked(title), DataTable(("", "", ""), [(name, *said) for name, said in _facts(result).items()])],
         [*stated_words(results), *takeaway(results), *next_day_sentences(results, {result.policy: next_day})],

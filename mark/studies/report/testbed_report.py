@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mark.studies.report.report import DataTable, Marked, Report
+from mark.studies.report.report import DataTable, Marked, Part, Report
 from mark.studies.report.takeaway import MARKETS, market_name
 from mark.studies.report.words import milliseconds, number, number_0, percent, usd
 
@@ -71,7 +71,7 @@ def load_report(data: Mapping[str, Any]) -> Report:
         *_why(data),
     ]
     stages = [_stages(data["stages"])] if "stages" in data else []
-    parts = [DataTable(("", ""), rows), *stages, _bill(data["bill_usd"]), *map(Marked, notes)]
+    parts: list[Part] = [DataTable(("", ""), rows), *stages, _bill(data["bill_usd"]), *map(Marked, notes)]
     return Report(data, parts=parts, read=data["trace"]["read"])
 
 

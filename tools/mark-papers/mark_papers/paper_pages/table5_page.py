@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mark.simulation.result import SimulationResult
-from mark.studies.report.report import DataTable, Marked, Prose, Report, figures
+from mark.studies.report.report import DataTable, Head, Marked, Prose, Report, figures
 from mark.studies.report.words import dollars, number, percent
 from mark_papers.paper.table5 import PAPER_ON_DEMAND, PAPER_SPOT, Decomposition, Table5, Table5Row
 
@@ -46,7 +46,7 @@ _RATIO_HEADS = (
     *(("paper's", number), ("spot, series", number), ("in time", percent)),
 )
 _PART_NAMES = ("bound", "+ type", "+ price", "+ twice", "+ lag", "= SageMaker", "our regret")
-_PART_HEADS = ("model", *((name, number) for name in _PART_NAMES))
+_PART_HEADS: tuple[Head, ...] = ("model", *((name, number) for name in _PART_NAMES))
 
 
 def _bills(rows: list[Table5Row]) -> list[DataTable | Marked | Prose]:
@@ -59,7 +59,7 @@ def _bills(rows: list[Table5Row]) -> list[DataTable | Marked | Prose]:
         )
         bills.append((row.model, sagemaker, ours, row.ours.regret, paper, artefact))
         series = row.spot_series
-        by_spot = (None, None)
+        by_spot: tuple[float | None, float | None] = (None, None)
         if series is not None:
             by_spot = (row.sagemaker.bill.total / series.bill.total, series.slo_result.attainment)
         on_demand = (row.ratio, PAPER_ON_DEMAND[row.model], row.ours.slo_result.attainment)
