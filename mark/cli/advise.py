@@ -22,7 +22,8 @@ from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.studies.advise import POLICIES, AdviseOptions, advise
-from mark.studies.report.advise_report import advise_table, render_advice
+from mark.studies.report.advise_report import advise_page, advise_report
+from mark.studies.report.htmlpage import html_of
 from mark.traffic.prometheus.history import read_history
 from mark.traffic.prometheus.known import REQUESTS
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
@@ -190,9 +191,10 @@ def run(args: argparse.Namespace) -> int:
             found = advise(history, types, options, Path(name), executor=executor_from(args), progress=bar)
         except BadInput as error:
             raise _without_folder(error, name) from error.__cause__
-    deliver(found.as_json(), args.json, lambda: advise_table(found))
+    shown = advise_report(found)
+    deliver(shown, args.json)
     if args.report:
-        write_file(args.report, render_advice(found), "--report")
+        write_file(args.report, html_of(advise_page(shown, found)), "--report")
     return 0
 
 

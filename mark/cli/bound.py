@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
 from mark.planning.bounds.certificate import BoundCertificate
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("bounding") as bar:
         found = bound(request_from(args, bar), certify=args.certificate is not None)
     certificate = None if found.certificate is None else _written(found.certificate, args.certificate)
-    deliver_report(bound_report(args.service, args.trace, found, certificate), args.json)
+    deliver(bound_report(args.service, args.trace, found, certificate), args.json)
     return 0
 
 
@@ -64,5 +64,5 @@ def _pipeline(args: argparse.Namespace) -> int:
     # The output of a driver and its models must not mix with the result.
     with progress("bounding") as bar, redirect_stdout(sys.stderr):
         found = bound_pipeline(request_from(args), lineage=args.lineage, queries=args.queries, progress=bar)
-    deliver_report(pipeline_bound_report(args.service, found), args.json)
+    deliver(pipeline_bound_report(args.service, found), args.json)
     return 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 
 from mark.cli.arguments import add_json
 from mark.cli.output import deliver, write_file
 from mark.config.plugins import adapter
 from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.errors import BadInput
-from mark.studies.report.terminal_tables import catalog_table, catalogs_table
+from mark.studies.report.catalog_report import catalog_report, catalogs_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +51,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    catalogs = [load_catalog(name) for name in CATALOG_NAMES]
-    data = [{"name": c.name, "region": c.region, "priced_on": c.priced_on, "offers": len(c.offers)} for c in catalogs]
-    deliver({"schema": 1, "catalogs": data}, args.json, lambda: catalogs_table(catalogs))
+    deliver(catalogs_report([load_catalog(name) for name in CATALOG_NAMES]), args.json)
     return 0
 
 
@@ -69,6 +66,5 @@ def run_refresh(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    catalog = load_catalog(args.catalog)
-    deliver({"schema": 1, **asdict(catalog)}, args.json, lambda: catalog_table(catalog))
+    deliver(catalog_report(load_catalog(args.catalog)), args.json)
     return 0

@@ -30,9 +30,9 @@ from mark.studies.attribution import compare_attributed
 from mark.studies.compare import without_instances
 from mark.studies.next_day import next_days
 from mark.studies.promise_outlook import outlook_of_run
+from mark.studies.report.compare_report import compare_report
 from mark.studies.report.next_day_report import with_next_day
 from mark.studies.report.takeaway import listed, savings_json
-from mark.studies.report.terminal_tables import compare_table
 from mark.studies.with_spot import with_spot
 
 _MANAGED = ("target-tracking-best", "target-tracking")
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         "attribution": {name: one.as_json() for name, one in attribution.items()},
         "promise": None if outlook is None else outlook.as_json(),
     }
-    deliver(data, args.json, lambda: compare_table(results, attribution, spot, outlook, coming))
+    deliver(compare_report(results, attribution, outlook, coming, spot=spot, data=data), args.json)
     if args.report:
         report(args, results, attribution, outlook, coming, executor=executor)
     return slo_code(args, results)
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 def _pipeline(args: argparse.Namespace) -> int:
     # here: a service needs none of it
     from mark.studies.pipeline_run import simulate_pipeline, usual_policies
-    from mark.studies.report.pipeline_run import pipeline_compare_json, pipeline_compare_table
+    from mark.studies.report.pipeline_run import pipeline_compare_report
 
     refuse_service_options(args)
     names = _with_policy(args, args.policies or usual_policies(request_from(args)))
@@ -112,7 +112,7 @@ def _pipeline(args: argparse.Namespace) -> int:
             answers=args.answers,
             executor=executor,
         )
-    deliver(pipeline_compare_json(runs), args.json, lambda: pipeline_compare_table(runs))
+    deliver(pipeline_compare_report(runs), args.json)
     return 4 if args.fail_below_slo and not all(run.kept for run in runs.values()) else 0
 
 

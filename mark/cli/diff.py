@@ -11,7 +11,7 @@ from mark.cli.output import cores, deliver, json_text, progress, write_file
 from mark.cli.report_file import slo_code
 from mark.domain.errors import BadInput
 from mark.studies.executor import executor_for
-from mark.studies.report.service_diff import service_diff_json, service_diff_markdown, service_diff_table
+from mark.studies.report.service_diff import service_diff_markdown, service_diff_report
 from mark.studies.service_diff import service_diff
 
 
@@ -36,9 +36,9 @@ def run(args: argparse.Namespace) -> int:
     if args.markdown == "-":
         sys.stdout.write(service_diff_markdown(found))
         if args.json:
-            write_file(args.json, json_text(service_diff_json(found)), "--json")
+            write_file(args.json, json_text(service_diff_report(found).data), "--json")
     else:
-        deliver(service_diff_json(found), args.json, lambda: service_diff_table(found))
+        deliver(service_diff_report(found), args.json)
         if args.markdown:
             write_file(args.markdown, service_diff_markdown(found), "--markdown")
     return slo_code(args, {"after": found.after})

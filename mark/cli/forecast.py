@@ -9,7 +9,7 @@ from mark.cli.arguments import Commands, writable
 from mark.cli.forecast_fit import add_fit
 from mark.cli.numbers import seconds
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import cores, deliver_report, progress
+from mark.cli.output import cores, deliver, progress
 from mark.cli.reading import reading
 from mark.cli.report_file import slo_code
 from mark.domain.errors import BadInput
@@ -77,7 +77,7 @@ def run_backtest(args: argparse.Namespace) -> int:
     if args.service is not None:
         with progress("simulating") as bar:
             dollars = forecast_dollars(request_from(args, bar), names, executor=executor_for(cores()))
-    deliver_report(backtest_report(found, dollars), args.json, args.report)
+    deliver(backtest_report(found, dollars), args.json, args.report)
     return 0 if dollars is None else slo_code(args, dollars.results)
 
 

@@ -9,7 +9,7 @@ from mark.cli.arguments import Listed
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.numbers import above_zero, number
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.domain.errors import Infeasible
 from mark.domain.slo import LONGEST_RT_MAX_S
 from mark.studies.frontier import frontier
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     executor = executor_from(args)
     with progress("simulating") as bar:
         found = frontier(request_from(args, bar), args.slo_ms, args.attainment, args.confidences, executor=executor)
-    deliver_report(frontier_report(found), args.json, args.report)
+    deliver(frontier_report(found), args.json, args.report)
     if found.any_result is None:
         loosest = max(found.points, key=lambda point: (point.slo.rt_max_s, -point.slo.attainment))
         raise Infeasible(f"none of {len(found.points)} promises can be kept: {loosest.infeasible}")

@@ -8,15 +8,15 @@ from pathlib import Path
 from mark.cli.arguments import Listed, add_json, plotted_file
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.numbers import above_zero, seconds, seed, span, whole
-from mark.cli.output import deliver, progress, show_counting, write_file
+from mark.cli.output import deliver, progress, show_counting
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
 from mark.insurance.settings import CODES, LEAST_K, MOST_K, MOST_R
 from mark.models.parity_training import EPOCHS, codes_for, read_data, train_parity, write_parity
 from mark.simulation.request import RunRequest
 from mark.studies.insure import insure
-from mark.studies.report.insure_report import insure_json, insure_table, render_insure
-from mark.studies.report.parity_report import training_json, training_table
+from mark.studies.report.insure_report import insure_report
+from mark.studies.report.parity_report import training_report
 
 _OF_TRAIN = ("data", "k", "codes", "out")
 
@@ -107,9 +107,7 @@ def run(args: argparse.Namespace) -> int:
             progress=bar,
         )
         found = insure(request, args.instance, executor=executor)
-    deliver(insure_json(found), args.json, lambda: insure_table(found))
-    if args.report:
-        write_file(args.report, render_insure(found), "--report")
+    deliver(insure_report(found), args.json, args.report)
     return 0
 
 
@@ -129,5 +127,5 @@ def _train(args: argparse.Namespace) -> int:
     with progress("training") as bar:
         found = train_parity(model, data, codes, seed=args.seed, epochs=args.epochs, progress=bar)
     written = write_parity(found, model, data, args.out)
-    deliver(training_json(found, written), args.json, lambda: training_table(found, str(args.out)))
+    deliver(training_report(found, written, str(args.out)), args.json)
     return 0

@@ -19,17 +19,12 @@ from mark.profiling.table import load_profiles
 from mark.sdk.registry import register
 from mark.studies.report.models_report import (
     Profiles,
-    model_json,
-    model_table,
-    models_json,
-    models_table,
-    move_json,
-    move_text,
+    model_report,
+    models_report,
+    move_report,
     version_diff,
-    version_diff_json,
-    version_diff_table,
-    version_json,
-    version_table,
+    version_diff_report,
+    version_report,
 )
 
 
@@ -87,14 +82,14 @@ def run_register(args: argparse.Namespace) -> int:
         load=args.load,
         registry=args.registry,
     )
-    deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
+    deliver(version_report(version), args.json)
     return 0
 
 
 def run_list(args: argparse.Namespace) -> int:
     registry = open_registry(args.registry)
     models = {name: (registry.versions(name, _warn), registry.aliases(name)) for name in registry.names()}
-    deliver(models_json(models), args.json, lambda: models_table(models))
+    deliver(models_report(models), args.json)
     return 0
 
 
@@ -102,24 +97,24 @@ def run_show(args: argparse.Namespace) -> int:
     registry = open_registry(args.registry)
     if "@" in args.which:
         version = _find(registry, args.which)
-        deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
+        deliver(version_report(version), args.json)
         return 0
     versions = registry.versions(args.which, _warn)
     histories = {alias: registry.history(args.which, alias) for alias in registry.aliases(args.which)}
-    deliver(model_json(args.which, versions, histories), args.json, lambda: model_table(versions, histories))
+    deliver(model_report(args.which, versions, histories), args.json)
     return 0
 
 
 def run_promote(args: argparse.Namespace) -> int:
     name, which = parse_reference(args.which, "NAME@V")
     move = open_registry(args.registry).promote(name, which, args.alias, args.expect)
-    deliver(move_json(name, move), args.json, lambda: move_text(name, move))
+    deliver(move_report(name, move), args.json)
     return 0
 
 
 def run_rollback(args: argparse.Namespace) -> int:
     move = open_registry(args.registry).rollback(args.name, args.alias, args.expect)
-    deliver(move_json(args.name, move), args.json, lambda: move_text(args.name, move))
+    deliver(move_report(args.name, move), args.json)
     return 0
 
 
@@ -128,7 +123,7 @@ def run_diff(args: argparse.Namespace) -> int:
     before, after = _find(registry, args.before), _find(registry, args.after)
     profiles = _profiles(registry, before), _profiles(registry, after)
     diff = version_diff(before, after, profiles, load_catalog(args.catalog))
-    deliver(version_diff_json(diff), args.json, lambda: version_diff_table(diff))
+    deliver(version_diff_report(diff), args.json)
     return 0
 
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mark.domain.errors import BadInput
@@ -23,25 +23,21 @@ from mark.studies.report.report import Report
 from mark.studies.report.terminal import on_terminal
 
 
-def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
-    """Write the JSON to the requested place, and print the table unless the JSON goes to stdout."""
-    if json_to == "-":
-        sys.stdout.write(json_text(data))
-        return
-    show(table())
-    if json_to is not None:
-        write_file(json_to, json_text(data), "--json")
-
-
-def deliver_report(report: Report, json_to: str | None, page_to: str | None = None) -> None:
+def deliver(report: Report, json_to: str | None, page_to: str | None = None) -> None:
     """Print the report, unless its JSON goes to stdout, and write JSON and page to the requested places."""
-    deliver(report.data, json_to, lambda: on_terminal(report))
+    if json_to == "-":
+        sys.stdout.write(json_text(report.data))
+    else:
+        show(report)
+        if json_to is not None:
+            write_file(json_to, json_text(report.data), "--json")
     if page_to:
         write_file(page_to, html_of(report), "--report")
 
 
-def show(page: RenderableType) -> None:
+def show(report: Report) -> None:
     """Print to stdout: coloured on a terminal, plain text of at most 80 columns (or $COLUMNS) in a pipe."""
+    page = on_terminal(report)
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         console.print(page)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json
 from mark.cli.numbers import seed, share
-from mark.cli.output import deliver, deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
 from mark.studies.report.personal_replay_report import learning_report
-from mark.studies.report.personal_retrain_report import retrain_json, retrain_table
-from mark.studies.report.personal_scan_report import scan_json, scan_table
-from mark.studies.report.personal_state_report import heads_table, key_table
+from mark.studies.report.personal_retrain_report import retrain_report
+from mark.studies.report.personal_scan_report import scan_report
+from mark.studies.report.personal_state_report import heads_report, key_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +136,7 @@ def _replay(args: argparse.Namespace) -> int:
     )
     with progress("replaying") as bar:
         found = replay_ratings(request, bar)
-    deliver_report(learning_report(args.ratings, found), args.json)
+    deliver(learning_report(args.ratings, found), args.json)
     return 0
 
 
@@ -145,12 +145,12 @@ def _show(args: argparse.Namespace) -> int:
 
     if args.key is None:
         said = running_heads(args.address, args.key_file)
-        deliver(said, args.json, lambda: heads_table(said))
+        deliver(heads_report(said), args.json)
         return 0
     known = running_key(args.address, args.key, args.key_file)
     if known is None:
         raise BadInput("knows nothing of this key", args.address, args.key)
-    deliver(known, args.json, lambda: key_table(known))
+    deliver(key_report(known), args.json)
     return 0
 
 
@@ -159,7 +159,7 @@ def _retrain(args: argparse.Namespace) -> int:
 
     with progress("retraining") as bar:
         found = retrain(RetrainRequest(args.service, args.log, args.held_out, args.registry, args.name), bar)
-    deliver(retrain_json(found), args.json, lambda: retrain_table(args.service, found))
+    deliver(retrain_report(args.service, found), args.json)
     return 0
 
 
@@ -177,5 +177,5 @@ def _scan(args: argparse.Namespace) -> int:
     if not logs and not stores and not args.address:
         raise BadInput("names no place to look at: give --service, --log or --address", "mark personal scan", args.key)
     found = scan_key(args.key, logs, stores, args.address, args.key_file)
-    deliver(scan_json(found), args.json, lambda: scan_table(found))
+    deliver(scan_report(found), args.json)
     return 1 if found.found else 0

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from mark.cli.arguments import add_json, writable
-from mark.cli.output import deliver_report, progress, write_file
+from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline
 from mark.planning.graphs.lineage_file import lineage_csv
 from mark.planning.graphs.trace_file import trace_file
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     # The output of the driver and its models must not mix with the result.
     with progress("tracing") as bar, redirect_stdout(sys.stderr):
         found = trace_file(config, args.queries, bar)
-    deliver_report(trace_report(config, found), args.json)
+    deliver(trace_report(config, found), args.json)
     if args.out is not None:
         write_file(args.out, lineage_csv(found.lineage), "--out")
     return 0

@@ -14,7 +14,7 @@ from dataclasses import replace
 from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
-from mark.cli.output import deliver, deliver_report, progress
+from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.domain.catalog.commitment import DISCOUNTS, SOURCE
 from mark.domain.errors import BadInput
@@ -29,8 +29,8 @@ from mark.studies.next_day import next_day_of_plan
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
 from mark.studies.report.commitment_report import commitment_report
-from mark.studies.report.explain import explain, plan_table
-from mark.studies.report.insured_plan import insured_plan_json, insured_plan_table
+from mark.studies.report.explain import explain, plan_report
+from mark.studies.report.insured_plan import insured_plan_report
 from mark.studies.report.pipeline_plan import pipeline_plan_report
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         outlook,
         next_day_of_plan(planned),
     )
-    deliver(explained.as_json(), args.json, lambda: plan_table(explained))
+    deliver(plan_report(explained), args.json)
     return 0
 
 
@@ -114,7 +114,7 @@ def _pipeline(args: argparse.Namespace) -> int:
             answers=args.answers,
             progress=bar,
         )
-    deliver_report(pipeline_plan_report(planned), args.json, args.report)
+    deliver(pipeline_plan_report(planned), args.json, args.report)
     return 0
 
 
@@ -124,7 +124,7 @@ def _insured(args: argparse.Namespace) -> int:
     found = plan_insured_once(
         request_from(args), args.at, lineage=args.lineage, queries=args.queries, answers=args.answers
     )
-    deliver(insured_plan_json(found), args.json, lambda: insured_plan_table(found))
+    deliver(insured_plan_report(found), args.json)
     return 0
 
 
@@ -143,7 +143,7 @@ def _advise(args: argparse.Namespace) -> int:
     advice = advise(result.timeline.instances, prices, args.commitment_discount)
     committed = dict(resolved.committed)
     source = SOURCE if args.commitment_discount == DISCOUNTS else "--commitment-discount"
-    deliver_report(commitment_report(result, advice, committed, source), args.json)
+    deliver(commitment_report(result, advice, committed, source), args.json)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mark.cli.arguments import Listed, add_json, plotted_file, writable
 from mark.cli.numbers import above_zero, count, seed
-from mark.cli.output import deliver_report, progress, write_file
+from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.plugins import adapter
 from mark.config.service_file import SERVICE_NAMES, load_service
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     if "://" not in args.model:
         measured = _of_this_machine(measured)
     promise = None if slo is None else (slo, candidate(measured.profile(), slo, batching))
-    deliver_report(profile_report(measured, promise), args.json, args.report)
+    deliver(profile_report(measured, promise), args.json, args.report)
     if args.out is not None:
         write_file(args.out, profile_csv([measured], Path(args.out)), "--out")
     return 0
@@ -149,7 +149,7 @@ def _run_pipeline(args: argparse.Namespace) -> int:
     for number, one in enumerate(asked, 1):
         with progress(f"measuring {', '.join(one.stages)} ({number} of {len(asked)})") as bar:
             found.append((one.stages, _of_this_machine(profile(replace(one.what, **_said(args)), bar))))
-    deliver_report(profiled_pipeline_report(config.name, found), args.json)
+    deliver(profiled_pipeline_report(config.name, found), args.json)
     if args.out is not None:
         write_file(args.out, profile_csv([measured for _, measured in found], Path(args.out)), "--out")
     return 0
@@ -206,7 +206,7 @@ def _run_on(args: argparse.Namespace) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    deliver_report(profiled_on_report(found.as_json()), args.json)
+    deliver(profiled_on_report(found.as_json()), args.json)
     if args.out is not None:
         write_file(args.out, profile_csv(list(found.measured.values()), Path(args.out)), "--out")
     return 0 if found.best is not None else 3

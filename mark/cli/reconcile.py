@@ -12,7 +12,7 @@ from mark.cli.output import deliver, progress
 from mark.cli.report_file import report, slo_code
 from mark.cloud.billing.line_items import parse_time
 from mark.studies.reconcile import InvoiceQuery, reconcile
-from mark.studies.report.reconcile_report import reconcile_json, reconcile_table
+from mark.studies.report.reconcile_report import reconcile_report
 
 _OTHERS = ("mark",)
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("reconciling") as bar:
         request = replace(request_from(args), explain=bool(args.report))
         found = reconcile(request, query, args.policies, own=args.policy, executor=executor, progress=bar)
-    deliver(reconcile_json(found), args.json, lambda: reconcile_table(found))
+    deliver(reconcile_report(found), args.json)
     if args.report:
         report(args, found.results, executor=executor)
     return slo_code(args, found.results)

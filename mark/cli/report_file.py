@@ -17,10 +17,10 @@ from mark.studies.attribution import Attribution
 from mark.studies.compare import run_all
 from mark.studies.executor import StudyExecutor
 from mark.studies.promise_outlook import RunOutlook
-from mark.studies.report.comparison_page import render_report
+from mark.studies.report.compare_report import render_report, sensitivity_table
+from mark.studies.report.report import Report
 from mark.studies.report.sensitivity import sensitivity
 from mark.studies.report.takeaway import kept
-from mark.studies.report.terminal_tables import sensitivity_table
 
 
 def report(
@@ -44,7 +44,8 @@ def report(
 
         rows = sensitivity(requests, results, run)
     if args.json != "-":
-        show(sensitivity_table(rows))
+        title = "If these assumptions are wrong: each line is a run of its own"
+        show(Report({}, title, [sensitivity_table(rows)]))
     write_file(args.report, render_report(results, rows, attribution, outlook, next_days), "--report")
 
 

@@ -11,8 +11,8 @@ from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
 from mark.planning.graphs.lineage_file import lineage_csv
 from mark.selection.settings import POLICIES
-from mark.studies.report.selection_replay_report import replay_json, replay_table
-from mark.studies.report.selection_state_report import state_table
+from mark.studies.report.selection_replay_report import replay_report
+from mark.studies.report.selection_state_report import state_report
 from mark.studies.selection_replay import ReplayRequest, lineage_of, replay_log
 
 _MOST_WINDOW = 1_000_000_000
@@ -92,7 +92,7 @@ def _replay(args: argparse.Namespace) -> int:
         found = replay_log(request, bar)
     if args.out is not None:
         write_file(args.out, lineage_csv(lineage_of(found)), "--out")
-    deliver(replay_json(found), args.json, lambda: replay_table(found))
+    deliver(replay_report(found), args.json)
     return 0
 
 
@@ -100,7 +100,7 @@ def _show(args: argparse.Namespace) -> int:
     from mark.launch.running_selection import running_selection  # needs httpx, which replays do not
 
     said = running_selection(args.address, args.key_file)
-    deliver(said, args.json, lambda: state_table(said))
+    deliver(state_report(said), args.json)
     return 0
 
 

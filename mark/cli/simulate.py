@@ -6,8 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.cli.options import (
     add_no_bound,
@@ -29,13 +28,9 @@ from mark.simulation.request import RunRequest
 from mark.studies.compare import open_named, run_one
 from mark.studies.executor import executor_for
 from mark.studies.next_day import next_day_of_run
-from mark.studies.report.layout import page, small_print
-from mark.studies.report.next_day_report import with_next_day
-from mark.studies.report.terminal_tables import simulate_table
+from mark.studies.report.report import Report
+from mark.studies.report.simulate_report import simulate_report
 from mark.studies.report.words import percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -64,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         request, cached = _behind_cache(args, replace(request_from(args), explain=bool(args.report)))
         result = run_one(request, bar)
     next_day = next_day_of_run(open_named(request), result)
-    body = with_next_day(result.as_json() | _cache_json(cached), next_day)
-    deliver(body, args.json, lambda: _with_cache(simulate_table(result, next_day), cached))
+    deliver(_with_cache(simulate_report(result, next_day, _cache_json(cached)), cached), args.json)
     results = {result.policy: result}
     if args.report:
         report(args, results, next_days={result.policy: next_day}, executor=executor_for(cores()))
@@ -75,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _pipeline(args: argparse.Namespace) -> int:
     # here: a service needs none of it
     from mark.studies.pipeline_run import simulate_pipeline
-    from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
+    from mark.studies.report.pipeline_run import pipeline_run_report
 
     refuse_service_options(args)
     # The output of a driver and its models must not mix with the result.
@@ -84,8 +78,7 @@ def _pipeline(args: argparse.Namespace) -> int:
         (found,) = simulate_pipeline(
             request, (request.policy,), lineage=args.lineage, queries=args.queries, answers=args.answers
         ).values()
-    table = partial(pipeline_run_table, found)
-    deliver(pipeline_run_json(found) | _cache_json(cached), args.json, lambda: _with_cache(table(), cached))
+    deliver(_with_cache(pipeline_run_report(found, _cache_json(cached)), cached), args.json)
     return 4 if args.fail_below_slo and not found.kept else 0
 
 
@@ -105,8 +98,9 @@ def _cache_json(cached: CachedKeys | None) -> dict[str, Any]:
     return {} if cached is None else {"cache": asdict(cached)}
 
 
-def _with_cache(table: RenderableType, cached: CachedKeys | None) -> RenderableType:
+def _with_cache(report: Report, cached: CachedKeys | None) -> Report:
     if cached is None:
-        return table
+        return report
     said = f"{percent(cached.hit_share)} of all requests; every figure is of the other ones, which reach instances"
-    return page(table, *small_print([f"a cache of {cached.answers_kept:,} answers in each process gives {said}"]))
+    note = f"a cache of {cached.answers_kept:,} answers in each process gives {said}"
+    return replace(report, notes=[*report.notes, note])

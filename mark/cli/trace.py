@@ -7,7 +7,7 @@ import argparse
 from mark.cli.arguments import add_json
 from mark.cli.output import deliver
 from mark.cli.reading import add_reading, reading
-from mark.studies.report.terminal_tables import trace_table
+from mark.studies.report.catalog_report import trace_report
 from mark.traffic.traces.info import trace_info
 from mark.traffic.traces.reader import open_trace
 
@@ -23,5 +23,5 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     info = trace_info(open_trace(args.trace, **reading(args)))
-    deliver({"schema": 1, **info}, args.json, lambda: trace_table(info))
+    deliver(trace_report(info), args.json)
     return 0

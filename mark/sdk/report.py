@@ -18,7 +18,7 @@ def report(results: SimulationResult | Mapping[str, SimulationResult], file: str
     The table "If these assumptions are wrong" is left out, because `mark compare --report` runs everything again for
     it. Raises BadInput if the file cannot be written.
     """
-    from mark.studies.report.comparison_page import render_report
+    from mark.studies.report.compare_report import render_report
 
     by_name = results if isinstance(results, Mapping) else {results.policy: results}
     if not by_name:

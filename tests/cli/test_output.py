@@ -21,7 +21,7 @@ from mark.cli.output import (
     write_file,
 )
 from mark.domain.errors import BadInput
-from mark.studies.report.layout import columns, text
+from mark.studies.report.report import DataTable, Marked, Report
 
 
 class Clock:
@@ -49,21 +49,20 @@ def test_undefined_numbers_become_null_and_numpys_become_plain() -> None:
 
 
 def test_json_to_stdout_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    deliver({"schema": 1}, "-", lambda: pytest.fail("the table was made"))
+    deliver(Report({"schema": 1}, "a headline"), "-")
     assert json.loads(capsys.readouterr().out) == {"schema": 1}
 
 
 def test_json_to_a_file_leaves_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    deliver({"schema": 1}, str(tmp_path / "r.json"), lambda: text("a table"))
-    assert capsys.readouterr().out == "a table\n"
+    deliver(Report({"schema": 1}, "a headline"), str(tmp_path / "r.json"))
+    assert capsys.readouterr().out == "a headline\n"
     assert json.loads((tmp_path / "r.json").read_text()) == {"schema": 1}
 
 
 def test_piped_tables_are_plain_text_without_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
-    table = columns("policy", "bill")
-    table.add_row(text("a", "bold red"), "$1.00")
-    deliver({}, None, lambda: table)
-    assert capsys.readouterr().out == "policy  bill\na      $1.00\n"
+    table = DataTable(("policy", ("bill", "${:.2f}".format)), [(Marked("a", "missed"), 1.0)])
+    deliver(Report({}, parts=[table]), None)
+    assert capsys.readouterr().out == "\npolicy  bill\na      $1.00\n\n"
 
 
 def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:

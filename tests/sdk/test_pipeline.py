@@ -19,7 +19,7 @@ from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.pipeline_run import simulate_pipeline
 from mark.studies.report.pipeline_plan import pipeline_plan_report
-from mark.studies.report.pipeline_run import pipeline_run_json
+from mark.studies.report.pipeline_run import pipeline_run_report
 from tests.sdk import drivers
 
 PROFILES = """model,instance,batch,latency_ms,basis
@@ -201,7 +201,7 @@ def test_policies_of_pipelines_are_compared_by_name(folder: Path) -> None:
     request = RunRequest(TRAFFIC, "two.toml", **PART)
     theirs = simulate_pipeline(request, names)
     for name, run in runs.items():
-        assert pipeline_run_json(run) == pipeline_run_json(theirs[name])
+        assert pipeline_run_report(run).data == pipeline_run_report(theirs[name]).data
     alone = service.simulate(TRAFFIC, "coarse-peak", with_bound=False, **PART)
     assert alone == replace(runs["coarse-peak"], bound_usd=None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from contextlib import suppress
@@ -11,16 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, changes, observed, priced_replica
-from mark.studies.report.advise_report import advise_table, render_advice
+from mark.studies.report.advise_report import advise_page, advise_report
+from mark.studies.report.htmlpage import html_of
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory
 from mark.traffic.prometheus.workload import Workload
 from mark.traffic.traces.counts import trace_of_bins
+from tests.studies.report.test_simulate_report import plain
 
 SLO = Slo(0.5, 0.98)
 CATALOG = load_catalog("aws-2026")
@@ -137,21 +137,17 @@ def test_json_has_the_stable_keys(advised: ScalerAdvice) -> None:
 
 
 def test_table_and_page_say_first_what_was_read(advised: ScalerAdvice) -> None:
-    page = render_advice(advised)
+    page = html_of(advise_page(advise_report(advised), advised))
     assert "yours, 3 h, measured" in page
     assert "Your scaler stood at its minimum of 6" in page
     assert "/tmp" not in page
-    out = io.StringIO()
-    Console(width=200, file=out, markup=False, highlight=False).print(advise_table(advised))
-    assert out.getvalue().startswith("read 172,800 requests in 3 hours, 16/s, every 60 s")
+    assert plain(advise_report(advised), 200).startswith("read 172,800 requests in 3 hours, 16/s, every 60 s")
 
 
 def test_table_says_why_a_policy_has_no_regret(advised: ScalerAdvice) -> None:
     refusing = replace(advised.results["best-fixed"], regret=None, regret_reason="it refused requests")
-    out = io.StringIO()
-    table = advise_table(replace(advised, results={"best-fixed": refusing}))
-    Console(width=200, file=out, markup=False, highlight=False).print(table)
-    assert "note: no regret for best-fixed: it refused requests" in out.getvalue()
+    shown = plain(advise_report(replace(advised, results={"best-fixed": refusing})), 200)
+    assert "note: no regret for best-fixed: it refused requests" in shown
 
 
 def test_settings_of_the_own_scaler_are_simulated_in_whole_instances(tmp_path: Path) -> None:

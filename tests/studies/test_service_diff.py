@@ -14,7 +14,7 @@ from mark.cli.main import main
 from mark.simulation.request import RunRequest
 from mark.simulation.result import TraceInfo
 from mark.simulation.run import simulate
-from mark.studies.report.service_diff import service_diff_json, service_diff_markdown
+from mark.studies.report.service_diff import service_diff_markdown, service_diff_report
 from mark.studies.report.words import per_month
 from mark.studies.service_diff import ServiceDiff, service_diff
 from tests.samples import first
@@ -70,7 +70,7 @@ def test_a_change_costs_what_two_runs_say(shop: RunRequest, change: str) -> None
     found = service_diff(shop, after)
     dollars = [simulate(replace(shop, service=service)).bill.total for service in (shop.service, after)]
     assert (found.before.bill.total, found.after.bill.total) == tuple(dollars)
-    assert service_diff_json(found)["usd_per_month"]["change"] == per_month(dollars[1] - dollars[0], 1800.0)
+    assert service_diff_report(found).data["usd_per_month"]["change"] == per_month(dollars[1] - dollars[0], 1800.0)
     assert (found.usd < 0.0) is CHANGES[change][3]
     assert set(found.changed) == CHANGES[change][2]
 

@@ -17,8 +17,8 @@ from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput, Infeasible, MarkError
-from mark.studies.report.monthly import monthly_table
-from mark.studies.report.quotas import quota_table
+from mark.studies.report.monthly import monthly_report
+from mark.studies.report.quotas import quota_report
 from mark_infra.deploy.deploy import Planned, destroy, plan, policies, site_conductors, site_releases
 from mark_infra.deploy.first_answer import first_answers, status_of
 from mark_infra.deploy.releases import RolloutNews
@@ -135,8 +135,8 @@ def _ended_as_by_an_interrupt() -> Iterator[None]:
 
 def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     planned = plan([one for service in args.services for one in shipments(service)], target, _say)
-    show(quota_table(planned.quotas))
-    show(monthly_table(planned.charges))
+    show(quota_report(planned.quotas))
+    show(monthly_report(planned.charges))
     print(_changes(planned), flush=True)
     if args.dry_run:
         return 0

@@ -9,13 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
-
 from mark.cli.arguments import Commands, add_json
 from mark.cli.numbers import whole
 from mark.cli.output import deliver
 from mark.serving.frontend.auth import CONTROLLER
-from mark.studies.report.layout import columns, page, text
+from mark.studies.report.report import DataTable, Report
 from mark_infra.deploy.deploy import site_keys
 from mark_infra.deploy.keys import SiteKey, added, new_key, revoked, rotated
 from mark_infra.deploy.target import DeployTarget
@@ -45,7 +43,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     keys = site_keys(_target(args)).read()
-    deliver({"schema": 1, "keys": [_json(key) for key in keys]}, args.json, lambda: _table(keys))
+    deliver(_report(keys), args.json)
     return 0
 
 
@@ -85,12 +83,13 @@ def _json(key: SiteKey) -> dict[str, Any]:
     return {"name": key.name, "scopes": list(key.scopes), "until_unix_s": key.until_unix_s, "digest": key.digest}
 
 
-def _table(keys: list[SiteKey]) -> RenderableType:
-    table = columns("key", "scopes", "until", "digest")
+def _report(keys: list[SiteKey]) -> Report:
+    rows = []
     for key in keys:
         end = "" if key.until_unix_s is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(key.until_unix_s))
-        table.add_row(*map(text, (key.name, ", ".join(key.scopes), end, key.digest[:15])))
-    return page(table)
+        rows.append((key.name, ", ".join(key.scopes), end, key.digest[:15]))
+    heads = ("key", ("scopes", str), ("until", str), ("digest", str))
+    return Report({"schema": 1, "keys": [_json(key) for key in keys]}, parts=[DataTable(heads, rows)])
 
 
 def _action(

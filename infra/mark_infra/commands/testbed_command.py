@@ -9,7 +9,7 @@ from mark.cli.arguments import GAPS, Listed, add_json, from_args
 from mark.cli.numbers import above_zero, port, seconds, seed, share, span, whole
 from mark.cli.output import deliver, progress, show
 from mark.planning.policies.policy_registry import policy_names
-from mark.studies.report.testbed_report import result_page, status_page
+from mark.studies.report.testbed_report import load_report, status_report
 from mark_infra.launch.launch_testbed import (
     LoadOptions,
     TestbedOptions,
@@ -115,7 +115,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def _up(args: argparse.Namespace) -> int:
-    show(status_page(start_testbed(from_args(TestbedOptions, args)).ask("/status")))
+    show(status_report(start_testbed(from_args(TestbedOptions, args)).ask("/status")))
     return 0
 
 
@@ -126,13 +126,13 @@ def _load(args: argparse.Namespace) -> int:
             load.wait_for_fleet()
     with progress("sending") as bar:
         data = load.send(bar)
-    deliver(data, args.json, lambda: result_page(data))
+    deliver(load_report(data), args.json)
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
     said = testbed(args.state).ask("/status")
-    deliver(said, args.json, lambda: status_page(said))
+    deliver(status_report(said), args.json)
     return 0
 
 

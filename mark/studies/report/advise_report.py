@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from mark.studies.advise import Observed, ScalerAdvice
-from mark.studies.report.comparison_page import render_report
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.compare_report import compare_page, compare_report
+from mark.studies.report.report import DataTable, Head, Prose, Report
 from mark.studies.report.takeaway import footnotes, verdict
-from mark.studies.report.words import HOURS_PER_MONTH, dollars, duration, latency, number, per_month, percent, rate
+from mark.studies.report.words import (
+    HOURS_PER_MONTH,
+    dollars,
+    duration,
+    latency,
+    number,
+    number_1,
+    per_month,
+    percent,
+    rate,
+)
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.simulation.result import SimulationResult
 
-_HEADS = ("policy", "$ a month", "in time %", "", "p99 ms", "replicas\nmean", "most", "regret")
+_HEADS: tuple[Head, ...] = (
+    *("policy", ("$ a month", dollars), ("in time %", str), "", ("p99 ms", latency)),
+    *(("replicas\nmean", number_1), ("most", "{:g}".format), ("regret", number)),
+)
 
 
-def advise_table(advice: ScalerAdvice) -> RenderableType:
-    table = columns(*_HEADS)
-    for row in _rows(advice):
-        table.add_row(*map(text, row))
-    return page(
-        *what_was_read(advice.history.trace.read),
-        text(_headline(advice), "bold"),
-        table,
-        *sentences([one.text for one in advice.advice]),
-        *small_print([*footnotes(advice.results), *_notes(advice)]),
+def advise_report(advice: ScalerAdvice) -> Report:
+    """Return the measured rows and the simulated ones. The page has more of the simulated policies."""
+    told = [one.text for one in advice.advice]
+    return Report(
+        advice.as_json(),
+        _headline(advice),
+        [DataTable(_HEADS, _rows(advice), _headline(advice))],
+        told,
+        [*footnotes(advice.results), *_notes(advice)],
+        read=advice.history.trace.read,
     )
 
 
-def render_advice(advice: ScalerAdvice) -> str:
+def advise_page(report: Report, advice: ScalerAdvice) -> Report:
     """Return the page: the measured rows and the advice above the page of `mark compare`."""
-    from mark.studies.report.htmlpage import bullets, grid, section
-
-    heads = [head.replace("\n", " ") or "promise" for head in _HEADS]
-    own = section(_headline(advice), grid(heads, _rows(advice)) + bullets([one.text for one in advice.advice]))
-    more = section("How this was read", bullets(_notes(advice)))
-    whole = render_report(dict(advice.results))
-    return whole.replace("</header>", f"</header>{own}{more}", 1)
+    results = dict(advice.results)
+    whole = compare_page(compare_report(results), results)
+    own = [*report.parts, Prose(report.sentences, "Advice"), Prose(report.notes, "How this was read")]
+    return replace(whole, parts=[*own, *whole.parts])
 
 
 def _headline(advice: ScalerAdvice) -> str:
@@ -52,51 +61,33 @@ def _headline(advice: ScalerAdvice) -> str:
     )
 
 
-def _rows(advice: ScalerAdvice) -> list[list[str]]:
+def _rows(advice: ScalerAdvice) -> list[list[Any]]:
     read_s, part_s = advice.now.hours * 3600.0, advice.part.hours * 3600.0
     rows = [_measured(f"yours, {duration(read_s)}, measured", advice.now, advice)]
     if part_s < read_s:
         rows.append(_measured(f"yours, last {duration(part_s)}, measured", advice.part, advice))
     rows += [_simulated(name, one, advice) for name, one in advice.results.items()]
     if advice.bound_usd is not None:
-        least = dollars(per_month(advice.bound_usd, part_s))
-        rows.append(["none for less than", least, "", "", "", "", "", ""])
+        rows.append(["none for less than", per_month(advice.bound_usd, part_s), *[""] * 6])
     return rows
 
 
-def _measured(name: str, own: Observed, advice: ScalerAdvice) -> list[str]:
+def _measured(name: str, own: Observed, advice: ScalerAdvice) -> list[Any]:
     late = own.late_share
     kept = "" if late is None else "ok" if late <= 1.0 - advice.slo.attainment else "MISSED"
-    in_time = "-" if late is None else _in_time(1.0 - late)
-    return [
-        name,
-        dollars(own.month_usd),
-        in_time,
-        kept,
-        "-",
-        number(own.mean_replicas, 1),
-        f"{own.most_replicas:g}",
-        "-",
-    ]
+    in_time = None if late is None else 1.0 - late
+    return [name, own.month_usd, _in_time(in_time), kept, "-", own.mean_replicas, own.most_replicas, "-"]
 
 
-def _simulated(name: str, one: SimulationResult, advice: ScalerAdvice) -> list[str]:
-    hours = one.trace.duration_s / 3600.0
-    mean = sum(one.fleet.instance_hours.values()) / hours * advice.replica.per_instance
+def _simulated(name: str, one: SimulationResult, advice: ScalerAdvice) -> list[Any]:
+    hours, each = one.trace.duration_s / 3600.0, advice.replica.per_instance
     shown = {"as-is": "yours, simulated"}.get(name, name)
-    return [
-        shown,
-        dollars(one.month_usd),
-        "-" if one.slo_result.attainment is None else _in_time(one.slo_result.attainment),
-        verdict(one),
-        latency(one.latency_ms.p99),
-        number(mean, 1),
-        f"{one.fleet.peak_instances * advice.replica.per_instance:g}",
-        number(one.regret),
-    ]
+    cells = [shown, one.month_usd, _in_time(one.slo_result.attainment), verdict(one), one.latency_ms.p99]
+    mean = sum(one.fleet.instance_hours.values()) / hours * each
+    return [*cells, mean, one.fleet.peak_instances * each, one.regret]
 
 
-def _in_time(share: float) -> str:
+def _in_time(share: float | None) -> str:
     return percent(share, 2).removesuffix(" %")
 
 

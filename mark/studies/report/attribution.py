@@ -1,16 +1,14 @@
-"""The dollars between a bill and its bound, part by part: a table for the terminal and rows for the page."""
+"""The dollars between a bill and its bound, part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mark.studies.report.layout import columns, text
-from mark.studies.report.words import number, percent, usd
+from mark.studies.report.report import DataTable, Head, Marked
+from mark.studies.report.words import number, percent_0, usd
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.studies.attribution import Attribution
 
 TITLE = "Where the dollars above the bound go"
@@ -51,18 +49,28 @@ def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
     return rows
 
 
-def attribution_table(found: Mapping[str, Attribution]) -> list[RenderableType]:
+def attribution_parts(found: Mapping[str, Attribution]) -> list[Marked | DataTable]:
     """Return the table, with shares of the gap if there is only one policy; empty without an attribution."""
     if not found:
         return []
     only = next(iter(found.values())) if len(found) == 1 else None
     gap = only.bill_usd - only.bound_usd if only else 0.0
     shares = {MEANINGS[part][0]: usd / gap for part, usd in only.parts.items()} if only and gap > 0.0 else {}
-    table = columns("", *(name.replace(":", ":\n") for name in found), *(["of the gap"] if shares else []))
-    rows = attribution_rows(found)
-    for name, *amounts, _ in rows:
-        table.add_row(
-            text(name), *amounts, *([percent(shares.get(name), 0) if name in shares else ""] if shares else [])
-        )
+    names: list[Head] = [(name.replace(":", ":\n"), str) for name in found]
+    rows = [
+        [name, *amounts, *([percent_0(shares[name]) if name in shares else ""] if shares else []), meaning]
+        for name, *amounts, meaning in attribution_rows(found)
+    ]
+    heads = ["", *names, *([("of the gap", str)] if shares else []), ""]
     caption = "; ".join(f"{name}: {meaning}" for name, *_, meaning in rows if name not in ("bound", "bill"))
-    return [text(f"{TITLE} ($)", "bold"), table, text(f"{caption}. See docs/attribution.md.\n", "dim")]
+    return [
+        Marked(f"{TITLE} ($)", "strong"),
+        DataTable(heads, rows, TITLE, _LEAD, printed=len(heads) - 1),
+        Marked(f"{caption}. See docs/attribution.md.\n", "faint"),
+    ]
+
+
+_LEAD = (
+    "From the proven bound to the bill, in dollars. Each part is a run in a better world, or a plan that knows every "
+    "arrival; the sum is exact."
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
@@ -13,15 +13,12 @@ from mark.planning.demand.promise_price import confidence_notes
 from mark.planning.marginal_prices import prices_of
 from mark.planning.next_day import NextDay
 from mark.planning.planner import PlanningContext
-from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
+from mark.planning.policies.alternatives import LEVELS, Alternative, LoadBelief, Weighed, weigh
 from mark.profiling.policy import paper_window_s
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.studies.report.next_day_report import next_day_words
 from mark.studies.report.promise_help_report import outlook_parts
+from mark.studies.report.report import DataTable, Marked, Part, Prose, Report
 from mark.studies.report.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _UNKNOWN = PriceList()
 _PRICES = ("usd_per_request", "usd_per_miss", "usd_per_planned_request")
@@ -136,40 +133,38 @@ def explain(
     )
 
 
-def plan_table(explained: Explanation) -> RenderableType:
-    """Return the explanation for the terminal."""
+_WANTED = ("offer", ("want", str), ("have", str), ("$/h", usd), "reason")
+
+
+def plan_report(explained: Explanation) -> Report:
     plan, weighed = explained.plan, explained.weighed
-    wanted = columns("offer", "want", "have", "$/h", "reason")
+    running, rows = explained.running, list[tuple[Any, ...]]()
     for target in plan.targets:
-        have = explained.running.get(target.offer, 0)
         price = explained.prices.get(target.offer)
-        wanted.add_row(
-            text(target.offer),
-            str(target.count),
-            str(have),
-            usd(target.count * price if price is not None else None),
-            text(target.reason),
-        )
-    for offer in sorted(set(explained.running) - {target.offer for target in plan.targets}):
-        wanted.add_row(text(offer), "0", str(explained.running[offer]), usd(0.0), "not in the plan: drained")
-    for target in plan.standbys:
-        wanted.add_row(text(target.offer), str(target.count), "", "", text(f"standby, stopped: {target.reason}"))
-    others: list[RenderableType] = []
+        paid = None if price is None else target.count * price
+        rows.append((target.offer, target.count, running.get(target.offer, 0), paid, target.reason))
+    drained = sorted(set(running) - {target.offer for target in plan.targets})
+    rows += [(offer, 0, running[offer], 0.0, "not in the plan: drained") for offer in drained]
+    rows += [(one.offer, one.count, "", "", f"standby, stopped: {one.reason}") for one in plan.standbys]
+    believed, others = "This policy makes no forecast.", list[Part]()
     if weighed is not None:
-        head = f"Alternatives: expected $/h over the next {duration(weighed.over_s)}"
-        others = [text(head, "bold"), _choices(weighed)]
-    believed = ["This policy makes no forecast."] if weighed is None else [believed_words(weighed.belief)]
-    return page(
-        *what_was_read(explained.read),
-        text(f"{explained.service}: the plan at {number(explained.at_s, 0)} s", "bold"),
-        *sentences(believed),
-        wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
-        *sentences(_closing(explained) + _batching(explained)),
-        *([] if explained.promise is None else outlook_parts(explained.promise)),
-        *sentences([] if explained.next_day is None else [next_day_words(explained.next_day)]),
-        *others,
-        *_prices(explained),
-        *small_print([*_while_held(explained), *_plan_notes(explained)]),
+        believed = believed_words(weighed.belief)
+        head = Marked(f"Alternatives: expected $/h over the next {duration(weighed.over_s)}", "strong")
+        others = [head, choices_table(weighed, weighed.alternatives[:MOST_CHOICES])]
+    return Report(
+        explained.as_json(),
+        f"{explained.service}: the plan at {number(explained.at_s, 0)} s",
+        [
+            Prose([believed]),
+            DataTable(_WANTED, rows) if rows else Marked("Nothing is to run, and nothing does."),
+            Prose(_closing(explained) + _batching(explained)),
+            *([] if explained.promise is None else outlook_parts(explained.promise)),
+            Prose([] if explained.next_day is None else [next_day_words(explained.next_day)]),
+            *others,
+            Prose(_prices(explained)),
+        ],
+        notes=[*_while_held(explained), *_plan_notes(explained)],
+        read=explained.read,
     )
 
 
@@ -195,21 +190,23 @@ def believed_words(belief: LoadBelief) -> str:
     )
 
 
-def _choices(weighed: Weighed) -> RenderableType:
-    late = weighed.overflow != "function calls"
-    heads = ("holds\n/s", "instances", "launches", "misses,\nas priced" if late else "overflow", "total\n$/h")
-    table = columns("fleet", *heads, "against\nchosen")
-    for one in (weighed.chosen, *weighed.alternatives[:MOST_CHOICES]):
-        table.add_row(
-            text(f"{one.label}: {one.fleet}" if one is weighed.chosen else one.label),
-            rate(one.capacity_rps),
-            usd(one.instances_usd_per_hour),
-            usd(one.launches_usd_per_hour),
-            usd(one.overflow_usd_per_hour),
-            usd(one.usd_per_hour),
-            "" if one is weighed.chosen else f"{one.usd_per_hour - weighed.chosen.usd_per_hour:+.2f}",
+def choices_table(weighed: Weighed, alternatives: Sequence[Alternative]) -> DataTable:
+    """Return the chosen fleet and some of its alternatives, with the dollars of each."""
+    chosen = weighed.chosen
+    overflow = "overflow" if weighed.overflow == "function calls" else "misses,\nas priced"
+    heads = (
+        *("fleet", ("holds\n/s", rate), ("instances", usd), ("launches", usd), (overflow, usd), ("total\n$/h", usd)),
+        ("against\nchosen", "{:+.2f}".format),
+    )
+    rows = [
+        (
+            f"{one.label}: {one.fleet}" if one is chosen else one.label,
+            *(one.capacity_rps, one.instances_usd_per_hour, one.launches_usd_per_hour, one.overflow_usd_per_hour),
+            *(one.usd_per_hour, "" if one is chosen else one.usd_per_hour - chosen.usd_per_hour),
         )
-    return table
+        for one in (chosen, *alternatives)
+    ]
+    return DataTable(heads, rows)
 
 
 def _closing(explained: Explanation) -> list[str]:
@@ -234,7 +231,7 @@ def _closing(explained: Explanation) -> list[str]:
     return lines
 
 
-def _prices(explained: Explanation) -> list[RenderableType]:
+def _prices(explained: Explanation) -> list[str]:
     """Return the cost of one more request, one more miss and one millisecond less, as far as they are known."""
     found, lines = explained.price_list, []
     if found.usd_per_request is not None and found.usd_per_miss:
@@ -251,7 +248,7 @@ def _prices(explained: Explanation) -> list[RenderableType]:
         per_ms = usd_per_hour_per_ms(explained.other_slos)
         others = ", ".join(_other_slo(other, own_usd) for other in explained.other_slos)
         lines.append(f"A millisecond of RT_max: {'' if per_ms is None else f'{usd(per_ms)}/h; '}{others}.")
-    return [text("Price of one more", "bold"), *map(text, lines)] if lines else []
+    return ["Price of one more", *lines] if lines else []
 
 
 def _other_slo(other: SloPrice, own_usd_per_hour: float) -> str:

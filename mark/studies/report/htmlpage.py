@@ -1,6 +1,6 @@
-"""The parts of self-contained HTML pages with figures, which need no network and no server.
+"""A report as a self-contained HTML page with figures, which needs no network and no server.
 
-The functions escape texts and return HTML.
+Every text is escaped here; only a `Markup` and the HTML of a drawing are taken as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.extras import module_of
-from mark.studies.report.report import DataTable, Plot, Prose, Report
+from mark.studies.report.report import DataTable, Marked, Markup, Part, Plot, Prose, Report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -47,118 +47,83 @@ def page_script(own: str = "") -> str:
     return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"
 
 
-def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:
-    """Return an empty figure, or a grid of them; options are the ones of plotly's `make_subplots`.
-
-    The library plotly takes 0.3 s to import and comes with the extra `report`; the pages of `mark compare` do not need
-    it.
-    """
-    figure: Figure = module_of("plotly.subplots", "a page with figures").make_subplots(rows, columns, **options)
-    return figure
-
-
-def read_first(read: str) -> str:
-    """Return the line about the trace that was read, for a page's facts; empty if the trace was generated."""
-    return f"{html.escape(read)}<br>" if read else ""
-
-
-def html_page(
-    *, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str], read: str = ""
-) -> str:
-    """Return the whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out.
-
-    `read` describes the trace that was read.
-    """
-    first, *more = sentences
+def html_of(report: Report) -> str:
+    """Return the report's page: self-contained, with its plots and every table that has a title."""
+    first, *more = report.sentences or [report.headline]
+    facts = "<br>".join(map(html.escape, filter(None, (report.read, report.headline))))
+    lists = (("Warnings", report.warnings), ("Notes", report.notes))
+    sections = [*map(_part, report.parts), *(_section(title, _bullets(lines)) for title, lines in lists if lines)]
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{html.escape(title)}</title>",
+            f"<title>mark: {html.escape(report.subject)}, {html.escape(report.headline)}</title>",
             f"<style>{asset('page.css')}</style>",
-            f"</head><body><main><header><p class=kicker>{html.escape(kicker)}</p>",
+            f"</head><body><main><header><p class=kicker>mark · {html.escape(report.subject)}</p>",
             f"<h1>{html.escape(first)}</h1>",
             *(f"<p>{html.escape(sentence)}</p>" for sentence in more),
-            f"<p class=facts>{read_first(read)}{html.escape(facts)}</p></header>",
+            f"<p class=facts>{facts}</p></header>",
             *filter(None, sections),
             "<footer>Made by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
             "</main>",
             packed_plotly(),
-            page_script(),
+            page_script(report.script),
             "</body></html>\n",
         ]
     )
 
 
-def html_of(report: Report) -> str:
-    """Return the report's page: self-contained, with its plots and every table that has a title."""
-    sections = []
-    for part in report.parts:
-        if isinstance(part, Plot):
+def _part(part: Part) -> str:
+    """Return the HTML of a part; empty for parts of the terminal alone."""
+    match part:
+        case Markup():
+            return part.html
+        case Plot():
             figure = part.drawn()
-            sections.append(section(part.title, figure if isinstance(figure, str) else drawn(figure), part.lead))
-        elif isinstance(part, Prose) and part.title:
-            sections.append(section(part.title, "".join(f"<p>{html.escape(line)}</p>" for line in part.lines)))
-        elif isinstance(part, DataTable) and part.title:
-            heads = [(head if isinstance(head, str) else head[0]).replace("\n", " ") for head in part.heads]
-            rows = [[cell.words for cell in row] for row in part.cells()]
-            sections.append(section(part.title, grid(heads, rows), part.lead))
-    for title, lines in (("Warnings", report.warnings), ("Notes", report.notes)):
-        if listed := list(lines):
-            sections.append(section(title, bullets(listed)))
-    return html_page(
-        title=f"mark: {report.subject}, {report.headline}",
-        kicker=f"mark · {report.subject}",
-        sentences=list(report.sentences) or [report.headline],
-        facts=report.headline,
-        read=report.read,
-        sections=sections,
-    )
+            return _section(part.title, figure if isinstance(figure, str) else _drawn(figure), part.lead)
+        case DataTable() if part.title:
+            return _section(part.title, _grid(part) + _bullets(part.notes), part.lead)
+        case Prose() if part.title:
+            return _section(part.title, "".join(f"<p>{html.escape(line)}</p>" for line in part.lines))
+    return ""
 
 
-def section(title: str, body: str, lead: str = "") -> str:
-    """Return a section. `body` is HTML."""
+def _section(title: str, body: str, lead: str = "") -> str:
     above = f"<p class=lead>{html.escape(lead)}</p>" if lead else ""
     return f"<section><h2>{html.escape(title)}</h2>{above}{body}</section>"
 
 
-def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; the first cell of a row is its head."""
-    head = "".join(f"<th scope=col>{html.escape(text)}</th>" for text in heads)
-    body = "".join(
-        f"<tr><th scope=row>{html.escape(first)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
-        for first, *cells in rows
-    )
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+def _bullets(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>" if lines else ""
 
 
-def bullets(lines: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+def _grid(table: DataTable) -> str:
+    """Return a table. The first cell of a row is its head, and marks the row if it is the best."""
+    kinds = [" class=words" if isinstance(head, str) else "" for head in table.heads]
+    names = [head if isinstance(head, str) else head[0] for head in table.heads]
+    heads = "".join(f"<th scope=col{kind}>{html.escape(name)}</th>" for kind, name in zip(kinds, names, strict=True))
+    rows = []
+    for first, *cells in table.cells():
+        others = "".join(f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds[1:], cells, strict=True))
+        best = " class=best" if first.mark == "best" else ""
+        rows.append(f"<tr{best}><th scope=row>{html.escape(first.words)}</th>{others}</tr>")
+    return f"<div class=wide><table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
-def drawn(figure: Figure) -> str:
+def _cell(cell: Marked) -> str:
+    shown = html.escape(cell.words)
+    if cell.mark in ("ok", "dips", "missed"):
+        shown = f"<span class={cell.mark}>{shown}</span>"
+    return f'<span title="{html.escape(cell.hint)}">{shown}</span>' if cell.hint else shown
+
+
+def _drawn(figure: Figure | dict[str, Any]) -> str:
     """Return a figure for the page's script. Names in it must be escaped already; nothing in it can end its element."""
-    data = (
-        str(module_of("plotly.io", "a page with figures").to_json(figure, validate=False))
-        .replace("<", "\\u003c")
-        .replace("&", "\\u0026")
-    )
-    height = figure.layout.height or 340
-    return f'<div class=figure style="height:{height}px"><script type="application/json">{data}</script></div>'
-
-
-def styled(figure: Figure, height: int) -> Figure:
-    """Return the figure, `height` pixels high, with the page's colours and fonts."""
-    return figure.update_layout(
-        template="none",
-        height=height,
-        margin={"l": 56, "r": 24, "t": 36, "b": 44},
-        legend={"orientation": "h", "y": 1.0 + 26.0 / height, "yanchor": "bottom", "x": 0},
-    )
-
-
-def faint(colour: str, opacity: float) -> str:
-    """Return a translucent colour for `#rrggbb`."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
+    if isinstance(figure, dict):
+        kind, data = '"figure plot"', json.dumps(figure, separators=(",", ":"), allow_nan=False)
+    else:
+        kind = f'figure style="height:{figure.layout.height or 340}px"'
+        data = str(module_of("plotly.io", "a page with figures").to_json(figure, validate=False))
+    data = data.replace("<", "\\u003c").replace("&", "\\u0026")
+    return f'<div class={kind}><script type="application/json">{data}</script></div>'

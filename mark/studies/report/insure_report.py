@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.offer import instance_of
 from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_instances
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed
-from mark.studies.report.words import count, dollars, duration, latency, per_month, percent
+from mark.studies.report.words import count, dollars, duration, latency, per_month, percent, percent_2
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark.domain.faults import Faults
     from mark.studies.insure import Insurance, InsuredFleet, OtherShare
 
-_HEADS = ("option", "settings", "instances", "$ a month", "in time %", "degraded", "p99.9 ms")
-_WITH_ACCURACY = (*_HEADS, "accuracy")
+_HEADS: tuple[Head, ...] = (
+    *("option", ("settings", str), ("instances", str), ("$ a month", dollars), ("in time %", str)),
+    *(("degraded", percent_2), ("p99.9 ms", latency)),
+)
+_WITH_ACCURACY: tuple[Head, ...] = (*_HEADS, ("accuracy", percent_2))
 _NAMES = {
     NONE: "The fleet for calm instances",
     INSTANCES: "More instances",
@@ -34,10 +36,10 @@ _MEASURE = (
 )
 
 
-def insure_json(found: Insurance) -> dict[str, Any]:
-    """Return the stable object that `--json` writes."""
+def insure_report(found: Insurance) -> Report:
+    told = takeaways(found)
     advised = found.advised
-    return {
+    data = {
         "schema": 1,
         "service": found.service,
         "slo": {"rt_max_ms": found.slo.rt_max_s * 1e3, "target": found.slo.attainment},
@@ -56,39 +58,18 @@ def insure_json(found: Insurance) -> dict[str, Any]:
             }
             for other in found.others
         ],
-        "advice": {"option": None if advised is None else advised.option, "why": " ".join(takeaways(found))},
+        "advice": {"option": None if advised is None else advised.option, "why": " ".join(told)},
     }
-
-
-def insure_table(found: Insurance) -> RenderableType:
-    heads = _heads(found)
-    table = columns(*heads)
-    for one in found.options:
-        option, settings, instances, month, in_time, *more = _cells(found, one)
-        style = "bold" if one == found.advised else ""
-        table.add_row(text(option, style), settings, instances, month, text(in_time, _colour(one)), *more)
-    return page(
-        *what_was_read(found.read),
-        text(_headline(found), "bold"),
-        table,
-        *sentences(takeaways(found)),
-        *small_print(_notes(found)),
-    )
-
-
-def render_insure(found: Insurance) -> str:
-    """Return the whole self-contained page."""
-    return html_page(
-        title=f"mark: protection against slow instances, {_headline(found)}",
-        kicker="mark · protection against slow instances",
-        sentences=takeaways(found),
-        facts=_headline(found),
+    options = DataTable(_heads(found), [_cells(found, one) for one in found.options], "Options")
+    bars = Plot("Dollars a month", partial(month_figure, found), "Hollow: the promise is not kept.")
+    return Report(
+        data,
+        _headline(found),
+        [bars, options],
+        told,
+        _notes(found),
         read=found.read,
-        sections=[
-            section("Dollars a month", drawn(month_figure(found)), "Hollow: the promise is not kept."),
-            section("Options", grid(_heads(found), [_cells(found, one) for one in found.options])),
-            section("Notes", bullets(_notes(found))),
-        ],
+        subject="protection against slow instances",
     )
 
 
@@ -231,27 +212,19 @@ def _promise(found: Insurance) -> str:
     return f"{100.0 * found.slo.attainment:.10g} % within {found.slo.rt_max_s * 1e3:,.6g} ms"
 
 
-def _heads(found: Insurance) -> tuple[str, ...]:
+def _heads(found: Insurance) -> tuple[Head, ...]:
     return _HEADS if all(one.accuracy is None for one in found.options) else _WITH_ACCURACY
 
 
-def _cells(found: Insurance, one: InsuredFleet) -> list[str]:
+def _cells(found: Insurance, one: InsuredFleet) -> list[Any]:
+    kept = "ok" if one.able else "WORSE" if one.worse else "MISSED"
     cells = [
-        one.option,
-        _settings(one),
-        _count(one),
-        dollars(_month(found, one)),
-        f"{percent(one.attainment, 2).removesuffix(' %')} {'ok' if one.able else 'WORSE' if one.worse else 'MISSED'}",
-        percent(one.degraded, 2) if one.option == PARITY else "",
-        latency(one.p999_s * 1e3),
+        Marked(one.option, "strong" if one == found.advised else ""),
+        *(_settings(one), _count(one), _month(found, one)),
+        Marked(f"{percent(one.attainment, 2).removesuffix(' %')} {kept}", "ok" if one.able else "missed"),
+        *(one.degraded if one.option == PARITY else "", one.p999_s * 1e3),
     ]
-    if len(_heads(found)) > len(cells):
-        cells.append("" if one.accuracy is None else percent(one.accuracy, 2))
-    return cells
-
-
-def _colour(one: InsuredFleet) -> str:
-    return "green" if one.able else "bold red"
+    return cells if _heads(found) is _HEADS else [*cells, "" if one.accuracy is None else one.accuracy]
 
 
 def _settings(one: InsuredFleet) -> str:

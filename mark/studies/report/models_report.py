@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.domain.offer import Catalog, Market
 from mark.domain.profile import Profile
 from mark.models.registry import AliasMove, ModelVersion, shown
-from mark.studies.report.layout import columns, page, text
-from mark.studies.report.words import count, milliseconds, number
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mark.studies.report.report import DataTable, Marked, Report
+from mark.studies.report.words import count, grouped, milliseconds, number_3, number_4
 
 Profiles = Mapping[str, Profile]  # by instance
 
@@ -68,50 +65,43 @@ def version_diff(
     return VersionDiff(before, after, profiles, {name: (old, new) for name, (old, new) in usd.items()})
 
 
-def models_json(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> dict[str, Any]:
-    return {
+def models_report(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> Report:
+    data = {
         "schema": 1,
         "models": [
             {"name": name, "versions": len(versions), "aliases": {a: _hash(m.version) for a, m in aliases.items()}}
             for name, (versions, aliases) in models.items()
         ],
     }
-
-
-def models_table(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> RenderableType:
     if not models:
-        return text("The registry holds no model.")
-    table = columns("model", "versions", "")
-    for name, (versions, aliases) in models.items():
-        places = ", ".join(f"{alias} = {shown(move.version)}" for alias, move in aliases.items())
-        table.add_row(text(name), str(len(versions)), text(places))
-    return page(table)
+        return Report(data, parts=[Marked("The registry holds no model.")])
+    rows = [
+        (name, len(versions), ", ".join(f"{alias} = {shown(move.version)}" for alias, move in aliases.items()))
+        for name, (versions, aliases) in models.items()
+    ]
+    return Report(data, parts=[DataTable(("model", ("versions", str), ""), rows)])
 
 
-def model_json(
-    name: str, versions: Sequence[ModelVersion], histories: Mapping[str, Sequence[AliasMove]]
-) -> dict[str, Any]:
-    return {
+def model_report(name: str, versions: Sequence[ModelVersion], histories: Mapping[str, Sequence[AliasMove]]) -> Report:
+    data = {
         "schema": 1,
         "name": name,
         "versions": [version_json(version) for version in versions],
         "aliases": {alias: [move_json(name, move) for move in moves] for alias, moves in histories.items()},
     }
-
-
-def model_table(versions: Sequence[ModelVersion], histories: Mapping[str, Sequence[AliasMove]]) -> RenderableType:
-    table = columns("version", "", "model", "files", "profile", "")
-    now = {alias: moves[-1].version for alias, moves in histories.items()}
-    for version in versions:
-        names = ", ".join(alias for alias, id in now.items() if id == version.id)
-        made = f"{version.created_at[:16]} {version.created_by}"
-        kept = count(len(version.content.files)), "yes" if version.content.profile else "no"
-        table.add_row(text(version.short), text(made), text(version.content.model), *kept, text(names))
-    moves = columns("", "", "", "")
-    for alias, history in histories.items():
-        for move in history:
-            moves.add_row(text(alias), text(f"{move.number}."), text(shown(move.version)), text(_when(move)))
-    return page(table, *([moves] if histories else []))
+    rows = []
+    for one in versions:
+        names = ", ".join(alias for alias, moves in histories.items() if moves[-1].version == one.id)
+        content, made = one.content, f"{one.created_at[:16]} {one.created_by}"
+        has_profile = "yes" if content.profile else "no"
+        rows.append((one.short, made, content.model, len(content.files), has_profile, names))
+    heads = ("version", "", "model", ("files", count), ("profile", str), "")
+    moved = [
+        (alias, f"{move.number}.", shown(move.version), _when(move))
+        for alias, moves in histories.items()
+        for move in moves
+    ]
+    return Report(data, parts=[DataTable(heads, rows), *([DataTable(("", "", "", ""), moved)] if histories else [])])
 
 
 def version_json(version: ModelVersion) -> dict[str, Any]:
@@ -129,9 +119,8 @@ def version_json(version: ModelVersion) -> dict[str, Any]:
     }
 
 
-def version_table(version: ModelVersion) -> RenderableType:
+def version_report(version: ModelVersion) -> Report:
     content = version.content
-    table = columns("", "")
     lines = {
         "version": f"{version.name}@{_hash(version.id)}",
         "model": content.model,
@@ -140,12 +129,10 @@ def version_table(version: ModelVersion) -> RenderableType:
         "profile": "none" if content.profile is None else f"of {content.profiled}",
         **{f"metric {metric}": f"{value:g}" for metric, value in (content.metrics or {}).items()},
     }
-    for name, value in lines.items():
-        table.add_row(text(name), text(value))
-    files = columns("file", "bytes", "sha256")
-    for path, (digest, size) in content.files.items():
-        files.add_row(text(path), f"{size:,}", digest[:12])
-    return page(table, files)
+    files = [(path, size, digest[:12]) for path, (digest, size) in content.files.items()]
+    heads = ("file", ("bytes", grouped), ("sha256", str))
+    data = {"schema": 1, **version_json(version)}
+    return Report(data, parts=[DataTable(("", ""), list(lines.items())), DataTable(heads, files)])
 
 
 def move_json(name: str, move: AliasMove) -> dict[str, Any]:
@@ -160,15 +147,16 @@ def move_json(name: str, move: AliasMove) -> dict[str, Any]:
     }
 
 
-def move_text(name: str, move: AliasMove) -> RenderableType:
-    return text(f"{name}@{move.alias} is {shown(move.version)}: move {move.number}, {_when(move)}")
+def move_report(name: str, move: AliasMove) -> Report:
+    said = f"{name}@{move.alias} is {shown(move.version)}: move {move.number}, {_when(move)}"
+    return Report(move_json(name, move), parts=[Marked(said)])
 
 
-def version_diff_json(diff: VersionDiff) -> dict[str, Any]:
+def version_diff_report(diff: VersionDiff) -> Report:
     def pair(values: tuple[Any, Any]) -> dict[str, Any]:
         return {"before": values[0], "after": values[1]}
 
-    return {
+    data = {
         "schema": 1,
         "before": version_json(diff.before),
         "after": version_json(diff.after),
@@ -180,23 +168,22 @@ def version_diff_json(diff: VersionDiff) -> dict[str, Any]:
         },
         "usd_per_million": {name: pair(values) for name, values in diff.usd_per_million.items()},
     }
-
-
-def version_diff_table(diff: VersionDiff) -> RenderableType:
-    table = columns("", "before", "after", "change")
-    table.add_row("version", diff.before.short, diff.after.short, "")
-    if diff.before.content.model != diff.after.content.model:
-        table.add_row("model", text(diff.before.content.model), text(diff.after.content.model), "")
-    for metric, values in diff.metrics.items():
-        table.add_row(text(metric), *(number(value, 4) for value in values), _change(*values))
-    for path, became in diff.files.items():
-        table.add_row(text(path), "", "", became)
+    before, after = diff.before, diff.after
+    rows = [("version", before.short, after.short, "")]
+    if before.content.model != after.content.model:
+        rows.append(("model", before.content.model, after.content.model, ""))
+    rows += [_compared(metric, number_4, values) for metric, values in diff.metrics.items()]
+    rows += [(path, "", "", became) for path, became in diff.files.items()]
     for name, sizes in diff.latency_ms.items():
-        for batch, times in sizes.items():
-            table.add_row(text(f"{name}, batch {batch}, ms"), *map(milliseconds, times), _change(*times))
-    for name, usd in diff.usd_per_million.items():
-        table.add_row(text(f"{name}, $ per million"), *(number(value, 3) for value in usd), _change(*usd))
-    return page(table)
+        rows += [_compared(f"{name}, batch {batch}, ms", milliseconds, times) for batch, times in sizes.items()]
+    rows += [_compared(f"{name}, $ per million", number_3, usd) for name, usd in diff.usd_per_million.items()]
+    return Report(data, parts=[DataTable(("", ("before", str), ("after", str), ("change", str)), rows)])
+
+
+def _compared(
+    name: str, unit: Callable[[float | None], str], values: tuple[float | None, float | None]
+) -> tuple[str, str, str, str]:
+    return name, unit(values[0]), unit(values[1]), _change(*values)
 
 
 def _change(old: float | None, new: float | None) -> str:

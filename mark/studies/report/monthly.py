@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mark.cloud.billing.extras import (
     ADDRESS_USD_PER_HOUR,
@@ -31,11 +30,8 @@ from mark.cloud.billing.extras import (
     ZONE_USD_PER_GB,
 )
 from mark.cloud.billing.meter import DISK_USD_PER_GIB_MONTH
-from mark.studies.report.layout import columns, page, small_print, text
+from mark.studies.report.report import DataTable, Report
 from mark.studies.report.words import HOURS_PER_MONTH, dollars, usd
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 # In terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its function,
 # and one of the limit on that function's cost.
@@ -248,12 +244,12 @@ def least_usd_per_month(charges: Sequence[CostLine]) -> float:
     return sum(charge.usd_per_month or 0.0 for charge in charges)
 
 
-def monthly_table(charges: Sequence[CostLine]) -> RenderableType:
-    table = columns("", "a month", "")
+def monthly_report(charges: Sequence[CostLine]) -> Report:
     order = {"fleet": 0, "functions": 1, "other": 2}
-    for charge in sorted(charges, key=lambda charge: order[charge.part]):  # a stable sort: lines keep their order
-        amount = "by traffic" if charge.usd_per_month is None else usd(charge.usd_per_month)
-        table.add_row(text(f"{charge.part}: {charge.what}"), amount, text(charge.basis))
-    table.add_row(text("at least"), usd(least_usd_per_month(charges)), text("without a request"))
+    rows = [
+        (f"{one.part}: {one.what}", "by traffic" if one.usd_per_month is None else one.usd_per_month, one.basis)
+        for one in sorted(charges, key=lambda charge: order[charge.part])  # a stable sort: lines keep their order
+    ]
+    rows.append(("at least", least_usd_per_month(charges), "without a request"))
     notes = ["prices of us-east-1, July 2026, on demand; other regions are up to a third dearer"]
-    return page(table, *small_print(notes))
+    return Report({}, parts=[DataTable(("", ("a month", usd), ""), rows)], notes=notes)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
-from mark.studies.report.layout import columns, page, text
+from mark.studies.report.report import DataTable, Report
 from mark.studies.report.words import count
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 class FoundPlace(Protocol):
@@ -38,22 +35,17 @@ class FinishedScan(Protocol):
     def found(self) -> Sequence[FoundPlace]: ...
 
 
-def scan_json(scan: FinishedScan) -> dict[str, Any]:
-    """Return the scan for programs."""
-    return {
+def scan_report(scan: FinishedScan) -> Report:
+    looked = f"{count(scan.files)} files, {count(scan.objects)} objects and {count(scan.servers)} servers"
+    data = {
         "schema": 1,
         "key": scan.key,
         "looked_at": {"files": scan.files, "objects": scan.objects, "servers": scan.servers},
         "found": [{"where": one.where, "what": one.what, "count": one.count} for one in scan.found],
     }
-
-
-def scan_table(scan: FinishedScan) -> RenderableType:
-    """Return the scan for people."""
-    looked = f"{count(scan.files)} files, {count(scan.objects)} objects and {count(scan.servers)} servers"
     if not scan.found:
-        return page(text(f"{scan.key}: nothing in {looked}", "bold"))
-    table = columns("count", "what", "where")
-    for one in scan.found:
-        table.add_row(count(one.count), one.what, one.where)
-    return page(text(f"{scan.key}: found in {count(len(scan.found))} of {looked}", "bold"), table)
+        return Report(data, f"{scan.key}: nothing in {looked}")
+    found = DataTable(
+        ("count", ("what", str), ("where", str)), [(count(one.count), one.what, one.where) for one in scan.found]
+    )
+    return Report(data, f"{scan.key}: found in {count(len(scan.found))} of {looked}", [found])

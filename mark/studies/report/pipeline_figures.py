@@ -6,8 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from mark.studies.report.graph_svg import StageBox, graph_svg
-from mark.studies.report.htmlpage import new_figure, styled
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
 from mark.studies.report.words import count, milliseconds, percent, usd
 
 if TYPE_CHECKING:

@@ -224,7 +224,7 @@ def _stages(plan: PipelinePlan) -> DataTable:
     of_all = plan.found.usd_per_hour
     counts = [choice.workers if shared else choice.replicas for choice in plan.found.choices]
     heads = (
-        *("stage", ("on", str), ("workers" if shared else "count", grouped), ("batch\nup to", grouped)),
+        *("stage", "on", ("workers" if shared else "count", grouped), ("batch\nup to", grouped)),
         *(("mean", number_1), ("busy", percent_0), ("$/h", usd), ("of the\ndollars", percent_0)),
     )
     rows: list[list[Any]] = []

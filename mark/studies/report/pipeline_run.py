@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.report import DataTable, Head, Marked, Prose, Report
 from mark.studies.report.selection_report import HEADS, selection_cells, selection_json, selection_sentences
-from mark.studies.report.takeaway import share_shown
+from mark.studies.report.takeaway import share_marked, share_shown
 from mark.studies.report.words import (
     count,
     dollars,
     duration,
+    grouped,
     latency,
     milliseconds,
     number,
+    number_1,
     per_month,
     percent,
+    percent_0,
+    percent_2,
     rate,
     usd,
 )
@@ -24,79 +28,86 @@ from mark.studies.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
     from mark.studies.pipeline_result import ParityRun, PipelineRun, StageRun
 
 # A fleet that never changes and knows the load beforehand; savings are measured against it.
 REFERENCE = "fixed"
 
 
-def pipeline_run_table(run: PipelineRun) -> RenderableType:
-    """Return one policy, line by line, and its stages."""
+def pipeline_run_report(run: PipelineRun, more: Mapping[str, Any] | None = None) -> Report:
+    """Return one policy, line by line, and its stages; `more` are further keys of the JSON."""
+    facts = DataTable(("", "", ""), [(name, *said) for name, said in _facts(run).items()])
+    chosen = [] if run.selection is None else selection_sentences(run.selection, run.usd)
+    return Report(
+        {**run_json(run), **(more or {})},
+        _headline(run),
+        [
+            Marked(f"policy {run.policy}, planned on {_planned_on(run)}"),
+            *(facts, _stages(run)),
+            *([_functions(run)] if run.by_function.calls else []),
+            Prose(chosen),
+        ],
+        _takeaway({run.policy: run}),
+        run.notes,
+        read=run.read,
+    )
+
+
+def _facts(run: PipelineRun) -> dict[str, tuple[str | Marked, str]]:
     times = run.latency_ms
-    table = columns("", "", "")
-    table.add_row(
-        "Bill",
+    facts: dict[str, tuple[str | Marked, str]] = {}
+    facts["Bill"] = (
         usd(run.usd),
         f"{usd(run.usd_per_million)} per million queries; {dollars(_monthly(run))} a month at this pace",
     )
     if run.names_functions:
-        table.add_row(
-            "Functions",
+        facts["Functions"] = (
             usd(run.function_usd),
             f"of it, for {count(run.by_function.calls)} calls, {percent(run.function_share, 2)} of all",
         )
-    table.add_row(
-        "SLO",
-        text("ok", "green") if run.kept else text("MISSED", "bold red"),
+    facts["SLO"] = (
+        Marked("ok", "ok") if run.kept else Marked("MISSED", "missed"),
         f"{percent(run.attainment, 2)} within {number(run.slo.rt_max_s * 1e3, 0)} ms "
         f"({percent(run.slo.attainment)} asked), {run.misses:,} late; worst minute "
         f"{percent(run.worst_minute_attainment)}, {run.minutes_below_target:,} min below",
     )
-    table.add_row(
-        "Latency",
+    facts["Latency"] = (
         f"{milliseconds(times.p50)} ms",
         f"median; p95 {milliseconds(times.p95)}, p99 {milliseconds(times.p99)}, p99.9 {milliseconds(times.p999)}, "
         f"slowest {milliseconds(times.max)} ms",
     )
     if run.parity is not None:
-        table.add_row("Insurance", percent(run.parity.degraded_share, 2), _parity(run.parity))
-    table.add_row("Instances", number(run.instances, 1), f"in the mean, {run.most_instances:,} at most")
+        facts["Insurance"] = (percent(run.parity.degraded_share, 2), _parity(run.parity))
+    facts["Instances"] = (number(run.instances, 1), f"in the mean, {run.most_instances:,} at most")
     if run.bound_usd is not None:
         why = "the bound is zero" if run.kept else "the promise was missed"
         regret = f"none: {why}" if run.regret is None else f"{number(run.regret)} x the bound"
-        table.add_row("Bound", usd(run.bound_usd), f"no fleet keeps the promise for less; regret {regret}")
-    return page(
-        *what_was_read(run.read),
-        _headline(run),
-        text(f"policy {run.policy}, planned on {_planned_on(run)}"),
-        table,
-        _stages(run),
-        *([_functions(run)] if run.by_function.calls else []),
-        *([] if run.selection is None else sentences(selection_sentences(run.selection, run.usd))),
-        *sentences(_takeaway({run.policy: run})),
-        *small_print(run.notes),
-    )
+        facts["Bound"] = (usd(run.bound_usd), f"no fleet keeps the promise for less; regret {regret}")
+    return facts
 
 
-def pipeline_compare_table(runs: Mapping[str, PipelineRun]) -> RenderableType:
+def pipeline_compare_report(runs: Mapping[str, PipelineRun]) -> Report:
     """Return policies side by side, then the words."""
     first = next(iter(runs.values()))
-    return page(
-        *what_was_read(first.read),
+    return Report(
+        {
+            "schema": 1,
+            "policies": {name: run_json(run) for name, run in runs.items()},
+            "cheapest": cheapest_kept(runs),
+        },
         _headline(first),
-        _outcomes(runs),
-        *([] if first.selection is None else [_selections(runs)]),
-        *([] if first.parity is None else [_parities(runs)]),
-        *sentences(_takeaway(runs)),
-        *small_print(_notes(runs)),
+        [
+            _outcomes(runs),
+            *([] if first.selection is None else [_selections(runs)]),
+            *([] if first.parity is None else [_parities(runs)]),
+        ],
+        _takeaway(runs),
+        _notes(runs),
+        read=first.read,
     )
 
 
-def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
+def run_json(run: PipelineRun) -> dict[str, Any]:
     """Return the JSON that docs/json.md describes."""
     return {
         "schema": 1,
@@ -157,15 +168,6 @@ def _functions_json(run: PipelineRun, of: PipelineRun | StageRun) -> dict[str, A
     }
 
 
-def pipeline_compare_json(runs: Mapping[str, PipelineRun]) -> dict[str, Any]:
-    """Return the JSON that docs/json.md describes."""
-    return {
-        "schema": 1,
-        "policies": {name: pipeline_run_json(run) for name, run in runs.items()},
-        "cheapest": cheapest_kept(runs),
-    }
-
-
 def cheapest_kept(runs: Mapping[str, PipelineRun]) -> str | None:
     """Return the cheapest policy that kept the promise, the first of equal ones."""
     return min((name for name, run in runs.items() if run.kept), key=lambda name: runs[name].usd, default=None)
@@ -178,11 +180,10 @@ def _parity(parity: ParityRun) -> str:
     )
 
 
-def _headline(run: PipelineRun) -> Text:
-    return text(
+def _headline(run: PipelineRun) -> str:
+    return (
         f"{run.service} on {run.trace}: {count(run.queries)} queries in {duration(run.duration_s)}, "
-        f"{rate(run.queries / run.duration_s)} a second; prices of {run.prices}",
-        "bold",
+        f"{rate(run.queries / run.duration_s)} a second; prices of {run.prices}"
     )
 
 
@@ -191,80 +192,86 @@ def _planned_on(run: PipelineRun) -> str:
     return f"{duration(window.duration_s)} from {number(window.start_s, 0)} s on"
 
 
-def _stages(run: PipelineRun) -> Table:
-    table = columns("stage", "on", "batch\nup to", "instances\nmean", "max", "busy", "wait\nms", "$", "of the\ndollars")
-    for stage in run.stages:
-        table.add_row(
-            text(stage.stage),
-            text(stage.hardware),
-            f"{stage.batch:,}",
-            number(stage.instances, 1),
-            f"{stage.most_instances:,}",
-            percent(stage.busy, 0),
-            milliseconds(stage.wait_s * 1e3),
-            usd(stage.usd),
-            percent(stage.usd / run.usd, 0) if run.usd else "-",
+_STAGE_HEADS = (
+    *("stage", "on", ("batch\nup to", grouped), ("instances\nmean", number_1), ("max", grouped), ("busy", percent_0)),
+    *(("wait\nms", milliseconds), ("$", usd), ("of the\ndollars", percent_0)),
+)
+_FUNCTION_HEADS = (
+    *("stage", "function", ("calls", count), ("of its\ncalls", percent_2), ("cold", percent_2)),
+    *(("throttled", count), ("$", usd)),
+)
+
+
+def _stages(run: PipelineRun) -> DataTable:
+    rows = [
+        (
+            *(one.stage, one.hardware, one.batch, one.instances, one.most_instances, one.busy, one.wait_s * 1e3),
+            *(one.usd, one.usd / run.usd if run.usd else None),
         )
-    return table
+        for one in run.stages
+    ]
+    return DataTable(_STAGE_HEADS, rows)
 
 
-def _functions(run: PipelineRun) -> Table:
+def _functions(run: PipelineRun) -> DataTable:
     """Return a table of the stages whose functions were called."""
-    table = columns("stage", "function", "calls", "of its\ncalls", "cold", "throttled", "$")
+    rows = []
     for stage in run.stages:
-        if stage.function is not None and stage.by_function.calls:
-            table.add_row(
-                text(stage.stage),
-                text(stage.function.name),
-                count(stage.by_function.calls),
-                percent(stage.function_share, 2),
-                percent(stage.by_function.cold_share, 2),
-                count(stage.by_function.throttled),
-                usd(stage.function_usd),
-            )
-    return table
+        called = stage.by_function
+        if stage.function is not None and called.calls:
+            shares = (stage.function_share, called.cold_share)
+            rows.append((stage.stage, stage.function.name, called.calls, *shares, called.throttled, stage.function_usd))
+    return DataTable(_FUNCTION_HEADS, rows)
 
 
-def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
+def _outcomes(runs: Mapping[str, PipelineRun]) -> DataTable:
     against, winner = _reference(runs), cheapest_kept(runs)
     named = any(run.names_functions for run in runs.values())
     # Function dollars replace the largest number of instances, to fit 80 columns.
-    bill, instances = (["bill", "of it\nfunct."], ["inst.\nmean"]) if named else (["bill"], ["instances\nmean", "max"])
-    table = columns("policy", *bill, "saves", "SLO %", "p50", "p95", "p99 ms", *instances, "regret")
+    money: list[Head] = [("bill", usd), *([("of it\nfunct.", usd)] if named else [])]
+    instances: list[Head] = [("inst.\nmean", number_1)] if named else [("instances\nmean", number_1), ("max", grouped)]
+    times: list[Head] = [("p50", latency), ("p95", latency), ("p99 ms", latency)]
+    rows = []
     for name, run in runs.items():
-        shown = percent(run.attainment, 2).removesuffix(" %")
-        table.add_row(
-            text(name, "bold green" if name == winner else "bold" if name == "mark" else ""),
-            usd(run.usd),
-            *([usd(run.function_usd or None)] if named else []),
-            "-" if against is None else "ref." if name == against else share_shown(1.0 - run.usd / runs[against].usd),
-            text(f"{shown} ok", "green") if run.kept else text(f"{shown} MISSED", "bold red"),
-            latency(run.latency_ms.p50),
-            latency(run.latency_ms.p95),
-            latency(run.latency_ms.p99),
-            number(run.instances, 1),
-            *([] if named else [f"{run.most_instances:,}"]),
-            number(run.regret),
+        rows.append(
+            (
+                Marked(name, "best" if name == winner else "strong" if name == "mark" else ""),
+                *(run.usd, *([run.function_usd or None] if named else [])),
+                "-"
+                if against is None
+                else "ref."
+                if name == against
+                else share_shown(1.0 - run.usd / runs[against].usd),
+                share_marked(run.attainment, "ok" if run.kept else "MISSED"),
+                *(run.latency_ms.p50, run.latency_ms.p95, run.latency_ms.p99, run.instances),
+                *([] if named else [run.most_instances]),
+                run.regret,
+            )
         )
-    return table
+    heads = ("policy", *money, ("saves", str), ("SLO %", str), *times, *instances, ("regret", number))
+    return DataTable(heads, rows)
 
 
-def _selections(runs: Mapping[str, PipelineRun]) -> Table:
-    table = columns("policy", *HEADS)
-    for name, run in runs.items():
-        if run.selection is not None:
-            table.add_row(text(name), *selection_cells(run.selection, run.usd, run.queries))
-    return table
+def _selections(runs: Mapping[str, PipelineRun]) -> DataTable:
+    cells = {
+        name: selection_cells(run.selection, run.usd, run.queries)
+        for name, run in runs.items()
+        if run.selection is not None
+    }
+    return DataTable(("policy", *((head, str) for head in HEADS)), [(name, *row) for name, row in cells.items()])
 
 
-def _parities(runs: Mapping[str, PipelineRun]) -> Table:
-    table = columns("policy", "recon-\nstructed", "of all", "saved", "groups", "parity\ncalls")
-    for name, run in runs.items():
-        if (parity := run.parity) is not None:
-            counts = (parity.saved, parity.groups, parity.parity_calls)
-            share = percent(parity.degraded_share, 2)
-            table.add_row(text(name), count(parity.reconstructed), share, *map(count, counts))
-    return table
+def _parities(runs: Mapping[str, PipelineRun]) -> DataTable:
+    heads = (
+        *("policy", ("recon-\nstructed", count), ("of all", percent_2), ("saved", count), ("groups", count)),
+        ("parity\ncalls", count),
+    )
+    parities = {name: run.parity for name, run in runs.items() if run.parity is not None}
+    rows = [
+        (name, one.reconstructed, one.degraded_share, one.saved, one.groups, one.parity_calls)
+        for name, one in parities.items()
+    ]
+    return DataTable(heads, rows)
 
 
 def _reference(runs: Mapping[str, PipelineRun]) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
+from mark.domain.extras import module_of
 from mark.simulation.result import SimulationResult, Timeline
 from mark.studies.report.takeaway import MARKETS, market_name
 
@@ -34,6 +35,31 @@ MARKET_COLOURS = dict(zip(MARKETS, (COLOURS[i] for i in (0, 2, 7, 1, 3, 8)), str
 _LABEL = 0.075  # of the axis: a line of text, also in the lower figures on paper
 
 Figure = dict[str, Any]
+
+
+def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Any:
+    """Return an empty figure, or a grid of them; options are the ones of plotly's `make_subplots`.
+
+    The library plotly takes 0.3 s to import and comes with the extra `report`; the pages of `mark compare` do not need
+    it.
+    """
+    return module_of("plotly.subplots", "a page with figures").make_subplots(rows, columns, **options)
+
+
+def styled(figure: Any, height: int) -> Any:
+    """Return the figure, `height` pixels high, with the page's colours and fonts."""
+    return figure.update_layout(
+        template="none",
+        height=height,
+        margin={"l": 56, "r": 24, "t": 36, "b": 44},
+        legend={"orientation": "h", "y": 1.0 + 26.0 / height, "yanchor": "bottom", "x": 0},
+    )
+
+
+def faint(colour: str, opacity: float) -> str:
+    """Return a translucent colour for `#rrggbb`."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
 
 
 def load_figure(result: SimulationResult) -> Figure:
@@ -221,7 +247,8 @@ def _of_policy(place: int, name: str, y: list[float | None]) -> dict[str, Any]:
 def _line(
     name: str, y: list[float | None], colour: str, shape: str = "linear", dash: str = "solid", **more: Any
 ) -> dict[str, Any]:
-    trace: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": name, "y": y}
+    shown = name.replace("<", "\u2039").replace(">", "\u203a")  # plotly reads <b>, <a href> and the like in names
+    trace: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": shown, "y": y}
     trace["line"] = {"color": colour, "width": 1 if "stackgroup" in more else 2, "shape": shape, "dash": dash}
     return trace | more
 

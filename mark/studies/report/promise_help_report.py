@@ -9,12 +9,10 @@ from mark.domain.promise_help import HelpKind, PromiseHelp
 from mark.domain.promise_outlook import SAME_CONFIDENCE, PromiseOutlook
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
-from mark.studies.report.layout import columns, sentences, text
-from mark.studies.report.words import duration, percent, usd
+from mark.studies.report.report import DataTable, Prose
+from mark.studies.report.words import duration, percent, percent_0, usd
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.simulation.result import SimulationResult
 
 _NONE = "No change that was tried helps: more instances, other types, functions, up to 4 x RT_max."
@@ -43,21 +41,22 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
     return []
 
 
-def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[RenderableType]:
+def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[Prose | DataTable]:
     """Return a sentence, and a table of helpful changes if the promise cannot be kept at its confidence.
 
     `by` is the time that it is judged by, unless that is the time before now.
     """
-    said = sentences([outlook_words(outlook, by)])
-    if outlook.can_be_had:
-        return said
-    if not outlook.helps:
-        return [*said, *sentences([_NONE])]
-    table = columns("the changes that would help most", "kept with", "$/h", "against\nnow")
-    for one in outlook.helps:
-        more = "" if one.usd_per_hour is None else f"{one.usd_per_hour - outlook.usd_per_hour:+.2f}"
-        table.add_row(text(help_words(one)), percent(one.confidence, 0), usd(one.usd_per_hour), more)
-    return [*said, table]
+    title = "How likely is the promise?"
+    if outlook.can_be_had or not outlook.helps:
+        none = [] if outlook.can_be_had else [Prose([_NONE])]
+        return [Prose([outlook_words(outlook, by)], title), *none]
+    heads = ("the changes that would help most", ("kept with", percent_0), ("$/h", usd), ("against\nnow", str))
+    rows = [
+        (help_words(one), one.confidence, cost, "" if cost is None else f"{cost - outlook.usd_per_hour:+.2f}")
+        for one in outlook.helps
+        for cost in [one.usd_per_hour]
+    ]
+    return [Prose([outlook_words(outlook, by)], title), DataTable(heads, rows, "Changes that would help most")]
 
 
 def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from mark.studies.report.layout import columns, page, small_print, text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +32,13 @@ class QuotaLine:
         )
 
 
-def quota_table(lines: Sequence[QuotaLine]) -> RenderableType:
-    table = columns("", "may need", "allowed", "")
-    for line in lines:
-        allowed = "unknown" if line.allowed is None else f"{line.allowed:,}"
-        remark = f"{line.code}, too small" if line.short else line.code
-        table.add_row(text(line.what), f"{line.needed:,}", allowed, text(remark))
+def quota_report(lines: Sequence[QuotaLine]) -> Report:
+    rows = [
+        (
+            *(line.what, line.needed, "unknown" if line.allowed is None else line.allowed),
+            f"{line.code}, too small" if line.short else line.code,
+        )
+        for line in lines
+    ]
     notes = ["at the services' limits; other instances of the account count against the same quotas"]
-    return page(table, *small_print(notes))
+    return Report({}, parts=[DataTable(("", ("may need", grouped), ("allowed", grouped), ""), rows)], notes=notes)

@@ -6,14 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mark.cloud.billing.line_items import utc
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.report import DataTable, Marked, Report
 from mark.studies.report.takeaway import kept, notes
 from mark.studies.report.words import count, number, percent, usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import RenderableType
 
     from mark.studies.reconcile import Compared, Reconciliation
 
@@ -24,34 +22,39 @@ _SAME_PRICE = 0.005
 _HALF_A_CENT = 0.005
 
 
-def reconcile_table(found: Reconciliation) -> RenderableType:
+_HEADS = (
+    *("line", ("invoiced", str), ("simulated", str), ("$ invoiced", str), ("$ simulated", str), ("$ apart", str)),
+)
+
+
+def reconcile_report(found: Reconciliation) -> Report:
     """Return both sides of every line, their sums, and the words."""
     first = found.results[found.policy]
-    table = columns("line", "invoiced", "simulated", "$ invoiced", "$ simulated", "$ apart")
     simulated = [one for one in found.used if one.simulates]
     others = found.not_simulated
-    for one in [*simulated, *others[:_MOST_NOT_SIMULATED]]:
-        table.add_row(text(one.line.label), *_cells(one))
+    rows = [_row(one) for one in [*simulated, *others[:_MOST_NOT_SIMULATED]]]
     if rest := others[_MOST_NOT_SIMULATED:]:
         rest_usd = sum(one.invoiced_usd for one in rest)
-        table.add_row(f"{len(rest)} further lines", "", "", _money(rest_usd), "-", _money(-rest_usd))
+        rows.append((f"{len(rest)} further lines", "", "", _money(rest_usd), "-", _money(-rest_usd)))
     beside = [one for one in found.lines if not one.line.is_use and (one.invoiced_usd or one.simulated_usd)]
     if beside:
-        used_usd, simulated_usd = found.used_usd, sum(one.simulated_usd for one in found.used)
-        table.add_row("used", "", "", _money(used_usd), _money(simulated_usd), _money(simulated_usd - used_usd))
-        for one in beside:
-            table.add_row(text(one.line.label), *_cells(one))
-    apart_usd = found.simulated_usd - found.invoice.usd
-    table.add_row("total", "", "", _money(found.invoice.usd), _money(found.simulated_usd), _money(apart_usd))
+        rows.append(_sum("used", found.used_usd, sum(one.simulated_usd for one in found.used)))
+        rows += map(_row, beside)
+    rows.append(_sum("total", found.invoice.usd, found.simulated_usd))
     period = f"{utc(found.begin_s)} to {utc(found.end_s)}"
-    return page(
-        *what_was_read(first.trace.read),
-        text(f"{first.service} on {first.trace.name}, {count(first.trace.requests)} requests, {period}", "bold"),
-        text(f"simulated: {found.policy} at the {'invoice' if found.prices == 'invoice' else 'catalogue'}'s prices"),
-        table,
-        *sentences(summary(found)),
-        *small_print([*_small(found), *notes(found.results)]),
+    prices = "invoice" if found.prices == "invoice" else "catalogue"
+    return Report(
+        _json(found),
+        f"{first.service} on {first.trace.name}, {count(first.trace.requests)} requests, {period}",
+        [Marked(f"simulated: {found.policy} at the {prices}'s prices"), DataTable(_HEADS, rows)],
+        summary(found),
+        [*_small(found), *notes(found.results)],
+        read=first.trace.read,
     )
+
+
+def _sum(name: str, invoiced_usd: float, simulated_usd: float) -> tuple[str, ...]:
+    return name, "", "", _money(invoiced_usd), _money(simulated_usd), _money(simulated_usd - invoiced_usd)
 
 
 def summary(found: Reconciliation) -> list[str]:
@@ -108,7 +111,7 @@ def _would_have_paid(found: Reconciliation, name: str) -> str:
     )
 
 
-def reconcile_json(found: Reconciliation) -> dict[str, Any]:
+def _json(found: Reconciliation) -> dict[str, Any]:
     """Return the stable object of docs/reconcile.md."""
     invoice = found.invoice
     return {
@@ -160,8 +163,9 @@ def reconcile_json(found: Reconciliation) -> dict[str, Any]:
     }
 
 
-def _cells(one: Compared) -> tuple[str, ...]:
+def _row(one: Compared) -> tuple[str, ...]:
     return (
+        one.line.label,
         _amount(one.invoiced, one.line.unit),
         _amount(one.simulated, one.line.unit) if one.simulates else "-",
         _money(one.invoiced_usd),

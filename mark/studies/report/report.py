@@ -10,27 +10,34 @@ Mark = Literal["", "strong", "faint", "best", "ok", "dips", "missed"]
 Head = str | tuple[str, Callable[[Any], str]]
 
 
+def figures(*names: str) -> tuple[Head, ...]:
+    """Return heads over figures that are texts already."""
+    return tuple((name, str) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Words with a mark, which a terminal and a page show by colour and weight."""
+    """Words with a mark, shown by colour and weight. A page shows the hint under the pointer."""
 
     words: str
     mark: Mark = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
     """A table. A head alone is over words; a head with the format of its unit is over figures.
 
-    Cells are values for their column's format; texts and `Marked` are shown as they are. Only pages show `title` and
-    `lead`, and only tables with a title; `is_printed` is false for tables of pages alone.
+    Cells are values for their column's format; texts and `Marked` are shown as they are. Pages show tables with a
+    title, with all columns; a terminal has room for the first `printed` ones. The notes stand below the table.
     """
 
     heads: Sequence[Head]
     rows: Sequence[Sequence[Any]]
     title: str = ""
     lead: str = ""
-    is_printed: bool = True
+    notes: Sequence[str] = ()
+    printed: int | None = None
 
     def cells(self) -> list[list[Marked]]:
         """Return the formatted cells row by row."""
@@ -56,7 +63,14 @@ class Plot:
     lead: str = ""
 
 
-Part = DataTable | Plot | Marked | Prose
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """A section of a page alone, as HTML."""
+
+    html: str
+
+
+Part = DataTable | Plot | Marked | Prose | Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,7 @@ class Report:
     warnings: Sequence[str] = ()
     read: str = ""
     subject: str = ""
+    script: str = ""  # of the page, a function's text
     is_told_first: bool = False
 
 

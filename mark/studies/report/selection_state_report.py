@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mark.studies.report.layout import columns, page, text
-from mark.studies.report.words import count, percent, usd
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import count, percent, percent_2, usd
 
 _TOTALS = (("answers", "answers"), ("feedback", "feedbacks"), ("contexts", "contexts"))
 
 
-def state_table(said: Mapping[str, Any]) -> RenderableType:
+_HEADS = (
+    *("candidate", ("share", percent), ("error", percent_2), ("labels", lambda n: "-" if n is None else count(n))),
+    *(("$ a call", usd), ""),
+)
+
+
+def state_report(said: Mapping[str, Any]) -> Report:
     """Return the server's values; "-" for missing ones."""
     candidates: Mapping[str, Any] = said["candidates"]
-    table = columns("candidate", "share", "error", "labels", "$ a call", "")
-    for name, one in candidates.items():
-        labels = _number(one, "feedback", "answers")
-        table.add_row(
-            str(name),
-            percent(_number(one, "share")),
-            percent(_number(one, "error"), 2),
-            "-" if labels is None else count(labels),
-            usd(_number(one, "usd_per_call")),
+    rows = [
+        (
+            *(str(name), _number(one, "share"), _number(one, "error"), _number(one, "feedback", "answers")),
+            _number(one, "usd_per_call"),
             "switched off" if isinstance(one, Mapping) and one.get("off") is True else "",
         )
+        for name, one in candidates.items()
+    ]
     totals = [f"{count(found)} {words}" for key, words in _TOTALS if (found := _number(said, key)) is not None]
-    return page(text(", ".join([f"policy {said.get('policy', '-')}", *totals]), "bold"), table)
+    return Report(said, ", ".join([f"policy {said.get('policy', '-')}", *totals]), [DataTable(_HEADS, rows)])
 
 
 def _number(said: Any, *keys: str) -> float | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.report import DataTable, Report, figures
 from mark.studies.report.takeaway import MARKETS, kept, market_name, overflow_share
 from mark.studies.report.words import dollars, duration, milliseconds, number, per_month, percent
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark.simulation.result import SimulationResult
     from mark.studies.service_diff import ServiceDiff
 
@@ -21,8 +19,8 @@ _HEADS = ("", "before", "after", "change")
 _TIE_USD = 0.01  # a month
 
 
-def service_diff_json(diff: ServiceDiff) -> dict[str, Any]:
-    return {
+def service_diff_report(diff: ServiceDiff) -> Report:
+    data = {
         "schema": 1,
         "usd_per_month": {
             "before": _month(diff.before),
@@ -34,17 +32,13 @@ def service_diff_json(diff: ServiceDiff) -> dict[str, Any]:
         "before": diff.before.as_json(),
         "after": diff.after.as_json(),
     }
-
-
-def service_diff_table(diff: ServiceDiff) -> RenderableType:
-    table = columns(*_HEADS)
-    for name, *cells in _rows(diff):
-        table.add_row(text(name), *cells)
-    return page(
-        *what_was_read(diff.before.trace.read),
-        *sentences([_verdict(diff), *_promise(diff)]),
-        table,
-        *small_print([*_changed(diff), _basis(diff)]),
+    return Report(
+        data,
+        parts=[DataTable((_HEADS[0], *figures(*_HEADS[1:])), _rows(diff))],
+        sentences=[_verdict(diff), *_promise(diff)],
+        is_told_first=True,
+        notes=[*_changed(diff), _basis(diff)],
+        read=diff.before.trace.read,
     )
 
 

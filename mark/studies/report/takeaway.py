@@ -10,7 +10,8 @@ from mark.domain.bill import Bill
 from mark.domain.time import DAY_S, HOUR_S
 from mark.planning.policies.names import AS_IS, BEST_FIXED, FIXED
 from mark.simulation.result import SimulationResult
-from mark.studies.report.words import count, dollars, duration, number, per_month, percent, usd
+from mark.studies.report.report import Mark, Marked
+from mark.studies.report.words import count, dollars, duration, number, per_month, percent, rate, usd
 from mark.studies.saving_range import saving_range
 
 # SageMaker's policies, the fairest endpoint first: the plain one has one unbatched type.
@@ -42,6 +43,30 @@ def verdict(result: SimulationResult) -> str:
     """Return `ok`, `dips` (kept overall, but most requests of a minute were late), `MISSED`; "" without requests."""
     ok = kept(result)
     return "" if ok is None else "MISSED" if not ok else "ok" if keeps_every_minute(result) else "dips"
+
+
+_MARKS: dict[str, Mark] = {"ok": "ok", "dips": "dips", "MISSED": "missed", "": ""}
+
+
+def verdict_marked(result: SimulationResult) -> Marked:
+    """Return the verdict alone."""
+    said = verdict(result)
+    return Marked(said or "-", _MARKS[said])
+
+
+def share_marked(share: float | None, said: str, hint: str = "") -> Marked:
+    """Return a share in time without its unit, and the verdict on it."""
+    return Marked("-" if share is None else f"{percent(share, 2).removesuffix(' %')} {said}", _MARKS[said], hint)
+
+
+def headline(result: SimulationResult) -> str:
+    """Return service, trace and prices of a run."""
+    trace = result.trace
+    mean = f", {rate(trace.requests / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
+    return (
+        f"{result.service} on {trace.name}: {count(trace.requests)} requests in {duration(trace.duration_s)}{mean}"
+        f"{f'; prices of {result.priced}' if result.priced else ''}"
+    )
 
 
 def lacks_lstm(name: str, result: SimulationResult) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mark.studies.report.layout import page, sentences, text, what_was_read
 from mark.studies.report.report import DataTable, Mark, Marked, Prose, Report
 
 _STYLES: dict[Mark, str] = {
@@ -20,43 +22,55 @@ _STYLES: dict[Mark, str] = {
 }
 
 
-def on_terminal(report: Report) -> RenderableType:
+def on_terminal(report: Report) -> Group:
     """Return the report without its plots and the tables of pages alone."""
-    shown: list[RenderableType] = []
+    shown: list[Text | Table] = []
+    if report.is_told_first:
+        shown += _lines(report.sentences)
     for part in report.parts:
         if isinstance(part, Marked):
             shown.append(_styled(part))
         elif isinstance(part, Prose):
-            shown += sentences(part.lines) if part.is_strong else [Text(line) for line in part.lines]
-        elif isinstance(part, DataTable) and part.is_printed:
-            shown.append(_table(part))
-    end = [text(f"warning: {warning}", "yellow") for warning in report.warnings]
-    if report.notes:
-        end += [*([text("")] if end else []), *(text(f"note: {line}", "dim") for line in report.notes)]
-    told = sentences(report.sentences)
-    if report.is_told_first:
-        shown = [*told, *shown]
-    else:
-        shown += told
-    if end and shown and not isinstance(shown[-1], Table):
-        shown.append(text(""))  # a table ends in an empty line
-    return page(
-        *what_was_read(report.read),
-        *([text(report.headline, "bold")] if report.headline else []),
-        *shown,
-        *end,
-    )
+            shown += _lines(part.lines, is_strong=part.is_strong)
+        elif isinstance(part, DataTable):
+            shown += [_table(part), *map(_note, part.notes)]
+    if not report.is_told_first:
+        shown += _lines(report.sentences)
+    for end in ([Text(f"warning: {line}", "yellow") for line in report.warnings], [*map(_note, report.notes)]):
+        if end and shown and not isinstance(shown[-1], Table):
+            shown.append(Text())  # a table ends in an empty line
+        shown += end
+    above = [Text(report.read, "dim")] if report.read else []
+    above += [Text(report.headline, "bold")] if report.headline else []
+    return _spaced([*above, *shown])
+
+
+def _spaced(parts: Sequence[Text | Table]) -> Group:
+    """Return the parts below each other, with an empty line around every table."""
+    spaced: list[RenderableType] = []
+    for before, part in zip((None, *parts), parts, strict=False):
+        above = 0 if isinstance(before, Table) else 1
+        spaced.append(Padding(part, (above, 0, 1, 0)) if isinstance(part, Table) else part)
+    return Group(*spaced)
+
+
+def _lines(lines: Sequence[str], *, is_strong: bool = True) -> list[Text]:
+    return [Text(line, "bold" if is_strong and place == 0 else "") for place, line in enumerate(lines)]
+
+
+def _note(line: str) -> Text:
+    return Text(f"note: {line}", "dim")
 
 
 def _table(part: DataTable) -> Table:
     """Return aligned text without lines: words to the left, and folded; figures to the right, in one line."""
-    heads = [(head, False) if isinstance(head, str) else (head[0], True) for head in part.heads]
+    heads = [(head, False) if isinstance(head, str) else (head[0], True) for head in part.heads[: part.printed]]
     has_head = any(head for head, _ in heads)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=has_head, header_style="dim")
     for head, is_figure in heads:
         table.add_column(head, justify="right" if is_figure else "left", overflow="fold", no_wrap=is_figure)
     for cells in part.cells():
-        table.add_row(*map(_styled, cells))
+        table.add_row(*map(_styled, cells[: part.printed]))
     return table
 
 

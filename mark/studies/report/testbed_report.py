@@ -3,89 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mark.studies.report.layout import columns, page, text, what_was_read
+from mark.studies.report.report import DataTable, Marked, Part, Report
 from mark.studies.report.takeaway import MARKETS, market_name
-from mark.studies.report.words import milliseconds, number, percent, usd
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from mark.studies.report.words import milliseconds, number, number_0, percent, usd
 
 # A client that sends later than this share of RT_max causes misses itself.
 _LATE_SHARE = 0.05
 
 
-def status_page(said: Mapping[str, Any]) -> RenderableType:
+def status_report(said: Mapping[str, Any]) -> Report:
     """Return all addresses, the fleet, and the bill so far."""
-    doors = columns("", "")
-    doors.add_row("AWS endpoint", said["endpoint"])
-    doors.add_row("Site file", said["site"])
+    doors = [("AWS endpoint", said["endpoint"]), ("Site file", said["site"])]
     stages: Mapping[str, Sequence[str]] = said.get("stages", {})
     inner = {service for services in stages.values() for service in services}
-    for name, url in said["services"].items():
-        if name not in inner:
-            doors.add_row(f"{name}: send requests to", url)
+    doors += [(f"{name}: send requests to", url) for name, url in said["services"].items() if name not in inner]
     for name, url in said.get("pipelines", {}).items():
-        doors.add_row(f"{name}: send queries to", url or "nothing yet: its stages start")
-        for service in stages.get(name, ()):
-            doors.add_row(f"  its stage {service}", said["services"][service])
-    for controller in said["controllers"]:
-        doors.add_row("Live page", controller["url"] or "its controller starts")
+        doors.append((f"{name}: send queries to", url or "nothing yet: its stages start"))
+        doors += [(f"  its stage {service}", said["services"][service]) for service in stages.get(name, ())]
+    doors += [("Live page", controller["url"] or "its controller starts") for controller in said["controllers"]]
     if said["time_scale"] != 1.0:
-        doors.add_row("Controller's clock", f"{said['time_scale']:g} times as fast as yours, as prices and boots are")
-    fleet = columns("instance", "offer", "service", "state", "address")
+        scale = f"{said['time_scale']:g} times as fast as yours, as prices and boots are"
+        doors.append(("Controller's clock", scale))
     # Stages stand below each other, in the order of their pipeline.
     order = [*(name for name in said["services"] if name not in inner), *(s for row in stages.values() for s in row)]
     place = {name: n for n, name in enumerate(order)}
-    for one in sorted(said["fleet"], key=lambda one: place.get(one["service"], len(place))):
-        state = one["state"] + (", told to go" if one["doomed"] else "")
-        fleet.add_row(one["id"], one["offer"], one["service"], state, one["address"])
-    return page(
-        doors,
-        fleet if said["fleet"] else text("no instance yet"),
-        *([text(f"{number(said['crashed'], 0)} crashed so far")] if said.get("crashed") else []),
-        _bill(said["bill_usd"]),
-        *(text(f"must not be: {problem}", "red") for problem in said["problems"]),
+    fleet = [
+        (
+            one["id"],
+            one["offer"],
+            one["service"],
+            one["state"] + (", told to go" if one["doomed"] else ""),
+            one["address"],
+        )
+        for one in sorted(said["fleet"], key=lambda one: place.get(one["service"], len(place)))
+    ]
+    heads = ("instance", "offer", ("service", str), ("state", str), ("address", str))
+    return Report(
+        said,
+        parts=[
+            DataTable(("", ""), doors),
+            DataTable(heads, fleet) if fleet else Marked("no instance yet"),
+            *([Marked(f"{number(said['crashed'], 0)} crashed so far")] if said.get("crashed") else []),
+            _bill(said["bill_usd"]),
+            *(Marked(f"must not be: {problem}", "missed") for problem in said["problems"]),
+        ],
     )
 
 
-def result_page(data: Mapping[str, Any]) -> RenderableType:
+def load_report(data: Mapping[str, Any]) -> Report:
     """Return the results of a load's requests."""
-    requests, slo, latency = data["requests"], data["slo"], data["latency_ms"]
-    table = columns("", "")
-    table.add_row("Sent", _sent(data["trace"]))
-    table.add_row("Requests", number(requests["total"], 0))
+    requests, slo, times = data["requests"], data["slo"], data["latency_ms"]
+    rows = [("Sent", _sent(data["trace"])), ("Requests", number(requests["total"], 0))]
     for answered_by in ("instances", "functions", "rejected"):
         share = f" ({percent(requests[answered_by] / requests['total'])})" if requests["total"] else ""
-        table.add_row(f"  {answered_by}", f"{number(requests[answered_by], 0)}{share}")
+        rows.append((f"  {answered_by}", f"{number(requests[answered_by], 0)}{share}"))
         if answered_by == "instances" and (parity := data.get("parity")) is not None:
             share = f" ({percent(parity['degraded_share'], 2)})"
-            table.add_row("    of these reconstructed", f"{number(parity['reconstructed'], 0)}{share}")
-    table.add_row(
-        "SLO",
-        f"{percent(slo['attainment'], 2)} within {number(slo['rt_max_ms'], 0)} ms ({percent(slo['target'])} asked)",
-    )
-    for name in ("p50", "p95", "p99", "max"):
-        table.add_row(f"Latency {name}", milliseconds(latency[name]))
+            rows.append(("    of these reconstructed", f"{number(parity['reconstructed'], 0)}{share}"))
+    asked = f"{number(slo['rt_max_ms'], 0)} ms ({percent(slo['target'])} asked)"
+    rows.append(("SLO", f"{percent(slo['attainment'], 2)} within {asked}"))
+    rows += [(f"Latency {name}", milliseconds(times[name])) for name in ("p50", "p95", "p99", "max")]
     notes = [
         "Latency is the client's, from when a request was due. The live page counts at gateway and instances, "
         "from a request's arrival there, of all loads since the start.",
         *_why(data),
     ]
     stages = [_stages(data["stages"])] if "stages" in data else []
-    read = what_was_read(data["trace"]["read"])
-    return page(*read, table, *stages, _bill(data["bill_usd"]), *map(text, notes))
+    parts: list[Part] = [DataTable(("", ""), rows), *stages, _bill(data["bill_usd"]), *map(Marked, notes)]
+    return Report(data, parts=parts, read=data["trace"]["read"])
 
 
-def _stages(stages: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _stages(stages: Sequence[Mapping[str, Any]]) -> DataTable:
     """Return where the calls of each stage were answered; the last column counts calls not answered in time."""
-    table = columns("stage", "queries", "on instances", "by function", "$", "without answer")
-    for one in stages:
-        missed = one["queries"] - one["instances"] - one["functions"]
-        counts = (one["queries"], one["instances"], one["functions"])
-        table.add_row(one["stage"], *(number(n, 0) for n in counts), usd(one["function_usd"]), number(missed, 0))
-    return table
+    heads = (
+        *("stage", ("queries", number_0), ("on instances", number_0), ("by function", number_0), ("$", usd)),
+        ("without answer", number_0),
+    )
+    rows = [
+        (
+            *(one["stage"], one["queries"], one["instances"], one["functions"], one["function_usd"]),
+            one["queries"] - one["instances"] - one["functions"],
+        )
+        for one in stages
+    ]
+    return DataTable(heads, rows)
 
 
 def _sent(trace: Mapping[str, Any]) -> str:
@@ -115,10 +118,6 @@ def _why(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"This computer was too busy: one request in a hundred was sent {milliseconds(lag_ms)} ms late or more."
 
 
-def _bill(bill: Mapping[str, float]) -> RenderableType:
-    table = columns("bill", "$")
-    for market in MARKETS:
-        if bill.get(market):
-            table.add_row(market_name(market), usd(bill[market]))
-    table.add_row("total", usd(bill["total"]))
-    return table
+def _bill(bill: Mapping[str, float]) -> DataTable:
+    rows = [(market_name(market), bill[market]) for market in MARKETS if bill.get(market)]
+    return DataTable(("bill", ("$", usd)), [*rows, ("total", bill["total"])])

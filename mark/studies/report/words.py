@@ -39,7 +39,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 # Formats of columns that need another number of digits.
-number_1, number_3, number_4 = (partial(number, digits=digits) for digits in (1, 3, 4))
+number_0, number_1, number_3, number_4 = (partial(number, digits=digits) for digits in (0, 1, 3, 4))
 percent_0, percent_2 = partial(percent, digits=0), partial(percent, digits=2)
 grouped = "{:,}".format
 

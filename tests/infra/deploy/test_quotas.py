@@ -16,12 +16,12 @@ from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
-from mark.studies.report.quotas import QuotaLine, quota_table
+from mark.studies.report.quotas import QuotaLine, quota_report
 from tests.infra.conftest import REGION as MOTO_REGION
 from tests.infra.conftest import MotoServer
 from tests.infra.deploy.stubbed import StubbedSession
 from tests.planning.build import resolved, sold, usual
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 ON_DEMAND, SPOT = "vCPUs on demand (standard)", "vCPUs on spot (standard)"
 USE = usual().function
@@ -113,7 +113,7 @@ def test_what_is_too_small_is_said() -> None:
     assert said == [
         f"a, b may need 3,000 {SPOT}, the account has 5: ask AWS for more (quota L-34B43A08), or lower the limits"
     ]
-    shown = plain(quota_table([*lines, QuotaLine("else", "L-1", 1, None, ("a",))]))
+    shown = plain(quota_report([*lines, QuotaLine("else", "L-1", 1, None, ("a",))]))
     assert "too small" in shown
     assert "unknown" in shown
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from mark_papers.inferline.planners import PlannedLoad, PlannerComparison
-from mark_papers.inferline_pages.planners_page import planner_takeaways, planners_json, planners_table, render_planners
+from mark_papers.inferline_pages.planners_page import planner_takeaways, planners_report
 
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from mark.studies.report.htmlpage import html_of
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 
@@ -28,18 +29,18 @@ def test_the_papers_ratio_stands_beside_ours() -> None:
 
 
 def test_table_json_and_page_hold_the_same_numbers() -> None:
-    shown = printed(planners_table(found()))
+    shown = printed(planners_report(found()))
     assert "Fig. 5 of the paper" in shown
     assert "$12.00 0.0 %" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
-    data = json.loads(json.dumps(planners_json(found())))
+    data = json.loads(json.dumps(planners_report(found()).data))
     assert (data["schema"], data["figure"], data["coarse_over_inferline_at_most"]) == (1, "inferline-fig5", 3.0)
     assert data["rows"][1]["usd_per_hour"]["coarse-peak"] == 12.0
-    page = render_planners(found())
+    page = html_of(planners_report(found()))
     assert "$12.00 0.0 %" in page
-    assert "Fig. 9" in render_planners(found("inferline-fig9"))
+    assert "Fig. 9" in html_of(planners_report(found("inferline-fig9")))
 
 
 def test_no_text_from_outside_becomes_markup() -> None:
-    tags, usual = (parsed(render_planners(made)).tags for made in (found(pipeline=EVIL), found()))
+    tags, usual = (parsed(html_of(planners_report(made))).tags for made in (found(pipeline=EVIL), found()))
     assert [tag for tag, _ in tags] == [tag for tag, _ in usual]

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from mark_papers.inferline.tuners import SLO, FollowedLoad, TunerComparison
-from mark_papers.inferline_pages.tuners_page import render_tuners, tuner_takeaways, tuners_json, tuners_table
+from mark_papers.inferline_pages.tuners_page import tuner_takeaways, tuners_report
 
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.planning.graphs.tuned_run import TunedRun
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from mark.studies.report.htmlpage import html_of
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 
@@ -46,12 +47,12 @@ def test_what_kept_the_promise_is_said_by_load_and_activation() -> None:
 
 
 def test_table_json_and_page_agree_beside_the_papers_numbers() -> None:
-    shown = printed(tuners_table(found()))
+    shown = printed(tuners_report(found()))
     assert "Fig. 6 of the paper" in shown
     assert "$36.30" in shown
     assert "93.7 %" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
-    data = json.loads(json.dumps(tuners_json(found())))
+    data = json.loads(json.dumps(tuners_report(found()).data))
     load = data["loads"][0]
     assert (data["schema"], data["figure"], load["activation_s"]) == (1, "inferline-fig6", 5.0)
     assert load["paper"]["coarse"] == {"usd": 36.30, "in_time": 0.937}
@@ -60,13 +61,13 @@ def test_table_json_and_page_agree_beside_the_papers_numbers() -> None:
     assert (coarse["usd"], coarse["queries"], coarse["changes"]) == (5.0, 100, 1)
     assert coarse["windows"]["missed"] == [0.14, 0.0]
     assert coarse["windows"]["paid"] == [[2], [3]]
-    assert "$36.30" in render_tuners(found())
+    assert "$36.30" in html_of(tuners_report(found()))
 
 
 def test_the_table_of_activation_times_is_not_called_a_figure() -> None:
-    shown = printed(tuners_table(found("inferline-activation")))
+    shown = printed(tuners_report(found("inferline-activation")))
     assert "Not a figure of the paper" in shown
-    assert "Activation times" in render_tuners(found("inferline-activation"))
+    assert "Activation times" in html_of(tuners_report(found("inferline-activation")))
 
 
 def test_runs_with_functions_stand_beside_the_bound() -> None:
@@ -77,10 +78,10 @@ def test_runs_with_functions_stand_beside_the_bound() -> None:
     made = TunerComparison("inferline-activation", "social", SLO, (load,))
     told = "Within 150 ms mark functions keeps 99.00 % or more in time, for 1.20 to 1.20 times the bound."
     assert tuner_takeaways(made)[-1] == told
-    shown = printed(tuners_table(made))
+    shown = printed(tuners_report(made))
     assert max(len(line) for line in shown.splitlines()) <= 80
     assert "by functions" in shown
-    data = tuners_json(made)["loads"][0]
+    data = tuners_report(made).data["loads"][0]
     assert data["bound_usd"] == 1.0
     assert (data["runs"]["mark functions"]["usd"], data["runs"]["mark functions"]["function_usd"]) == (1.2, 0.2)
     assert "function_usd" not in data["runs"]["mark"]
@@ -91,10 +92,10 @@ def test_a_load_may_have_a_promise_of_its_own() -> None:
     one = FollowedLoad("big spike", 90.0, {"inferline": run(2.0, 7), "mark": run(1.5, 7)}, {})
     made = TunerComparison("inferline-activation", "social", SLO, (one, replace(one, slo=Slo(2.0, 0.99))))
     assert "mark missed the promise on big spike, activation 90 s (93.00 %)." in tuner_takeaways(made)
-    assert "activation 90 s, within 2000 ms" in printed(tuners_table(made))
-    assert [load["slo_ms"] for load in tuners_json(made)["loads"]] == [150.0, 2000.0]
+    assert "activation 90 s, within 2000 ms" in printed(tuners_report(made))
+    assert [load["slo_ms"] for load in tuners_report(made).data["loads"]] == [150.0, 2000.0]
 
 
 def test_no_text_from_outside_becomes_markup() -> None:
-    tags, usual = (parsed(render_tuners(made)).tags for made in (found(title=EVIL), found()))
+    tags, usual = (parsed(html_of(tuners_report(made))).tags for made in (found(title=EVIL), found()))
     assert [tag for tag, _ in tags] == [tag for tag, _ in usual]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from mark_papers.paper.optimal import Optimal, paper_program, rolled, run_optimal
 from mark_papers.paper.replay import MEAN_RPS, open_replay, replay_inputs
-from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
+from mark_papers.paper_pages.optimal_page import optimal_report
 from mark_papers.paper_program import paper_cost_usd
 
 from mark.planning.policies.paper_system import paper_admission
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def test_loads_are_the_highest_five_seconds_that_came() -> None:
 
 
 def test_the_page_shows_both_prices(found: Optimal) -> None:
-    page = plain(optimal_table(found))
+    page = plain(optimal_report(found))
     assert page.index("the raw stream") < page.index("minutes capped")
     assert "The price of greed, greedy / optimum, is" in page
     assert f"{found.rows[0].price_of_greed:.3f}" in page
-    shown = json.loads(json.dumps(optimal_json(found)))
+    shown = json.loads(json.dumps(optimal_report(found).data))
     assert (shown["table"], shown["minutes"]) == ("optimal", 60)
     assert shown["rows"][0]["price_of_averages"] == found.rows[0].price_of_averages
     assert shown["rows"][0]["optimum"]["solver"] == "dp"

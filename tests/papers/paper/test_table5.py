@@ -7,10 +7,10 @@ import json
 import pytest
 from mark_papers.paper.replay import MEAN_RPS
 from mark_papers.paper.table5 import run_table5
-from mark_papers.paper_pages.table5_page import as_json, render
+from mark_papers.paper_pages.table5_page import table5_report
 
 from tests.simulation.laws import check_laws
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 @pytest.mark.slow
@@ -39,9 +39,9 @@ def test_one_model_on_a_generated_trace_adds_up() -> None:
     assert [name for name, _, _ in calm.types] == ["ml.c5.xlarge"]
     assert calm.types[0][1] == pytest.approx(calm.sagemaker.bill.total)
     assert calm.ratio > 2.0
-    shown = json.loads(json.dumps(as_json(table)))
+    shown = json.loads(json.dumps(table5_report(table).data))
     assert shown["rows"][0]["paper_ratio"] == 2.41
-    page = plain(render(table))
+    page = plain(table5_report(table))
     assert page.index("the raw stream") < page.index("minutes capped")
     assert page.count("mark-paper") == page.count("artefact") == 2
     assert page.count("lstm-ptb  ") >= 5  # no table breaks a name

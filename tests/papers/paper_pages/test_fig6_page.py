@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from mark_papers.paper.fig6 import Fig6
-from mark_papers.paper_pages.fig6_page import fans_figure, fig6_json, fig6_table, render_fig6, takeaways
+from mark_papers.paper_pages.fig6_page import fans_figure, fig6_report, takeaways
 
+from mark.studies.report.htmlpage import html_of
 from mark.studies.report.plots import COLOURS, ON_DARK
 from tests.api.browser import CHROMIUM, Browser
 from tests.studies.report import test_forecast
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed, score
 
 LEFT_OUT = "left out: predictor lstm: needs torch"
@@ -57,7 +58,7 @@ def test_the_takeaway_compares_predictors_on_both() -> None:
 
 def test_errors_stand_under_their_horizon() -> None:
     """The error h minutes after the first is h / 10 of 179.5 requests/s."""
-    shown = printed(fig6_table(found()))
+    shown = printed(fig6_report(found()))
     rows = [line.split() for line in shown.splitlines() if line.startswith("auto ")]
     assert [row[1::2] for row in rows] == [
         ["0.0", "0.2", "0.8", "1.6", "3.3", "2.0", "49.0", "91.0"],
@@ -67,7 +68,7 @@ def test_errors_stand_under_their_horizon() -> None:
 
 
 def test_json_holds_scores_and_snapshots() -> None:
-    data = json.loads(json.dumps(fig6_json(found())))
+    data = json.loads(json.dumps(fig6_report(found()).data))
     assert (data["schema"], data["figure"], data["mmpp"]["mean_rps"]) == (1, "fig6", 179.5)
     scores = data["mmpp"]["predictors"]["last-value"]
     assert (scores["crps"], scores["by_horizon"][10]["median_error"]) == (89.75, 1.0)
@@ -87,14 +88,14 @@ def test_json_holds_scores_and_snapshots() -> None:
 
 def test_what_is_left_out_is_said_everywhere() -> None:
     made = found(notes=(LEFT_OUT,))
-    assert LEFT_OUT in fig6_json(made)["notes"]
-    for shown in (render_fig6(made), " ".join(printed(fig6_table(made)).split())):
+    assert LEFT_OUT in fig6_report(made).data["notes"]
+    for shown in (html_of(fig6_report(made)), " ".join(printed(fig6_report(made)).split())):
         assert LEFT_OUT in shown
-    assert "left out" not in render_fig6(found())
+    assert "left out" not in html_of(fig6_report(found()))
 
 
 def test_no_text_from_outside_becomes_markup() -> None:
-    tags, usual = (parsed(render_fig6(made)).tags for made in (found(EVIL, (EVIL,)), found("a", ("b",))))
+    tags, usual = (parsed(html_of(fig6_report(made))).tags for made in (found(EVIL, (EVIL,)), found("a", ("b",))))
     assert [tag for tag, _ in tags] == [tag for tag, _ in usual]
 
 
@@ -104,7 +105,7 @@ def test_no_text_from_outside_becomes_markup() -> None:
 def test_bands_have_the_colours_that_are_preferred(dark: bool, tmp_path: Path) -> None:
     """They are half as dense as the line's."""
     page = tmp_path / "fig6.html"
-    page.write_text(render_fig6(found()))
+    page.write_text(html_of(fig6_report(found())))
     browser = Browser(tmp_path / "browser")
     try:
         browser.open(page.as_uri(), dark=dark)

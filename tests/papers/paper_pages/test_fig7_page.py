@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from mark_papers.paper.fig7 import Fig7, Fig7Row
-from mark_papers.paper_pages.fig7_page import (
-    box_figure,
-    fig7_json,
-    fig7_table,
-    latency_at_ms,
-    reduction,
-    render_fig7,
-    takeaways,
-)
+from mark_papers.paper_pages.fig7_page import box_figure, fig7_report, latency_at_ms, reduction, takeaways
 
 from mark.simulation.result import Latency
+from mark.studies.report.htmlpage import html_of
 from tests.studies.report.results import result
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 # Equally many answers at 1, 2, ..., 100 ms.
@@ -75,18 +68,18 @@ def test_a_policy_slower_everywhere_is_reported_as_such() -> None:
 
 
 def test_table_json_and_page_hold_the_same_numbers() -> None:
-    shown = printed(fig7_table(found()))
+    shown = printed(fig7_report(found()))
     assert "nasnet: 98 % within 600 ms asked" in shown
     assert "$40.50" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
-    data = json.loads(json.dumps(fig7_json(found())))
+    data = json.loads(json.dumps(fig7_report(found()).data))
     assert (data["schema"], data["figure"], data["trace"]) == (1, "fig7", "day.csv.gz")
     assert data["rows"][0]["runs"]["mark"]["box_ms"] == {"p1": 1.0, "p25": 25.0, "p50": 50.0, "p75": 75.0, "p99": 99.0}
-    page = render_fig7(found())
+    page = html_of(fig7_report(found()))
     assert "$40.50" in page
     assert "<h2>Latency</h2>" in page
 
 
 def test_no_text_from_outside_becomes_markup() -> None:
-    tags, usual = (parsed(render_fig7(made)).tags for made in (found(EVIL, EVIL), found()))
+    tags, usual = (parsed(html_of(fig7_report(made))).tags for made in (found(EVIL, EVIL), found()))
     assert [tag for tag, _ in tags] == [tag for tag, _ in usual]

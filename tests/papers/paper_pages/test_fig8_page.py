@@ -7,18 +7,11 @@ import json
 import numpy as np
 import pytest
 from mark_papers.paper.fig8 import Fig8, Fig8Row
-from mark_papers.paper_pages.fig8_page import (
-    MOST_POINTS,
-    ccdf,
-    ccdf_figure,
-    fig8_json,
-    fig8_table,
-    render_fig8,
-    takeaways,
-)
+from mark_papers.paper_pages.fig8_page import MOST_POINTS, ccdf, ccdf_figure, fig8_report, takeaways
 
+from mark.studies.report.htmlpage import html_of
 from tests.studies.report.results import result
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 
@@ -57,20 +50,20 @@ def test_the_takeaway_names_each_missed_slo_with_its_case() -> None:
 
 
 def test_table_json_and_page_hold_the_same_numbers() -> None:
-    shown = printed(fig8_table(found()))
+    shown = printed(fig8_report(found()))
     assert "$40.50" in shown
     assert "1 day" not in shown
     assert "24 h from day 7" in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines()) <= 80
-    data = json.loads(json.dumps(fig8_json(found())))
+    data = json.loads(json.dumps(fig8_report(found()).data))
     row = data["rows"][0]
     assert (data["schema"], data["figure"], row["mmpp"]["sagemaker"]["bill_usd"]["total"]) == (1, "fig8", 40.5)
     assert len(row["stream"]["mark"]["ccdf"]["latency_ms"]) == len(row["stream"]["mark"]["ccdf"]["share_slower"])
-    page = render_fig8(found())
+    page = html_of(fig8_report(found()))
     assert "$40.50" in page
     assert "<h2>Slower than</h2>" in page
 
 
 def test_no_text_from_outside_becomes_markup() -> None:
-    tags, usual = (parsed(render_fig8(made)).tags for made in (found(EVIL, EVIL), found()))
+    tags, usual = (parsed(html_of(fig8_report(made))).tags for made in (found(EVIL, EVIL), found()))
     assert [tag for tag, _ in tags] == [tag for tag, _ in usual]

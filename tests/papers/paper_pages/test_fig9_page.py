@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 from mark_papers.paper.fig9 import Fig9, Panel, WindowSeries
-from mark_papers.paper_pages.fig9_page import fig9_json, fig9_table, panels_figure, render_fig9, takeaways
+from mark_papers.paper_pages.fig9_page import fig9_report, panels_figure, takeaways
 
 from mark.simulation.result import Decision, Requests
+from mark.studies.report.htmlpage import html_of
 from tests.studies.report.results import result, timeline
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 
 RESUMED = tuple(
@@ -39,7 +40,7 @@ def test_a_window_at_the_promised_share_is_not_missed() -> None:
 
 
 def test_the_json_tells_before_from_after() -> None:
-    data = json.loads(json.dumps(fig9_json(found())))
+    data = json.loads(json.dumps(fig9_report(found()).data))
     (panel,) = data["storms"]
     assert (data["figure"], data["window_s"], panel["title"], panel["at_s"]) == ("fig9", 5.0, "+50 %", 60.0)
     run = panel["runs"]["mark"]
@@ -49,7 +50,7 @@ def test_the_json_tells_before_from_after() -> None:
 
 
 def test_the_table_fits_80_columns_and_marks_the_slo() -> None:
-    shown = printed(fig9_table(found()))
+    shown = printed(fig9_report(found()))
     assert "Surges: mark kept the promise in every case." in shown
     assert "Surges: other missed the promise for +50 % (90.0 %)." in shown
     assert "No request was left unanswered." in shown
@@ -74,14 +75,14 @@ def test_the_figure_shows_latency_share_and_capacity_of_every_run() -> None:
 
 
 def test_a_page_holds_what_there_is() -> None:
-    page = render_fig9(found())
+    page = html_of(fig9_report(found()))
     assert "Fig. 9a-c of the paper" in page
     assert "Fig. 9d of the paper" in page
     only = Fig9((), found().storms)
-    assert "Fig. 9a-c" not in render_fig9(only)
-    assert "Fig. 9a-c" not in printed(fig9_table(only))
+    assert "Fig. 9a-c" not in html_of(fig9_report(only))
+    assert "Fig. 9a-c" not in printed(fig9_report(only))
 
 
 def test_no_text_from_outside_becomes_markup() -> None:
-    tags, usual = (parsed(render_fig9(made)).tags for made in (found(EVIL), found()))
+    tags, usual = (parsed(html_of(fig9_report(made))).tags for made in (found(EVIL), found()))
     assert [tag for tag, _ in tags] == [tag for tag, _ in usual]

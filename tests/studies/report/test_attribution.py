@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 from mark.studies.attribution import PARTS, Attribution
-from mark.studies.report.attribution import attribution_rows, attribution_table
-from mark.studies.report.comparison_page import render_report
-from mark.studies.report.layout import page
-from mark.studies.report.terminal_tables import compare_table
+from mark.studies.report.attribution import attribution_parts, attribution_rows
+from mark.studies.report.compare_report import compare_report, render_report
+from mark.studies.report.report import Report
 from tests.studies.report.results import result
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 
 def split(bill_usd: float = 10.5, **parts: float) -> Attribution:
@@ -41,19 +40,19 @@ def test_extras_are_shown_only_where_they_are_billed() -> None:
 def test_the_terminal_explains_each_part_in_80_columns() -> None:
     several = {f"mark:some-predictor-{i}": split(forecast_error=1.0) for i in range(3)}
     for found in ({"mark": split(forecast_error=1.25)}, several):
-        text = plain(page(*attribution_table(found)))
+        text = plain(Report({}, parts=attribution_parts(found)))
         assert "forecast error" in text
         assert "saving of the same policy with perfect forecasts" in " ".join(text.split())
         assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
-    assert "50 %" in plain(page(*attribution_table({"mark": split(forecast_error=1.25)})))
-    assert attribution_table({}) == []
+    assert "50 %" in plain(Report({}, parts=attribution_parts({"mark": split(forecast_error=1.25)})))
+    assert attribution_parts({}) == []
 
 
 def test_compare_and_its_page_carry_it() -> None:
     results = {"<b>mark": result("<b>mark")}
     found = {"<b>mark": split(forecast_error=1.0)}
-    assert "Where the dollars above the bound go" in plain(compare_table(results, found))
-    assert "Where the dollars above the bound go" not in plain(compare_table(results))
+    assert "Where the dollars above the bound go" in plain(compare_report(results, found))
+    assert "Where the dollars above the bound go" not in plain(compare_report(results))
     html = re.sub(r"<script.*?</script>", "", render_report(results, (), found), flags=re.S)
     assert "Where the dollars above the bound go" in html
     assert "&lt;b&gt;mark" in html

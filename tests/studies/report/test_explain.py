@@ -11,9 +11,9 @@ from mark.domain.price_list import PriceList, SloPrice
 from mark.planning.planner import PlanningContext
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
-from mark.studies.report.explain import Explanation, explain, plan_table, saved_words
+from mark.studies.report.explain import Explanation, explain, plan_report, saved_words
 from tests.planning.build import fleet, forecast
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 INCEPTION = open_service(RunRequest(trace="", service="inception-v3"))
 P2, C5 = "p2.xlarge/on-demand", "c5.large/on-demand"
@@ -26,7 +26,7 @@ def explained(counts: dict[str, int], running: dict[str, int] | None = None, rps
 
 
 def words(shown: Explanation) -> str:
-    return " ".join(plain(plan_table(shown)).split())
+    return " ".join(plain(plan_report(shown)).split())
 
 
 def test_the_table_shows_beliefs_costs_and_alternatives() -> None:
@@ -39,7 +39,7 @@ def test_the_table_shows_beliefs_costs_and_alternatives() -> None:
     assert "one p2.xlarge/on-demand more" in text
     assert "than leaving the fleet as it is" in text
     assert "a [note]" in text
-    assert max(len(line.rstrip()) for line in plain(plan_table(shown)).splitlines()) <= 80
+    assert max(len(line.rstrip()) for line in plain(plan_report(shown)).splitlines()) <= 80
 
 
 def test_the_json_has_belief_choice_alternatives_and_saving() -> None:

@@ -18,7 +18,7 @@ from mark.studies.report.report import Report
 from mark.studies.report.terminal import on_terminal
 from mark.traffic.forecast.backtest import Backtest, Score, Split
 from tests.studies.report.results import result
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 
 ORIGINS = (7200.0, 10_800.0)
 
@@ -60,10 +60,10 @@ DOLLARS = Dollars(
 )
 
 
-def printed(page: Any) -> str:
+def printed(page: Report) -> str:
     console = Console(width=80, highlight=False)
     with console.capture() as captured:
-        console.print(on_terminal(page) if isinstance(page, Report) else page)
+        console.print(on_terminal(page))
     return captured.get()
 
 

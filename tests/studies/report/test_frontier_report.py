@@ -12,7 +12,7 @@ from mark.studies.frontier import Frontier, FrontierPoint
 from mark.studies.report.frontier_report import frontier_report, nines_figure, rt_max_figure, takeaways
 from mark.studies.report.htmlpage import html_of
 from mark.studies.report.words import per_month
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_compare_report import EVIL, parsed
 from tests.studies.report.test_forecast import printed
 from tests.studies.test_frontier import OWN, found, run
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.planning.graphs.graph_layout import END_WIDTH
 from mark.studies.report.graph_svg import StageBox, graph_svg
-from tests.studies.report.test_comparison_page import EVIL
+from tests.studies.report.test_compare_report import EVIL
 
 Corner = tuple[float, float]
 GRAPHS = st.integers(1, 9).flatmap(

@@ -8,25 +8,26 @@ from importlib.resources import files
 from plotly.graph_objects import Figure
 from plotly.offline import get_plotlyjs
 
-from mark.studies.report.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
-from tests.studies.report.test_comparison_page import EVIL, parsed
+from mark.studies.report.htmlpage import html_of
+from mark.studies.report.plots import faint, styled
+from mark.studies.report.report import DataTable, Marked, Plot, Prose, Report
+from tests.studies.report.test_compare_report import EVIL, parsed
 
 
 def page(text: str) -> str:
-    figure = Figure().add_scatter(x=[1.0], y=[2.0], name="x")
-    sections = [
-        section(text, grid([text], [[text, text]]), text),
-        "",
-        section("Figure", drawn(styled(figure, 300))),
-        section("Notes", bullets([text])),
+    parts = [
+        DataTable((text, text), [(text, Marked(text, "ok", text))], text, text, notes=[text]),
+        Marked(text),
+        Plot(text, lambda: styled(Figure().add_scatter(x=[1.0], y=[2.0], name="x"), 300), text),
+        Prose([text], text),
     ]
-    return html_page(title=text, kicker=text, sentences=[text, text], facts=text, sections=sections)
+    return html_of(Report({}, text, parts, [text, text], [text], [text], read=text, subject=text))
 
 
 def test_a_page_is_whole_and_loads_nothing() -> None:
     tags = parsed(page("plain")).tags
     names = [tag for tag, _ in tags]
-    assert [names.count(name) for name in ("html", "h1", "section", "table", "li")] == [1, 1, 3, 1, 1]
+    assert [names.count(name) for name in ("html", "h1", "section", "table", "li")] == [1, 1, 5, 1, 3]
     for tag, attrs in tags:
         assert tag not in ("link", "iframe", "img")
         assert "src" not in attrs, tag

@@ -11,7 +11,9 @@ from rich.console import Console
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.slo import Slo
 from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, Insurance, InsuredFleet, OtherShare
-from mark.studies.report.insure_report import faults_words, insure_json, insure_table, render_insure, takeaways
+from mark.studies.report.htmlpage import html_of
+from mark.studies.report.insure_report import faults_words, insure_report, takeaways
+from mark.studies.report.terminal import on_terminal
 
 SLOW = Faults(slow_share=0.05, slow_s=20.0, slow_factor=3.0)
 
@@ -40,7 +42,7 @@ def insurance(*options: InsuredFleet, faults: Faults = SLOW, **changed: Any) -> 
 
 def shown(found: Insurance) -> str:
     console = Console(width=200, file=io.StringIO(), markup=False, highlight=False)
-    console.print(insure_table(found))
+    console.print(on_terminal(insure_report(found)))
     assert isinstance(console.file, io.StringIO)
     return " ".join(console.file.getvalue().split())
 
@@ -66,14 +68,14 @@ def test_fleet_that_melts_down_is_marked_and_not_advised() -> None:
     assert found.advised.option == PARITY
     assert "99.50 WORSE" in shown(found)
     assert "hedging only with a longer tail than without" in " ".join(takeaways(found))
-    by_option = {one["option"]: one for one in insure_json(found)["options"]}
+    by_option = {one["option"]: one for one in insure_report(found).data["options"]}
     assert by_option[HEDGE]["keeps"] is False
 
 
 def test_nothing_is_advised_where_no_option_keeps_the_promise() -> None:
     found = insurance(fleet(INSTANCES, 1.0, attainment=0.9, keeps=False))
     assert takeaways(found)[0].startswith("No option keeps 99 % within 200 ms; closest is more instances")
-    assert insure_json(found)["advice"]["option"] is None
+    assert insure_report(found).data["advice"]["option"] is None
 
 
 def test_table_without_faults_says_how_to_measure_them() -> None:
@@ -110,7 +112,7 @@ def test_accuracy_has_a_column_where_it_is_known() -> None:
 
 
 def test_page_holds_table_and_plot() -> None:
-    page = render_insure(insurance(fleet(PARITY, 1.0, settings={"k": 2}, degraded=0.02)))
+    page = html_of(insure_report(insurance(fleet(PARITY, 1.0, settings={"k": 2}, degraded=0.02))))
     assert "2.00 %" in page
     assert "class=figure" in page
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mark.studies.report.monthly import ConductorsCost, ServiceCost, least_usd_per_month, monthly, monthly_table
-from tests.studies.report.test_terminal_tables import plain
+from mark.studies.report.monthly import ConductorsCost, ServiceCost, least_usd_per_month, monthly, monthly_report
+from tests.studies.report.test_simulate_report import plain
 
 ONE = ServiceCost("inception", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:3008", 19.0)
 
@@ -71,14 +71,14 @@ def test_without_a_function_none_is_billed() -> None:
 
 
 def test_the_table_names_what_is_forgotten() -> None:
-    shown = plain(monthly_table(monthly([ONE], zones=3)))
+    shown = plain(monthly_report(monthly([ONE], zones=3)))
     for forgotten in ("load balancer", "disk", "NAT gateway", "logs", "public addresses", "answers to the internet"):
         assert forgotten in shown
     assert "at least" in shown
 
 
 def test_what_functions_may_cost_is_told() -> None:
-    shown = plain(monthly_table(monthly([replace(ONE, max_function_usd_per_hour=2.0)], zones=3)))
+    shown = plain(monthly_report(monthly([replace(ONE, max_function_usd_per_hour=2.0)], zones=3)))
     assert "$1,460 at most" in " ".join(shown.split())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mark.planning.next_day import BillInterval, KeptProbability, NextDay
-from mark.studies.report.comparison_page import render_report
+from mark.studies.report.compare_report import render_report
 from mark.studies.report.next_day_report import next_day_row, next_day_sentences, next_day_words, with_next_day
 from tests.studies.report.results import result
 

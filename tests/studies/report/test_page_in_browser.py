@@ -15,7 +15,7 @@ import pytest
 
 from mark.domain.bill import Bill
 from mark.simulation.result import Decision
-from mark.studies.report.comparison_page import render_report
+from mark.studies.report.compare_report import render_report
 from mark.studies.report.plots import COLOURS, DASHES, ON_DARK
 from tests.api.browser import CHROMIUM, Browser
 from tests.studies.report.results import result, timeline
@@ -134,7 +134,7 @@ def test_cards_stand_in_even_rows(browser: Browser, page: str, width: int, rows:
 @pytest.mark.slow
 @needs_browser
 def test_figures_follow_the_colours_that_are_preferred(browser: Browser, page: str) -> None:
-    line = "getComputedStyle(document.querySelector('[data-shared=bills] path.js-line')).stroke"
+    line = "getComputedStyle(document.querySelector('.figure path.js-line')).stroke"
     ground = "getComputedStyle(document.querySelector('section.glance')).backgroundColor"
     shown(browser, page)
     light = browser.value(line), browser.value(ground)
@@ -163,15 +163,13 @@ def contrast(a: str, b: str) -> float:
 def test_lines_end_with_their_names_that_do_not_overlap(browser: Browser, page: str) -> None:
     shown(browser, page)
     boxes = browser.value(
-        "[...document.querySelectorAll('[data-shared=bills] .annotation text')]"
+        "[...document.querySelector('.figure').querySelectorAll('.annotation text')]"
         ".map((text) => [text.textContent, text.getBoundingClientRect().top, text.getBoundingClientRect().bottom])"
     )
     assert {name for name, _, _ in boxes} == set(POLICIES)
     ordered = sorted(boxes, key=lambda box: box[1])
     assert all(lower[1] > upper[2] - 2.0 for upper, lower in pairwise(ordered))
-    buttons = browser.value(
-        "document.querySelector('[data-shared=bills] .modebar-group').getBoundingClientRect().bottom"
-    )
+    buttons = browser.value("document.querySelector('.figure .modebar-group').getBoundingClientRect().bottom")
     assert ordered[0][1] >= buttons - 2.0
 
 
@@ -180,17 +178,17 @@ def test_lines_end_with_their_names_that_do_not_overlap(browser: Browser, page: 
 def test_a_narrower_window_names_lines_in_the_legend(browser: Browser, page: str) -> None:
     shown(browser, page)
     browser.send("Emulation.setDeviceMetricsOverride", width=420, height=900, deviceScaleFactor=1, mobile=False)
-    browser.until("!document.querySelector('[data-shared=bills] .annotation')")
-    assert browser.value("document.querySelectorAll('[data-shared=bills] .legendtext').length") == len(POLICIES)
+    browser.until("!document.querySelector('.figure').querySelector('.annotation')")
+    assert browser.value("document.querySelector('.figure').querySelectorAll('.legendtext').length") == len(POLICIES)
 
 
 @pytest.mark.slow
 @needs_browser
 def test_a_line_leads_from_a_name_to_its_end(browser: Browser, page: str) -> None:
     shown(browser, page)
-    assert browser.value("document.querySelectorAll('[data-shared=bills] .annotation-arrow-g path').length") >= len(
-        POLICIES
-    )
+    assert browser.value(
+        "document.querySelector('.figure').querySelectorAll('.annotation-arrow-g path').length"
+    ) >= len(POLICIES)
 
 
 @pytest.mark.slow

@@ -11,9 +11,8 @@ from mark.simulation.result import Latency
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, StageRun
 from mark.studies.report.pipeline_run import (
     cheapest_kept,
-    pipeline_compare_table,
-    pipeline_run_json,
-    pipeline_run_table,
+    pipeline_compare_report,
+    pipeline_run_report,
 )
 from mark.traffic.traces.trace import Part
 from tests.studies.report.test_forecast import printed
@@ -31,7 +30,7 @@ def run(policy: str, usd: float, misses: int, **changed: Any) -> PipelineRun:
 
 
 def told(*runs: PipelineRun) -> str:
-    return " ".join(printed(pipeline_compare_table({one.policy: one for one in runs})).split())
+    return " ".join(printed(pipeline_compare_report({one.policy: one for one in runs})).split())
 
 
 def test_the_cheapest_kept_run_is_named_with_its_regret() -> None:
@@ -70,15 +69,15 @@ def test_a_note_of_some_stands_with_their_names() -> None:
 
 def test_missed_runs_have_no_regret_and_uncalled_stages_no_wait() -> None:
     missed = run("mark", 2.0, 500, stages=(replace(STAGE, calls=0, wait_s=float("nan"), busy=0.0),))
-    out = " ".join(printed(pipeline_run_table(missed)).split())
+    out = " ".join(printed(pipeline_run_report(missed)).split())
     for said in (
         "SLO MISSED 50.00 % within 300 ms (99.0 % asked), 500 late; worst minute 90.0 %, 2 min below",
         "regret none: the promise was missed",
         "vision g6.xlarge 8 2.5 3 0 % - $2.00 100 %",
     ):
         assert said in out
-    assert pipeline_run_json(missed)["regret"] is None
-    assert "Bound" not in printed(pipeline_run_table(replace(missed, bound_usd=None)))
+    assert pipeline_run_report(missed).data["regret"] is None
+    assert "Bound" not in printed(pipeline_run_report(replace(missed, bound_usd=None)))
 
 
 def test_functions_stand_beside_instances_where_the_file_names_them() -> None:
@@ -86,13 +85,13 @@ def test_functions_stand_beside_instances_where_the_file_names_them() -> None:
     asked = FunctionRun("lambda:1769", FunctionCalls(calls=100, cold=5, throttled=2, billed_gb_s=4.0), 0.5)
     stages = replace(STAGE, function=asked), replace(STAGE, stage="topics", usd=0.0, calls=0)
     ours = run("mark", 2.0, 0, stages=stages, names_functions=True)
-    out = " ".join(printed(pipeline_run_table(ours)).split())
+    out = " ".join(printed(pipeline_run_report(ours)).split())
     for said in (
         "Functions $0.50 of it, for 100 calls, 10.00 % of all",
         "stage function calls calls cold throttled $ vision lambda:1769 100 10.00 % 5.00 % 2 $0.50",
     ):
         assert said in out
-    found = pipeline_run_json(ours)
+    found = pipeline_run_report(ours).data
     assert (found["instance_usd"], found["function_usd"], found["function_share"]) == (1.5, 0.5, 0.1)
     assert (found["functions"]["calls"], found["functions"]["cold_share"]) == (100, 0.05)
     assert [stage["function"] for stage in found["stages"]] == ["lambda:1769", None]
@@ -101,4 +100,4 @@ def test_functions_stand_beside_instances_where_the_file_names_them() -> None:
     beside = told(ours, without)
     assert "mark $2.00 $0.50 33 % 100.00 ok" in beside
     assert "fixed $3.00 - ref. 100.00 ok" in beside
-    assert "lambda" not in printed(pipeline_run_table(without))
+    assert "lambda" not in printed(pipeline_run_report(without))

@@ -10,9 +10,9 @@ from mark.cli.output import json_text
 from mark.cloud.billing.invoice import Invoice, InvoicedCost
 from mark.cloud.billing.invoice_lines import BALANCER, CPU_CREDITS, CREDIT, REFUND, SUPPORT, TAX, InvoiceLine
 from mark.studies.reconcile import Compared, Rate, Reconciliation
-from mark.studies.report.reconcile_report import reconcile_json, reconcile_table, summary
+from mark.studies.report.reconcile_report import reconcile_report, summary
 from tests.studies.report.results import result
-from tests.studies.report.test_terminal_tables import plain
+from tests.studies.report.test_simulate_report import plain
 
 C5 = InvoiceLine("on_demand", "c5.large", "h")
 NAT = InvoiceLine("", "AmazonEC2 NatGateway-Hours")
@@ -103,7 +103,7 @@ def test_what_was_paid_is_apart_from_what_was_used(beside: tuple[Compared, ...],
     lines = summary(apart)
     assert lines[0].startswith("The simulator explains 100.0 % of the $100.00 that were used")
     assert lines[1] == f"The invoice comes to {total}: beside use it has {named}."
-    rows = plain(reconcile_table(apart)).splitlines()
+    rows = plain(reconcile_report(apart)).splitlines()
     first = next(row for row in rows if row.startswith(("used", "credit", "refund", "tax", "total")))
     assert first.split() == ["used", "100.00", "100.00", "0.00"]
     # $40 below the simulation: before credits, refunds and taxes, but with the paid support.
@@ -114,7 +114,7 @@ def test_what_was_paid_is_apart_from_what_was_used(beside: tuple[Compared, ...],
 def test_an_invoice_is_never_said_to_be_below_nothing() -> None:
     far = found((instances(1.0, 500.0),), mark_usd=60.0)
     assert summary(far)[-1].endswith("because the simulated bill is too far from the real one.")
-    assert reconcile_json(far)["policies"]["mark"]["invoice_would_be_usd"] is None
+    assert reconcile_report(far).data["policies"]["mark"]["invoice_would_be_usd"] is None
 
 
 def test_an_invoice_of_nothing_is_no_division_by_zero() -> None:
@@ -129,7 +129,7 @@ def test_an_invoice_of_nothing_is_no_division_by_zero() -> None:
 
 def test_the_table_has_both_sides_and_their_sums() -> None:
     credits = Compared(CPU_CREDITS, 5.0, 0.25, 0.0, 0.0, True)
-    shown = plain(reconcile_table(found((instances(100.0, 99.0), credits, left_out(12.3)))))
+    shown = plain(reconcile_report(found((instances(100.0, 99.0), credits, left_out(12.3)))))
     assert max(len(line) for line in shown.splitlines()) <= 80
     rows = {line.split("  ")[0]: line.split()[-3:] for line in shown.splitlines() if "  " in line}
     assert rows["c5.large on-demand"] == ["100.00", "99.00", "-1.00"]
@@ -142,12 +142,12 @@ def test_the_table_has_both_sides_and_their_sums() -> None:
 
 def test_many_lines_that_are_not_simulated_end_in_one() -> None:
     others = tuple(left_out(20.0 - k, f"AmazonX thing-{k:02}") for k in range(12))
-    shown = plain(reconcile_table(found((instances(), *others))))
+    shown = plain(reconcile_report(found((instances(), *others))))
     assert "thing-07" in shown
     assert "thing-08" not in shown
     assert "4 further lines" in shown
     assert "42.00" in shown  # 12 + 11 + 10 + 9
-    assert len(reconcile_json(found((instances(), *others)))["lines"]) == 13
+    assert len(reconcile_report(found((instances(), *others))).data["lines"]) == 13
 
 
 def test_prices_that_differ_are_said() -> None:
@@ -156,24 +156,24 @@ def test_prices_that_differ_are_said() -> None:
         Rate(InvoiceLine("on_demand", "c5.xlarge", "h"), 0.17, 0.17),
         Rate(InvoiceLine("on_demand", "x9.large", "h"), 1.0, None),
     )
-    words = " ".join(plain(reconcile_table(found((instances(),), rates=rates))).split())
+    words = " ".join(plain(reconcile_report(found((instances(),), rates=rates))).split())
     assert "c5.large on-demand was invoiced at $0.0765/h, the catalogue has $0.0850 (-10.0%)" in words
     assert "x9.large on-demand was invoiced at $1.0000/h, and the catalogue does not sell it" in words
     assert "c5.xlarge on-demand was" not in words
     assert "--prices invoice simulates with the invoice's prices" in words
-    paid = " ".join(plain(reconcile_table(found((instances(),), rates=rates, prices="invoice"))).split())
+    paid = " ".join(plain(reconcile_report(found((instances(),), rates=rates, prices="invoice"))).split())
     assert "at the invoice's prices" in paid
     assert "--prices invoice simulates" not in paid
 
 
 def test_names_from_the_file_are_text() -> None:
     evil = left_out(1.0, "[red]AmazonEC2[/red] :smile:")
-    shown = plain(reconcile_table(found((instances(), evil))))
+    shown = plain(reconcile_report(found((instances(), evil))))
     assert "[red]AmazonEC2[/red] :smile:" in shown
 
 
 def test_the_object_is_json_with_all_sums() -> None:
-    data = reconcile_json(found((instances(), left_out())))
+    data = reconcile_report(found((instances(), left_out()))).data
     assert json_text(data)
     assert data["schema"] == 1
     assert sum(line["invoiced_usd"] for line in data["lines"]) == pytest.approx(data["invoice"]["usd"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console, RenderableType
-
-from mark.studies.report.testbed_report import result_page, status_page
+from mark.studies.report.report import Report
+from mark.studies.report.testbed_report import load_report, status_report
+from tests.studies.report.test_simulate_report import plain
 
 STATUS: dict[str, Any] = {
     "endpoint": "http://aws", "site": "site.toml", "services": {"words": "http://words"},
@@ -15,17 +15,14 @@ STATUS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def words(page: RenderableType) -> str:
-    console = Console(width=80, highlight=False)
-    with console.capture() as captured:
-        console.print(page)
-    return " ".join(captured.get().split())
+def words(report: Report) -> str:
+    return " ".join(plain(report).split())
 
 
 def told(
     attainment: float = 0.9, time_scale: float = 10.0, launched: int = 0, lag_ms: float = 1.0, **more: object
 ) -> str:
-    page = result_page(
+    page = load_report(
         {
             "trace": {"name": "t", "duration_s": 60.0, "time_scale": time_scale, "read": ""},
             "requests": {"total": 240, "instances": 144, "functions": 92, "rejected": 4},
@@ -42,13 +39,13 @@ def told(
 
 
 def test_the_status_names_the_live_page_of_each_controller() -> None:
-    said = words(status_page(STATUS))
+    said = words(status_report(STATUS))
     assert "Live page http://page Live page its controller starts" in said
     assert "Controller's clock 10 times as fast as yours" in said
     pipelines = {"digits": "http://digits", "social": None}
-    said = words(status_page(STATUS | {"pipelines": pipelines}))
+    said = words(status_report(STATUS | {"pipelines": pipelines}))
     assert "digits: send queries to http://digits social: send queries to nothing yet: its stages start" in said
-    assert "clock" not in words(status_page(STATUS | {"time_scale": 1.0}))
+    assert "clock" not in words(status_report(STATUS | {"time_scale": 1.0}))
 
 
 def test_stages_are_listed_below_their_pipeline() -> None:
@@ -58,7 +55,7 @@ def test_stages_are_listed_below_their_pipeline() -> None:
         for n, name in enumerate(["two-b", "words", "two-a", "gone"])
     ]
     more = {"services": services, "fleet": fleet, "pipelines": {"two": "http://two"}}
-    said = words(status_page(STATUS | more | {"stages": {"two": ["two-a", "two-b"]}}))
+    said = words(status_report(STATUS | more | {"stages": {"two": ["two-a", "two-b"]}}))
     assert "words: send requests to http://words two: send queries to http://two its stage two-a http://a its" in said
     assert "two-a: send requests" not in said
     assert [said.index(f"i-{n}") for n in (1, 2, 0, 3)] == sorted(said.index(f"i-{n}") for n in range(4))

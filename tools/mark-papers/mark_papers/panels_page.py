@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import html
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import page, sentences, small_print, text
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import Head, Part, Plot, Report, figures
 from mark.studies.report.words import number, percent
 from mark_papers.paper_pages.shared import titled
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark_papers.panels import FigurePanel, PanelFigure
 
 _TIMES = ("_ms", "_us")
 
 
-def panels_json(found: PanelFigure) -> dict[str, Any]:
-    return {
+def panels_report(found: PanelFigure) -> Report:
+    data = {
         "schema": 1,
         "figure": found.figure,
         "panels": [
@@ -35,27 +34,11 @@ def panels_json(found: PanelFigure) -> dict[str, Any]:
         ],
         "notes": list(found.notes),
     }
-
-
-def panels_table(found: PanelFigure) -> RenderableType:
-    parts = [part for panel in found.panels for part in titled(panel.title, _heads(panel), _cells(panel))]
-    return page(text(found.headline, "bold"), *parts, *sentences(found.takeaways), *small_print(found.notes))
-
-
-def render_panels(found: PanelFigure) -> str:
-    """Return the whole page, which is self-contained."""
-    sections = []
+    parts: list[Part] = []
     for panel in found.panels:
-        if panel.curves:
-            sections.append(section(panel.title, drawn(_plotted(panel))))
-        sections.append(section("" if panel.curves else panel.title, grid(_heads(panel), _cells(panel))))
-    return html_page(
-        title=f"mark: {found.headline}",
-        kicker=f"mark · {found.paper}",
-        sentences=found.takeaways,
-        facts=found.headline,
-        sections=[*sections, section("Notes", bullets(found.notes))],
-    )
+        plot = [Plot(panel.title, partial(_plotted, panel))] if panel.curves else []
+        parts += [*plot, *titled(panel.title, _heads(panel), _cells(panel), "In figures" if plot else "")]
+    return Report(data, found.headline, parts, found.takeaways, found.notes, subject=found.paper)
 
 
 def _plotted(panel: FigurePanel) -> Figure:
@@ -73,8 +56,9 @@ def _plotted(panel: FigurePanel) -> Figure:
     return styled(figure, 420)
 
 
-def _heads(panel: FigurePanel) -> tuple[str, ...]:
-    return tuple(_head(column) for column in panel.rows[0])
+def _heads(panel: FigurePanel) -> tuple[Head, ...]:
+    first, *others = map(_head, panel.rows[0])
+    return (first, *figures(*others))
 
 
 def _head(column: str) -> str:

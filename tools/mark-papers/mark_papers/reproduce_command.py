@@ -6,15 +6,13 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from rich.console import RenderableType
 
 from mark.cli.arguments import Listed, add_json, plotted_file
-from mark.cli.output import deliver, progress, write_file
+from mark.cli.output import deliver, progress
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, did_you_mean
 from mark.profiling.table import load_profiles
+from mark.studies.report.report import Report
 from mark_papers.clipper.dialects import run_clipper_fig3_10
 from mark_papers.clipper.ensembles import run_clipper_fig3_7
 from mark_papers.clipper.failure import run_clipper_fig3_8
@@ -29,10 +27,10 @@ from mark_papers.inferline.tuners import (
     run_inferline_fig11,
     run_inferline_fig12,
 )
-from mark_papers.inferline_pages.planners_page import planners_json, planners_table, render_planners
-from mark_papers.inferline_pages.tuners_page import render_tuners, tuners_json, tuners_table
+from mark_papers.inferline_pages.planners_page import planners_report
+from mark_papers.inferline_pages.tuners_page import tuners_report
 from mark_papers.panels import PanelFigure
-from mark_papers.panels_page import panels_json, panels_table, render_panels
+from mark_papers.panels_page import panels_report
 from mark_papers.paper.fig6 import run_fig6
 from mark_papers.paper.fig7 import run_fig7
 from mark_papers.paper.fig8 import run_fig8
@@ -42,14 +40,14 @@ from mark_papers.paper.replay import MODELS
 from mark_papers.paper.table2 import table2_rows
 from mark_papers.paper.table3 import table3_rows
 from mark_papers.paper.table5 import run_table5
-from mark_papers.paper_pages.fig6_page import fig6_json, fig6_table, render_fig6
-from mark_papers.paper_pages.fig7_page import fig7_json, fig7_table, render_fig7
-from mark_papers.paper_pages.fig8_page import fig8_json, fig8_table, render_fig8
-from mark_papers.paper_pages.fig9_page import fig9_json, fig9_table, render_fig9
-from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
-from mark_papers.paper_pages.table2_page import table2_json, table2_table
-from mark_papers.paper_pages.table3_page import table3_json, table3_table
-from mark_papers.paper_pages.table5_page import as_json, render
+from mark_papers.paper_pages.fig6_page import fig6_report
+from mark_papers.paper_pages.fig7_page import fig7_report
+from mark_papers.paper_pages.fig8_page import fig8_report
+from mark_papers.paper_pages.fig9_page import fig9_report
+from mark_papers.paper_pages.optimal_page import optimal_report
+from mark_papers.paper_pages.table2_page import table2_report
+from mark_papers.paper_pages.table3_page import table3_report
+from mark_papers.paper_pages.table5_page import table5_report
 from mark_papers.parm.accuracy import run_parm_accuracy
 from mark_papers.parm.latency import (
     run_parm_batches,
@@ -63,7 +61,6 @@ from mark_papers.parm.latency import (
 from mark_papers.velox.speed import run_velox_fig2_3, run_velox_fig2_4
 
 # A figure as JSON, as a table and as a page.
-Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
 
 
 _WHAT = """\
@@ -117,10 +114,12 @@ def run(args: argparse.Namespace) -> int:
             if given:
                 raise BadInput(f"{args.what} takes no traffic: it makes its own queries", option, given)
     if args.what in _FIGURES:
-        return _figure(args)
+        deliver(_FIGURES[args.what](args), args.json, args.report)
+        return 0
     if args.report:
         raise BadInput("only a figure has a page", "--report", args.what)
-    return _TABLES[args.what](args)
+    deliver(_TABLES[args.what](args), args.json)
+    return 0
 
 
 def _stream() -> str | None:
@@ -129,91 +128,79 @@ def _stream() -> str | None:
     return str(path) if path.is_file() else None
 
 
-def _table2(args: argparse.Namespace) -> int:
+def _table2(args: argparse.Namespace) -> Report:
     rows = table2_rows(load_catalog("aws-2019"), load_profiles(None))
-    deliver(table2_json(rows), args.json, lambda: table2_table(rows))
-    return 0
+    return table2_report(rows)
 
 
-def _table3(args: argparse.Namespace) -> int:
+def _table3(args: argparse.Namespace) -> Report:
     rows = table3_rows(load_catalog("aws-2019"), load_profiles(None))
-    deliver(table3_json(rows), args.json, lambda: table3_table(rows))
-    return 0
+    return table3_report(rows)
 
 
-def _table5(args: argparse.Namespace) -> int:
+def _table5(args: argparse.Namespace) -> Report:
     trace = args.trace or _stream()
     with progress("reproducing") as bar:
         result = run_table5(trace, spot_trace=args.spot_trace, progress=bar)
-    deliver(as_json(result), args.json, lambda: render(result))
-    return 0
+    return table5_report(result)
 
 
-def _optimal(args: argparse.Namespace) -> int:
+def _optimal(args: argparse.Namespace) -> Report:
     models = tuple(model for model in MODELS if not args.model or model in args.model)
     with progress("solving") as bar:
         found = run_optimal(args.trace or _stream(), models=models, progress=bar)
-    deliver(optimal_json(found), args.json, lambda: optimal_table(found))
-    return 0
+    return optimal_report(found)
 
 
-def _figure(args: argparse.Namespace) -> int:
-    data, table, page = _FIGURES[args.what](args)
-    deliver(data, args.json, table)
-    if args.report:
-        write_file(args.report, page(), "--report")
-    return 0
-
-
-def _fig6(args: argparse.Namespace) -> Shown:
+def _fig6(args: argparse.Namespace) -> Report:
     with progress("forecasting") as bar:
         found = run_fig6(args.trace or _stream(), progress=bar)
-    return fig6_json(found), lambda: fig6_table(found), lambda: render_fig6(found)
+    return fig6_report(found)
 
 
-def _fig7(args: argparse.Namespace) -> Shown:
+def _fig7(args: argparse.Namespace) -> Report:
     with progress("reproducing") as bar:
         found = run_fig7(args.trace or _stream(), spot_trace=args.spot_trace, progress=bar)
-    return fig7_json(found), lambda: fig7_table(found), lambda: render_fig7(found)
+    return fig7_report(found)
 
 
-def _fig8(args: argparse.Namespace) -> Shown:
+def _fig8(args: argparse.Namespace) -> Report:
     with progress("reproducing") as bar:
         found = run_fig8(args.trace or _stream(), progress=bar)
-    return fig8_json(found), lambda: fig8_table(found), lambda: render_fig8(found)
+    return fig8_report(found)
 
 
-def _fig9(args: argparse.Namespace) -> Shown:
+def _fig9(args: argparse.Namespace) -> Report:
     with progress("reproducing") as bar:
         found = run_fig9(progress=bar)
-    return fig9_json(found), lambda: fig9_table(found), lambda: render_fig9(found)
+    return fig9_report(found)
 
 
-def _planners(run_it: Callable[..., PlannerComparison]) -> Shown:
+def _planners(run_it: Callable[..., PlannerComparison]) -> Report:
     with progress("planning") as bar:
         found = run_it(progress=bar)
-    return planners_json(found), lambda: planners_table(found), lambda: render_planners(found)
+    return planners_report(found)
 
 
-def _tuners(run_it: Callable[..., TunerComparison]) -> Shown:
+def _tuners(run_it: Callable[..., TunerComparison]) -> Report:
     with progress("following") as bar:
         found = run_it(progress=bar)
-    return tuners_json(found), lambda: tuners_table(found), lambda: render_tuners(found)
+    return tuners_report(found)
 
 
-def _panels(doing: str, run_it: Callable[..., PanelFigure]) -> Shown:
+def _panels(doing: str, run_it: Callable[..., PanelFigure]) -> Report:
     with progress(doing) as bar:
         found = run_it(progress=bar)
-    return panels_json(found), lambda: panels_table(found), lambda: render_panels(found)
+    return panels_report(found)
 
 
-_TABLES: dict[str, Callable[[argparse.Namespace], int]] = {
+_TABLES: dict[str, Callable[[argparse.Namespace], Report]] = {
     "table2": _table2,
     "table3": _table3,
     "table5": _table5,
     "optimal": _optimal,
 }
-_FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
+_FIGURES: dict[str, Callable[[argparse.Namespace], Report]] = {
     "fig6": _fig6,
     "fig7": _fig7,
     "fig8": _fig8,

@@ -10,7 +10,7 @@ from mark.cli.numbers import seed as seed_number
 from mark.cli.output import deliver, progress
 from mark.planning.policies.policy_registry import policy_names
 from mark_torture.drawn_faults import LEAST_H, STAND_IN, drawn
-from mark_torture.torture_report import torture_json, torture_table
+from mark_torture.torture_report import torture_report
 from mark_torture.trial import Tortured, shrunk, trial_of
 
 _MOST_HOURS = 720.0
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("torturing") as bar:
         found = Tortured(executor_from(args).map(trial_of, schedules, bar))
     shortest = shrunk(found.failed[0]) if found.failed else None
-    deliver(torture_json(found, shortest), args.json, lambda: torture_table(found, shortest))
+    deliver(torture_report(found, shortest), args.json)
     return 1 if found.failed else 0
 
 

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.layout import columns, page, sentences, text
+from mark.studies.report.report import DataTable, Marked, Prose, Report, figures
 from mark_torture.coverage import IMPOSSIBLE
 from mark_torture.invariants import INVARIANTS
 from mark_torture.trial import told
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mark_torture.trial import Tortured, Trial
 
 
-def torture_json(found: Tortured, shortest: Trial | None) -> dict[str, Any]:
-    """Return the stable object that `--json` writes. `shortest` is the first failed seed, shrunk."""
-    return {
+def torture_report(found: Tortured, shortest: Trial | None) -> Report:
+    """Return the run. `shortest` is the first failed seed, shrunk."""
+    coverage = found.coverage()
+    data = {
         "schema": 1,
         "seeds": len(found.trials),
         "fleet_days": found.fleet_days,
         "invariants": INVARIANTS,
-        "coverage": found.coverage(),
+        "coverage": coverage,
         "impossible": [{"fault": fault, "state": state, "why": why} for (fault, state), why in IMPOSSIBLE.items()],
         "failed": [_failed(trial) for trial in found.failed],
         "story": None if shortest is None else told(shortest),
     }
-
-
-def torture_table(found: Tortured, shortest: Trial | None) -> RenderableType:
-    coverage = found.coverage()
     states = list(next(iter(coverage.values())))
-    table = columns("fault met", *states)
-    for kind, met in coverage.items():
-        table.add_row(text(kind), *(_cell(kind, state, met[state]) for state in states))
+    rows = [(kind, *(_cell(kind, state, met[state]) for state in states)) for kind, met in coverage.items()]
     pairs = [(kind, state) for kind in coverage for state in states if (kind, state) not in IMPOSSIBLE]
     missed = sum(coverage[kind][state] == 0 for kind, state in pairs)
     lines = [
@@ -45,14 +38,15 @@ def torture_table(found: Tortured, shortest: Trial | None) -> RenderableType:
     for trial in found.failed:
         assert trial.broken is not None
         lines.append(f"seed {trial.schedule.seed}: {trial.broken.invariant}: {trial.broken.text}")
-    story = [] if shortest is None else [text(f"\n{told(shortest)}")]
-    return page(table, *sentences(lines), *story)
+    story = [] if shortest is None else [Marked(f"\n{told(shortest)}")]
+    table = DataTable(("fault met", *figures(*states)), rows)
+    return Report(data, parts=[table, Prose(lines), *story])
 
 
-def _cell(kind: str, state: str, met: int) -> RenderableType:
+def _cell(kind: str, state: str, met: int) -> Marked:
     if (kind, state) in IMPOSSIBLE and not met:
-        return text("-")
-    return text(f"{met:,}", "" if met else "bold red")
+        return Marked("-")
+    return Marked(f"{met:,}", "" if met else "missed")
 
 
 def _failed(trial: Trial) -> dict[str, Any]:

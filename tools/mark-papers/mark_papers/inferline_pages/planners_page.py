@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import html
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import page, sentences, small_print, text
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import Head, Plot, Report, figures
 from mark.studies.report.words import percent, usd
 from mark_papers.inferline.planners import COARSE_OVER_INFERLINE
 from mark_papers.paper_pages.shared import titled
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark_papers.inferline.planners import PlannedLoad, PlannerComparison
 
@@ -32,8 +31,8 @@ _NOTES = (
 )
 
 
-def planners_json(found: PlannerComparison) -> dict[str, Any]:
-    return {
+def planners_report(found: PlannerComparison) -> Report:
+    data = {
         "schema": 1,
         "figure": found.figure,
         "paper": {"coarse_over_inferline_at_most": COARSE_OVER_INFERLINE},
@@ -41,30 +40,17 @@ def planners_json(found: PlannerComparison) -> dict[str, Any]:
         "rows": [asdict(row) for row in found.rows],
         "notes": list(_NOTES),
     }
-
-
-def planners_table(found: PlannerComparison) -> RenderableType:
-    return page(
-        text(_headline(found), "bold"),
-        *titled("dollars per hour, and queries missed", _heads(found), _cells(found)),
-        *sentences(planner_takeaways(found)),
-        *small_print(_NOTES),
-    )
-
-
-def render_planners(found: PlannerComparison) -> str:
-    """Return the whole page, which is self-contained."""
     lead = "Dollars per hour by planner; the same order as in the table."
-    return html_page(
-        title=f"mark: {_name(found)} of the InferLine paper",
-        kicker=f"mark · {_name(found)} of the InferLine paper",
-        sentences=planner_takeaways(found),
-        facts=_headline(found),
-        sections=[
-            section("Cost", drawn(planners_figure(found)), lead),
-            section("Dollars per hour, and queries missed", grid(_heads(found), _cells(found))),
-            section("Notes", bullets(_NOTES)),
+    return Report(
+        data,
+        _headline(found),
+        [
+            Plot("Cost", partial(planners_figure, found), lead),
+            *titled("dollars per hour, and queries missed", _heads(found), _cells(found)),
         ],
+        planner_takeaways(found),
+        _NOTES,
+        subject=f"{_name(found)} of the InferLine paper",
     )
 
 
@@ -116,8 +102,8 @@ def _load(row: PlannedLoad) -> str:
     return f"{row.pipeline} {row.rate:g}/s {row.slo_ms:g} ms CV {row.cv:g}"
 
 
-def _heads(found: PlannerComparison) -> tuple[str, ...]:
-    return ("load", *found.rows[0].usd_per_hour)
+def _heads(found: PlannerComparison) -> tuple[Head, ...]:
+    return ("load", *figures(*found.rows[0].usd_per_hour))
 
 
 def _cells(found: PlannerComparison) -> list[list[str]]:

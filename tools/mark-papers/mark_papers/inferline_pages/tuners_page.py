@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import html
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import page, sentences, small_print, text
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import Head, Part, Plot, Report, figures
 from mark.studies.report.words import percent, usd
 from mark_papers.inferline_pages.planners_page import PROFILES
 from mark_papers.paper_pages.shared import titled
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark.planning.graphs.tuned_run import TunedRun
     from mark_papers.inferline.tuners import FollowedLoad, TunerComparison
 
 WINDOW_S = 10.0
-_HEADS = ("run", "bill", "in time", "paper's bill", "in time", "most $/h", "changes")
-_BOUNDED_HEADS = ("run", "bill", "in time", "by functions", "x bound", "most $/h", "changes")
+_HEADS = ("run", *figures("bill", "in time", "paper's bill", "in time", "most $/h", "changes"))
+_BOUNDED_HEADS = ("run", *figures("bill", "in time", "by functions", "x bound", "most $/h", "changes"))
 _BRIDGED = "mark functions"
 _LEAD = (
     "By windows of 10 s: queries that arrive, the share answered within the SLO, and dollars per hour of the replicas "
@@ -49,8 +48,8 @@ _NOTES = (
 )
 
 
-def tuners_json(found: TunerComparison) -> dict[str, Any]:
-    return {
+def tuners_report(found: TunerComparison) -> Report:
+    data = {
         "schema": 1,
         "figure": found.figure,
         "pipeline": found.pipeline,
@@ -70,27 +69,12 @@ def tuners_json(found: TunerComparison) -> dict[str, Any]:
         ],
         "notes": list(_notes(found)),
     }
-
-
-def tuners_table(found: TunerComparison) -> RenderableType:
-    parts = [part for load in found.loads for part in titled(_title(found, load), _heads(load), _cells(load))]
-    notes = small_print(_notes(found))
-    return page(text(_headline(found), "bold"), *parts, *sentences(tuner_takeaways(found)), *notes)
-
-
-def render_tuners(found: TunerComparison) -> str:
-    """Return the whole page, which is self-contained."""
-    sections = [
-        section(_title(found, load), drawn(load_figure(load)) + grid(_heads(load), _cells(load)), _LEAD)
-        for load in found.loads
-    ]
-    return html_page(
-        title=f"mark: {_name(found)}",
-        kicker=f"mark · {_name(found)}",
-        sentences=tuner_takeaways(found),
-        facts=_headline(found),
-        sections=[*sections, section("Notes", bullets(_notes(found)))],
-    )
+    parts: list[Part] = []
+    for load in found.loads:
+        title = _title(found, load)
+        parts.append(Plot(title, partial(load_figure, load), _LEAD))
+        parts += titled(title, _heads(load), _cells(load), "In figures")
+    return Report(data, _headline(found), parts, tuner_takeaways(found), _notes(found), subject=_name(found))
 
 
 def load_figure(load: FollowedLoad) -> Figure:
@@ -158,7 +142,7 @@ def tuner_takeaways(found: TunerComparison) -> list[str]:
     return lines
 
 
-def _heads(load: FollowedLoad) -> tuple[str, ...]:
+def _heads(load: FollowedLoad) -> tuple[Head, ...]:
     return _HEADS if load.bound_usd is None else _BOUNDED_HEADS
 
 

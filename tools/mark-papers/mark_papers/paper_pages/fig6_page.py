@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,24 +12,23 @@ import numpy as np
 from mark.domain.load import Forecast
 from mark.domain.time import HOUR_S
 from mark.studies.report.forecast import fan_lines, truth_line
-from mark.studies.report.htmlpage import drawn, new_figure, section, styled
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import Plot, Report, figures
 from mark.studies.report.takeaway import listed
 from mark.studies.report.words import duration, number, percent
 from mark.traffic.forecast.fallback import NAME as LAST_VALUE
 from mark_papers.paper.fig6 import HORIZON_S, MODEL
-from mark_papers.paper_pages.shared import Table, figure_page, figure_table
+from mark_papers.paper_pages.shared import FigureTable, figure_report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark.traffic.forecast.backtest import Backtest
     from mark_papers.paper.fig6 import Fig6
 
 LEVELS_SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_S = (60.0, 300.0, 900.0, 1800.0, 3600.0)
-_HEADS = ("predictor", *(duration(s) for s in _SHOWN_S), "CRPS", "in 50 %", "in 90 %")
+_HEADS = ("predictor", *figures(*(duration(s) for s in _SHOWN_S), "CRPS", "in 50 %", "in 90 %"))
 _LEAD = (
     f"A forecast every {duration(HORIZON_S)}, for the time until the next: the median (dashed), the central intervals "
     "of 50 % (darker) and 90 % (lighter), and the actual load as a thin solid line. Times are from the first forecast."
@@ -43,8 +43,8 @@ _NOTES = (
 )
 
 
-def fig6_json(found: Fig6) -> dict[str, Any]:
-    return {
+def fig6_report(found: Fig6) -> Report:
+    data = {
         "schema": 1,
         "figure": "fig6",
         "trace": found.trace,
@@ -52,18 +52,8 @@ def fig6_json(found: Fig6) -> dict[str, Any]:
         **{kind: _kind_json(of_kind) for kind, of_kind in (("stream", found.stream), ("mmpp", found.mmpp))},
         "notes": [*found.notes, *_NOTES],
     }
-
-
-def fig6_table(found: Fig6) -> RenderableType:
-    notes = [*found.notes, *_NOTES]
-    return figure_table(_headline(found), _HEADS, _tables(found), takeaways(found), notes)
-
-
-def render_fig6(found: Fig6) -> str:
-    """Return the whole page, which is self-contained."""
-    plot = section("Forecasts over the actual load", drawn(fans_figure(found)), _LEAD)
-    notes = [*found.notes, *_NOTES]
-    return figure_page("Fig. 6", takeaways(found), _headline(found), plot, _HEADS, _tables(found), notes)
+    plot = Plot("Forecasts over the actual load", partial(fans_figure, found), _LEAD)
+    return figure_report("Fig. 6", data, _headline(found), plot, _HEADS, _tables(found), takeaways(found))
 
 
 def fans_figure(found: Fig6) -> Figure:
@@ -159,7 +149,7 @@ def _headline(found: Fig6) -> str:
     return f"Fig. 6 of the paper: {'; '.join(parts)}"
 
 
-def _tables(found: Fig6) -> list[Table]:
+def _tables(found: Fig6) -> list[FigureTable]:
     return [
         (f"Error by horizon on {kind}, mean rate {number(_mean_rps(of_kind), 1)} requests/s", _cells(of_kind))
         for kind, of_kind in _kinds(found).items()

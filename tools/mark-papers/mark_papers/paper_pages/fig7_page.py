@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mark.simulation.result import SimulationResult
-from mark.studies.report.htmlpage import drawn, faint, new_figure, section, styled
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, faint, new_figure, styled
+from mark.studies.report.report import Plot, Report, figures
 from mark.studies.report.takeaway import listed, overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.replay import ASSUMED
-from mark_papers.paper_pages.shared import RT_MAX_LINE, TICKS_MS, Table, asked, figure_page, figure_table
+from mark_papers.paper_pages.shared import RT_MAX_LINE, TICKS_MS, FigureTable, asked, figure_report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark_papers.paper.fig7 import Fig7, Fig7Row
 
 SHARES = {"p1": 0.01, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p99": 0.99}
 # MArk paper, section 5.2: the largest reduction of latency against SageMaker; the kind of latency is not stated.
 PAPER_REDUCTION = {"mark": 0.57, "mark-spot": 0.60}
-_HEADS = ("run", "bill", "in time", "mean ms", "p25", "p50", "p75", "p99", "by funct.")
+_HEADS = ("run", *figures("bill", "in time", "mean ms", "p25", "p50", "p75", "p99", "by funct."))
 _LEAD = (
     "Half of the answers lie in the box, its line is the median, the dashed one the mean, and whiskers reach from 1 to "
     "99 % of the answers. The dotted line is RT_max. Logarithmic."
@@ -37,8 +37,8 @@ def latency_at_ms(result: SimulationResult, share: float) -> float:
     return float(result.ccdf_ms[within[0]]) if len(within) else np.nan
 
 
-def fig7_json(found: Fig7) -> dict[str, Any]:
-    return {
+def fig7_report(found: Fig7) -> Report:
+    data = {
         "schema": 1,
         "figure": "fig7",
         "trace": found.trace,
@@ -56,23 +56,8 @@ def fig7_json(found: Fig7) -> dict[str, Any]:
         "paper_reduction": PAPER_REDUCTION,
         "notes": list(ASSUMED),
     }
-
-
-def fig7_table(found: Fig7) -> RenderableType:
-    return figure_table(_headline(found), _HEADS, _tables(found), takeaways(found), ASSUMED)
-
-
-def render_fig7(found: Fig7) -> str:
-    """Return the whole page, which is self-contained."""
-    return figure_page(
-        "Fig. 7",
-        takeaways(found),
-        _headline(found),
-        section("Latency", drawn(box_figure(found)), _LEAD),
-        _HEADS,
-        _tables(found),
-        ASSUMED,
-    )
+    plot = Plot("Latency", partial(box_figure, found), _LEAD)
+    return figure_report("Fig. 7", data, _headline(found), plot, _HEADS, _tables(found), takeaways(found))
 
 
 def box_figure(found: Fig7) -> Figure:
@@ -136,7 +121,7 @@ def _headline(found: Fig7) -> str:
     )
 
 
-def _tables(found: Fig7) -> list[Table]:
+def _tables(found: Fig7) -> list[FigureTable]:
     return [(asked(row.model, next(iter(row.runs.values())).slo), _cells(row)) for row in found.rows]
 
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import html
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mark.simulation.result import SimulationResult
-from mark.studies.report.htmlpage import drawn, new_figure, section, styled
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import Plot, Report, figures
 from mark.studies.report.takeaway import overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.fig8 import POLICIES
 from mark_papers.paper.replay import ASSUMED
-from mark_papers.paper_pages.shared import RT_MAX_LINE, TICKS_MS, Table, asked, figure_page, figure_table
+from mark_papers.paper_pages.shared import RT_MAX_LINE, TICKS_MS, FigureTable, asked, figure_report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark_papers.paper.fig8 import Fig8, Fig8Row
 
 MOST_POINTS = 400  # of a curve
 SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are shown
-_HEADS = ("run", "on", "requests/s", "bill", "in time", "p50 ms", "p98", "p99", "by funct.")
+_HEADS = ("run", "on", *figures("requests/s", "bill", "in time", "p50 ms", "p98", "p99", "by funct."))
 _LEAD = (
     "Share of the answers slower than a time; solid on the stream, dashed on MMPP. A curve that crosses the vertical "
     "line, RT_max, below the horizontal one keeps the promise. Both axes are logarithmic, and end at 5 x RT_max."
@@ -36,8 +36,8 @@ _NOTES = (
 )
 
 
-def fig8_json(found: Fig8) -> dict[str, Any]:
-    return {
+def fig8_report(found: Fig8) -> Report:
+    data = {
         "schema": 1,
         "figure": "fig8",
         "trace": found.trace,
@@ -51,23 +51,8 @@ def fig8_json(found: Fig8) -> dict[str, Any]:
         ],
         "notes": [*_NOTES, *ASSUMED],
     }
-
-
-def fig8_table(found: Fig8) -> RenderableType:
-    return figure_table(_headline(found), _HEADS, _tables(found), takeaways(found), [*_NOTES, *ASSUMED])
-
-
-def render_fig8(found: Fig8) -> str:
-    """Return the whole page, which is self-contained."""
-    return figure_page(
-        "Fig. 8",
-        takeaways(found),
-        _headline(found),
-        section("Slower than", drawn(ccdf_figure(found)), _LEAD),
-        _HEADS,
-        _tables(found),
-        [*_NOTES, *ASSUMED],
-    )
+    plot = Plot("Slower than", partial(ccdf_figure, found), _LEAD)
+    return figure_report("Fig. 8", data, _headline(found), plot, _HEADS, _tables(found), takeaways(found))
 
 
 def ccdf_figure(found: Fig8) -> Figure:
@@ -151,7 +136,7 @@ def _headline(found: Fig8) -> str:
     )
 
 
-def _tables(found: Fig8) -> list[Table]:
+def _tables(found: Fig8) -> list[FigureTable]:
     return [(asked(row.model, row.stream["mark"].slo), _cells(row)) for row in found.rows]
 
 

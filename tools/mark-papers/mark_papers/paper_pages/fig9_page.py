@@ -5,14 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mark.control.ports import WINDOW_S
-from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.studies.report.layout import page, sentences, small_print, text
-from mark.studies.report.plots import COLOURS
+from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.report import Marked, Part, Plot, Report, figures
 from mark.studies.report.takeaway import overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.fig9 import (
@@ -29,7 +29,6 @@ from mark_papers.paper_pages.shared import titled
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-    from rich.console import RenderableType
 
     from mark_papers.paper.fig9 import Fig9, Panel, WindowSeries
 
@@ -56,8 +55,8 @@ _NOTES = (
 )
 
 
-def fig9_json(found: Fig9) -> dict[str, Any]:
-    return {
+def fig9_report(found: Fig9) -> Report:
+    data = {
         "schema": 1,
         "figure": "fig9",
         "window_s": WINDOW_S,
@@ -65,30 +64,13 @@ def fig9_json(found: Fig9) -> dict[str, Any]:
         "storms": [_panel_json(panel) for panel in found.storms],
         "notes": list(_NOTES),
     }
-
-
-def fig9_table(found: Fig9) -> RenderableType:
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for title, heads, panels in _groups(found):
-        parts.append(text(title, "bold"))
+        parts += [Marked(title, "strong"), Plot(title, partial(panels_figure, panels), _LEAD)]
         for panel in panels:
-            parts += titled(panel.title, heads, _cells(panel, heads))
-    return page(*parts, *sentences(takeaways(found)), *small_print(_NOTES))
-
-
-def render_fig9(found: Fig9) -> str:
-    """Return the whole page, which is self-contained."""
-    sections = []
-    for title, heads, panels in _groups(found):
-        sections.append(section(title, drawn(panels_figure(panels)), _LEAD))
-        sections += [section(panel.title, grid(heads, _cells(panel, heads))) for panel in panels]
-    return html_page(
-        title="mark: Fig. 9 of the MArk paper",
-        kicker="mark · Fig. 9 of the MArk paper",
-        sentences=takeaways(found),
-        facts=f"{duration(DURATION_S)} each, after {duration(HISTORY_S)} of history at the same rate",
-        sections=[*sections, section("Notes", bullets(_NOTES))],
-    )
+            parts += titled(panel.title, (heads[0], *figures(*heads[1:])), _cells(panel, heads))
+    length = f"{duration(DURATION_S)} each, after {duration(HISTORY_S)} of history at the same rate"
+    return Report(data, length, parts, takeaways(found), _NOTES, subject="Fig. 9 of the MArk paper")
 
 
 def panels_figure(panels: Sequence[Panel]) -> Figure:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.layout import columns, page, sentences, text
-from mark.studies.report.words import number
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import number, number_0, number_1
 from mark_papers.paper.table2 import CONTAINER, FUNCTION, INSTANCE, Table2Row
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 # model -> resource -> ($ per million requests, mean ms), as printed.
 PAPER: dict[str, dict[str, tuple[float, float]]] = {
@@ -20,33 +16,14 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {
 }
 
 
-def table2_table(rows: Sequence[Table2Row]) -> RenderableType:
-    table = columns("model", "on", "$ per million", "paper", "off by", "ms", "paper's ms")
-    for row in rows:
-        paper_usd, paper_ms = _paper(row)
-        table.add_row(
-            row.model,
-            row.resource,
-            number(row.usd_per_million),
-            number(paper_usd, 1),
-            f"{row.usd_per_million / paper_usd - 1.0:+.1%}",
-            number(row.latency_ms, 0),
-            number(paper_ms, 0),
-        )
-    return page(
-        text("Table 2 of the paper: the price of a million requests", "bold"),
-        table,
-        *sentences(
-            [
-                "Instances fully used, functions warm; the paper counts 3 GB x time, without billing steps and the fee "
-                "per request."
-            ]
-        ),
-    )
+_HEADS = (
+    *("model", "on", ("$ per million", number), ("paper", number_1), ("off by", "{:+.1%}".format)),
+    *(("ms", number_0), ("paper's ms", number_0)),
+)
 
 
-def table2_json(rows: Sequence[Table2Row]) -> dict[str, Any]:
-    return {
+def table2_report(rows: Sequence[Table2Row]) -> Report:
+    data = {
         "schema": 1,
         "table": "table2",
         "rows": [
@@ -58,6 +35,16 @@ def table2_json(rows: Sequence[Table2Row]) -> dict[str, Any]:
             for row in rows
         ],
     }
+    cells = []
+    for row in rows:
+        paper_usd, paper_ms = _paper(row)
+        off = row.usd_per_million / paper_usd - 1.0
+        cells.append((row.model, row.resource, row.usd_per_million, paper_usd, off, row.latency_ms, paper_ms))
+    said = (
+        "Instances fully used, functions warm; the paper counts 3 GB x time, without billing steps and the fee per "
+        "request."
+    )
+    return Report(data, "Table 2 of the paper: the price of a million requests", [DataTable(_HEADS, cells)], [said])
 
 
 def _paper(row: Table2Row) -> tuple[float, float]:

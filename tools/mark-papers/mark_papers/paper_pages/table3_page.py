@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.layout import columns, page, sentences, text
-from mark.studies.report.words import number
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import number, number_0
 from mark_papers.paper.table3 import INSTANCES, Table3Row
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 # model -> $ per million requests by type, as printed.
 PAPER: dict[str, tuple[float, ...]] = {
@@ -20,37 +16,29 @@ PAPER: dict[str, tuple[float, ...]] = {
 }
 
 
-def table3_table(rows: Sequence[Table3Row]) -> RenderableType:
-    table = columns("model", "on", "ms", "$ per million", "paper", "off by", "lasts", "then $")
-    for row in rows:
-        table.add_row(
-            row.model,
-            row.instance,
-            number(row.latency_ms, 0),
-            number(row.usd_per_million),
-            number(_paper_usd(row)),
-            f"{row.usd_per_million / _paper_usd(row) - 1.0:+.1%}",
-            f"{row.burst_min:.0f} min",
-            number(row.usd_per_million_after),
-        )
-    return page(
-        text("Table 3 of the paper: the price of a million requests on burstables", "bold"),
-        table,
-        *sentences(
-            [
-                "Bursting, which the credits of a launch allow for the minutes shown, and at the baseline after that: "
-                "for a bridge they are the cheapest, for a day they cost more than c5.large."
-            ]
-        ),
-    )
+_HEADS = (
+    *("model", "on", ("ms", number_0), ("$ per million", number), ("paper", number), ("off by", "{:+.1%}".format)),
+    *(("lasts", "{:.0f} min".format), ("then $", number)),
+)
 
 
-def table3_json(rows: Sequence[Table3Row]) -> dict[str, Any]:
-    return {
+def table3_report(rows: Sequence[Table3Row]) -> Report:
+    data = {
         "schema": 1,
         "table": "table3",
         "rows": [{**row._asdict(), "paper_usd_per_million": _paper_usd(row)} for row in rows],
     }
+    cells = []
+    for row in rows:
+        paper_usd = _paper_usd(row)
+        dollars = (row.usd_per_million, paper_usd, row.usd_per_million / paper_usd - 1.0)
+        cells.append((row.model, row.instance, row.latency_ms, *dollars, row.burst_min, row.usd_per_million_after))
+    said = (
+        "Bursting, which the credits of a launch allow for the minutes shown, and at the baseline after that: "
+        "for a bridge they are the cheapest, for a day they cost more than c5.large."
+    )
+    title = "Table 3 of the paper: the price of a million requests on burstables"
+    return Report(data, title, [DataTable(_HEADS, cells)], [said])
 
 
 def _paper_usd(row: Table3Row) -> float:

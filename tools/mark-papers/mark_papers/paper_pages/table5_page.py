@@ -3,95 +3,89 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.simulation.result import SimulationResult
-from mark.studies.report.layout import columns, page, sentences, small_print, text
+from mark.studies.report.report import DataTable, Head, Marked, Prose, Report, figures
 from mark.studies.report.words import dollars, number, percent
 from mark_papers.paper.table5 import PAPER_ON_DEMAND, PAPER_SPOT, Decomposition, Table5, Table5Row
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
-
-def render(result: Table5) -> RenderableType:
+def table5_report(result: Table5) -> Report:
+    data = {
+        "schema": 1,
+        "table": "table5",
+        "trace": result.trace,
+        "start_s": result.start_s,
+        "rows": [_row(row) for row in result.rows],
+        "notes": list(result.notes),
+    }
     calm = [row for row in result.rows if row.capped]
     raw = [row for row in result.rows if not row.capped]
     days = result.start_s / 86400.0
-    return page(
-        text("Table 5 of the paper: the cost of a SageMaker endpoint in our dollars", "bold"),
-        text(f"{result.trace}, 490 minutes from day {days:g}: the raw stream, bulk deletions and all"),
-        _bills(raw),
-        text("SageMaker / ours, and the paper's ratio"),
-        _ratios(raw),
-        *sentences(_verdict(raw)),
-        text("The same with minutes capped at 1.15 x their running median"),
-        _bills(calm),
-        text("SageMaker / ours, and the paper's ratio"),
-        _ratios(calm),
-        *sentences(_verdict(calm)),
-        text("SageMaker's bill on capped minutes, from the clairvoyant bound upwards ($)"),
-        _parts(calm),
-        text("every SageMaker type under the same tracker, on capped minutes: $ (share in time)"),
-        _types(calm),
-        *small_print(result.notes),
+    return Report(
+        data,
+        "Table 5 of the paper: the cost of a SageMaker endpoint in our dollars",
+        [
+            Marked(f"{result.trace}, 490 minutes from day {days:g}: the raw stream, bulk deletions and all"),
+            *_bills(raw),
+            Marked("The same with minutes capped at 1.15 x their running median"),
+            *_bills(calm),
+            Marked("SageMaker's bill on capped minutes, from the clairvoyant bound upwards ($)"),
+            _parts(calm),
+            Marked("every SageMaker type under the same tracker, on capped minutes: $ (share in time)"),
+            _types(calm),
+        ],
+        notes=result.notes,
     )
 
 
-def _bills(rows: list[Table5Row]) -> Table:
-    table = columns("$, in time", "SageMaker", "ours", "regret", "mark-paper", "artefact")
+_BILL_HEADS = ("$, in time", *figures("SageMaker", "ours"), ("regret", number), *figures("mark-paper", "artefact"))
+_RATIO_HEADS = (
+    *("model", ("on-demand", number), ("paper's", number), ("in time", percent), ("spot", number)),
+    *(("paper's", number), ("spot, series", number), ("in time", percent)),
+)
+_PART_NAMES = ("bound", "+ type", "+ price", "+ twice", "+ lag", "= SageMaker", "our regret")
+_PART_HEADS: tuple[Head, ...] = ("model", *((name, number) for name in _PART_NAMES))
+
+
+def _bills(rows: list[Table5Row]) -> list[DataTable | Marked | Prose]:
+    """Return the bills, their ratios, and the verdict on them."""
+    bills, ratios = [], []
     for row in rows:
         sagemaker, ours, paper, artefact = (
             f"{number(run.bill.total)} {percent(run.slo_result.attainment)}"
             for run in (row.sagemaker, row.ours, row.paper, row.artefact)
         )
-        table.add_row(row.model, sagemaker, ours, number(row.ours.regret), paper, artefact)
-    return table
-
-
-def _ratios(rows: list[Table5Row]) -> Table:
-    table = columns("model", "on-demand", "paper's", "in time", "spot", "paper's", "spot, series", "in time")
-    for row in rows:
+        bills.append((row.model, sagemaker, ours, row.ours.regret, paper, artefact))
         series = row.spot_series
-        table.add_row(
-            row.model,
-            number(row.ratio),
-            number(PAPER_ON_DEMAND[row.model]),
-            percent(row.ours.slo_result.attainment),
-            number(row.spot_ratio),
-            number(PAPER_SPOT[row.model]),
-            number(None if series is None else row.sagemaker.bill.total / series.bill.total),
-            percent(None if series is None else series.slo_result.attainment),
+        by_spot: tuple[float | None, float | None] = (None, None)
+        if series is not None:
+            by_spot = (row.sagemaker.bill.total / series.bill.total, series.slo_result.attainment)
+        on_demand = (row.ratio, PAPER_ON_DEMAND[row.model], row.ours.slo_result.attainment)
+        ratios.append((row.model, *on_demand, row.spot_ratio, PAPER_SPOT[row.model], *by_spot))
+    said = Marked("SageMaker / ours, and the paper's ratio")
+    return [DataTable(_BILL_HEADS, bills), said, DataTable(_RATIO_HEADS, ratios), Prose(_verdict(rows))]
+
+
+def _parts(rows: list[Table5Row]) -> DataTable:
+    cells = [
+        (
+            *(row.model, p.bound_usd, p.instance_type_usd, p.price_factor_usd, p.over_provision_usd, p.lag_usd),
+            *(p.total_usd, p.our_regret_usd),
         )
-    return table
+        for row in rows
+        if (p := row.parts) is not None
+    ]
+    return DataTable(_PART_HEADS, cells)
 
 
-def _parts(rows: list[Table5Row]) -> Table:
-    table = columns("model", "bound", "+ type", "+ price", "+ twice", "+ lag", "= SageMaker", "our regret")
-    for row in rows:
-        if row.parts is None:
-            continue
-        p = row.parts
-        figures = (
-            p.bound_usd,
-            p.instance_type_usd,
-            p.price_factor_usd,
-            p.over_provision_usd,
-            p.lag_usd,
-            p.total_usd,
-            p.our_regret_usd,
-        )
-        table.add_row(row.model, *(number(figure) for figure in figures))
-    return table
-
-
-def _types(rows: list[Table5Row]) -> Table:
-    table = columns("model", "")
-    for row in rows:
-        listed = ", ".join(f"{name} {dollars(usd)} ({percent(share)})" for name, usd, share in row.types)
-        table.add_row(row.model, listed)
-    return table
+def _types(rows: list[Table5Row]) -> DataTable:
+    cells = [
+        (row.model, ", ".join(f"{name} {dollars(usd)} ({percent(share)})" for name, usd, share in row.types))
+        for row in rows
+    ]
+    return DataTable(("model", ""), cells)
 
 
 def _verdict(rows: list[Table5Row]) -> list[str]:
@@ -110,17 +104,6 @@ def _verdict(rows: list[Table5Row]) -> list[str]:
             line += f"; our regret is {dollars(parts.our_regret_usd)} of {dollars(row.ours.bill.total)}"
         lines.append(line)
     return lines or ["All four models reach the paper's on-demand ratio with the SLO of 98 % kept."]
-
-
-def as_json(result: Table5) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "table": "table5",
-        "trace": result.trace,
-        "start_s": result.start_s,
-        "rows": [_row(row) for row in result.rows],
-        "notes": list(result.notes),
-    }
 
 
 def _row(row: Table5Row) -> dict[str, Any]:

@@ -3,26 +3,24 @@
 from io import StringIO
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from mark.domain.bill import Bill
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.simulation.result import Latency, Requests
+from mark.studies.report.catalog_report import catalog_report, trace_report
+from mark.studies.report.compare_report import compare_report, sensitivity_table
+from mark.studies.report.report import Report
 from mark.studies.report.sensitivity import variation
-from mark.studies.report.terminal_tables import (
-    catalog_table,
-    compare_table,
-    sensitivity_table,
-    simulate_table,
-    trace_table,
-)
+from mark.studies.report.simulate_report import simulate_report
+from mark.studies.report.terminal import on_terminal
 from tests.studies.report.results import result
 
 
-def plain(page: RenderableType, width: int = 80) -> str:
+def plain(page: Report, width: int = 80) -> str:
     out = StringIO()
-    Console(file=out, width=width, highlight=False).print(page)
+    Console(file=out, width=width, highlight=False).print(on_terminal(page))
     return out.getvalue()
 
 
@@ -32,7 +30,7 @@ def test_compare_shows_every_figure_of_every_policy() -> None:
         "static-peak": result("static-peak", usd=39.5),
         "target-tracking": result("target-tracking", 39.5, 0.93, regret=None, regret_reason="the SLO was missed"),
     }
-    lines = plain(compare_table(results)).splitlines()
+    lines = plain(compare_report(results)).splitlines()
     row = next(line.split() for line in lines if line.startswith("mark "))
     assert row == ["mark", "$10.00", "75", "%", "99.00", "ok", "190", "480", "530", "2.0", "%", "1.25"]
     other = next(line for line in lines if line.startswith("target-tracking "))
@@ -45,7 +43,7 @@ def test_compare_shows_every_figure_of_every_policy() -> None:
 
 
 def test_the_bill_by_market_leaves_out_unused_markets() -> None:
-    text = plain(compare_table({"a": result("a"), "b": result("b", bill=Bill(spot=3.0))}))
+    text = plain(compare_report({"a": result("a"), "b": result("b", bill=Bill(spot=3.0))}))
     assert "spot" in text
     assert "SageMaker" not in text
 
@@ -55,14 +53,14 @@ def test_tables_fit_80_columns_without_cut_figures(usd: float) -> None:
     names = ("mark", "target-tracking-best", "fixed:c5.xlarge=10,p2.xlarge=2", "mark-paper:mark-paper:artefact")
     slow = Latency(1e5, 1e5, 1e5, 123_456.0, 234_567.0, 1e6, 1e6)
     results = {name: result(name, usd * (i + 1), latency_ms=slow) for i, name in enumerate(names)}
-    text = plain(compare_table(results))
+    text = plain(compare_report(results))
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "123 s" in text
     assert "…" not in text
 
 
 def test_simulate_shows_monthly_cost_and_share_by_answerer() -> None:
-    text = plain(simulate_table(result(usd=9.5, requests=Requests(900, 99, 1))))
+    text = plain(simulate_report(result(usd=9.5, requests=Requests(900, 99, 1))))
     assert "$304 a month" in text
     assert "instances 90.0 %, functions 9.9 %" in text
     assert "regret 1.25 x the bound" in text
@@ -71,12 +69,12 @@ def test_simulate_shows_monthly_cost_and_share_by_answerer() -> None:
 
 def test_a_run_without_requests_still_prints() -> None:
     empty = result(attainment=None, requests=Requests(0, 0, 0), bill=Bill(), latency_ms=Latency(), bound_usd=None)
-    assert "No requests arrived" in plain(simulate_table(empty))
-    assert "No requests arrived" in plain(compare_table({"mark": empty}))
+    assert "No requests arrived" in plain(simulate_report(empty))
+    assert "No requests arrived" in plain(compare_report({"mark": empty}))
 
 
 def test_markup_in_names_is_shown_not_obeyed() -> None:
-    text = plain(compare_table({"[red]x[/red]": result("[red]x[/red]", notes=("[bold]gap",))}))
+    text = plain(compare_report({"[red]x[/red]": result("[red]x[/red]", notes=("[bold]gap",))}))
     assert "[red]x[/red]" in text
     assert "[bold]gap" in text
 
@@ -84,13 +82,15 @@ def test_markup_in_names_is_shown_not_obeyed() -> None:
 def test_sensitivity_tells_when_the_order_changes() -> None:
     base = {"a": result("a", 10.0), "b": result("b", 11.0)}
     rows = [variation("capacity -15 %", base, {"a": result("a", 14.0), "b": result("b", 12.0)})]
-    line = next(line for line in plain(sensitivity_table(rows)).splitlines() if line.startswith("capacity"))
+    line = next(
+        line for line in plain(Report({}, parts=[sensitivity_table(rows)])).splitlines() if line.startswith("capacity")
+    )
     assert line.split()[-1] == "no"
     assert "+38.1%" in line
 
 
 def test_trace_facts_are_one_a_line() -> None:
-    lines = plain(trace_table({"read": "", "requests": 1_234_567, "cv": None, "notes": []})).split("\n")
+    lines = plain(trace_report({"read": "", "requests": 1_234_567, "cv": None, "notes": []})).split("\n")
     assert [line.split() for line in lines if line.strip()] == [
         ["requests", "1,234,567"],
         ["cv", "-"],
@@ -99,7 +99,7 @@ def test_trace_facts_are_one_a_line() -> None:
 
 
 def test_the_catalogue_shows_price_boot_and_function() -> None:
-    text = plain(catalog_table(load_catalog("aws-2019")))
+    text = plain(catalog_report(load_catalog("aws-2019")))
     assert "c5.large/on-demand" in text
     assert "180/300" in text
     assert "lambda" in text

@@ -16,7 +16,7 @@ from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import KEPT, Alternative, LoadBelief, Weighed
 from mark.simulation.result import Decision, TraceInfo
 from mark.studies.promise_outlook import RunOutlook
-from mark.studies.report.comparison_page import MOST_CHOICES, MOST_DECISIONS, render_report
+from mark.studies.report.compare_report import MOST_CHOICES, MOST_DECISIONS, render_report
 from mark.studies.report.sensitivity import variation
 from tests.studies.report.results import result
 
@@ -73,7 +73,7 @@ def unpacked(data: str) -> Any:
 
 def test_no_text_from_outside_becomes_markup(evil_page: str) -> None:
     tags = parsed(evil_page)
-    assert [tag for tag, _ in tags.tags].count("script") == 3  # plotly, the data, ours
+    assert [tag for tag, _ in tags.tags].count("script") == 5  # plotly, two figures, the data, ours
     assert not any(tag == "img" or "onerror" in attrs for tag, attrs in tags.tags)
 
 
@@ -83,8 +83,8 @@ def test_hostile_texts_arrive_unchanged_in_the_data(evil_page: str) -> None:
 
 
 def test_trace_names_that_plotly_would_read_as_html_are_defused(evil_page: str) -> None:
-    data = data_of(evil_page)
-    assert all("<" not in trace["name"] for trace in data["shared"]["bills"]["data"])
+    figures = re.findall(r'<script type="application/json">(.*?)</script>', evil_page)
+    assert all("<" not in trace["name"] for figure in figures for trace in json.loads(figure)["data"])
 
 
 def test_the_page_loads_nothing(evil_page: str) -> None:
@@ -132,7 +132,7 @@ def test_a_decision_shows_beliefs_and_alternatives() -> None:
     decision = Decision(1.0, "launch", "launch 1 x", "done", 0.1, 0)
     page = render_report({"mark": result(decisions=(decision,), weighed=(weighed,))})
     tags = parsed(page)
-    assert [tag for tag, _ in tags.tags].count("script") == 3
+    assert [tag for tag, _ in tags.tags].count("script") == 4  # plotly, a figure, the data, ours
     policy = unpacked(tags.data)["policies"][0]
     assert policy["decisions"] == [[1.0, "launch 1 x", "done", 0]]
     words, saving, heads, rows = policy["weighed"][0]

@@ -74,7 +74,6 @@ async () => {
     list();
   }
 
-  for (const element of document.querySelectorAll("[data-shared]")) figures.draw(element, data.shared[element.dataset.shared]);
   for (const button of document.querySelectorAll("[data-policy]")) button.addEventListener("click", () => choose(button));
   filter.addEventListener("input", list);
   choose(document.querySelector("[data-policy][aria-selected=true]"));
