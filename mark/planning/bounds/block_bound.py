@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,22 @@ class BlockProof:
     left: float = 0.0  # requests without an instance in the cheapest schedule
 
 
+class _Mixes(NamedTuple):
+    """Whole mixes of instances that use all of a block; those of pattern p are begins[p] to begins[p + 1]."""
+
+    usd: FloatArray
+    rps: FloatArray
+    begins: IntArray
+
+
+class _EventTable(NamedTuple):
+    """Dollars and requests left over by [pattern, requests / step], of instances that change within a block."""
+
+    usd: FloatArray
+    left: FloatArray
+    step: float
+
+
 class Blocks:
     """A part cut into blocks: all data that do not depend on the price of a late request."""
 
@@ -67,7 +84,7 @@ class Blocks:
             usd.append(front.usd)
             rps.append(front.requests)
             begins.append(begins[-1] + len(front.usd))
-        self._mixes = np.concatenate(usd), np.concatenate(rps), np.array(begins, dtype=np.int64)
+        self._mixes = _Mixes(np.concatenate(usd), np.concatenate(rps), np.array(begins, dtype=np.int64))
         most = float(_most_left(self.counts, self.free_rps * self.room_s))
         self._requests = np.linspace(0.0, most * (1.0 + SAFE) + 1e-9, grid)
         self._events = [_Events.of(prices, self, self._requests) for prices in self.prices]
@@ -75,10 +92,10 @@ class Blocks:
     def value(self, late_usd: float) -> tuple[float, float]:
         """Return the dollars of the cheapest schedule, and its requests without an instance, each at `late_usd`."""
         tables = [events.at(late_usd, self._requests) for events in self._events]
-        usd, left = _cheapest(
-            self.counts, self.pattern, *self._mixes, np.stack([t[0] for t in tables]), np.stack([t[1] for t in tables]),
-            float(self._requests[1]), self.width_s, self.room_s, self.free_rps,
-        )  # fmt: skip
+        events = _EventTable(
+            np.stack([usd for usd, _ in tables]), np.stack([left for _, left in tables]), float(self._requests[1])
+        )
+        usd, left = _cheapest(self.counts, self.pattern, self._mixes, events, self.width_s, self.room_s, self.free_rps)
         return usd * (1.0 - _ROUNDING), left
 
 
@@ -214,13 +231,20 @@ def _most_left(counts: FloatArray, room: float) -> float:
 
 @compiled
 def _cheapest(
-    counts: FloatArray, pattern: IntArray, mix_usd: FloatArray, mix_rps: FloatArray, begins: IntArray,
-    event_usd: FloatArray, event_left: FloatArray, step: float, width_s: float, bin_s: float, free_rps: float,
-) -> tuple[float, float]:  # fmt: skip
+    counts: FloatArray,
+    pattern: IntArray,
+    of_mixes: _Mixes,
+    of_events: _EventTable,
+    width_s: float,
+    bin_s: float,
+    free_rps: float,
+) -> tuple[float, float]:
     """Return the dollars of the cheapest mix of every block with its events, and the requests left over.
 
     A request is served in its own bin or in the next one. Mixes that cannot beat the best so far are skipped.
     """
+    mix_usd, mix_rps, begins = of_mixes
+    event_usd, event_left, step = of_events
     usd, left_out = 0.0, 0.0
     bins = counts.shape[1]
     guess = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,13 +67,15 @@ def _by_steps(problem: WholeProblem, late_allowed: float, late_usd: float, step_
     room, run_usd = fleets @ rps * problem.bin_s + free, fleets @ usd_per_s
     change_usd = np.maximum(0.0, fleets[None] - fleets[:, None]) @ start_usd
     length_s = np.minimum(width, len(problem.counts) - width * np.arange(steps)) * problem.bin_s
-    back, chosen = np.empty((steps, len(fleets)), dtype=np.int64), np.empty(steps, dtype=np.int64)
-    spare = np.empty((2, len(fleets)))
+    scratch = _Scratch(
+        back=np.empty((steps, len(fleets)), dtype=np.int64),
+        chosen=np.empty(steps, dtype=np.int64),
+        before=np.empty(len(fleets)),
+        usd=np.empty(len(fleets)),
+    )
 
     def plan(price: float) -> tuple[float, float]:
-        usd, left = _held(
-            counts, room, run_usd, change_usd, length_s, price, problem.warm_start, back, chosen, spare[0], spare[1]
-        )
+        usd, left = _held(counts, room, run_usd, change_usd, length_s, price, problem.warm_start, scratch)
         return usd, left
 
     return _cheapest_price(problem, late_allowed, late_usd, plan)
@@ -115,16 +118,32 @@ def _cheapest_price(
     return best
 
 
+class _Scratch(NamedTuple):
+    """Memory of `_held`: for each step the best fleets before it, and the chosen one; dollars by fleet."""
+
+    back: IntArray
+    chosen: IntArray
+    before: FloatArray
+    usd: FloatArray
+
+
 @compiled
 def _held(
-    counts: FloatArray, room: FloatArray, run_usd: FloatArray, change_usd: FloatArray, length_s: FloatArray,
-    late_usd: float, warm_start: bool, back: IntArray, chosen: IntArray, before: FloatArray, usd: FloatArray,
-) -> tuple[float, float]:  # fmt: skip
-    """Return dollars and requests left over of the best fleets, each held for a step; `back` to `usd` are scratch.
+    counts: FloatArray,
+    room: FloatArray,
+    run_usd: FloatArray,
+    change_usd: FloatArray,
+    length_s: FloatArray,
+    late_usd: float,
+    warm_start: bool,
+    scratch: _Scratch,
+) -> tuple[float, float]:
+    """Return dollars and requests left over of the best fleets, each held for a step.
 
     The choice of a step assumes that no request is carried over from the step before; the requests left over count it.
     """
     steps, fleets, bins = len(counts), len(room), counts.shape[1]
+    back, chosen, before, usd = scratch
     for k in range(steps):
         for f in range(fleets):
             best, of = before[f], f

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,32 @@ class PathProof:
     late_usd: float = 0.0
     left: float = 0.0
     most: tuple[int, ...] = ()
+
+
+class _Fleets(NamedTuple):
+    """The fleets, as rows in the order of np.indices(sizes); a launch costs `launch_usd` by type."""
+
+    room: FloatArray
+    run_usd: FloatArray
+    launch_usd: FloatArray
+    sizes: IntArray
+
+
+class _Pairs(NamedTuple):
+    """Rows of pairs by fleet, of which the first `size` count."""
+
+    usd: FloatArray
+    carried: FloatArray
+    left: FloatArray
+    size: IntArray
+
+
+class _Merged(NamedTuple):
+    """Scratch: the pairs of two fleets together."""
+
+    usd: FloatArray
+    carried: FloatArray
+    left: FloatArray
 
 
 class Paths:
@@ -81,14 +108,14 @@ class Paths:
     def _walk(
         self, room: FloatArray, launch: FloatArray, late_usd: float, *, first_paid: bool
     ) -> tuple[float, float, bool]:
-        fleets = len(room)
-        pairs = np.zeros((3, fleets, _PAIRS))
-        merged = np.empty((3, 2 * _PAIRS))
-        size = np.ones(fleets, dtype=np.int64)
+        problem, count = self.problem, len(room)
+        fleets = _Fleets(room, self._run_usd, launch, self._sizes)
+        usd, carried, left = np.zeros((3, count, _PAIRS))
+        pairs = _Pairs(usd, carried, left, np.ones(count, dtype=np.int64))
+        merged = _Merged(*np.empty((3, 2 * _PAIRS)))
         found: tuple[float, float, bool] = _walk(
-            self.problem.counts, room, self._run_usd, launch, self._sizes, late_usd, self.problem.warm_start,
-            first_paid, pairs[0], pairs[1], pairs[2], size, merged[0], merged[1], merged[2],
-        )  # fmt: skip
+            problem.counts, fleets, late_usd, problem.warm_start, first_paid, pairs, merged
+        )
         return found
 
 
@@ -156,17 +183,24 @@ def _one_kind(problem: WholeProblem) -> WholeProblem:
     """Return a single type as cheap as the cheapest in each respect; `Paths` lets one of them serve all requests."""
     usd, start = float(problem.usd_per_s.min()), float(problem.start_usd.min())
     return WholeProblem(
-        problem.counts, problem.bin_s, ("any",), np.array([usd]), np.zeros(1), np.array([1e-9]),
-        np.array([start / usd]), problem.function_usd, problem.warm_start, problem.free_rps,
-    )  # fmt: skip
+        problem.counts,
+        problem.bin_s,
+        ("any",),
+        np.array([usd]),
+        np.zeros(1),
+        np.array([1e-9]),
+        np.array([start / usd]),
+        problem.function_usd,
+        problem.warm_start,
+        problem.free_rps,
+    )
 
 
 @compiled
-def _merge(
-    usd: FloatArray, carried: FloatArray, left: FloatArray, size: IntArray, to: int, of: int, extra_usd: float,
-    some_usd: FloatArray, some_carried: FloatArray, some_left: FloatArray,
-) -> bool:  # fmt: skip
+def _merge(pairs: _Pairs, to: int, of: int, extra_usd: float, merged: _Merged) -> bool:
     """Let fleet `to` be reached from fleet `of` for `extra_usd`. Returns False if pairs had to be merged."""
+    usd, carried, left, size = pairs
+    some_usd, some_carried, some_left = merged
     if carried[of, 0] >= carried[to, 0] and usd[of, size[of] - 1] + extra_usd >= usd[to, 0]:
         return True  # the first pair beats all of them
     i, j, k = 0, 0, 0
@@ -199,15 +233,20 @@ def _merge(
 
 @compiled
 def _walk(
-    counts: FloatArray, room: FloatArray, run_usd: FloatArray, launch_usd: FloatArray, sizes: IntArray,
-    late_usd: float, warm_start: bool, first_paid: bool,
-    usd: FloatArray, carried: FloatArray, left: FloatArray, size: IntArray,
-    some_usd: FloatArray, some_carried: FloatArray, some_left: FloatArray,
-) -> tuple[float, float, bool]:  # fmt: skip
+    counts: FloatArray,
+    of_fleets: _Fleets,
+    late_usd: float,
+    warm_start: bool,
+    first_paid: bool,
+    pairs: _Pairs,
+    merged: _Merged,
+) -> tuple[float, float, bool]:
     """Return dollars of the cheapest path, its requests left over, and whether all pairs were kept.
 
-    Fleets are rows in the order of np.indices(sizes). Every fleet has one pair (0 dollars, 0 carried) at the start.
+    Every fleet has one pair (0 dollars, 0 carried) at the start.
     """
+    room, run_usd, launch_usd, sizes = of_fleets
+    usd, carried, left, size = pairs
     fleets, types = len(room), len(sizes)
     exact = True
     if not warm_start:
@@ -221,11 +260,9 @@ def _walk(
                 stride //= sizes[i]
                 for begin in range(0, fleets, span):
                     for n in range(begin + span - stride - 1, begin - 1, -1):  # terminate one
-                        exact &= _merge(usd, carried, left, size, n, n + stride, 0.0, some_usd, some_carried, some_left)
+                        exact &= _merge(pairs, n, n + stride, 0.0, merged)
                     for n in range(begin + stride, begin + span):  # start one
-                        exact &= _merge(
-                            usd, carried, left, size, n, n - stride, launch_usd[i], some_usd, some_carried, some_left
-                        )
+                        exact &= _merge(pairs, n, n - stride, launch_usd[i], merged)
         arrived = counts[t]
         for n in range(fleets):
             running = run_usd[n] if t > 0 or first_paid else 0.0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -100,6 +101,32 @@ def _settle(
     return counts
 
 
+class _Offers(NamedTuple):
+    """A program as compiled functions take it: overflow by [step, level]; sizes in levels, by offer."""
+
+    overflow_usd: FloatArray
+    size: FloatArray
+    usd: FloatArray
+    launch_usd: FloatArray  # [offer, step]
+
+
+class _Switched(NamedTuple):
+    """Scratch, by step: the worth of being on, and whether it is on."""
+
+    worth: FloatArray
+    on: BoolArray
+
+
+class _Range(NamedTuple):
+    """By offer: the count before, the least count, and bundles beyond it; the most allowed, by [offer, step]."""
+
+    before: IntArray
+    floor: IntArray
+    bundle: IntArray
+    bundles: IntArray
+    allowed: IntArray
+
+
 @compiled
 def switch(on_usd: FloatArray, launch_usd: FloatArray, count: int, runs: bool, on: BoolArray) -> float:
     """Return the gain of the best switching of `count` instances that gain `on_usd` (T,) in each step while on.
@@ -134,40 +161,32 @@ def _at(line: FloatArray, place: float) -> float:
 
 
 @compiled
-def _on_level(
-    overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: FloatArray, runs: bool,
-    worth: FloatArray, on: BoolArray,
-) -> float:  # fmt: skip
-    """Return the gain of one instance of `size` levels on top of `level` levels, and fill when it is on.
-
-    `worth` (T,) is scratch.
-    """
+def _on_level(offers: _Offers, j: int, level: int, runs: bool, switched: _Switched) -> float:
+    """Return the gain of one instance of offer `j` on top of `level` levels, and fill when it is on."""
+    overflow_usd, size, usd = offers.overflow_usd, offers.size[j], offers.usd[j]
+    worth, on = switched
     for t in range(len(worth)):
         worth[t] = overflow_usd[t, level] - _at(overflow_usd[t], level + size) - usd
-    return switch(worth, launch_usd, 1, runs, on)
+    return switch(worth, offers.launch_usd[j], 1, runs, on)
 
 
 @compiled
-def _on_each_level(
-    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, runs: bool,
-    worth: FloatArray, on: BoolArray, gain: FloatArray,
-) -> None:  # fmt: skip
-    for j in range(len(size)):
+def _on_each_level(offers: _Offers, runs: bool, switched: _Switched, gain: FloatArray) -> None:
+    for j in range(len(offers.size)):
         for k in range(gain.shape[1]):
-            gain[j, k] = _on_level(overflow_usd, k, size[j], usd[j], launch_usd[j], runs, worth, on)
+            gain[j, k] = _on_level(offers, j, k, runs, switched)
 
 
 @compiled
-def _answer(
-    overflow_usd: FloatArray, others: FloatArray, size: float, usd: float, launch_usd: FloatArray,
-    before: int, floor: int, bundle: int, bundles: int, allowed: IntArray, worth: FloatArray, on: BoolArray,
-    counts: IntArray,
-) -> float:  # fmt: skip
-    """Fill `counts` (T,) with an offer's best counts from `floor` on, in bundles; return dollars of these and of
-    overflow.
+def _answer(offers: _Offers, j: int, others: FloatArray, asked: _Range, switched: _Switched, counts: IntArray) -> float:
+    """Fill `counts` (T,) with the best counts of offer `j`, in bundles; return dollars of these and of overflow.
 
-    `others` (T,) and `size` are capacities in levels, `allowed` (T,) are the most; `worth` and `on` (T,) are scratch.
+    `others` (T,) are capacities in levels.
     """
+    overflow_usd, size, usd, launch_usd = offers.overflow_usd, offers.size[j], offers.usd[j], offers.launch_usd[j]
+    before, floor, bundle, bundles = asked.before[j], asked.floor[j], asked.bundle[j], asked.bundles[j]
+    allowed = asked.allowed[j]
+    worth, on = switched
     total_usd = launch_usd[0] * (floor - before) if floor > before else 0.0
     for t in range(len(others)):
         counts[t] = floor
@@ -190,16 +209,11 @@ def _answer(
 
 @compiled
 def _answers(
-    overflow_usd: FloatArray, others: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray,
-    before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
-    worth: FloatArray, on: BoolArray, counts: IntArray, total_usd: FloatArray,
-) -> None:  # fmt: skip
+    offers: _Offers, others: FloatArray, asked: _Range, switched: _Switched, counts: IntArray, total_usd: FloatArray
+) -> None:
     """Do `_answer` for many offers: fill `counts` (J, T) and `total_usd` (J,)."""
-    for j in range(len(size)):
-        total_usd[j] = _answer(
-            overflow_usd, others[j], size[j], usd[j], launch_usd[j], before[j], floor[j], bundle[j], bundles[j],
-            allowed[j], worth, on, counts[j],
-        )  # fmt: skip
+    for j in range(len(total_usd)):
+        total_usd[j] = _answer(offers, j, others[j], asked, switched, counts[j])
 
 
 def _best_answer(
@@ -230,23 +244,14 @@ def _best_answer(
     part, now = program.only(asked), counts[asked]
     allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
     answers, answer_usd = np.empty_like(now), np.empty(len(asked))
-    worth, on = _scratch(program)
-    _answers(
+    bundled = _Range(before[asked], floor[asked], bundle[asked], (most // bundle)[asked], allowed)
+    offers = _Offers(
         overflow_usd=np.ascontiguousarray(program.overflow_usd),
-        others=others[asked] / program.spacing_rps,
         size=size[asked] / program.spacing_rps,
         usd=part.usd_per_step,
         launch_usd=part.launches_usd(),
-        before=before[asked],
-        floor=floor[asked],
-        bundle=bundle[asked],
-        bundles=(most // bundle)[asked],
-        allowed=allowed,
-        worth=worth,
-        on=on,
-        counts=answers,
-        total_usd=answer_usd,
     )
+    _answers(offers, others[asked] / program.spacing_rps, bundled, _scratch(program), answers, answer_usd)
     up = rises(now, before[asked])
     launched_usd = part.launch_usd * up.sum(axis=1)
     if part.late_usd is not None:
@@ -282,20 +287,25 @@ def _stack(program: Program) -> IntArray:
     counts = np.zeros((program.offers, program.steps), dtype=np.int64)
     gain = _by_level(program, program.first)
     best_gain = np.zeros(program.levels + 2)
-    _pile(*_numbers(program), program.first, gain, best_gain, program.most.copy(), *_scratch(program), counts)
+    _pile(_numbers(program), program.first, gain, best_gain, program.most.copy(), _scratch(program), counts)
     return counts
 
 
 @compiled
 def _pile(
-    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray,
-    runs: bool, gain: FloatArray, best_gain: FloatArray, left: IntArray, worth: FloatArray, on: BoolArray,
+    of_offers: _Offers,
+    runs: bool,
+    gain: FloatArray,
+    best_gain: FloatArray,
+    left: IntArray,
+    switched: _Switched,
     counts: IntArray,
-) -> None:  # fmt: skip
+) -> None:
     """Fill `counts` (J, T), zeros first. `gain` (J, K + 1) of one instance by level becomes that of the whole stack.
 
-    `best_gain` (K + 2,), zeros first, `worth` and `on` (T,) are scratch; used instances are taken off `left` (J,).
+    `best_gain` (K + 2,), zeros first, is scratch; used instances are taken off `left` (J,).
     """
+    size, on = of_offers.size, switched.on
     offers, levels = gain.shape
     # The gain of a stack that begins with an offer on a level. Instances smaller than a level fill it.
     for level in range(levels - 1, -1, -1):
@@ -318,7 +328,7 @@ def _pile(
             break
         # Small instances fill the level, because the next one would be the same.
         count = min(left[best], max(1, math.ceil((level + 1 - at) / size[best] - _TINY)))
-        _on_level(overflow_usd, level, size[best], usd[best], launch_usd[best], runs, worth, on)
+        _on_level(of_offers, best, level, runs, switched)
         for t in range(len(on)):
             counts[best, t] += count * on[t]
         left[best] -= count
@@ -337,19 +347,18 @@ def _worth_having(program: Program) -> IntArray:
 def _by_level(program: Program, runs: bool) -> FloatArray:
     """Return the gain of one instance on each level of capacity: (J, K + 1)."""
     gain = np.empty((program.offers, program.levels + 1))
-    _on_each_level(*_numbers(program), runs, *_scratch(program), gain)
+    _on_each_level(_numbers(program), runs, _scratch(program), gain)
     return gain
 
 
-def _numbers(program: Program) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return the program as compiled functions take it, capacities in levels."""
+def _numbers(program: Program) -> _Offers:
     size = program.capacity_rps / program.spacing_rps
     overflow_usd = np.ascontiguousarray(program.overflow_usd)
-    return overflow_usd, size, program.usd_per_step, program.launches_usd()
+    return _Offers(overflow_usd, size, program.usd_per_step, program.launches_usd())
 
 
-def _scratch(program: Program) -> tuple[FloatArray, BoolArray]:
-    return np.empty(program.steps), np.empty(program.steps, dtype=np.bool_)
+def _scratch(program: Program) -> _Switched:
+    return _Switched(np.empty(program.steps), np.empty(program.steps, dtype=np.bool_))
 
 
 def _allowed(program: Program, counts: IntArray) -> IntArray:

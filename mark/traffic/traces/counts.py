@@ -33,10 +33,11 @@ class PoissonBins:
     series: Series
 
     def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
-        from mark.traffic.traces.draw import ROOM, draw_bins  # here: numba, 0.8 s, only for drawing
+        from mark.traffic.traces.draw import ROOM, Bins, draw_bins  # here: numba, 0.8 s, only for drawing
 
         series = self.series
         state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        bins = Bins(series.starts_s, series.ends_s, series.counts, series.bin_s)
         row = max(0, int(np.searchsorted(series.starts_s, start_s, side="right")) - 1)
         piece = 0
         low = start_s
@@ -47,9 +48,7 @@ class PoissonBins:
             # Room for the draw and for one more slice, because the last slice may be drawn whole and cut.
             room = int(min(expected + 6.0 * expected**0.5 + ROOM, CHUNK_REQUESTS))
             times = np.empty(room)
-            n, row, piece, reached = draw_bins(
-                series.starts_s, series.ends_s, series.counts, series.bin_s, scale, state, row, piece, low, high, times
-            )
+            n, row, piece, reached = draw_bins(bins, scale, state, row, piece, low, high, times)
             times = times[:n]
             if start_s:
                 times -= start_s

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -132,12 +132,21 @@ def _sorted_uniforms(state: Any, k: int, raw: FloatArray, heads: Any, out: Float
     return state
 
 
+class Bins(NamedTuple):
+    """Row i is the bin [starts[i], ends[i]); bins ascend and do not overlap.
+
+    The bin index of a row is its start over `width`, the least distance of two starts, rounded down.
+    """
+
+    starts: FloatArray
+    ends: FloatArray
+    counts: FloatArray
+    width: float
+
+
 @_compiled
 def draw_bins(
-    starts: FloatArray,
-    ends: FloatArray,
-    counts: FloatArray,
-    width: float,
+    bins: Bins,
     scale: float,
     seed: Any,
     row: int,
@@ -148,11 +157,11 @@ def draw_bins(
 ) -> Any:
     """Draw the arrivals of [low, high) into `out`; all times are seconds from the trace's first row.
 
-    Row i is the bin [starts[i], ends[i]); bins ascend and do not overlap. The bin index of a row is its start over
-    `width`, the least distance of two starts, rounded down. Begins at slice `part` of row `row`. Returns (number
-    written, row, slice, covered until): it ends at `high`, or earlier if `out` is too full for the next slice, and then
-    continues at that row and slice. `out` holds at least ROOM.
+    Begins at slice `part` of row `row`. Returns (number written, row, slice, covered until): it ends at `high`, or
+    earlier if `out` is too full for the next slice, and then continues at that row and slice. `out` holds at least
+    ROOM.
     """
+    starts, ends, counts, width = bins
     raw = np.empty(ROOM, dtype=np.float64)
     heads = np.empty(ROOM + 1, dtype=np.int64)
     rows = len(starts)

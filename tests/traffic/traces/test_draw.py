@@ -49,9 +49,8 @@ def test_arrivals_are_sorted_and_uniform_within_their_bin(mean: float) -> None:
     bins = max(1, int(60_000 / mean))
     starts = np.arange(0.0, bins * 7.0, 7.0)
     out = np.empty(200_000)
-    n, row, _, reached = draw.draw_bins(
-        starts, starts + 7.0, np.full(bins, mean), 7.0, 1.0, np.uint64(3), 0, 0, 0.0, bins * 7.0, out
-    )
+    rows = draw.Bins(starts, starts + 7.0, np.full(bins, mean), 7.0)
+    n, row, _, reached = draw.draw_bins(rows, 1.0, np.uint64(3), 0, 0, 0.0, bins * 7.0, out)
     times = out[:n]
     assert (row, reached) == (bins, bins * 7.0)
     assert np.all(np.diff(times) >= 0.0)
@@ -70,13 +69,13 @@ def test_neighbouring_bins_and_seeds_draw_independently() -> None:
 
 def test_a_draw_goes_on_after_a_full_buffer() -> None:
     starts = np.arange(20.0)
-    tables = (starts, starts + 1.0, np.full(20, 3000.0), 1.0, 1.0, np.uint64(5))
+    rows = draw.Bins(starts, starts + 1.0, np.full(20, 3000.0), 1.0)
     whole = np.empty(100_000)
-    n, *_ = draw.draw_bins(*tables, 0, 0, 0.0, 20.0, whole)
+    n, *_ = draw.draw_bins(rows, 1.0, np.uint64(5), 0, 0, 0.0, 20.0, whole)
     pieces, row, part, low = [], 0, 0, 0.0
     while low < 20.0:
         out = np.empty(draw.ROOM)
-        k, row, part, low = draw.draw_bins(*tables, row, part, low, 20.0, out)
+        k, row, part, low = draw.draw_bins(rows, 1.0, np.uint64(5), row, part, low, 20.0, out)
         pieces.append(out[:k])
     assert len(pieces) > 5
     np.testing.assert_array_equal(np.concatenate(pieces), whole[:n])
