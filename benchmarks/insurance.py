@@ -10,8 +10,8 @@
 the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch
 would end. `ROWS` has the fleets of 2026-11-29, and the command fails where one differs by more than one instance.
 
-`balancer` settles which balancer is right: it puts the class that serves as mark's gateway in the simulator's place,
-for fleets on which both differ (`insured_balancer.py`).
+`balancer` puts the class that serves as mark's gateway in the place of the simulator's balancer, for fleets that hang
+on the balancer, and fails where late shares differ by more than 0.3 points (`insured_balancer.py`).
 
 `conductor` runs the code of conductor, coding groups, balancers and bouncers in virtual time, six instances and two of
 the parity model, and compares late and reconstructed shares with the simulator (`insured_conductor.py`).

@@ -24,9 +24,11 @@ Records = NDArray[np.void]
 INF = np.inf
 
 # Values of `routing`
-LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT, ALB = range(4)
+LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT, ALB, GATEWAY = range(5)
 # Positions in Stage.counter
 ACTIVE, READY, RANDOM, REQUEST, CROWDED = range(5)
+# Positions in Stage.gateway
+TICKED_S, BUDGET = range(2)
 # Positions in FunctionPool.number
 IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
 WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
@@ -83,6 +85,15 @@ BATCH = np.dtype(
         ("mean_s", np.float64),
     ]
 )
+# A gateway's knowledge of a replica (mark.kernel.learned)
+LEARNED = np.dtype(
+    [
+        ("response_s", np.float64),
+        ("seen_s", np.float64),  # time of its last answer
+        ("avoid_until_s", np.float64),
+        ("answers", np.int64),
+    ]
+)
 
 
 class Kinds(NamedTuple):
@@ -124,7 +135,9 @@ class Stage(NamedTuple):
     worker_free_s: Floats  # [S, C] of replicas with several workers
     members: Records  # [S, N] of MEMBER, the open batch
     ready: Ints  # [S] ready slots, the first counter[READY] entries
-    flight_s: Floats  # [S, F] outstanding answers, in no order; F is 0 unless routing counts requests in flight
+    # [S, F] outstanding answers, by routing GATEWAY in order; F is 0 unless routing counts requests in flight
+    flight_s: Floats
+    sent_s: Floats  # [S, F] when their requests were sent; F is 0 unless routing is GATEWAY
     turn: Ints  # [S] of the last request that a balancer sent there, by routing ALB only
     open_tree: Floats  # [L]
     free_tree: Floats  # [L]
@@ -137,6 +150,8 @@ class Stage(NamedTuple):
     queues: Records  # [S] of QUEUE; empty if every batch takes as long as predicted
     batches: Records  # [S, Q] of BATCH, rings of the closed batches; Q is a power of two, or 0 as above
     played_s: Floats  # [C] scratch space for playing closed batches through
+    gateway: Floats  # [2] when it last forgot, its budget of second attempts; empty unless routing is GATEWAY
+    learned: Records  # [S] of LEARNED; empty as above
     least: Floats  # [1] probability of being in time below which a function that is in time gets a request; 0: never
 
 

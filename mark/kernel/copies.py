@@ -38,6 +38,7 @@ class Copies(NamedTuple):
     answered: Ints  # [R] 1: answered or refused
     hedged: Ints  # [R] 1: the second copy was sent because the first took long
     slot: Ints  # [R, 2] where each copy went; -1: to no replica
+    sent_s: Floats  # [R, 2] when
     state: Ints  # [R, 2]
     batch: Ints  # [R, 2] where it waits or runs
     again: Ints  # [R] requests that a crash left without a copy
@@ -84,6 +85,7 @@ def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float, plac
         answered=np.zeros(places, dtype=np.int64),
         hedged=np.zeros(places, dtype=np.int64),
         slot=np.full((places, 2), -1, dtype=np.int64),
+        sent_s=np.zeros((places, 2)),
         state=np.zeros((places, 2), dtype=np.int64),
         batch=np.full((places, 2), -1, dtype=np.int64),
         again=np.zeros(places, dtype=np.int64),
@@ -182,6 +184,7 @@ def with_requests(copies: Copies) -> Copies:
         answered=spread(copies.answered),
         hedged=spread(copies.hedged),
         slot=spread(copies.slot),
+        sent_s=spread(copies.sent_s),
         state=spread(copies.state),
         batch=spread(copies.batch),
         again=np.concatenate([copies.again, np.zeros(places, dtype=np.int64)]),

@@ -174,6 +174,13 @@ class HedgedStage(StageSimulation):
         if (more := len(self._st.slots) - before) > 0:
             self._copies = with_replicas(self._copies, more)
 
+    def _learn(self, until_s: float) -> None:
+        """Nothing to do: `reach` lets the gateway learn."""
+
+    def _introduce(self, number: int, at_s: float) -> None:
+        if not self._copies.in_flight[number]:
+            super()._introduce(number, at_s)
+
     def _settle(self, number: int) -> None:
         """Send no more requests to the replica, and let its open batch start when it is due."""
         own = self._st.slots[number]

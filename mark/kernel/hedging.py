@@ -13,15 +13,17 @@ functions.
 from __future__ import annotations
 
 from mark.domain.rules import admission, batching, routing, second_attempts
-from mark.kernel import function_environments, known, loop, replica_faults
+from mark.kernel import function_environments, known, learned, loop, replica_faults
 from mark.kernel.arrays import (
     CONCURRENCY,
     CROWDED,
     FEWEST_IN_FLIGHT,
+    GATEWAY,
     INF,
     READY,
     REQUEST,
     THROTTLED,
+    TICKED_S,
     WARM_S,
     FaultState,
     Floats,
@@ -402,10 +404,16 @@ def _answered(st: Stage, cp: Copies, out: Departures, member: int, start_s: floa
     cp.answered[place] = 1
     if copy == 1:
         cp.number[WON] += cp.hedged[place]
-    cp.in_flight[cp.slot[place, copy]] -= 1
+    slot = cp.slot[place, copy]
+    cp.in_flight[slot] -= 1
+    if learned.learns(st):
+        learned.learn(st, slot, answer_s - cp.sent_s[place, copy], answer_s)
+        learned.of_replica(st, slot).answers += 1
     other = 1 - copy
     if _is_open(cp, place, other):
         cp.in_flight[cp.slot[place, other]] -= 1
+        if learned.learns(st):
+            learned.outrun(st, cp.slot[place, other], answer_s - cp.sent_s[place, other], answer_s)
         if cp.state[place, other] == WAITING:
             _cancel(st, cp, member ^ 1)
     return True
@@ -532,6 +540,51 @@ def _fewest_in_flight(st: Stage, cp: Copies) -> int:
 
 
 @compiled
+def _learned_completion(st: Stage, cp: Copies, now_s: float, besides: int) -> int:
+    """Return the choice of `loop._learned_completion`, by the counts that are kept here."""
+    best = -1
+    best_s = INF
+    for at in range(st.counter[READY]):
+        slot = st.ready[at]
+        finish_s = learned.expected(st, slot, cp.in_flight[slot], now_s)
+        if slot != besides and _better(finish_s, False, slot, best_s, False, best):
+            best, best_s = slot, finish_s
+    return best
+
+
+@compiled
+def _reach(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
+    """Process answers and starts up to `until_s`, and let a gateway forget at its ticks; False if the buffer is full.
+
+    At infinity nothing more is sent, so there are no ticks.
+    """
+    while True:
+        ticks = learned.learns(st) and learned.next_tick_s(st) <= until_s < INF
+        tick_s = learned.next_tick_s(st) if ticks else until_s
+        if not _until(st, cp, out, tick_s):
+            return False
+        if not ticks:
+            return True
+        best_s = learned.best_seen_s(st)
+        for at in range(st.counter[READY]):
+            learned.forget(st, st.ready[at], cp.in_flight[st.ready[at]], best_s, tick_s)
+        st.gateway[TICKED_S] = tick_s
+
+
+@compiled
+def _another(st: Stage, cp: Copies, slot: int, now_s: float, retries: bool) -> int:
+    """Let a gateway avoid a replica whose bouncer refused; return another one for a second attempt, or -1."""
+    learned.refused(st, slot, now_s)
+    if not retries or cp.value[BUDGET] < 1.0:
+        return -1
+    other = _learned_completion(st, cp, now_s, slot)
+    if other < 0 or learned.of_replica(st, other).avoid_until_s > now_s:
+        return -1
+    cp.value[BUDGET] -= 1.0
+    return other
+
+
+@compiled
 def _send(
     st: Stage,
     cp: Copies,
@@ -548,55 +601,69 @@ def _send(
     """Send a copy to the replica that routing chooses now, on to a function, or refuse it."""
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
-    hidden = _hide(st, besides) if hedges else -1
-    slot = _fewest_in_flight(st, cp) if routing == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s, routing)
+    if routing == GATEWAY:
+        slot = _learned_completion(st, cp, now_s, besides)
+    else:
+        hidden = _hide(st, besides) if hedges else -1
+        slot = _fewest_in_flight(st, cp) if routing == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s, routing)
+        if hedges:
+            _unhide(st, besides, hidden)
     if hedges:
-        _unhide(st, besides, hidden)
         if slot < 0:
             return
         cp.hedged[place] = 1
         cp.number[HEDGES] += 1
         cp.value[BUDGET] -= 1.0
-    latency = INF
-    horizon = limit_s
-    if slot >= 0:
-        latency = loop.expected_latency_s(st, slot, now_s)
-        horizon = min(limit_s, of_kind(st, of_slot(st, slot).kind).horizon_s)
-        if passed_on(st, pool, slot, now_s, latency, horizon):
-            latency = INF
-    cp.slot[place, copy] = slot
-    if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
-        cp.state[place, copy] = WAITING
-        cp.in_flight[slot] += 1
-        _queue(st, cp, slot, now_s, member, horizon if bouncers else INF)
-        return
-    function = function_environments.latency_s(pool, now_s)
-    warm = min(function, pool.value[WARM_S]) if function < INF else INF
-    arrival = cp.arrival_s[place]
-    if _destination(latency, warm, horizon, late) == _FUNCTION:
-        function_environments.begin(pool, now_s)
-        answer = now_s + function
-        if slot < 0:  # the gateway's own call, which it waits for
-            cp.state[place, copy] = ENDED
-            cp.answered[place] = 1
-            depart(out, member >> 1, arrival, now_s, answer, answer - arrival, BY_FUNCTION)
+    while True:
+        latency = INF
+        horizon = limit_s
+        if slot >= 0:
+            latency = loop.expected_latency_s(st, slot, now_s)
+            horizon = min(limit_s, of_kind(st, of_slot(st, slot).kind).horizon_s)
+            if passed_on(st, pool, slot, now_s, latency, horizon):
+                latency = INF
+        cp.slot[place, copy] = slot
+        cp.sent_s[place, copy] = now_s
+        if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
+            cp.state[place, copy] = WAITING
+            cp.in_flight[slot] += 1
+            _queue(st, cp, slot, now_s, member, horizon if bouncers else INF)
             return
-        cp.state[place, copy] = CALLED
-        cp.in_flight[slot] += 1
-        ring = 0 if function <= pool.value[WARM_S] else 1
-        at = (cp.calls[ring, 0] + cp.calls[ring, 1]) & (cp.call.shape[1] - 1)
-        cp.calls[ring, 1] += 1
-        cp.call[ring, at] = member
-        cp.call_start_s[ring, at] = now_s
-        cp.call_s[ring, at] = answer
-        _plan_call(cp, ring)
+        function = function_environments.latency_s(pool, now_s)
+        warm = min(function, pool.value[WARM_S]) if function < INF else INF
+        if _destination(latency, warm, horizon, late) == _FUNCTION:
+            break
+        cp.state[place, copy] = ENDED
+        if routing == GATEWAY and slot >= 0:
+            other = _another(st, cp, slot, now_s, copy == 0)
+            if other >= 0:
+                slot, copy = other, 1
+                member += 1
+                continue
+        if pool.value[CONCURRENCY] > 0.0 and function == INF:
+            pool.number[THROTTLED] += 1
+        if not hedges:
+            cp.answered[place] = 1
+            arrival = cp.arrival_s[place]
+            depart(out, member >> 1, arrival, now_s, INF, INF, REFUSED)
         return
-    if pool.value[CONCURRENCY] > 0.0 and function == INF:
-        pool.number[THROTTLED] += 1
-    cp.state[place, copy] = ENDED
-    if not hedges:
+    arrival = cp.arrival_s[place]
+    function_environments.begin(pool, now_s)
+    answer = now_s + function
+    if slot < 0:  # the gateway's own call, which it waits for
+        cp.state[place, copy] = ENDED
         cp.answered[place] = 1
-        depart(out, member >> 1, arrival, now_s, INF, INF, REFUSED)
+        depart(out, member >> 1, arrival, now_s, answer, answer - arrival, BY_FUNCTION)
+        return
+    cp.state[place, copy] = CALLED
+    cp.in_flight[slot] += 1
+    ring = 0 if function <= pool.value[WARM_S] else 1
+    at = (cp.calls[ring, 0] + cp.calls[ring, 1]) & (cp.call.shape[1] - 1)
+    cp.calls[ring, 1] += 1
+    cp.call[ring, at] = member
+    cp.call_start_s[ring, at] = now_s
+    cp.call_s[ring, at] = answer
+    _plan_call(cp, ring)
 
 
 @compiled
@@ -660,7 +727,7 @@ def advance(
         if i == end and not last and not again:
             return i
         stop = not again and (now >= until_s or now == INF)
-        if not _until(st, cp, out, min(now, until_s)):
+        if not _reach(st, cp, out, min(now, until_s)):
             number[STOPPED] = FULL
             return i
         if stop:

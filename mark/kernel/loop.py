@@ -11,8 +11,21 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.rules import admission, batching, routing
-from mark.kernel import known, replica_faults
-from mark.kernel.arrays import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
+from mark.kernel import known, learned, replica_faults
+from mark.kernel.arrays import (
+    ACTIVE,
+    ALB,
+    BUDGET,
+    FEWEST_IN_FLIGHT,
+    INF,
+    READY,
+    REQUEST,
+    TICKED_S,
+    TWO_CHOICES,
+    Floats,
+    Ints,
+    Stage,
+)
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits
@@ -42,8 +55,11 @@ def _by_completion(st: Stage) -> bool:
 
 
 @compiled
-def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
+def in_flight_until(st: Stage, slot: int, sent_s: float, answer_s: float) -> None:
     """Count a request that went to the replica as in flight until `answer_s`. At most F are counted."""
+    if learned.learns(st):
+        learned.sent(st, slot, sent_s, answer_s)
+        return
     own = of_slot(st, slot)
     count = own.flight_count
     if count < st.flight_s.shape[1]:
@@ -121,8 +137,8 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     start, answer, shown = _serve(st, slot, kind, max(own.free_s, ready_s), size)
     depart_together(out, st.members[slot], size, start, answer, shown)
     if st.flight_s.shape[1] > 0:
-        for _ in range(size):
-            in_flight_until(st, slot, answer)
+        for i in range(size):
+            in_flight_until(st, slot, of_member(st, slot, i).arrival_s, answer)
     own.open_size = 0
     if own.leaf >= 0 and _by_completion(st):
         set_leaf(st.open_tree, row.tree_at, own.leaf, INF)
@@ -222,7 +238,7 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
         if row.n_batch == 1 or (free <= now_s and row.window_s <= 0.0):
             start, answer, shown = _serve(st, slot, kind, max(free, now_s), 1)
             depart(out, request, now_s, start, answer, answer - now_s, shown)
-            in_flight_until(st, slot, answer)
+            in_flight_until(st, slot, now_s, answer)
             show_free(st, slot, kind)
             return
         own.open_start_s = _start_s(free, now_s, row.window_s)
@@ -346,6 +362,61 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
 
 
 @compiled
+def learn(st: Stage, out: Departures, until_s: float) -> None:
+    """Let a gateway learn from all answers up to `until_s`, and forget at its ticks."""
+    while True:
+        tick_s = learned.next_tick_s(st)
+        ticks = tick_s <= until_s
+        at_s = tick_s if ticks else until_s
+        for a in range(st.counter[READY]):
+            slot = st.ready[a]
+            _start_if_due(st, out, slot, at_s)
+            learned.answered(st, slot, at_s)
+        if not ticks:
+            return
+        best_s = learned.best_seen_s(st)
+        for a in range(st.counter[READY]):
+            slot = st.ready[a]
+            own = of_slot(st, slot)
+            learned.forget(st, slot, own.open_size + own.flight_count, best_s, tick_s)
+        st.gateway[TICKED_S] = tick_s
+
+
+@compiled
+def _learned_completion(st: Stage, now_s: float, besides: int) -> int:
+    """Return the replica from which a gateway expects the first answer, other than `besides`. After `learn`."""
+    best = -1
+    best_s = INF
+    for a in range(st.counter[READY]):
+        slot = st.ready[a]
+        own = of_slot(st, slot)
+        finish_s = learned.expected(st, slot, own.open_size + own.flight_count, now_s)
+        if slot != besides and _better(finish_s, False, slot, best_s, False, best):
+            best, best_s = slot, finish_s
+    return best
+
+
+@compiled
+def choose_learned(st: Stage, out: Departures, now_s: float) -> int:
+    """Return the choice of a gateway that learns from answers, and sees no queue; -1 without a ready replica."""
+    learn(st, out, now_s)
+    return _learned_completion(st, now_s, -1)
+
+
+@compiled
+def refused(st: Stage, slot: int, now_s: float, retries: bool) -> int:
+    """Let a gateway avoid a replica whose bouncer refused; return another one for a second attempt, or -1."""
+    learned.refused(st, slot, now_s)
+    if not retries or st.gateway[BUDGET] < 1.0:
+        return -1
+    other = _learned_completion(st, now_s, slot)
+    if other < 0 or learned.of_replica(st, other).avoid_until_s > now_s:
+        return -1
+    st.gateway[BUDGET] -= 1.0
+    return other
+
+
+@compiled
 def show_in_flight(st: Stage, slot: int) -> None:
     """Update the trees of a capacity class with a replica's requests in flight and the time of their next change."""
     own = of_slot(st, slot)
@@ -459,7 +530,10 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
 
 @compiled
 def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
-    """Return the replica that a request arriving now would go to; -1 without a ready one."""
+    """Return the replica that a request arriving now would go to; -1 without a ready one.
+
+    Routing GATEWAY has `choose_learned`.
+    """
     if routing == TWO_CHOICES:
         return _two_choices(st, out, now_s)
     if routing == FEWEST_IN_FLIGHT:

@@ -9,16 +9,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.rules import admission
+from mark.domain.rules import admission, second_attempts
 from mark.kernel import function_environments, loop
 from mark.kernel.accounting import Accounts, account
-from mark.kernel.arrays import ALB, CONCURRENCY, CROWDED, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
+from mark.kernel.arrays import (
+    ALB,
+    BUDGET,
+    CONCURRENCY,
+    CROWDED,
+    GATEWAY,
+    INF,
+    REQUEST,
+    THROTTLED,
+    WARM_S,
+    Floats,
+    FunctionPool,
+    Stage,
+)
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
 from mark.kernel.records import of_kind, of_slot
 
 _destination = compiled(admission.destination)
 _in_time = compiled(admission.in_time)
+_grown = compiled(second_attempts.grown)
 _FUNCTION = admission.FUNCTION
 
 
@@ -57,32 +71,46 @@ def _through(
         now = arrivals_s[np.uint64(i)]
         if now >= until_s:
             break
-        horizon = limit_s[np.uint64(i if mixed else 0)]
+        limit = limit_s[np.uint64(i if mixed else 0)]
         i += 1
         request = st.counter[REQUEST]
         st.counter[REQUEST] = request + 1
-        slot = loop.choose(st, out, now, routing)
-        if slot >= 0:
-            latency = loop.expected_latency_s(st, slot, now)
-            horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
-            if passed_on(st, pool, slot, now, latency, horizon):
+        if routing == GATEWAY:
+            st.gateway[BUDGET] = _grown(st.gateway[BUDGET], 1)
+            slot = loop.choose_learned(st, out, now)
+        else:
+            slot = loop.choose(st, out, now, routing)
+        attempts = 1
+        while True:
+            horizon = limit
+            if slot >= 0:
+                latency = loop.expected_latency_s(st, slot, now)
+                horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
+                if passed_on(st, pool, slot, now, latency, horizon):
+                    latency = INF
+            else:
                 latency = INF
-        else:
-            latency = INF
-        if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
-            loop.place(st, out, slot, now, request, horizon if bouncers else INF, mixed)
-        else:
+            if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
+                loop.place(st, out, slot, now, request, horizon if bouncers else INF, mixed)
+                break
             function = function_environments.latency_s(pool, now)
             # A cold start cannot be foreseen, so a bouncer assumes the warm latency.
             warm = min(function, pool.value[WARM_S]) if function < INF else INF
             if _destination(latency, warm, horizon, late) == _FUNCTION:
                 function_environments.answer(pool, out, request, now, function)
                 if slot >= 0:
-                    loop.in_flight_until(st, slot, now + function)
-            else:
-                if pool.value[CONCURRENCY] > 0.0 and function == INF:
-                    pool.number[THROTTLED] += 1
-                depart(out, request, now, now, INF, INF, REFUSED)
+                    loop.in_flight_until(st, slot, now, now + function)
+                break
+            if routing == GATEWAY and slot >= 0:
+                other = loop.refused(st, slot, now, attempts == 1)
+                if other >= 0:
+                    slot = other
+                    attempts = 2
+                    continue
+            if pool.value[CONCURRENCY] > 0.0 and function == INF:
+                pool.number[THROTTLED] += 1
+            depart(out, request, now, now, INF, INF, REFUSED)
+            break
         if routing == ALB and slot >= 0:
             loop.show_in_flight(st, slot)
     return i

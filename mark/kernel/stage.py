@@ -17,13 +17,15 @@ from mark.domain.rules import second_attempts
 from mark.domain.rules.admission import FUNCTION
 from mark.domain.rules.capacity_classes import class_weights
 from mark.domain.service import FunctionUse
-from mark.kernel import function_environments, known, loop, service_loop
+from mark.kernel import function_environments, known, learned, loop, service_loop
 from mark.kernel.accounting import Accounting
 from mark.kernel.arrays import (
     ACTIVE,
     ALB,
+    BUDGET,
     CROWDED,
     FEWEST_IN_FLIGHT,
+    GATEWAY,
     IDLE_COUNT,
     INF,
     KIND,
@@ -56,6 +58,9 @@ ROUTING = {
     "fewest-in-flight": FEWEST_IN_FLIGHT,
     "alb": ALB,
 }
+# Behind mark's gateway, which learns how fast each replica answers.
+LEARNING = ("least-completion", "fewest-in-flight")
+COUNTING = (FEWEST_IN_FLIGHT, ALB, GATEWAY)
 # Limit of requests in flight that are counted for a replica: a gateway sends no more there either.
 MOST_IN_FLIGHT = 512
 
@@ -98,7 +103,10 @@ class StageSimulation:
     ) -> None:
         self._candidates = tuple(candidates)
         self._limit_s = np.array([rt_max_s])
-        self._bouncers, self._late, self._routing = bouncers, late, ROUTING[routing]
+        self._bouncers, self._late = bouncers, late
+        # Without slow or hanging replicas a gateway has nothing to learn.
+        learns = routing in LEARNING and (faults.slows or faults.hangs)
+        self._routing = GATEWAY if learns else ROUTING[routing]
         self.accounts = Accounting(rt_max_s=rt_max_s, end_s=end_s, fine_s=fine_s, recent=recent)
         self._kept: list[Departures] | None = [] if keep else None
         self._lost = Lost() if faults.crashes else None
@@ -123,6 +131,8 @@ class StageSimulation:
         counter[RANDOM] = seed
         varies = faults.any or any(c.sigma != 0.0 for c in self._candidates)
         queues, batches = known.none_known(varies)
+        gateway, knowledge = learned.nothing_learned(learns, second_attempts.BURST)
+        most_in_flight = MOST_IN_FLIGHT if self._routing in COUNTING else 0
         self._st = Stage(
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
@@ -130,7 +140,8 @@ class StageSimulation:
             worker_free_s=np.zeros((0, most_workers)),
             members=np.zeros((0, largest), dtype=MEMBER),
             ready=np.zeros(0, dtype=np.int64),
-            flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing in (FEWEST_IN_FLIGHT, ALB) else 0)),
+            flight_s=np.zeros((0, most_in_flight)),
+            sent_s=np.zeros((0, most_in_flight if learns else 0)),
             turn=np.zeros(0, dtype=np.int64),
             open_tree=np.full(WIDTH, INF),
             free_tree=np.full(WIDTH, INF),
@@ -143,12 +154,14 @@ class StageSimulation:
             queues=queues,
             batches=batches,
             played_s=np.zeros(most_workers),
+            gateway=gateway,
+            learned=knowledge,
             least=np.array([least_in_time if bouncers and varies else 0.0]),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = function_environments.pool_for(function)
         self._run_advance, self._run_warm = Prepared(service_loop.advance), Prepared(function_environments.warm)
-        self._start_open = Prepared(loop.start_open)
+        self._start_open, self._run_learn = Prepared(loop.start_open), Prepared(loop.learn)
         self._show_all = Prepared(loop.show_all_in_flight if self._routing == ALB else loop.show_all)
 
     # -- replicas (the simulated cloud's data plane) -------------------------------------------------------------------
@@ -160,6 +173,7 @@ class StageSimulation:
         if not 0 <= offer_index < len(self._candidates):
             raise BadInput(f"must be one of {len(self._candidates)} candidates", "offer_index", offer_index)
         check_time("at_s", at_s)
+        self._learn(at_s)
         self._added.add(number)
         self._grow(number + 1)
         kind = self._kind(offer_index, 1.0)
@@ -167,6 +181,8 @@ class StageSimulation:
         own["kind"], own["free_s"], own["open_size"] = kind, at_s, 0
         self._st.worker_free_s[number, :] = at_s
         self._forget_batches(number)
+        if self._routing == GATEWAY and number not in self._ready:
+            self._introduce(number, at_s)
         self._ready.add(number)
         self._stale = True
 
@@ -175,6 +191,7 @@ class StageSimulation:
         check_replica(number, self._added)
         if number not in self._ready:
             return
+        self._learn(at_s)
         self._settle(number)
         self._ready.discard(number)
 
@@ -211,8 +228,11 @@ class StageSimulation:
         lost = self._lost.crashed(number)
         again = ~lost.again & (self._routing != ALB)
         budget = second_attempts.grown(self._second_attempts, self.arrived - self._arrived_then)
+        if self._routing == GATEWAY:
+            budget = float(self._st.gateway[BUDGET])
         again &= np.cumsum(again) <= budget
         self._second_attempts, self._arrived_then = budget - np.count_nonzero(again), self.arrived
+        self._st.gateway[BUDGET:] = self._second_attempts
         request, arrival_s = lost.request[again], lost.arrival_s[again]
         if len(request):
             arrived = self.arrived
@@ -243,7 +263,7 @@ class StageSimulation:
 
         None if routing does not count them.
         """
-        if self._routing not in (FEWEST_IN_FLIGHT, ALB):
+        if self._routing not in COUNTING:
             return None
         slots, answers_s = self._st.slots, self._st.flight_s
         # An idle replica keeps its last answers until it is routed to again, and forever after its end.
@@ -428,15 +448,32 @@ class StageSimulation:
             members=_padded(st.members, more),
             ready=_padded(st.ready, more),
             flight_s=_padded(st.flight_s, more),
+            sent_s=_padded(st.sent_s, more),
             turn=_padded(st.turn, more),
             faults=with_slots(st.faults, more),
             queues=_padded(st.queues, more),
             batches=_padded(st.batches, more),
+            learned=_padded(st.learned, more if self._routing == GATEWAY else 0),
         )
         self._st.slots["leaf"][have:] = -1
         self._st.slots["flight_next_s"][have:] = INF
         # A single arrival may find every open batch due, when all but the last place of a chunk is filled.
         self._out = buffer(CHUNK + self._st.members.size + 1, self._has_rows)
+
+    def _learn(self, until_s: float) -> None:
+        """Let a gateway learn up to `until_s`, before the fleet changes."""
+        if self._routing == GATEWAY:
+            if self._stale:
+                self._rebuild()
+            self._run_learn(self._st, self._out, float(until_s))
+            self._departed()
+
+    def _introduce(self, number: int, at_s: float) -> None:
+        """Let a gateway have a new replica. It still knows one that has requests in flight."""
+        own = self._st.slots[number]
+        if not (self._st.flight_s[number, : own["flight_count"]] > at_s).any():
+            own["flight_count"], own["flight_next_s"] = 0, INF
+            learned.new_replica(self._st, number)
 
     def _forget_batches(self, number: int) -> None:
         queue = self._st.queues[number]

@@ -15,6 +15,7 @@ import numpy as np
 import simpy
 
 from mark.domain.rules import admission, second_attempts
+from tests.kernel.learning_balancer import Attempt
 from tests.kernel.reference import BY_FUNCTION, REFUSED, Batch, Case, Replica, World
 
 ANSWER, SECOND = 0.5, 2.5  # between the priorities of SimPy and of `tests.kernel.reference`
@@ -25,6 +26,7 @@ WAITS, RUNS, CALLED, ENDED = "waits", "runs", "called", "ended"
 class Copy:
     replica: Replica | None  # that it was sent to
     state: str = ENDED
+    attempt: Attempt | None = None  # of the gateway's code, if the world has that
 
 
 class CountingReplica(Replica):
@@ -63,14 +65,19 @@ class HedgedWorld(World):
             self.send(request, besides=first.replica)
 
     def send(self, request: int, besides: Replica | None = None) -> None:
-        now, case = self.env.now, self.case
-        best = self.choice(besides)
+        best = self.choice(request, besides)
         if besides is not None:
             if best is None:
                 return
             self.hedged.add(request)
             self.budget -= 1.0
+        self.send_to(request, best, besides)
+
+    def send_to(self, request: int, best: Replica | None, besides: Replica | None = None) -> None:
+        now, case = self.env.now, self.case
         copy = Copy(best)
+        if self.balancer is not None and best is not None:
+            copy.attempt = self.balancer.attempts[request]
         self.copies[request].append(copy)
         latency = admission.NEVER_S
         if best is not None:
@@ -92,12 +99,23 @@ class HedgedWorld(World):
                 copy.state = CALLED
                 order = -0.5 if by_function > promised else -1.0  # warm calls before cold ones
                 self.env.process(self.ends(request, copy, BY_FUNCTION, now, now + by_function, 0.0, order))
-        elif besides is None:
+            return
+        if self.balancer is not None and best is not None:
+            other = self.balancer.refused(request, now)
+            if other is not None:
+                self.budget -= 1.0
+                self.send_to(request, self.replicas[other])
+                return
+        if besides is None:
             self.settle(request, REFUSED, now, np.inf)
 
-    def choice(self, besides: Replica | None) -> Replica | None:
+    def choice(self, request: int, besides: Replica | None) -> Replica | None:
+        if self.balancer is not None:
+            now = self.env.now
+            number = self.balancer.begin(request, now) if besides is None else self.balancer.hedge(request, now)
+            return None if number is None else self.replicas[number]
         there = besides is not None and self.replicas.pop(besides.number, None) is not None
-        best = self.choose()
+        best = self.choose(request)
         if there:
             assert besides is not None
             self.replicas[besides.number] = besides
@@ -124,6 +142,9 @@ class HedgedWorld(World):
             self.wasted_s += share_s
             return
         self.won += request in self.hedged and copy is self.copies[request][1]
+        if copy.attempt is not None:
+            assert self.balancer is not None
+            self.balancer.answered(copy.attempt, self.env.now)
         self.settle(request, slot, start_s, answer_s)
 
     def settle(self, request: int, slot: int, start_s: float, answer_s: float) -> None:
@@ -140,6 +161,7 @@ class HedgedWorld(World):
     def crash(self, number: int) -> None:
         """Crash the replica: a request that has no other copy comes again, if it had no second copy before."""
         self.replicas.pop(number, None)
+        self.tell_balancer()
         replica = self.ever[number]
         replica.crashed = True
         alone = []
@@ -155,16 +177,26 @@ class HedgedWorld(World):
             if len(self.copies[request]) == 1 and self.budget >= 1.0:
                 self.budget -= 1.0
                 self.again += 1
-                self.send(request)
+                self.send_again(request)
             else:
                 given_up.append(request)
         for request in given_up:
+            if self.balancer is not None and self.balancer.attempts[request].request.under_way:
+                self.balancer.abandoned(request)
             by_function, now = self.environments.latency_s(), self.env.now
             if by_function < admission.NEVER_S:
                 self.environments.call(by_function)
                 self.settle(request, BY_FUNCTION, now, now + by_function)
             else:
                 self.settle(request, REFUSED, now, np.inf)
+
+    def send_again(self, request: int) -> None:
+        if self.balancer is None:
+            self.send(request)
+            return
+        attempt = self.copies[request][0].attempt
+        number = None if attempt is None else self.balancer.failed(request, attempt, self.env.now)
+        self.send_to(request, None if number is None else self.replicas[number])
 
 
 def take_out(replica: Replica, request: int) -> None:

@@ -33,6 +33,8 @@ from mark.domain.rules import admission, batching, routing
 from mark.domain.rules.capacity_classes import class_weights
 from mark.domain.service import FunctionUse
 from mark.kernel.random import factor_of
+from mark.kernel.stage import LEARNING
+from tests.kernel.learning_balancer import LearningBalancer
 
 CHANGE, ARRIVAL = 2, 3  # SimPy's own events have priorities 0 and 1
 
@@ -439,6 +441,8 @@ class World:
         self.random = case.seed
         n = len(case.arrivals_s)
         self.outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
+        learns = case.routing in LEARNING and (case.faults.slows or case.faults.hangs)
+        self.balancer = LearningBalancer() if learns else None
 
     def run(self) -> Outcome:
         self.env.process(self.changes())
@@ -468,6 +472,11 @@ class World:
                 self.crash(change.number)
             else:
                 self.outcome.pings.append(self.environments.warm(change.environments))
+            self.tell_balancer()
+
+    def tell_balancer(self) -> None:
+        if self.balancer is not None:
+            self.balancer.put(sorted(self.replicas), self.env.now)
 
     def arrivals(self) -> Generator[simpy.Event, Any, Any]:
         for request, at_s in enumerate(self.case.arrivals_s):
@@ -475,10 +484,12 @@ class World:
             self.arrive(request)
 
     def arrive(self, request: int) -> None:
+        self.ask(request, self.choose(request))
+
+    def ask(self, request: int, best: Replica | None) -> None:
         now, case = self.env.now, self.case
         limit = case.limits_s[request] - (now - case.arrivals_s[request]) if case.limits_s else case.rt_max_s
         horizon = limit if case.bouncers else admission.NEVER_S
-        best = self.choose()
         if best is not None:
             best.asked.append(request)
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s() + best.margin_s()
@@ -494,8 +505,16 @@ class World:
         if admission.destination(latency, promised, limit, case.late) == admission.FUNCTION:
             self.environments.call(by_function)
             self.answer(request, BY_FUNCTION, now, now + by_function)
-        else:
-            self.answer(request, REFUSED, now, np.inf)
+            if self.balancer is not None and best is not None:
+                self.balancer.answers_at(request, now + by_function)
+            return
+        if self.balancer is not None and best is not None:
+            best.asked.remove(request)
+            other = self.balancer.refused(request, now)
+            if other is not None:
+                self.ask(request, self.replicas[other])
+                return
+        self.answer(request, REFUSED, now, np.inf)
 
     def passed_on(self, replica: Replica, horizon_s: float) -> bool:
         """Return whether a function gets a request that the replica expects to answer in time."""
@@ -509,6 +528,7 @@ class World:
     def crash(self, number: int) -> None:
         """Crash the replica: its unanswered requests come again once, except behind an ALB."""
         self.replicas.pop(number, None)
+        self.tell_balancer()
         replica, seen = self.ever[number], self.outcome
         replica.crashed = True
         mine = [r for r in replica.asked if seen.slot[r] in (-3, number) and seen.finish_s[r] > self.env.now]
@@ -516,6 +536,8 @@ class World:
         self.retried.update(once)
         for request in mine:
             self.answer(request, -3, np.inf, np.inf)
+            if self.balancer is not None:
+                self.balancer.abandoned(request)
         for request in once:
             self.arrive(request)
         for request in sorted(set(mine) - set(once)):
@@ -526,8 +548,11 @@ class World:
             else:
                 self.answer(request, REFUSED, self.env.now, np.inf)
 
-    def choose(self) -> Replica | None:
+    def choose(self, request: int) -> Replica | None:
         numbers = sorted(self.replicas)
+        if self.balancer is not None:
+            number = self.balancer.begin(request, self.env.now)
+            return None if number is None else self.replicas[number]
         if self.case.routing == "fewest-in-flight":
             return min((self.replicas[n] for n in numbers), key=Replica.work_s, default=None)
         if self.case.routing == "alb" and numbers:
@@ -559,6 +584,8 @@ class World:
         answer_s = finish_s + replica.kind.overhead_s + replica.troubles.answers_later_s(begin_s)
         for request, _, _ in batch.members:
             self.answer(request, replica.number, begin_s, answer_s)
+            if self.balancer is not None:
+                self.balancer.answers_at(request, answer_s)
 
     def bits(self) -> int:
         self.random = (self.random + GOLDEN) & BITS

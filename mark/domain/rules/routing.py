@@ -1,4 +1,23 @@
-"""Routing: least expected completion; ties go to the open batch, then to the lowest id."""
+"""Routing: least expected completion; ties go to the open batch, then to the lowest id.
+
+A gateway sees no queue. It expects a request's completion from the requests in flight at a replica and from the
+replica's earlier answers, so that a slow replica gets fewer requests. mark's gateway calls these functions, and the
+kernel compiles them.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+# Of the first replicas, before any answer. It is shorter than any real time: a replica with more requests then looks
+# slower, so that all are tried, and a slow first answer over a new connection does not discourage the use of its
+# replica.
+FIRST_RESPONSE_S = 0.0005
+# A replica that just refused or failed is put back for so long; a queue's state changes within a batch or two.
+AVOID_S = 0.1
+TICK_S = 0.25  # between the moments at which a gateway forgets
+_LEARNED = 0.1  # share of the newest answer in the response time
+_FORGETTING_S = 10.0  # seconds in which two thirds of a replica's excess over the best response time are forgotten
 
 
 def better(finish_s: float, joins_open: bool, number: int, than_s: float, than_open: bool, than_number: int) -> bool:
@@ -8,3 +27,30 @@ def better(finish_s: float, joins_open: bool, number: int, than_s: float, than_o
     if joins_open != than_open:
         return joins_open
     return number < than_number
+
+
+def expected_s(each_s: float, in_flight: int, avoid_until_s: float, now_s: float) -> float:
+    """Return the time until a replica is expected to answer one more request.
+
+    `each_s` is its response time, divided by its weight.
+    """
+    finish_s = each_s * (in_flight + 1)
+    if avoid_until_s > now_s:
+        finish_s += avoid_until_s - now_s
+    return finish_s
+
+
+def learned_s(response_s: float, newest_s: float) -> float:
+    """Return the response time of a replica after an answer that took `newest_s`: an exponential moving average."""
+    return response_s + _LEARNED * (newest_s - response_s)
+
+
+def forgotten_s(response_s: float, best_s: float, since_s: float) -> float:
+    """Return the response time of a replica that had no request for `since_s`.
+
+    It approaches the best replica's. Otherwise a slow replica is not chosen any more, and cannot show that it is fast
+    again.
+    """
+    if response_s <= best_s:
+        return response_s
+    return best_s + (response_s - best_s) * exp(-since_s / _FORGETTING_S)

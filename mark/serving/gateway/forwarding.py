@@ -17,6 +17,7 @@ import orjson
 
 from mark.domain.errors import BadInput
 from mark.domain.rules.admission import NEVER_S, in_time
+from mark.domain.rules.routing import TICK_S
 from mark.models.call import Reply
 from mark.models.compression import Refused
 from mark.serving.backend.refusals import NOBODY_READY, RETRIED, error_reply, refusal, retry_after
@@ -48,7 +49,7 @@ log = logging.getLogger("mark.serving")
 _REQUESTS = logging.getLogger("mark.requests")
 
 _LONGEST_ID = 128
-_LOOK_S = 0.25  # between checks for replicas to probe, clients that have gone and requests that hang
+_LOOK_S = TICK_S  # between checks for replicas to probe, clients that have gone and requests that hang
 _SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
 

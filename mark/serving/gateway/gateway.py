@@ -36,14 +36,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from math import exp, isfinite
+from math import isfinite
 from random import Random
 from typing import Any, Generic, TypeVar
 
 from mark.domain.errors import BadInput
 from mark.domain.rules import second_attempts
 from mark.domain.rules.admission import NEVER_S
-from mark.domain.rules.routing import better
+from mark.domain.rules.routing import AVOID_S, FIRST_RESPONSE_S, better, expected_s, forgotten_s, learned_s
 from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.backend.refusals import FULL, NOBODY_READY
 
@@ -57,13 +57,6 @@ LEAST_COMPLETION, ALB = ROUTINGS = ("least-completion", "alb")
 
 _MOST_ATTEMPTS = 2  # of one request
 
-# Of the first replicas, before any answer. It is shorter than any real time: a replica with more requests then looks
-# slower, so that all are tried, and a slow first answer over a new connection does not discourage the use of its
-# replica.
-_FIRST_RESPONSE_S = 0.0005
-_LEARNED = 0.1  # share of the newest answer in the response time
-_FORGETTING_S = 10.0  # seconds in which two thirds of a replica's excess over the best response time are forgotten
-
 
 @dataclass(frozen=True, slots=True)
 class GatewayPolicy:
@@ -76,7 +69,7 @@ class GatewayPolicy:
     backoff_s: float = 1.0
     longest_backoff_s: float = 30.0
     probe_s: float = 1.0  # between readiness polls
-    avoid_s: float = 0.1  # after a refusal or a failure; a queue's state changes within a batch or two
+    avoid_s: float = AVOID_S  # after a refusal or a failure
     retry_share: float = second_attempts.SHARE  # long-run share of second attempts in requests
     retry_burst: float = second_attempts.BURST
     hedge_after_s: float = NEVER_S
@@ -105,7 +98,7 @@ class ReplicaState:
         self.turn = 0  # number of the last request that ALB routed here
         self.ready = False  # until it reports that it is
         self.in_flight = 0
-        self.response_s = _FIRST_RESPONSE_S
+        self.response_s = FIRST_RESPONSE_S
         self.each_s = NEVER_S  # response_s / weight
         self.seen_s = -NEVER_S  # time of its last answer
         self.failures = 0  # in a row
@@ -304,9 +297,8 @@ class Gateway(Generic[P]):
         """Return the replicas whose readiness to poll; report each with `probed`."""
         best_s = min((one.response_s for one in self._open if one.seen_s >= self._ticked_s), default=NEVER_S)
         for one in self._open:
-            if one.seen_s < self._ticked_s and not one.in_flight and one.response_s > best_s:
-                # A slow replica is not chosen any more, and could not show that it is fast again.
-                one.response_s = best_s + (one.response_s - best_s) * exp((self._ticked_s - now_s) / _FORGETTING_S)
+            if one.seen_s < self._ticked_s and not one.in_flight:
+                one.response_s = forgotten_s(one.response_s, best_s, now_s - self._ticked_s)
                 one.each_s = one.response_s / one.weight
         self._ticked_s = now_s
         due = [one for one in self.replicas.values() if not one.probing and one.probe_at_s <= now_s]
@@ -339,16 +331,15 @@ class Gateway(Generic[P]):
     def _best(self, now_s: float, besides: Collection[ReplicaState] | None = None) -> ReplicaState | None:
         most, best, best_s = self.policy.most_per_replica, None, NEVER_S
         for one in self._open:
-            finish_s = one.each_s * (one.in_flight + 1)
-            if one.avoid_until_s > now_s:
-                finish_s += one.avoid_until_s - now_s
             # Most replicas are not better, which shows here without a call.
             if (
-                finish_s <= best_s
-                and (besides is None or one not in besides)
-                and one.in_flight < most
-                and (best is None or better(finish_s, False, one.number, best_s, False, best.number))
+                one.each_s * (one.in_flight + 1) > best_s
+                or one.in_flight >= most
+                or (besides is not None and one in besides)
             ):
+                continue
+            finish_s = expected_s(one.each_s, one.in_flight, one.avoid_until_s, now_s)
+            if best is None or better(finish_s, False, one.number, best_s, False, best.number):
                 best, best_s = one, finish_s
         return best
 
@@ -414,7 +405,7 @@ class Gateway(Generic[P]):
         request.attempts.clear()  # otherwise a cycle would wait for the garbage collector
 
     def _learn(self, replica: ReplicaState, response_s: float, now_s: float) -> None:
-        replica.response_s += _LEARNED * (response_s - replica.response_s)
+        replica.response_s = learned_s(replica.response_s, response_s)
         replica.seen_s = now_s
         if replica.weight:
             replica.each_s = replica.response_s / replica.weight

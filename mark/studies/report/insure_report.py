@@ -185,11 +185,6 @@ def _notes(found: Insurance) -> list[str]:
             )
         if one.worse:
             lines.append(f"{one.option}: more late requests or a longer tail than the same instances without it")
-    if found.routing == "least-completion" and found.faults.slows:
-        lines.append(
-            "mark's gateway avoids instances that answered slowly, and this simulation does not: behind it fewer "
-            "instances may do (docs/insurance.md)"
-        )
     lines.append("fixed fleets, found by simulation; nothing is refused, and no autoscaler or function helps")
     if found.of(PARITY) is not None:
         lines.append(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.domain.rules.routing import better
+from mark.domain.rules.routing import better, expected_s, forgotten_s, learned_s
 
 Choice = tuple[float, bool, int]
 
@@ -25,3 +28,28 @@ def test_a_strict_total_order(a: Choice, b: Choice, c: Choice) -> None:
     assert better(*a, *b) + better(*b, *a) == (a != b)
     if better(*a, *b) and better(*b, *c):
         assert better(*a, *c)
+
+
+def test_slow_replica_gets_a_request_only_once_the_fast_one_has_as_much_work() -> None:
+    assert expected_s(0.1, 2, -math.inf, 5.0) == pytest.approx(0.3)
+    assert expected_s(0.3, 0, -math.inf, 5.0) == pytest.approx(0.3)
+
+
+def test_replica_that_refused_is_put_back_for_the_rest_of_its_time() -> None:
+    assert expected_s(0.1, 0, 5.04, 5.0) == pytest.approx(0.14)
+    assert expected_s(0.1, 0, 4.99, 5.0) == 0.1
+
+
+def test_response_time_follows_a_tenth_of_each_answer() -> None:
+    assert learned_s(0.1, 0.3) == pytest.approx(0.12)
+    response_s = 0.1
+    for _ in range(50):
+        response_s = learned_s(response_s, 0.3)
+    assert response_s == pytest.approx(0.3, rel=0.01)
+
+
+def test_unasked_replica_approaches_the_best_but_never_passes_it() -> None:
+    assert forgotten_s(0.3, 0.1, 10.0) == pytest.approx(0.1 + 0.2 / math.e)
+    assert forgotten_s(0.3, 0.1, 1000.0) == pytest.approx(0.1)
+    assert forgotten_s(0.1, 0.2, 10.0) == 0.1
+    assert forgotten_s(0.3, math.inf, 10.0) == 0.3  # no replica answered

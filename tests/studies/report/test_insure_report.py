@@ -84,13 +84,6 @@ def test_table_without_faults_says_how_to_measure_them() -> None:
     assert takeaways(found)[0].startswith("Buy no protection")
 
 
-def test_note_says_that_a_gateway_avoids_slow_instances() -> None:
-    found = insurance(fleet(NONE, 1.0))
-    assert "avoids instances" not in shown(replace(found, routing="alb"))
-    assert "avoids instances" not in shown(replace(found, faults=NO_FAULTS, routing="least-completion"))
-    assert "avoids instances" in shown(replace(found, routing="least-completion"))
-
-
 def test_advice_says_what_another_slow_share_changes() -> None:
     hedge, parity = fleet(HEDGE, 1.0, settings={"hedge_after_ms": 150.0}), fleet(PARITY, 1.5, settings={"k": 2})
     others = (OtherShare(0.5, 0.025, (hedge,)), OtherShare(2.0, 0.1, (replace(hedge, keeps=False), parity)))
