@@ -14,7 +14,7 @@ import orjson
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.traffic.traces.exports import INCOMPLETE, PARTIAL
+from mark.traffic.traces.partial import incomplete
 
 # Two Prometheus servers that scrape the same targets differ in these labels only.
 REPLICA_LABELS = ("__replica__", "prometheus_replica")
@@ -89,9 +89,7 @@ def parse_answer(body: bytes, where: str) -> PromAnswer:
     if whole.get("status") != "success" or not isinstance(data, dict):
         raise BadInput("the answer is not one of Prometheus' HTTP API: is the path right?", where, shown(body))
     warnings = tuple(str(one) for one in whole.get("warnings") or ())
-    partial = [key for key in INCOMPLETE if whole.get(key) is True]
-    partial += [shown(one.encode()) for one in warnings if PARTIAL.search(one)]
-    if partial:
+    if partial := incomplete(whole, warnings):
         raise Unanswered("the answer is not complete: ask again, or for fewer days", where, partial[0])
     kind: Any = data.get("resultType")
     result: Any = data.get("result")

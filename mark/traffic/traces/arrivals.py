@@ -14,8 +14,9 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.blocks import blocks
 from mark.traffic.traces.columns import read_numbers
+from mark.traffic.traces.meanings import Kind, meaning_of
 from mark.traffic.traces.series import Series
-from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
+from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds
 
 BIN_S = 1.0
 _LEAST_S = 60.0  # least length, so that a trace of one request leaves time to serve it
@@ -166,9 +167,14 @@ def trace_of(
 def read_arrivals(path: Path, header: str) -> Trace:
     """Read a file of one row a request: `t_seconds` and further columns, whose names are noted. Streamed, twice.
 
-    Raises BadInput with file and line for times that are not numbers, not finite, negative or going back.
+    Raises BadInput with file and line for times that are not numbers, not finite, negative or going back, and for a
+    further column that is named after requests.
     """
     further = [column.strip() for column in header.split(",")[1:]]
+    counted = [column for column in further if meaning_of(column).kind in (Kind.REQUESTS, Kind.COUNT)]
+    if counted:
+        what = f"does {counted[0]} count the requests of each row? Say `count_column` {counted[0]}, or none"
+        raise BadInput(f"{what} for one row a request", f"{path} line 1", header)
     notes = (f"request size columns kept aside: {', '.join(further)}",) if further else ()
     return trace_of(path.name, lambda: _times(path), notes=lambda: notes)
 
@@ -186,6 +192,7 @@ def _times(path: Path) -> Iterator[FloatArray]:
             continue
         if origin is None:
             origin = last = float(times[0])
+            check_seconds(origin, f"{path} line {line}")
         steps = np.diff(times, prepend=last)
         if np.any(steps < 0.0):
             at = int(np.argmax(steps < 0.0))

@@ -15,7 +15,8 @@ from mark.traffic.traces.bad_lines import may_be_cut
 from mark.traffic.traces.blocks import blocks, ends_within_line
 from mark.traffic.traces.columns import read_numbers
 from mark.traffic.traces.series import Series
-from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
+from mark.traffic.traces.steps import Rising, rising
+from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds
 
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
@@ -147,6 +148,8 @@ def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
         table = read_numbers(block, line, path, COLUMNS, more=False)
         if not len(table):
             continue
+        if last is None:
+            check_seconds(float(table[0, 0]), f"{path} line {line}")
         times = table[:, 0] if last is None else np.concatenate(([last], table[:, 0]))
         steps = np.diff(times)
         if np.any(steps <= 0.0):
@@ -164,6 +167,9 @@ def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
     starts, counts = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
     if not counts.any():
         raise BadInput("no requests: every count is 0", str(path))
+    if rising(counts) is Rising.SURELY:
+        what = "count never falls, as that of a counter: say `count_unit` counter, or count if it is none"
+        raise BadInput(what, str(path), f"{counts[0]:g} to {counts[-1]:g}")
     return starts, counts
 
 

@@ -20,6 +20,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.blocks import blocks, ends_within_line, shown
 from mark.traffic.traces.cells import is_missing, plain_numbers
 from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
+from mark.traffic.traces.partial import refuse_fewer, refuse_part
 from mark.traffic.traces.times import as_times
 
 MOST_BYTES = 2 << 30  # a table is held in memory
@@ -33,6 +34,9 @@ _SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _FRAME = re.compile(
     r"[-+|=: ]*-[-+|=: ]*|\((\d[\d,. ]*) \w+\)|(\d[\d,. ]*) rows?\b(?: in set| selected| returned)?[^,;\t|]*"
 )
+
+# A comment of a tool that cut its own answer.
+_LACKING = re.compile(r"truncat|partial|incomplete|limited to|more rows|first [\d,]+ rows", re.IGNORECASE)
 
 Columns = Mapping[str, Sequence[object]]
 
@@ -137,7 +141,7 @@ def _json(text: str, path: Path) -> Export | None:
             ) from None
         return found
     if isinstance(whole, dict):
-        _refuse_part(whole, path)
+        refuse_part(whole, path)
         for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram):
             if (found := read(whole, path)) is not None:
                 return found
@@ -145,7 +149,7 @@ def _json(text: str, path: Path) -> Export | None:
         inner = [rows for rows in lists if all(isinstance(row, dict) for row in rows)]
         rows = inner[0] if len(inner) == 1 else [whole]
         found = _rows(rows, path)
-        _refuse_fewer(whole, len(rows), found, path)
+        refuse_fewer(whole, len(rows), found.columns if found is not None else {}, path)
         return found
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
         return _rows(whole, path)
@@ -155,66 +159,6 @@ def _json(text: str, path: Path) -> Export | None:
 
 
 _DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets too
-_NEXT = re.compile(
-    r"(?:@?odata\.|_)?(next|has_?(more|next)(_?page)?|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated"
-    r"|more_?(results|data|rows|items)?_?(available)?)",
-    re.IGNORECASE,
-)
-
-
-_TOTAL = re.compile(r"count|total(?:_?(?:count|results|items|hits|rows|size))?|num_?(?:results|items)", re.IGNORECASE)
-_PAGES = re.compile(r"(?:total|num|page)?_?(?:pages|count_?of_?pages)|page_?count|last_?page", re.IGNORECASE)
-
-
-def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, path: Path) -> None:
-    """Raise BadInput for an answer that states more rows or pages than it has.
-
-    The sum of a column may be called a total too.
-    """
-    sums = [plain_numbers(values) for values in found.columns.values()] if found is not None else []
-    said = [item for value in whole.values() if isinstance(value, dict) for item in value.items()]
-    for key, value in [*whole.items(), *said]:
-        if _PAGES.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            raise BadInput(
-                "is one page of several: fetch the other pages, too, and join their rows", f"{path} {key}", value
-            )
-        if not (_TOTAL.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > rows):
-            continue
-        if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
-            what = f"is more than the {rows:,} rows here: fetch the other pages, too, and join their rows"
-            raise BadInput(what, f"{path} {key}", value)
-
-
-INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial", "preview")  # VictoriaMetrics, Elasticsearch, Splunk
-PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
-
-
-def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
-    """Raise BadInput for a page of an answer that has more pages, because it would hold too few requests."""
-    nested = [value for value in whole.values() if isinstance(value, dict)]
-    for answer in (whole, *nested):
-        for key, value in answer.items():
-            if _NEXT.fullmatch(key) and value not in (None, "", False, [], {}):
-                what = "is one page of several: fetch the other pages, too, and join their rows"
-                raise BadInput(what, f"{path} {key}", shown(str(value).encode()[:60]))
-        if any(answer.get(key) is True for key in INCOMPLETE):
-            key = next(key for key in INCOMPLETE if answer.get(key) is True)
-            raise BadInput("the answer is not complete: ask again, or for a shorter time", f"{path} {key}", "true")
-    shards = whole.get("_shards")
-    if isinstance(shards, dict) and shards.get("failed"):
-        raise BadInput("not all shards of Elasticsearch answered", f"{path} _shards.failed", shards["failed"])
-    for key in ("warnings", "message", "Messages"):  # of Prometheus, Datadog, CloudWatch
-        said = whole.get(key) or ()
-        for warning in said if isinstance(said, list) else [said]:
-            if PARTIAL.search(str(warning)):
-                raise BadInput("the answer is not complete", f"{path} {key}", shown(str(warning).encode()[:80]))
-    if whole.get("status") in ("Scheduled", "Running") and "results" in whole:
-        raise BadInput("the query of CloudWatch Logs Insights still ran", f"{path} status", whole["status"])
-    results = whole.get("MetricDataResults")
-    for result in results if isinstance(results, list) else ():
-        if isinstance(result, dict) and str(result.get("StatusCode", "Complete")) != "Complete":
-            what = "CloudWatch has more data points than it gave: ask for the other pages, or for a shorter time"
-            raise BadInput(what, f"{path} StatusCode", str(result["StatusCode"]))
 
 
 def _json_lines(text: str, path: Path) -> Export | None:
@@ -410,6 +354,10 @@ def _delimited(text: str, path: Path) -> Export | None:
     ]
     if not kept:
         return None
+    for number, line in numbered:
+        if line.lstrip().startswith("#") and _LACKING.search(line):
+            what = "a comment says that rows are missing: export all of them, or delete the comment"
+            raise BadInput(what, f"{path} line {number}", shown(line.encode()[:80]))
     lines = [line for _, line in kept]
     try:
         delimiter = sep[1] if sep is not None else _delimiter(lines[: 2 * _PEEK_LINES])

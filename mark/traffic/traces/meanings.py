@@ -77,7 +77,8 @@ _SOME_RATE = frozenset({"rate", "throughput", "traffic"})
 _ERRORS = frozenset(
     [
         *("error", "errors", "fail", "failed", "fails", "failure", "failures", "rejected", "dropped", "timeout"),
-        *("timeouts", "exceptions", "throttles", "throttled"),
+        *("timeouts", "exceptions", "throttles", "throttled", "aborted", "cancelled", "canceled", "lost", "bad"),
+        *("invalid", "forbidden", "unauthorized", "malformed"),
     ]
 )
 _PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok"])
@@ -86,7 +87,9 @@ _OTHERS = frozenset(
     [
         *("forecast", "forecasts", "forecasted", "predicted", "expected", "planned", "goal", "budget"),
         *("limit", "quota", "threshold", "capacity", "baseline", "blocked", "denied", "retry", "retries", "retried"),
-        *("cache", "cached", "miss", "misses", "throttling"),
+        *("cache", "cached", "miss", "misses", "throttling", "slow", "bot", "bots", "crawler", "sampled"),
+        *("normalized", "normalised", "previous", "health", "probe", "shadow", "mirrored", "replayed", "duplicate"),
+        *("duplicates", "ln"),
     ]
 )
 # Words that only say what a row of a query's answer is.
@@ -116,8 +119,12 @@ _STATISTICS = frozenset(
     [
         *("average", "avg", "mean", "median", "min", "minimum", "max", "maximum", "stddev", "stdev", "percentile"),
         *("quantile", "percent", "pct", "share", "ratio", "utilization", "utilisation", "util", "availability"),
-        *("peak", "highest", "lowest", "per", "durchschnitt", "mittelwert", "moyenne", "promedio"),
+        *("peak", "highest", "lowest", "per", "pro", "por", "durchschnitt", "mittelwert", "moyenne", "promedio"),
     ]
+)
+# A share for each of something, as in `requests/pod`.
+_EACH = re.compile(
+    r"/\s?(?:pod|instance|replica|host|node|target|server|user|client|session|worker|container|core|cpu|gpu)s?\b"
 )
 _PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|\d%|%")
 _MEASURES = frozenset(
@@ -135,7 +142,7 @@ _MEASURES = frozenset(
 _GAUGES = frozenset(
     [
         *("concurrent", "concurrency", "flight", "inflight", "pending", "waiting", "queued", "backlog", "active"),
-        *("outstanding", "progress"),
+        *("outstanding", "progress", "open", "current"),
     ]
 )
 _SPANS = frozenset(
@@ -222,7 +229,12 @@ def _of_name(name: str) -> Meaning:
     words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}
     if words & _FOREIGN:
         return Meaning(Kind.MEASURE)
-    if words & _STATISTICS or _PERCENTILE.search(low) or (_OTHER_CALLS.search(low) and "count" not in words):
+    if (
+        words & _STATISTICS
+        or _EACH.search(low)
+        or _PERCENTILE.search(low)
+        or (_OTHER_CALLS.search(low) and "count" not in words)
+    ):
         return Meaning(Kind.STATISTIC)
     if words & _GAUGES:
         return Meaning(Kind.MEASURE)

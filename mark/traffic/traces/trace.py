@@ -20,8 +20,16 @@ Chunk = tuple[FloatArray, float]
 MOST_REQUESTS = 1e11
 LONGEST_S = 10 * 366 * DAY_S  # a longer span is a wrong time stamp
 MOST_PART_S = 366 * DAY_S  # simulated at a time: a year; a single wrong time stamp would otherwise run for days
+_MILLISECONDS = 1e11
 CHUNK_S = 300.0
 CHUNK_REQUESTS = 2_000_000
+
+
+def check_seconds(first: float, where: str) -> None:
+    """Raise BadInput if the first `t_seconds` would be in the year 5138 or later, because its unit is a smaller one."""
+    if first >= _MILLISECONDS:
+        what = "t_seconds is in milliseconds or less: convert it, or say `time_column` t_seconds for times since 1970"
+        raise BadInput(what, where, f"{first:g}")
 
 
 class Source(Protocol):

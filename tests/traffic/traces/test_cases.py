@@ -423,6 +423,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         table("Time,requests", lambda i: f"{(T0 + 62_135_596_800 + 60 * i) * 10**7},{COUNTS[i]}"),
         "no column holds times",
     ),
+    "L: a comment on what is missing": (
+        "# results limited to 40 rows\n" + values("requests", lambda i: str(COUNTS[i])),
+        "line 1: a comment says that rows are missing.*delete the comment",
+    ),
     "L: a preview of Splunk": (
         json.dumps({"preview": True, "results": [{"_time": at(i), "count": n} for i, n in enumerate(COUNTS)]}),
         "preview: true|not complete",
@@ -502,6 +506,14 @@ NAMES: dict[str, float | str] = {
     "namespace:http_requests:increase5m": "or of 300 s",
     "CacheHits": "which column",
     "cached requests": "which column",
+    "slow requests": "which column",
+    "sampled requests": "which column",
+    "requests (previous period)": "which column",
+    "cancelled requests": "only errors",
+    "open requests": "summary",
+    "requests/pod": "summary",
+    "Anfragen pro Pod": "summary",
+    "requests/route a": 1.0,
     "retry_count": "which column",
     "BlockedRequests": "which column",
     "forecast requests": "which column",
@@ -593,6 +605,49 @@ def test_a_table_with_two_readings_is_refused_with_the_options(tmp_path: Path, c
     with pytest.raises(BadInput, match=what) as refused:
         opened(tmp_path, text)
     assert "\n" not in str(refused.value)
+
+
+# Fields by which an answer says that it is not whole, and those that every whole answer may have.
+PARTS: list[dict[str, object]] = [
+    {"LastEvaluatedKey": {"k": 1}},
+    {"continuationToken": "x"},
+    {"pageToken": "x"},
+    {"meta": {"cursor": "x"}},
+    {"totalRows": "5000"},
+    {"truncated": True},
+    {"rowLimitExceeded": True},
+    {"limitReached": True},
+    {"partialSuccess": True},
+    {"terminated_early": True},
+    {"isPartialResponse": True},
+    {"isComplete": False},
+    {"jobComplete": False},
+    {"status": "QUEUED"},
+    {"sampled": True},
+    {"samplingRate": 0.1},
+]
+WHOLES: list[dict[str, object]] = [
+    {"cursor": None},
+    {"has_more": False, "cursor": "x"},
+    {"totalRows": str(N)},
+    {"truncated": False, "timed_out": False},
+    {"complete": True},
+    {"status": "success"},
+    {"samplingRate": 1.0},
+]
+
+
+@pytest.mark.parametrize("said", PARTS, ids=str)
+def test_an_answer_that_says_that_it_is_a_part_is_refused(tmp_path: Path, said: dict[str, object]) -> None:
+    rows = [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)]
+    with pytest.raises(BadInput, match=r"other pages|not complete|still ran|sample of the requests"):
+        opened(tmp_path, json.dumps({"data": rows, **said}))
+
+
+@pytest.mark.parametrize("said", WHOLES, ids=str)
+def test_an_answer_that_says_that_it_is_whole_is_read(tmp_path: Path, said: dict[str, object]) -> None:
+    rows = [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)]
+    assert total(opened(tmp_path, json.dumps({"data": rows, **said}))) == SUM
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -270,6 +270,22 @@ REFUSED = {
         json.dumps({"timestamp": T0, "time": T0 - 500, "status": 200}) + "\n",
         "several fields hold times, choose one with `time_column`: timestamp, time",
     ),
+    "stages of a request": (
+        "".join(
+            json.dumps(
+                {
+                    "auditID": k // 2,
+                    "stage": ("RequestReceived", "ResponseComplete")[k % 2],
+                    "ts": T0 + k,
+                    "verb": "get",
+                    "status": 200,
+                }
+            )
+            + "\n"
+            for k in range(60)
+        ),
+        "each request has two lines, choose one of them with `log_filter`: stage=ResponseComplete",
+    ),
     "an unknown order": (
         "".join(clock(T0 + k, '%Y-%m-%dT%TZ 200 0.003 "GET / HTTP/1.1"\n') for k in range(50)),
         "`time_format`",

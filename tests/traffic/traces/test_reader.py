@@ -14,6 +14,7 @@ from mark.traffic.traces import open_trace
 from tests.traffic.traces.files import alb_line, written
 
 HEAD = "t_seconds,count\n"
+COUNTER = HEAD + "".join(f"{60 * i},{900_000 + 1000 * i + 37 * i % 101}\n" for i in range(60))
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,11 @@ HEAD = "t_seconds,count\n"
         ("t_seconds,count,size\n0,1,2\n", "exactly the columns t_seconds,count: t_seconds,count,size$"),
         ("t_seconds\n", "no requests"),
         ("t_seconds\n5\n4\n", r"line 3: t_seconds must not go back, 5 stands before: 4$"),
+        ("t_seconds,requests\n5,1\n", r"does requests count the requests of each row\? Say `count_column` requests"),
+        ("t_seconds,rps\n5,1\n", "does rps count"),
+        ("t_seconds,size\n1777629600000,1\n", "line 2: t_seconds is in milliseconds or less.*`time_column`"),
+        ("t_seconds,count\n1777629600000,1\n", "line 2: t_seconds is in milliseconds or less.*`time_column`"),
+        (COUNTER, "count never falls, as that of a counter: say `count_unit` counter, or count"),
         ("t_seconds,size\n5,1\nnan,2\n", r"line 3: t_seconds must be finite: nan$"),
         ("t_seconds,size\n5,1\n-1,2\n", r"line 3: t_seconds must not be negative: -1$"),
         ("t_seconds,size\n5,1\n,2\n", r"line 3: t_seconds is not a number: $"),

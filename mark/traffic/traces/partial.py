@@ -1,0 +1,99 @@
+"""Answers in JSON that say that they are not whole: one page of several, cut by a limit, a sample, not finished.
+
+A part of an answer holds too few requests, so that it is refused with the way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+from mark.traffic.traces.blocks import shown
+from mark.traffic.traces.cells import plain_numbers
+
+# Names of fields, of which only the small letters count.
+_NEXT = re.compile(
+    r"(odata)?next(page|offset|records?)?(token|cursor|url|link|marker|href|key)?"
+    r"|has(more|next)(page|results|data|rows)?|scrollid|istruncated|more(results|data|rows|items)?(available)?"
+    r"|(last)?evaluatedkey|cursor|marker|continuation(token)?|pagetoken|pagingstate|resumetoken"
+)
+_NO_MORE = re.compile(r"has(more|next)(page|results|data|rows)?")
+_TRUE = re.compile(
+    r".*(truncated|incomplete|exceeded(transferlimit)?|terminatedearly|timedout|limitreached|limithit)"
+    r"|(is|has)?partial(data|response|results?|success)?|(is)?preview|(is)?sampled"
+)
+_FALSE = re.compile(r"(is|job|query|all)?(complete|completed|finished|done|final)")
+_SHARE = re.compile(r"sampl(e|ing)(rate|ratio|fraction|probability)")
+_TOTAL = re.compile(r"count|total(?:count|results|items|hits|rows|size)?|num(?:results|items)")
+_PAGES = re.compile(r"(?:total|num|page)?(?:pages|countofpages)|pagecount|lastpage")
+_WARNINGS = ("warnings", "message", "Messages")  # of Prometheus, Datadog, CloudWatch
+_PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
+_RUNNING = frozenset({"scheduled", "running", "queued", "pending", "started", "in_progress"})
+_PAGE = "is one page of several: fetch the other pages, too, and join their rows"
+
+
+def incomplete(whole: Mapping[str, object], warnings: Sequence[str]) -> list[str]:
+    """Return the fields and the warnings by which an answer says that it is not whole."""
+    fields = [key for key, value in whole.items() if value is True and _TRUE.fullmatch(_plain(key))]
+    fields += [key for key, value in whole.items() if value is False and _FALSE.fullmatch(_plain(key))]
+    return fields + [shown(one.encode()[:80]) for one in warnings if _PARTIAL.search(one)]
+
+
+def refuse_part(whole: Mapping[str, object], path: Path) -> None:
+    """Raise BadInput for a page of an answer that has more pages, and for one that is cut, sampled or not finished."""
+    for answer in (whole, *(value for value in whole.values() if isinstance(value, dict))):
+        ended = any(_NO_MORE.fullmatch(_plain(key)) and value is False for key, value in answer.items())
+        for key, value in answer.items():
+            if _NEXT.fullmatch(_plain(key)) and value not in (None, "", False, [], {}) and not ended:
+                raise BadInput(_PAGE, f"{path} {key}", shown(str(value).encode()[:60]))
+            if _SHARE.fullmatch(_plain(key)) and isinstance(value, int | float) and 0.0 < value < 1.0:
+                raise BadInput("counts a sample of the requests: ask for all of them", f"{path} {key}", value)
+        if found := incomplete(answer, ()):
+            what = "the answer is not complete: ask again, or for a shorter time"
+            raise BadInput(what, f"{path} {found[0]}", str(answer[found[0]]).lower())
+    shards = whole.get("_shards")
+    if isinstance(shards, dict) and shards.get("failed"):
+        raise BadInput("not all shards of Elasticsearch answered", f"{path} _shards.failed", shards["failed"])
+    for key in _WARNINGS:
+        said = whole.get(key) or ()
+        for warning in incomplete({}, [str(one) for one in (said if isinstance(said, list) else [said])]):
+            raise BadInput("the answer is not complete", f"{path} {key}", warning)
+    if str(whole.get("status", "")).lower() in _RUNNING:
+        raise BadInput("the query still ran: ask again", f"{path} status", str(whole["status"]))
+    results = whole.get("MetricDataResults")
+    for result in results if isinstance(results, list) else ():
+        if isinstance(result, dict) and str(result.get("StatusCode", "Complete")) != "Complete":
+            what = "CloudWatch has more data points than it gave: ask for the other pages, or for a shorter time"
+            raise BadInput(what, f"{path} StatusCode", str(result["StatusCode"]))
+
+
+def refuse_fewer(whole: Mapping[str, object], rows: int, columns: Mapping[str, Sequence[object]], path: Path) -> None:
+    """Raise BadInput for an answer that states more rows or pages than it has.
+
+    The sum of a column may be called a total too.
+    """
+    sums = [plain_numbers(values) for values in columns.values()]
+    for key, value in _whole_numbers(whole):
+        if _PAGES.fullmatch(_plain(key)) and value > 1:
+            raise BadInput(_PAGE, f"{path} {key}", value)
+        if not _TOTAL.fullmatch(_plain(key)) or value <= rows:
+            continue
+        if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
+            what = f"is more than the {rows:,} rows here: fetch the other pages, too, and join their rows"
+            raise BadInput(what, f"{path} {key}", value)
+
+
+def _whole_numbers(whole: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+    """Yield the fields that hold whole numbers, also as text, of an answer and of the objects in it."""
+    inner = [item for value in whole.values() if isinstance(value, dict) for item in value.items()]
+    for key, value in [*whole.items(), *inner]:
+        if isinstance(value, str) and value.isdecimal() and len(value) <= 15:
+            yield key, int(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield key, value
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[^a-z]", "", key.lower())
