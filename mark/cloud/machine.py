@@ -1,7 +1,7 @@
 """The life of one instance, and the events that lie ahead of it: one machine for every cloud that is not AWS.
 
 A driver calls a method when something happens, and makes the change real. The machine reads no clock and has no effect
-outside. The simulator drives it in virtual time.
+outside. The simulator drives it in virtual time, the testbed in wall time, torture with faults, `FakeCloud` by hand.
 """
 
 from __future__ import annotations
@@ -146,6 +146,10 @@ class InstanceLife:
         self.check(Phase.GONE)
         self.state = State.SHUTTING_DOWN
         return self._left()
+
+    def complete(self) -> None:
+        """Complete a stop or an end, which takes EC2 some seconds."""
+        self.state = moved(self.state, State.STOPPED if self.state is State.STOPPING else State.TERMINATED)
 
     def settle(self, at_s: float, busy_s: float, workers: int = 1) -> float:
         """Bring the credits up to date and return the dollars owed; `busy_s` counts all worker-seconds so far.

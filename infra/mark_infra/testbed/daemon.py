@@ -44,7 +44,7 @@ from mark_infra.telemetry.counters import read_gateway
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.control_server import ControlServer
 from mark_infra.testbed.credits import busy_s
-from mark_infra.testbed.emulated_cloud import LocalCloud
+from mark_infra.testbed.emulated_cloud import AccountRules, EmulatedMarket, EmulatedServices, LocalCloud
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.kept import KeptProcess
@@ -123,21 +123,21 @@ class Daemon:
             seed=settings.seed,
             time_scale=settings.time_scale,
             region=region,
-            capacity=settings.capacity,
-            spot_shares=settings.spot_shares,
-            spot_prices=settings.spot_prices,
-            busy_s=lambda address: busy_s(address, BOUNCER_PORT),
-            gateways=ProcessGateways(
-                folder / LOGS,
-                options=[option for option in settings.bouncer_options if option == "--log-requests"],
-                of={target_group_name(s.name): [*_overflow(s, functions), *_routing(s)] for s in services},
-                variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
-                region=region,
+            market=EmulatedMarket(settings.capacity, settings.spot_shares, settings.spot_prices),
+            served=EmulatedServices(
+                services,
+                ProcessGateways(
+                    folder / LOGS,
+                    options=[option for option in settings.bouncer_options if option == "--log-requests"],
+                    of={target_group_name(s.name): [*_overflow(s, functions), *_routing(s)] for s in services},
+                    variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
+                    region=region,
+                ),
+                self._requests,
+                self._functions.usd,
+                lambda address: busy_s(address, BOUNCER_PORT),
             ),
-            functions_usd=self._functions.usd,
-            services=services,
-            requests=self._requests,
-            account=self._account,
+            rules=AccountRules(self._account),
         )
         started.callback(self.cloud.stop)
         endpoint = self.cloud.start()

@@ -26,7 +26,7 @@ from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.credits import busy_s
 from mark_infra.testbed.daemon import BOUNCER_PORT
-from mark_infra.testbed.emulated_cloud import LocalCloud
+from mark_infra.testbed.emulated_cloud import AccountRules, EmulatedServices, LocalCloud
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.kept import KeptProcess
@@ -63,9 +63,11 @@ class EmulatedAccount:
                 machines,
                 time_scale=self.time_scale,
                 region=self.region,
-                busy_s=lambda address: busy_s(address, BOUNCER_PORT),
-                gateways=ProcessGateways(logs, region=self.region),
-                account=self._account,
+                served=EmulatedServices(
+                    gateways=ProcessGateways(logs, region=self.region),
+                    busy_s=lambda address: busy_s(address, BOUNCER_PORT),
+                ),
+                rules=AccountRules(self._account),
             )
             started.callback(self.cloud.stop)
             self.url = self.cloud.start()

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,16 +47,48 @@ _GUARDED = ("ec2", "elasticloadbalancing")
 _one_at_a_time = threading.Lock()
 
 
-class LocalCloud:
-    """The emulated cloud. Thread-safe. `now` returns Unix seconds; delays are control seconds, `time_scale` per second.
+@dataclass(frozen=True, slots=True)
+class EmulatedMarket:
+    """The instances that the emulated cloud sells.
 
     `capacity`: instances of an offer at a time. `spot_shares` and `spot_prices`: steps (t_s, share) by zone, in control
-    seconds from the start: the share of the spot capacity that can be held, and of the on-demand price. `busy_s`
-    returns the computing seconds of the machine at an address, for CPU credits (OSError: unknown now); None: no credits
-    are spent. Without `gateways`, target groups are moto's. `functions_usd`: the functions' cost so far. `account`: its
-    limits; default: none. `policies` by access key id, see `Gatekeeper`. If the catalogue bills extras, each of
-    `services` has a balancer from the start, with `requests` as its number of requests. Instances of a service crash as
-    its faults say.
+    seconds from the start: the share of the spot capacity that can be held, and of the on-demand price.
+    """
+
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    spot_shares: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    spot_prices: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedServices:
+    """The services of the emulated cloud, their gateways, and readings of their work.
+
+    Without `gateways`, target groups are moto's. If the catalogue bills extras, each of `services` has a balancer from
+    the start, with `requests` as its number of requests. Their instances crash as their faults say. `functions_usd` is
+    the functions' cost so far. `busy_s` returns the computing seconds of the machine at an address, for CPU credits
+    (OSError: unknown now); None: no credits are spent.
+    """
+
+    services: Sequence[ServiceConfig] = ()
+    gateways: Gateways | None = None
+    requests: Callable[[str], int] = lambda service: 0
+    functions_usd: Callable[[], float] = lambda: 0.0
+    busy_s: Callable[[str], float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRules:
+    """The limits of the account, by default none, and the policies by access key id (see `Gatekeeper`)."""
+
+    account: CloudAccount = field(default_factory=CloudAccount)
+    policies: Mapping[str, Sequence[IamPolicy]] = field(default_factory=dict)
+
+
+class LocalCloud:
+    """The emulated cloud. Thread-safe.
+
+    `now` returns Unix seconds. Delays are in control seconds, of which `time_scale` pass per second.
     """
 
     def __init__(
@@ -69,43 +101,36 @@ class LocalCloud:
         now: Callable[[], float] = time.time,
         region: str = "us-east-1",
         port: int = 0,
-        capacity: Mapping[str, int] | None = None,
-        spot_shares: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-        spot_prices: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-        busy_s: Callable[[str], float] | None = None,
-        gateways: Gateways | None = None,
-        functions_usd: Callable[[], float] = lambda: 0.0,
-        services: Sequence[ServiceConfig] = (),
-        requests: Callable[[str], int] = lambda service: 0,
-        account: CloudAccount | None = None,
-        policies: Mapping[str, Sequence[IamPolicy]] | None = None,
+        market: EmulatedMarket | None = None,
+        served: EmulatedServices | None = None,
+        rules: AccountRules | None = None,
     ) -> None:
         if not (math.isfinite(time_scale) and time_scale > 0.0):
             raise BadInput("must be above zero", "time_scale", time_scale)
+        market, served, rules = market or EmulatedMarket(), served or EmulatedServices(), rules or AccountRules()
         self.supply = Supply(
             _sold_in(region, catalog).offers,
             seed=seed,
-            services=[service.name for service in services],
-            capacity=capacity,
-            shares={zone: once(f"spot shares {zone}", steps) for zone, steps in (spot_shares or {}).items()},
-            prices={zone: once(f"spot prices {zone}", steps) for zone, steps in (spot_prices or {}).items()},
+            services=[service.name for service in served.services],
+            capacity=market.capacity,
+            shares={zone: once(f"spot shares {zone}", steps) for zone, steps in market.spot_shares.items()},
+            prices={zone: once(f"spot prices {zone}", steps) for zone, steps in market.spot_prices.items()},
         )
-        self.now, self.region, self._port, self._functions_usd = now, region, port, functions_usd
-        self._services, self._requests = tuple(services) if catalog.bills_extras else (), requests
+        self.now, self.region, self._port, self._served = now, region, port, served
+        self._billed_services = tuple(served.services) if catalog.bills_extras else ()
         self.began_s = math.floor(now())
         self.lifecycle = InstanceLifecycle(
             self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras,
-            crashes_per_hour={service.name: service.faults.crashes_per_hour for service in services},
+            crashes_per_hour={service.name: service.faults.crashes_per_hour for service in served.services},
         )  # fmt: skip
-        self._busy_s = busy_s
         self._busy: dict[str, float] = {}  # by instance id, as last read
         self.lifecycle.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
         self.rules = Gatekeeper(
-            account or CloudAccount(),
+            rules.account,
             region,
             seed=seed,
             now_s=lambda: self.lifecycle.control_s(self.now()),
-            policies=policies,
+            policies=rules.policies,
         )
         self._lock, self._buckets = threading.RLock(), threading.Lock()
         self._shown: dict[str, Any] = {}  # moto's instances
@@ -116,6 +141,7 @@ class LocalCloud:
         self._app: MotoApp | None = None
         self._server: WsgiServer | None = None
         self._addresses: Addresses | None = None
+        gateways = served.gateways
         self.balancer = None if gateways is None else GatewaySupervisor(gateways, self._targets, self._shares)
 
     # Called by the daemon
@@ -181,14 +207,14 @@ class LocalCloud:
 
     def step(self) -> None:
         """Carry out due events. This also happens within half a second, and at each request."""
-        if self._busy_s is not None:
+        if self._served.busy_s is not None:
             with self._lock:
                 asked = [
                     (x.instance_id, x.address) for x in self.lifecycle.instances.values() if x.credits and x.active
                 ]
             for instance_id, address in asked:  # outside the lock, because it reads from machines
                 with suppress(OSError):
-                    self._busy[instance_id] = self._busy_s(address)
+                    self._busy[instance_id] = self._served.busy_s(address)
         with self._lock:
             self.lifecycle.advance(self.now())
 
@@ -225,9 +251,9 @@ class LocalCloud:
             now_s = self.lifecycle.control_s(now)
             bill = self.lifecycle.meter.bill(now_s)
         other = bill.other
-        for one in self._services:
-            other += extras_usd(now_s, self._requests(one.name), one.request_kb, one.response_kb)
-        return replace(bill, functions=self._functions_usd(), other=other)
+        for one in self._billed_services:
+            other += extras_usd(now_s, self._served.requests(one.name), one.request_kb, one.response_kb)
+        return replace(bill, functions=self._served.functions_usd(), other=other)
 
     def status(self) -> dict[str, Any]:
         """Return the running instances and the cost, for people and for `mark testbed status`."""

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
 from mark.cloud.billing.meter import Meter, disks_of
 from mark.cloud.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
 from mark.cloud.ec2.events import InstanceEvent
-from mark.cloud.ec2.lifecycle import HOLDS_CAPACITY, State, moved
+from mark.cloud.ec2.lifecycle import HOLDS_CAPACITY, State
+from mark.cloud.machine import InstanceLife, LifeEvents
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, TERMINATED_DESCRIBED_S, UNBILLED_PENDING_S
 from mark.domain.offer import Market, Offer
 from mark.profiling.played_faults import FaultStream
@@ -62,41 +62,19 @@ class EventSink(Protocol):
         """Stop describing the instance."""
 
 
-_HAPPENS_IN = {
-    InstanceEvent.GONE: HOLDS_CAPACITY,
-    InstanceEvent.NOTICE: HOLDS_CAPACITY,
-    InstanceEvent.RUNNING: (State.PENDING,),
-    InstanceEvent.STOPPED: (State.STOPPING,),
-    InstanceEvent.TERMINATED: (State.SHUTTING_DOWN,),
-    InstanceEvent.CREDITS: (State.RUNNING,),
-    InstanceEvent.FORGOTTEN: (State.TERMINATED,),
-    InstanceEvent.CRASHED: (State.RUNNING,),
-}  # an event in another state is ignored
-
-
-@dataclass(slots=True)
-class EmulatedInstance:
-    """One instance. Times in Unix seconds."""
+@dataclass(slots=True, kw_only=True)
+class EmulatedInstance(InstanceLife):
+    """One instance. Times in Unix seconds, but `credits_at_s` in control seconds."""
 
     instance_id: str
-    number: int
     of_service: int  # its number among the launches of its service
-    index: int  # index of its offer
+    index: int  # of its offer
     offer: Offer
     zone: str
     address: str
     service: str
     persistent: bool  # a spot request whose instance may be stopped
-    launched_s: float
-    release: str = ""
-    state: State = State.PENDING
-    start: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are ignored
-    billed_from_s: int | None = None
-    interruption_at_s: float | None = None
     reason: Reason = BY_USER
-    credits: CreditAccount | None = None
-    credits_at_s: float = 0.0
-    busy_s: float = 0.0  # computing seconds already settled
 
     @property
     def active(self) -> bool:
@@ -126,9 +104,9 @@ class InstanceLifecycle:
         self.peak = 0  # the most instances at a time that were neither stopped nor gone
         self.busy: Callable[[str], float] = lambda instance_id: 0.0
         self._launch_credits = LaunchCredits()
-        self._events: list[tuple[float, int, int, str, int]] = []  # time, priority, order, instance id or zone, start
-        self._order = 0
-        for zone in supply.zones:
+        self._events: LifeEvents[EmulatedInstance] = LifeEvents()
+        self._zones = tuple(supply.zones)
+        for zone in range(len(self._zones)):
             self._watch_share(zone)
 
     # Time
@@ -139,16 +117,15 @@ class InstanceLifecycle:
 
     def next_s(self) -> float:
         """Return the time of the next event in Unix seconds, or inf if there is none."""
-        while self._events and self._is_void(self._events[0]):
-            heappop(self._events)
-        return self._events[0][0] if self._events else math.inf
+        return self._events.next_s()
 
     def advance(self, now_s: float) -> None:
         """Carry out all due events in order, each at its own time."""
-        while self._events and self._events[0][0] <= now_s:
-            event = heappop(self._events)
-            if not self._is_void(event):
-                self._fire(event)
+        for at_s, event, instance, zone in self._events.due(now_s):
+            if instance is None:
+                self._change_share(zone, at_s)
+            else:
+                self._fire(event, instance, at_s)
 
     # Requests
 
@@ -171,13 +148,21 @@ class InstanceLifecycle:
         offer = self.supply.offers[index]
         self.launched += 1
         self._launched_of[service] += 1
-        of_service = self._launched_of[service]
         instance = EmulatedInstance(
-            instance_id, self.launched, of_service, index, offer, zone, address, service, persistent, now_s,
-            release,
-        )  # fmt: skip
-        if offer.credits is not None:
-            instance.credits = CreditAccount(offer, unlimited=unlimited)
+            self.launched,
+            offer.name,
+            now_s,
+            release=release,
+            credits=None if offer.credits is None else CreditAccount(offer, unlimited=unlimited),
+            instance_id=instance_id,
+            of_service=self._launched_of[service],
+            index=index,
+            offer=offer,
+            zone=zone,
+            address=address,
+            service=service,
+            persistent=persistent,
+        )
         self.instances[instance_id] = instance
         self._tell(instance, now_s)
         self.meter.disks(disks_of(offer), self.control_s(math.floor(now_s)))
@@ -192,9 +177,9 @@ class InstanceLifecycle:
             raise _not(instance, "started")
         if self.room(instance.index, 1) < 1:
             raise NotInState("InsufficientInstanceCapacity", f"There is no capacity for {instance.offer.name}.")
-        self._go(instance, State.PENDING, now_s)
-        instance.start += 1
-        instance.launched_s, instance.reason, instance.interruption_at_s = now_s, BY_USER, None
+        instance.resume(now_s)
+        instance.reason = BY_USER
+        self._tell(instance, now_s)
         self._boot(instance, now_s)
         return State.STOPPED
 
@@ -212,9 +197,11 @@ class InstanceLifecycle:
             return before
         if before != State.RUNNING:
             raise _not(instance, "stopped")
-        self._leave(instance, now_s, taken=False)
-        self._go(instance, State.STOPPING, now_s)
-        self._push(now_s + STOPPING_S / self.scale, InstanceEvent.STOPPED, instance_id, instance.start)
+        self._leave(instance, now_s)
+        stopped_s = now_s + STOPPING_S / self.scale
+        self._bill(instance, instance.stop(stopped_s), now_s, taken=False)
+        self._tell(instance, now_s)
+        self._events.push(stopped_s, InstanceEvent.STOPPED, instance)
         return before
 
     def terminate(self, instance_id: str, now_s: float, reason: Reason = BY_USER) -> State:
@@ -224,20 +211,21 @@ class InstanceLifecycle:
         if before in (State.SHUTTING_DOWN, State.TERMINATED):
             return before
         instance.reason = reason
-        self._leave(instance, now_s, taken=reason is BY_SPOT)
+        self._leave(instance, now_s)
+        self._bill(instance, instance.end(), now_s, taken=reason is BY_SPOT)
         self.meter.disks(-disks_of(instance.offer), self.control_s(math.floor(now_s)))
         self.ended_s[instance_id] = math.floor(now_s)
-        self._go(instance, State.SHUTTING_DOWN, now_s)
-        self._push(now_s + SHUTTING_DOWN_S / self.scale, InstanceEvent.TERMINATED, instance_id, instance.start)
+        self._tell(instance, now_s)
+        self._events.push(now_s + SHUTTING_DOWN_S / self.scale, InstanceEvent.TERMINATED, instance)
         return before
 
     def interrupt(self, instance_id: str, now_s: float) -> None:
         """Announce the interruption of this spot instance, which ends two minutes later. Repeatable."""
         instance = self.instances[instance_id]
-        if instance.interruption_at_s is not None or not instance.active:
+        gone_s = math.floor(now_s) + INTERRUPTION_NOTICE_S / self.scale
+        if not instance.interrupt(gone_s):
             return
         self.interrupted += 1
-        instance.interruption_at_s = math.floor(now_s) + INTERRUPTION_NOTICE_S / self.scale
         detail = {"instance-id": instance_id}
         self._sink.emit(REBALANCE, instance_id, instance.zone, detail, math.floor(now_s))
         warned = {**detail, "instance-action": "terminate"}
@@ -245,8 +233,8 @@ class InstanceLifecycle:
         if instance.service:
             with suppress(KeyError):  # it crashed, or ended by itself
                 self._machines.announce(instance_id, "rebalance", now_s)
-                self._machines.announce(instance_id, "terminate", instance.interruption_at_s)
-        self._push(instance.interruption_at_s, InstanceEvent.GONE, instance_id, instance.start)
+                self._machines.announce(instance_id, "terminate", gone_s)
+        self._events.push(gone_s, InstanceEvent.GONE, instance)
 
     def interrupt_share(self, share: float, seed: int, now_s: float) -> tuple[str, ...]:
         """Announce an interruption to this share of the running spot instances, drawn; return their ids."""
@@ -263,53 +251,31 @@ class InstanceLifecycle:
 
     # Events
 
-    def _push(self, at_s: float, event: InstanceEvent, of: str, start: int) -> None:
-        if math.isfinite(at_s):
-            self._order += 1
-            heappush(self._events, (at_s, int(event), self._order, of, start))
-
-    def _is_void(self, event: tuple[float, int, int, str, int]) -> bool:
-        _, kind, _, of, start = event
-        if kind == InstanceEvent.SHARE:
-            return False
-        instance = self.instances.get(of)
-        if instance is None or instance.start != start:
-            return True
-        return instance.state not in _HAPPENS_IN[InstanceEvent(kind)]
-
-    def _fire(self, event: tuple[float, int, int, str, int]) -> None:
-        at_s, kind, _, of, start = event
-        if kind == InstanceEvent.SHARE:
-            self._change_share(of, at_s)
-            return
-        instance = self.instances[of]
-        if kind == InstanceEvent.RUNNING:
+    def _fire(self, event: InstanceEvent, instance: EmulatedInstance, at_s: float) -> None:
+        instance_id = instance.instance_id
+        if event is InstanceEvent.RUNNING:
             self._run(instance, at_s)
-        elif kind == InstanceEvent.CREDITS:
+        elif event is InstanceEvent.CREDITS:
             self._settle(instance, at_s)
-            self._push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, of, start)
-        elif kind == InstanceEvent.NOTICE:
-            self.interrupt(of, at_s)
-        elif kind == InstanceEvent.CRASHED:
+            self._events.push(at_s + CREDIT_STEP_S / self.scale, event, instance)
+        elif event is InstanceEvent.NOTICE:
+            self.interrupt(instance_id, at_s)
+        elif event is InstanceEvent.CRASHED:
             self.crashed += 1
             with suppress(KeyError):  # it ended by itself
-                self._machines.crash(of)
-        elif kind == InstanceEvent.GONE:
-            self.terminate(of, at_s, BY_SPOT)
-        elif kind == InstanceEvent.FORGOTTEN:
-            del self.instances[of]
-            self._sink.forget(of)
-        elif of in self._machines.running():
-            self._push(at_s + _AGAIN_S, InstanceEvent(kind), of, start)
-        elif kind == InstanceEvent.STOPPED:
-            self._go(instance, State.STOPPED, at_s)
+                self._machines.crash(instance_id)
+        elif event is InstanceEvent.GONE:
+            self.terminate(instance_id, at_s, BY_SPOT)
+        elif event is InstanceEvent.FORGOTTEN:
+            del self.instances[instance_id]
+            self._sink.forget(instance_id)
+        elif instance_id in self._machines.running():
+            self._events.push(at_s + _AGAIN_S, event, instance)
         else:
-            self._go(instance, State.TERMINATED, at_s)
-            self._push(at_s + TERMINATED_DESCRIBED_S / self.scale, InstanceEvent.FORGOTTEN, of, start)
-
-    def _go(self, instance: EmulatedInstance, state: State, at_s: float) -> None:
-        instance.state = moved(instance.state, state)
-        self._tell(instance, at_s)
+            instance.complete()
+            self._tell(instance, at_s)
+            if instance.state is State.TERMINATED:
+                self._events.push(at_s + TERMINATED_DESCRIBED_S / self.scale, InstanceEvent.FORGOTTEN, instance)
 
     def _tell(self, instance: EmulatedInstance, at_s: float) -> None:
         state, second = instance.state, math.floor(at_s)
@@ -333,7 +299,7 @@ class InstanceLifecycle:
             InstanceEvent.CRASHED: boot_s + start.until_crash_s(self._crashes_per_hour.get(instance.service, 0.0)),
         }
         for event, delay_s in until_s.items():
-            self._push(now_s + delay_s / self.scale, event, instance.instance_id, instance.start)
+            self._events.push(now_s + delay_s / self.scale, event, instance)
         if instance.service:
             machine = Machine(
                 instance.instance_id, instance.offer.instance, instance.address, instance.service,
@@ -346,45 +312,50 @@ class InstanceLifecycle:
                 self.terminate(instance.instance_id, now_s, BY_FAULT)
 
     def _run(self, instance: EmulatedInstance, at_s: float) -> None:
-        instance.billed_from_s = math.floor(at_s)
-        self.meter.open(instance.index, self.control_s(instance.billed_from_s))
-        self._go(instance, State.RUNNING, at_s)
+        second = math.floor(at_s)
+        instance.run(second)
+        self.meter.open(instance.index, self.control_s(second))
+        self._tell(instance, at_s)
         if instance.credits is not None:
-            instance.credits_at_s, instance.busy_s = at_s, self.busy(instance.instance_id)
-            self._push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, instance.instance_id, instance.start)
+            instance.credits_at_s, instance.busy_s = self.control_s(at_s), self._worked_s(instance)
+            self._events.push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, instance)
 
-    def _leave(self, instance: EmulatedInstance, now_s: float, *, taken: bool) -> None:
-        """Settle the account of an instance that stops running, and end its machine."""
-        if instance.state == State.RUNNING and instance.credits is not None:
+    def _leave(self, instance: EmulatedInstance, now_s: float) -> None:
+        """Settle the credits of an instance that stops running, and end its machine."""
+        if instance.state is State.RUNNING and instance.credits is not None:
             self._settle(instance, now_s)
-            instance.credits.stop()
-        if instance.billed_from_s is not None:
-            from_s, to_s = instance.billed_from_s, math.floor(now_s)
-            self.meter.close(instance.index, self.control_s(from_s), self.control_s(to_s), taken=taken)
-            self.billed.append((instance.instance_id, from_s, to_s))
-            instance.billed_from_s = None
         if instance.service and instance.state in (State.PENDING, State.RUNNING):
             self._machines.end(instance.instance_id)
 
+    def _bill(self, instance: EmulatedInstance, from_s: float | None, now_s: float, *, taken: bool) -> None:
+        """End the billed time that began at `from_s`, if any."""
+        if from_s is not None:
+            to_s = math.floor(now_s)
+            self.meter.close(instance.index, self.control_s(from_s), self.control_s(to_s), taken=taken)
+            self.billed.append((instance.instance_id, math.floor(from_s), to_s))
+
+    def _worked_s(self, instance: EmulatedInstance) -> float:
+        """Return the machine's computing time so far, in control seconds."""
+        return self.busy(instance.instance_id) * self.scale
+
     def _settle(self, instance: EmulatedInstance, at_s: float) -> None:
         assert instance.credits is not None
-        busy_s, before = self.busy(instance.instance_id), instance.credits.speed
-        # A machine that was restarted counts from zero again.
-        worked_s = busy_s - instance.busy_s if busy_s >= instance.busy_s else busy_s
-        passed_s = at_s - instance.credits_at_s
-        usd = instance.credits.settle(passed_s * self.scale, min(worked_s, passed_s) * self.scale)
-        instance.credits_at_s, instance.busy_s = at_s, busy_s
-        if usd:
+        worked_s, before = self._worked_s(instance), instance.credits.speed
+        if worked_s < instance.busy_s:
+            instance.busy_s = 0.0  # a machine that was restarted counts from zero again
+        if usd := instance.settle(self.control_s(at_s), worked_s):
             self.meter.surplus(instance.index, usd)
         if instance.credits.speed != before and instance.service:
             with suppress(KeyError):
                 self._machines.set_speed(instance.instance_id, instance.credits.speed)
 
-    def _watch_share(self, zone: str) -> None:
-        self._push(self._began_s + self.supply.zones[zone].next_change_s / self.scale, InstanceEvent.SHARE, zone, 0)
+    def _watch_share(self, zone: int) -> None:
+        next_s = self.supply.zones[self._zones[zone]].next_change_s
+        self._events.push_share(self._began_s + next_s / self.scale, zone)
 
-    def _change_share(self, zone: str, at_s: float) -> None:
-        for instance in self.supply.zones[zone].change(self._spot_in(zone)):
+    def _change_share(self, zone: int, at_s: float) -> None:
+        name = self._zones[zone]
+        for instance in self.supply.zones[name].change(self._spot_in(name)):
             self.interrupt(instance.instance_id, at_s)
         self._watch_share(zone)
 

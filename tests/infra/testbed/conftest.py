@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
-from mark_infra.testbed.emulated_cloud import LocalCloud
+from mark_infra.testbed.emulated_cloud import AccountRules, EmulatedMarket, EmulatedServices, LocalCloud
 
 from tests.infra.testbed.cloud_fakes import CATALOG, FakeMachines, ManualTime
 
@@ -55,6 +55,8 @@ class Aws:
 def serving(**options: Any) -> Iterator[Aws]:
     """Run a cloud until the end of the block."""
     time, machines = ManualTime(), options.pop("machines", None) or FakeMachines()
+    for name, kind in (("market", EmulatedMarket), ("served", EmulatedServices), ("rules", AccountRules)):
+        options[name] = kind(**{one.name: options.pop(one.name) for one in fields(kind) if one.name in options})
     cloud = LocalCloud(**{"catalog": CATALOG, "machines": machines, "now": time, **options})
     aws = Aws(cloud, cloud.start(), time, machines, {})
     try:

@@ -97,6 +97,18 @@ def test_an_instance_boots_runs_stops_starts_and_ends(aws: Aws) -> None:
     assert aws.instances() == []
 
 
+def test_instance_terminated_long_after_its_stop_is_described_for_an_hour(aws: Aws) -> None:
+    (i,) = launched(aws)
+    aws.pass_s(20.0)
+    aws.client("ec2").stop_instances(InstanceIds=[i])
+    aws.pass_s(3500.0)
+    aws.client("ec2").terminate_instances(InstanceIds=[i])
+    aws.pass_s(200.0)
+    assert aws.state(i) == "terminated"
+    aws.pass_s(3600.0)
+    assert aws.instances() == []
+
+
 def test_what_cannot_be_is_refused(aws: Aws) -> None:
     """Ended instances neither start, stop nor reboot. Booting ones do not stop, nor does one-time spot."""
     ec2 = aws.client("ec2")
