@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _LEAST_DAYS, _MOST_DAYS = 1.0 / 24.0, 366.0
 _LEAST_SIMULATED_S = 600.0
-_SERVED_DAYS = 14.0  # two of each day of the week; twenty services take 376 MB with it, and 447 with 28 days
+_SERVED_DAYS = 14.0  # two of each day of the week; twenty services take 294 MB with it
 _SETTLED_S = 60.0  # a scrape takes a while to be answered: the last minute may not be whole
 
 

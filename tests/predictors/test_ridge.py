@@ -145,9 +145,9 @@ def test_what_comes_later_is_not_seen() -> None:
     predictor = learned(rates[:2400])
     live = []
     for origin in range(2400, 2800, 50):
-        live.append(predictor._features(np.array([origin])))
+        live.append(predictor._features(np.array([origin]), predictor._ahead))
         extend(predictor, rates[origin : origin + 50])
-    features, base = predictor._features(np.arange(2400, 2800, 50))
+    features, base = predictor._features(np.arange(2400, 2800, 50), predictor._ahead)
     np.testing.assert_array_equal(features, np.concatenate([one[0] for one in live], axis=1))
     np.testing.assert_array_equal(base, np.concatenate([one[1] for one in live]))
 
