@@ -35,12 +35,12 @@ from mark.studies.report.takeaway import (
     row_name,
     saves,
     takeaway,
-    usd_per_million,
     verdict,
 )
 from mark.studies.report.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
 
 if TYPE_CHECKING:
+    from mark.domain.load_unit import LoadUnit
     from mark.planning.next_day import NextDay
     from mark.planning.policies.alternatives import Weighed
     from mark.simulation.result import SimulationResult
@@ -68,7 +68,8 @@ def render_report(
     """
     first = next(iter(results.values()))
     trace = first.trace
-    mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
+    counted, unit = trace.requests * first.unit.size, first.unit
+    mean = f" ({rate(counted / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
     data = {
         "shared": {"bills": plots.bills_figure(results), "latency": plots.latency_figure(results)},
         "policies": [
@@ -79,7 +80,7 @@ def render_report(
                 "bill": plots.bill_figure(result),
                 "decisions": [[d.at_s, d.text, d.outcome, d.weighed] for d in result.decisions[:MOST_DECISIONS]],
                 "decided": len(result.decisions),
-                "weighed": [_weighed(weighed) for weighed in result.weighed],
+                "weighed": [_weighed(weighed, result.unit) for weighed in result.weighed],
             }
             for name, result in results.items()
         ],
@@ -100,7 +101,7 @@ def render_report(
             f"<h1>{_html(sentences[0])}</h1>",
             *(f"<p>{_html(sentence)}</p>" for sentence in sentences[1:]),
             f"<p class=facts>{read_first(trace.read)}",
-            f"{_html(trace.name)}: {count(trace.requests)} requests in {duration(trace.duration_s)}",
+            f"{_html(trace.name)}: {count(counted)} {unit.name} in {duration(trace.duration_s)}",
             f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
             f"{f' · prices of {_html(first.priced)}' if first.priced else ''} · seed {first.seed}</p>",
             "</header>",
@@ -191,7 +192,8 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
     interrupted = any(result.fleet.interrupted for result in results.values())
     called = any(result.functions.calls for result in results.values())
     heads = ["policy", "bill", *(["saves"] if against else []), *(market_name(market) for market in used)]
-    heads += ["$ per million", "in time", "worst minute", "p50 ms", "p98 ms", "p99 ms", "by functions"]
+    per_million = f"$ per million {next(iter(results.values())).unit.named}".rstrip()
+    heads += [per_million, "in time", "worst minute", "p50 ms", "p98 ms", "p99 ms", "by functions"]
     heads += [*(["cold starts"] if called else []), *(["rejected"] if rejected else []), "peak fleet"]
     heads += [*(["inter-rupted"] if interrupted else []), "regret"]
     rows = []
@@ -201,7 +203,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
             f"<strong>{usd(result.bill.total)}</strong>",
             *(["reference" if name == against else saves(result, results[against])] if against else []),
             *(usd(getattr(result.bill, market)) for market in used),
-            usd(usd_per_million(result)),
+            usd(result.usd_per_million),
             f"{percent(result.slo_result.attainment, 2)} {_badge(result)}",
             percent(result.slo_result.worst_minute_attainment),
             milliseconds(latency.p50),
@@ -253,13 +255,13 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
     )
 
 
-def _weighed(weighed: Weighed) -> list[Any]:
+def _weighed(weighed: Weighed, unit: LoadUnit) -> list[Any]:
     """Return the alternatives of a decision for the page's script: words, saving, and rows of a table."""
     chosen = weighed.chosen
     rows = [
         [
             f"chosen: {one.fleet}" if one is chosen else one.label,
-            rate(one.capacity_rps),
+            rate(one.capacity_rps * unit.size),
             usd(one.instances_usd_per_hour),
             usd(one.launches_usd_per_hour),
             usd(one.overflow_usd_per_hour),
@@ -270,8 +272,9 @@ def _weighed(weighed: Weighed) -> list[Any]:
         if place <= MOST_CHOICES or one.label in (KEPT, NONE)
     ]
     overflow = "overflow $/h" if weighed.overflow == "function calls" else "misses, as priced $/h"
-    heads = ["fleet", "holds /s", "instances $/h", "launches $/h", overflow, "total $/h", "against chosen"]
-    words = f"{believed_words(weighed.belief)} {saved_words(weighed)}"
+    holds = f"holds {unit.named}/s"
+    heads = ["fleet", holds, "instances $/h", "launches $/h", overflow, "total $/h", "against chosen"]
+    words = f"{believed_words(weighed.belief, unit)} {saved_words(weighed)}"
     words += f" Averaged over the next {duration(weighed.over_s)}; overflow means {weighed.overflow}."
     kept = weighed.saved_against_kept_usd_per_hour
     return [words, "" if kept is None else f"{usd(kept)}/h", heads, rows]

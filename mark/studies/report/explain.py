@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
 from mark.domain.promise_outlook import PromiseOutlook
@@ -59,6 +60,7 @@ class Explanation:
     read: str = ""  # the trace that was read, in words
     promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
     next_day: NextDay | None = None
+    unit: LoadUnit = REQUESTS
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed
@@ -96,7 +98,19 @@ class Explanation:
             "solver": self.plan.solver,
             "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
+        } | self._in_units()
+
+    def _in_units(self) -> dict[str, Any]:
+        """Return the rates in the service's unit; nothing for requests."""
+        if self.unit.is_requests:
+            return {}
+        weighed = self.weighed
+        believed = weighed and {
+            key: dict(zip(map(str, LEVELS), (rps * self.unit.size for rps in rates), strict=True))
+            for key, rates in (("mean_per_s", weighed.belief.mean_rps), ("peak_per_s", weighed.belief.peak_rps))
         }
+        holds = weighed and weighed.chosen.capacity_rps * self.unit.size
+        return {"unit": {**asdict(self.unit), "forecast": believed, "capacity_per_s": holds}}
 
 
 def explain(
@@ -133,6 +147,7 @@ def explain(
         read,
         promise,
         next_day,
+        resolved.service.unit,
     )
 
 
@@ -157,12 +172,14 @@ def plan_table(explained: Explanation) -> RenderableType:
     others: list[RenderableType] = []
     if weighed is not None:
         head = f"Alternatives: expected $/h over the next {duration(weighed.over_s)}"
-        others = [text(head, "bold"), _choices(weighed)]
-    believed = ["This policy makes no forecast."] if weighed is None else [believed_words(weighed.belief)]
+        others = [text(head, "bold"), _choices(weighed, explained.unit)]
+    believed = "This policy makes no forecast."
+    if weighed is not None:
+        believed = believed_words(weighed.belief, explained.unit)
     return page(
         *what_was_read(explained.read),
         text(f"{explained.service}: the plan at {number(explained.at_s, 0)} s", "bold"),
-        *sentences(believed),
+        *sentences([believed]),
         wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
         *sentences(_closing(explained) + _batching(explained)),
         *([] if explained.promise is None else outlook_parts(explained.promise)),
@@ -183,26 +200,27 @@ def _plan_notes(explained: Explanation) -> list[str]:
     return [*notes, *([f"solved by {plan.solver}"] if plan.solver else [])]
 
 
-def believed_words(belief: LoadBelief) -> str:
+def believed_words(belief: LoadBelief, unit: LoadUnit = REQUESTS) -> str:
     """Return the believed load as a sentence."""
-    low, median, high = (rate(belief.mean_rps[LEVELS.index(level)]) for level in (0.05, 0.5, 0.95))
-    peak, high_peak = (rate(belief.peak_rps[LEVELS.index(level)]) for level in (0.5, 0.95))
+    low, median, high = (rate(belief.mean_rps[LEVELS.index(level)] * unit.size) for level in (0.05, 0.5, 0.95))
+    peak, high_peak = (rate(belief.peak_rps[LEVELS.index(level)] * unit.size) for level in (0.5, 0.95))
     lead_s = belief.horizon_s - 60.0
     when = f"the minute from +{duration(lead_s)}, when a launch made now can serve" if lead_s else "the coming minute"
     return (
-        f"Believed for {when} ({belief.predictor}): {median} requests/s, nine times out of ten between {low} and "
+        f"Believed for {when} ({belief.predictor}): {median} {unit.name}/s, nine times out of ten between {low} and "
         f"{high}; the busiest 5 s {peak}, with 5 % chance above {high_peak}."
     )
 
 
-def _choices(weighed: Weighed) -> RenderableType:
+def _choices(weighed: Weighed, unit: LoadUnit) -> RenderableType:
     late = weighed.overflow != "function calls"
-    heads = ("holds\n/s", "instances", "launches", "misses,\nas priced" if late else "overflow", "total\n$/h")
+    misses = "misses,\nas priced" if late else "overflow"
+    heads = (f"holds\n{unit.named}/s", "instances", "launches", misses, "total\n$/h")
     table = columns("fleet", *heads, "against\nchosen")
     for one in (weighed.chosen, *weighed.alternatives[:MOST_CHOICES]):
         table.add_row(
             text(f"{one.label}: {one.fleet}" if one is weighed.chosen else one.label),
-            rate(one.capacity_rps),
+            rate(one.capacity_rps * unit.size),
             usd(one.instances_usd_per_hour),
             usd(one.launches_usd_per_hour),
             usd(one.overflow_usd_per_hour),
@@ -216,7 +234,7 @@ def _closing(explained: Explanation) -> list[str]:
     weighed = explained.weighed
     if weighed is None:
         return []
-    chosen = weighed.chosen
+    chosen, unit = weighed.chosen, explained.unit
     lines = [
         f"Chosen: {usd(chosen.instances_usd_per_hour)}/h for instances, {usd(chosen.launches_usd_per_hour)}/h for "
         f"launches and {usd(chosen.overflow_usd_per_hour)}/h expected for overflow, {usd(chosen.usd_per_hour)}/h in "
@@ -225,7 +243,7 @@ def _closing(explained: Explanation) -> list[str]:
     if weighed.overflow != "function calls":
         lines = [
             f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; functions "
-            f"cannot meet this SLO, {rate(chosen.overflow_rps)} requests/s would come late on average."
+            f"cannot meet this SLO, {rate(chosen.overflow_rps * unit.size)} {unit.name}/s would come late on average."
         ]
     if weighed.saved_usd_per_hour is not None:
         lines.append(saved_words(weighed))

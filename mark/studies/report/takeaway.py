@@ -98,10 +98,6 @@ def overflow_share(result: SimulationResult) -> float | None:
     return result.requests.functions / result.requests.total if result.requests.total else None
 
 
-def usd_per_million(result: SimulationResult) -> float | None:
-    return result.bill.total / result.requests.total * 1e6 if result.requests.total else None
-
-
 def forecasters(result: SimulationResult) -> str:
     """Return the predictors behind the plans: one name, or several with their plan counts; "" without forecasts."""
     if set(result.predictors) <= {result.predictor}:
@@ -245,7 +241,7 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
     return (
         f"{_shown(winner, result)} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests "
         f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
-        f"{usd(result.bill.total)}, which is {usd(usd_per_million(result))} per million requests."
+        f"{usd(result.bill.total)}, which is {usd(result.usd_per_million)} per million {result.unit.name}."
     )
 
 

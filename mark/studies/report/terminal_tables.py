@@ -27,7 +27,6 @@ from mark.studies.report.takeaway import (
     saves,
     spot_words,
     takeaway,
-    usd_per_million,
     verdict,
 )
 from mark.studies.report.words import (
@@ -100,7 +99,7 @@ def simulate_table(result: SimulationResult, next_day: NextDay | None = None) ->
     table.add_row(
         "Bill",
         usd(result.bill.total),
-        f"{usd(usd_per_million(result))} per million requests; {dollars(month)} a month at this pace",
+        f"{usd(result.usd_per_million)} per million {result.unit.name}; {dollars(month)} a month at this pace",
     )
     for market in MARKETS:
         if amount := getattr(result.bill, market):
@@ -122,7 +121,7 @@ def simulate_table(result: SimulationResult, next_day: NextDay | None = None) ->
     total = requests.total or 1
     table.add_row(
         "Answered by",
-        count(requests.total),
+        count(requests.total) + ("" if result.unit.is_requests else " requests"),
         f"instances {percent(requests.instances / total)}, functions {percent(requests.functions / total)}, "
         f"none {percent(requests.rejected / total)}"
         if requests.total
@@ -243,10 +242,12 @@ def _lost_per_month(per_hour: float) -> float:
 
 
 def _headline(result: SimulationResult) -> Text:
-    trace = result.trace
-    mean = f", {rate(trace.requests / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
+    trace, unit = result.trace, result.unit
+    counted = trace.requests * unit.size
+    mean = f", {rate(counted / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
+    of = "" if unit.is_requests else f" ({count(trace.requests)} requests of {unit.size:g} on average)"
     return text(
-        f"{result.service} on {trace.name}: {count(trace.requests)} requests in {duration(trace.duration_s)}{mean}"
+        f"{result.service} on {trace.name}: {count(counted)} {unit.name}{of} in {duration(trace.duration_s)}{mean}"
         f"{f'; prices of {result.priced}' if result.priced else ''}",
         "bold",
     )
