@@ -12,8 +12,8 @@ _SAME = """
     answers attribute began bill body certificate clients count_column count_unit cpu_index decimal executor faults
     function function_key function_ms gaps grpc_port hedge_after_ms history horizon_s host instance instances lineage
     log_filter markdown markets name out pace policies port queries ready_fd ready_file region replicas_in_clear
-    running scale series service site skip_bad_lines slo_ms stage_ca stage_key stages_in_clear state tail time_column
-    time_format time_zone tls_cert tls_client_ca tls_key trace_requests
+    running scale series service site size_column skip_bad_lines slo_ms stage_ca stage_key stages_in_clear state tail
+    time_column time_format time_zone tls_cert tls_client_ca tls_key trace_requests
 """
 _SCHEMES = ("synthetic", "cloudwatch")  # of traces that are not files
 FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {

@@ -57,7 +57,7 @@ def add_run_options(
     )
     part.add_argument("--duration", type=span, metavar="S", help="how much to evaluate (default: to the end)")
     part.add_argument("--train", type=seconds, metavar="S", help="how much history before it (default: all)")
-    add_reading(part)
+    add_reading(part, sized=service != "optional")
     part.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     cloud = parser.add_argument_group("which cloud")
     cloud.add_argument(

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     request = request_from(args)
     at_s = args.at
     if at_s is None:
-        at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
+        at_s = max(0.0, trace_named_in(request, sized=True).duration_s - 60.0)
     planned = plan_service_once(request, at_s, args.running)
     with progress("judging the promise") as bar:
         outlook = outlook_of(planned, bar)

@@ -18,12 +18,16 @@ from mark.traffic.traces.table_files import DECIMALS, TableColumns
 from mark.traffic.traces.times import TimeForm
 
 
-def add_reading(parser: argparse._ActionsContainer) -> None:
+def add_reading(parser: argparse._ActionsContainer, *, sized: bool = False) -> None:
+    """Add the options. With `sized` requests may have sizes, in the unit of a service."""
     parser.add_argument("--gaps", choices=GAPS, default="bridge", help="how to fill a missing bin (default: bridge)")
     parser.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
     parser.add_argument("--time-column", metavar="NAME", help="of a table (default: recognised)")
     parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
     parser.add_argument("--count-unit", choices=UNITS, help="the unit of that column (default: recognised)")
+    if sized:
+        what = "of a table with a row a request: its size, in the service's unit"
+        parser.add_argument("--size-column", metavar="NAME|A+B", help=what)
     parser.add_argument("--series", metavar="NAME|sum", help="of a table with several series; sum: all of them")
     parser.add_argument(
         "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel"
@@ -42,7 +46,8 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
 def reading(args: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `open_trace`, and show the progress of reading from now on."""
     times = TimeForm(args.time_format, args.time_zone)
-    columns = TableColumns(args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal)
+    size = getattr(args, "size_column", None)
+    columns = TableColumns(args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal, size)
     watched.set(ReadingShown())
     return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns, "skip_bad_lines": args.skip_bad_lines}
 
@@ -75,8 +80,10 @@ def as_options(args: argparse.Namespace) -> list[str]:
         found += ["--log-filter", "=".join(args.log_filter)]
     if args.skip_bad_lines != DEFAULT:
         found += ["--skip-bad-lines", str(args.skip_bad_lines)]
-    for name in ("time_column", "count_column", "count_unit", "series", "time_format", "time_zone", "decimal"):
-        if (value := getattr(args, name)) is not None:
+    for name in (
+        "time_column", "count_column", "count_unit", "size_column", "series", "time_format", "time_zone", "decimal"
+    ):  # fmt: skip
+        if (value := getattr(args, name, None)) is not None:
             found += [f"--{name.replace('_', '-')}", value]
     return found
 

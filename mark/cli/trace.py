@@ -16,7 +16,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     info = actions.add_parser("info", help="length, rates, gaps and burstiness of a trace", allow_abbrev=False)
     info.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
-    add_reading(info)
+    add_reading(info, sized=True)
     add_json(info)
     info.set_defaults(run=run)
 

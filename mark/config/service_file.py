@@ -23,6 +23,7 @@ from mark.config.layers import layers_of
 from mark.config.section import Section, tables_of
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput, did_you_mean
+from mark.domain.load_unit import REQUESTS, LoadUnit, checked_unit
 from mark.domain.service import (
     ControlSettings,
     RolloutSettings,
@@ -39,7 +40,7 @@ SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 _KEYS = {
     "service": {
         "name", "model", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "batching", "routing",
-        "request_kb", "response_kb", "profile", "tail", "versions", "files",
+        "request_kb", "response_kb", "profile", "tail", "unit", "unit_size", "versions", "files",
     },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "late", "max_usd_per_hour"},
@@ -54,11 +55,12 @@ _KEYS = {
 }  # fmt: skip
 
 
-def load_service(name_or_path: str) -> ServiceConfig:
+def load_service(name_or_path: str, *, any_unit: bool = False) -> ServiceConfig:
     """Return the shipped service of that name, or the service in the TOML file at that path.
 
     Only `name`, `model`, `slo_ms` and `slo_attainment` are required; docs/settings.md has the defaults of the other
-    keys. Raises BadInput.
+    keys. Without `any_unit` a load in another unit than requests is refused, because only planning and simulation know
+    one. Raises BadInput.
     """
     if name_or_path in SERVICE_NAMES:
         path = _DATA / f"{name_or_path}.toml"
@@ -72,7 +74,11 @@ def load_service(name_or_path: str) -> ServiceConfig:
         takers = "`mark check`, `pipeline trace`, `profile`, `plan`, `bound`, `simulate`, `compare`, `serve`, `testbed`"
         takers += ", `controller` and `deploy` do"
         raise BadInput(f"is a pipeline, which this command does not take yet: {takers}", str(path))
-    return service_of(path, tables)
+    service = service_of(path, tables)
+    if not (any_unit or service.unit.is_requests):
+        what = "this command counts, serves or measures requests; plan, simulate, compare, bound and advise take units"
+        raise BadInput(what, f"{path} [service] unit", service.unit.name)
+    return service
 
 
 def service_of(
@@ -133,6 +139,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
         tail=checked_tail(service.number("tail"), service.where("tail")) if "tail" in service.table else None,
+        unit=_unit(service),
         as_is=as_is_of(Section(path, "policy", tables["policy"])) if "policy" in tables else None,
         committed=fleet.committed,
         control=_control(Section(path, "control", tables.get("control", {}))),
@@ -146,6 +153,20 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         source=str(path),
         limits_unsaid=fleet.limits_unsaid,
     )
+
+
+def _unit(service: Section) -> LoadUnit:
+    """Read `unit = "tokens"` and `unit_size = 480`, which belong together."""
+    name = service.text("unit", REQUESTS.name)
+    if name == REQUESTS.name:
+        if "unit_size" in service.table:
+            what = "needs a `unit` other than requests"
+            raise BadInput(what, service.where("unit_size"), service.table["unit_size"])
+        return REQUESTS
+    if "unit_size" not in service.table:
+        what = f"is needed beside unit = {name!r}: the mean {name} of a request"
+        raise BadInput(f"{what} (`mark trace info TRACE --size-column NAME` counts it)", service.where("unit_size"))
+    return checked_unit(name, service.number("unit_size"), service.where(""))
 
 
 def _versions(versions: Section) -> tuple[Version, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 from mark.domain.late_shares import LateShares
+from mark.domain.load_unit import REQUESTS
 
 # Limits, because the kernel reserves memory for every request of a batch and every worker of every instance.
 MOST_BATCH = 10_000
@@ -46,6 +47,7 @@ class ProfileRow:
     vcpus: float | None = None  # that one worker with a batch keeps busy, including the server's work for it
     memory_mb: float | None = None  # peak memory of one worker
     basis: Basis = Basis.MEASURED
+    unit: str = REQUESTS.name  # of the load; in another one `latency_ms` is the time of one unit
     tail_derived: bool = False  # `p99_ms` is the service's stated multiple of the mean, not a measurement
 
     def __post_init__(self) -> None:
@@ -79,12 +81,18 @@ class Profile:
         sizes = [row.batch for row in self.rows]
         if not sizes or sizes != sorted(set(sizes)):
             raise BadInput("batch sizes must ascend, each once", f"{self.model} on {self.instance}", sizes)
+        if len({row.unit for row in self.rows}) > 1:
+            raise BadInput("all rows of a type share one unit", f"{self.model} on {self.instance}")
         if len({row.workers for row in self.rows}) > 1:
             raise BadInput("all rows of a type share one number of workers", f"{self.model} on {self.instance}")
 
     @property
     def workers(self) -> int:
         return self.rows[0].workers
+
+    @property
+    def unit(self) -> str:
+        return self.rows[0].unit
 
     @property
     def vcpus(self) -> float | None:

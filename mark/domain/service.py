@@ -12,6 +12,7 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionOffer
+from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.scaler import CronWindow, ScalerSettings
@@ -147,6 +148,7 @@ class ServiceConfig:
     response_kb: float = 0.0
     profile_file: str | None = None
     tail: float | None = None  # p99 over mean of profile rows without a p99; None: such rows are deterministic
+    unit: LoadUnit = REQUESTS  # of traces and of the profile
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
     min_instances: int = 1  # 0: functions alone may answer

@@ -286,6 +286,8 @@ def profile_csv(measured: Sequence[Measured], file: Path) -> str:
         load_profiles(str(file))
         rows = csv.DictReader(StringIO(file.read_text("utf-8-sig"), newline=""), skipinitialspace=True)
         others = [{(key or "").strip(): cell.strip() for key, cell in row.items()} for row in rows]
+        if "units_per_s" in others[0]:
+            raise BadInput("is a profile in another unit than requests: write to another file", str(file))
         ours = {(one.model, one.instance) for one in measured}
         others = [row for row in others if (row["model"], row["instance"]) not in ours]
     text = StringIO(newline="")

@@ -1,26 +1,32 @@
 """Profiles: read latencies by batch size from CSV; the paper's models ship with mark, measured and derived for today.
 
 Columns are `model,instance,batch,latency_ms` and those of `_OPTIONAL`, with one row per batch size; functions are
-instances called `lambda:MEMORY_MB`. docs/profiles.md explains the columns and the sources of the shipped rows.
+instances called `lambda:MEMORY_MB`. A file with the column `units_per_s` has one row per type instead, with the
+throughput of a whole instance in a unit other than requests. docs/profiles.md explains the columns and the sources of
+the shipped rows.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from mark.domain.cells import Row, read_rows
+from mark.domain.cells import Row, read_rows, read_text
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
+from mark.domain.load_unit import REQUESTS, checked_unit
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.profiling.policy import sigma_of
 
 _DATA = Path(__file__).parent / "data"
 _SHIPPED = (_DATA / "derived-2026.csv", _DATA / "paper.csv")
 _REQUIRED = ("model", "instance", "batch", "latency_ms")
+_REQUIRED_IN_UNITS = ("model", "instance", "unit", "units_per_s")
+_OPTIONAL_IN_UNITS = ("overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb", "basis", "source")
+_MOST_UNITS_PER_S, _LEAST_UNITS_PER_S = 1e6, 1e-6  # of a worker
 _OPTIONAL = (
     *("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb"),
     *("basis", "source"),
@@ -56,11 +62,13 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
     """
     paths = _SHIPPED if name_or_path in (None, "paper") else (Path(str(name_or_path)),)
     rows: dict[tuple[str, str], dict[int, ProfileRow]] = {}
-    for line in chain.from_iterable(read_rows(path, _REQUIRED, _OPTIONAL) for path in paths):
+    for line in chain.from_iterable(map(_lines, paths)):
         row = _row(line)
         of_type = rows.setdefault((line.text("model"), line.text("instance")), {})
         first = next(iter(of_type.values()), row)
         if row.batch in of_type:
+            if "units_per_s" in line.cells:
+                raise BadInput("the same model and instance twice", f"{line.where} instance", line.text("instance"))
             raise BadInput("the same model, instance and batch twice", f"{line.where} batch", row.batch)
         if row.workers != first.workers:
             raise BadInput("all batch sizes of a type share one number", f"{line.where} workers", row.workers)
@@ -78,6 +86,13 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
             by_batch = (*(_alone(family, by_batch[0]) or _alone(of_model, by_batch[0])), *by_batch)
         profiles.setdefault(model, {})[instance] = Profile(model, instance, by_batch)
     return profiles
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    columns = {cell.strip() for cell in read_text(path).partition("\n")[0].split(",")}
+    if "units_per_s" in columns:
+        return read_rows(path, _REQUIRED_IN_UNITS, _OPTIONAL_IN_UNITS)
+    return read_rows(path, _REQUIRED, _OPTIONAL)
 
 
 def _family(instance: str) -> str:
@@ -110,18 +125,21 @@ def _row(line: Row) -> ProfileRow:
     basis = line.cells.get("basis") or Basis.MEASURED
     if basis not in set(Basis):
         raise BadInput(f"must be one of {', '.join(Basis)}", f"{line.where} basis", basis)
+    in_units = "units_per_s" in line.cells
+    workers = line.whole("workers", 1, least=1)
     try:
         row = ProfileRow(
-            batch=line.whole("batch", least=1),
-            latency_ms=line.number("latency_ms"),
+            batch=1 if in_units else line.whole("batch", least=1),
+            latency_ms=1e3 / _units_per_s(line, workers) if in_units else line.number("latency_ms"),
             p99_ms=line.number("p99_ms") if line.has("p99_ms") else None,
             w_batch_ms=line.number("w_batch_ms") if line.has("w_batch_ms") else None,
             overhead_ms=line.number_or("overhead_ms", 0.0),
             cold_ms=line.number("cold_ms") if line.has("cold_ms") else None,
-            workers=line.whole("workers", 1, least=1),
+            workers=workers,
             vcpus=line.number("vcpus") if line.has("vcpus") else None,
             memory_mb=line.number("memory_mb") if line.has("memory_mb") else None,
             basis=Basis(basis),
+            unit=_unit(line) if in_units else REQUESTS.name,
         )
         sigma_of(row)  # find an impossible p99 here, where file and line are known
         return row
@@ -129,3 +147,19 @@ def _row(line: Row) -> ProfileRow:
         if error.where.startswith(line.where):
             raise
         raise BadInput(error.what, f"{line.where} {error.where}", error.value) from None
+
+
+def _units_per_s(line: Row, workers: int) -> float:
+    """Return the units/s of one worker: the instance's share."""
+    found = line.number("units_per_s") / workers
+    if not _LEAST_UNITS_PER_S <= found <= _MOST_UNITS_PER_S:
+        what = f"a worker does between {_LEAST_UNITS_PER_S:g} and {_MOST_UNITS_PER_S:g} units/s: choose another unit"
+        raise BadInput(what, f"{line.where} units_per_s", line.cells["units_per_s"])
+    return found
+
+
+def _unit(line: Row) -> str:
+    name = line.text("unit")
+    if name == REQUESTS.name:
+        raise BadInput("requests have the columns batch and latency_ms", f"{line.where} unit", name)
+    return checked_unit(name, 1.0, f"{line.where} ").name

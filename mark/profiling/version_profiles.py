@@ -19,9 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
+from mark.domain.load_unit import REQUESTS
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
@@ -39,8 +42,8 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
 
     Those of its model are of the mix of its versions. A version has the profile that it was registered with, else the
     rows of its reference in the file, else the rows of the service's model, which all versions without one share. A
-    version without requests is ignored. Rows without a p99 get the service's `tail`, for each version before the mix.
-    Raises BadInput.
+    version without requests is ignored. Rows in the service's unit get the time of a request of the mean size, and rows
+    without a p99 the service's `tail`, for each version before the mix. Raises BadInput.
     """
     profiles = measured_profiles(service.profile_file, service.source)
     shared = profiles.get(service.model, {})
@@ -60,7 +63,22 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
 
 
 def _with_tails(profiles: Profiles, service: ServiceConfig) -> dict[str, Profile]:
-    return {instance: with_tail(profile, service.tail) for instance, profile in profiles.items()}
+    return {instance: with_tail(_of_requests(profile, service), service.tail) for instance, profile in profiles.items()}
+
+
+def _of_requests(profile: Profile, service: ServiceConfig) -> Profile:
+    """Return the profile with the time of a request of the mean size, if its times are of one unit."""
+    unit, where = service.unit, f"{service.source or service.name} [service] unit"
+    if profile.unit != unit.name:
+        what = f"the profile of {profile.model} on {profile.instance} is in {profile.unit}, and the service in"
+        raise BadInput(what, where, unit.name)
+    if unit.is_requests:
+        return profile
+    (row,) = profile.rows
+    try:
+        return replace(profile, rows=(replace(row, latency_ms=row.latency_ms * unit.size, unit=REQUESTS.name),))
+    except BadInput as error:
+        raise BadInput(f"on {profile.instance} {error.what}, of a request", f"{where}_size", unit.size) from None
 
 
 def version_profiles(

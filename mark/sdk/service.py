@@ -91,6 +91,7 @@ class RunOptions(TypedDict, total=False):
     log_filter: tuple[str, str]
     time_column: str | None
     count_column: str | None
+    size_column: str | None
     count_unit: str | None
     columns: TableColumns
     skip_bad_lines: BadLines
@@ -316,7 +317,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         from mark.studies.report.explain import explain
 
         if at_s is None:
-            at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
+            at_s = max(0.0, trace_named_in(request, sized=True).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
         planned = plan_service_once(request, at_s, fleet)
         read, coming = planned.inputs.trace.read, next_day_of_plan(planned)
@@ -447,9 +448,10 @@ def _rename(given: dict[str, Any]) -> None:
         files = given.pop("spot_trace")
         given["spot_traces"] = [files] if isinstance(files, str | Path) else files
     said = [given.pop(name, None) for name in ("time_column", "count_column", "count_unit")]
-    if any(said):
-        given["columns"] = TableColumns(*said)
+    size = given.pop("size_column", None)
+    if any(said) or size:
+        given["columns"] = TableColumns(said[0], said[1], said[2], size=size)
 
 
 def _read(file: str) -> ServiceConfig | PipelineConfig:
-    return load_pipeline(file) if names_pipeline(file) else load_service(file)
+    return load_pipeline(file) if names_pipeline(file) else load_service(file, any_unit=True)

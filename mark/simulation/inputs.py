@@ -10,6 +10,7 @@ from mark.config.faults_section import load_faults
 from mark.config.fleet import markets_of
 from mark.config.service_file import load_service
 from mark.domain.catalog.tables import check_types, load_catalog
+from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
@@ -20,6 +21,7 @@ from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.traffic.traces.bad_lines import BadLines
+from mark.traffic.traces.in_units import counted_in
 from mark.traffic.traces.reader import open_trace
 from mark.traffic.traces.table_files import TableColumns
 from mark.traffic.traces.trace import Part, Trace, drawn_load
@@ -71,7 +73,8 @@ def open_service(request: RunRequest, *, model_files: bool = False) -> ResolvedS
 
     With `model_files` the files of its registry versions are fetched too; planning needs only their profiles.
     """
-    return looked_up(load_service(request.service), request, model_files=model_files)
+    # A service with files is to be deployed.
+    return looked_up(load_service(request.service, any_unit=not model_files), request, model_files=model_files)
 
 
 def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool = False) -> ResolvedService:
@@ -144,8 +147,12 @@ def trace_query(request: RunRequest) -> TraceQuery:
     )
 
 
-def trace_named_in(request: RunRequest) -> Trace:
-    return trace_query(request).open()
+def trace_named_in(request: RunRequest, *, sized: bool = False) -> Trace:
+    """Open the request's trace. Raises BadInput, also for requests with sizes unless the caller takes `sized` ones."""
+    trace = trace_query(request).open()
+    if trace.sizes is not None and not sized:
+        raise BadInput("queries of a pipeline and of an insured service have no size", "size_column")
+    return trace
 
 
 def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
@@ -154,7 +161,7 @@ def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
     Raises BadInput for unusable input, Infeasible if no type can keep the SLO.
     """
     resolved = open_service(request)
-    trace = trace_named_in(request) if trace is None else trace
+    trace = counted_in(trace_named_in(request, sized=True) if trace is None else trace, resolved.service)
     return inputs_of(request, resolved, trace, trace.part(request.start_s, request.duration_s, request.scale))
 
 

@@ -9,6 +9,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
 from mark.domain.extras import module_of
 from mark.domain.function_offer import FunctionCalls
+from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
 from mark.planning.policies.alternatives import Weighed
@@ -181,6 +182,7 @@ class SimulationResult:
     promise: PromiseRun = field(default_factory=lambda: PromiseRun(()))
     weighed: tuple[Weighed, ...] = ()  # of plans that changed the fleet, if requested by `explain`
     extra: dict[str, Any] = field(default_factory=dict)
+    unit: LoadUnit = REQUESTS  # of the service's load; every other field counts requests
 
     @property
     def kept(self) -> bool | None:
@@ -193,6 +195,11 @@ class SimulationResult:
         """The bill of a month of 730 hours at this rate; None for a run without a duration."""
         hours = self.trace.duration_s / HOUR_S
         return self.bill.total * 730.0 / hours if hours > 0.0 else None
+
+    @property
+    def usd_per_million(self) -> float | None:
+        """The dollars of a million requests, or of a million of the service's unit; None without requests."""
+        return self.bill.total / (self.requests.total * self.unit.size) * 1e6 if self.requests.total else None
 
     def frame(self) -> pd.DataFrame:
         """Return the timeline as a table, one row a minute.
@@ -219,28 +226,39 @@ class SimulationResult:
         requests = {"total": self.requests.total} | {k: v for k, v in asdict(self.requests).items() if k != "late"}
         counts = [asdict(one) for one in (self.crashed, self.hedged) if one is not None]
         resilience = {key: value for one in counts for key, value in one.items()}
-        return {
-            "schema": 1,
-            "service": self.service,
-            "policy": self.policy,
-            "predictor": self.predictor,
-            "predictors": self.predictors,
-            "priced": self.priced,
-            "seed": self.seed,
-            "trace": asdict(self.trace),
-            "requests": requests,
-            "slo": {"rt_max_ms": self.slo.rt_max_s * 1e3, "target": self.slo.attainment, **asdict(self.slo_result)},
-            "promise": self.promise.as_json(self.slo),
-            "latency_ms": asdict(self.latency_ms),
-            "bill_usd": self.bill.as_json(),
-            "functions": {**asdict(self.functions), "cold_share": self.functions.cold_share},
-            "bound_usd": self.bound_usd,
-            "bound_own_usd": self.bound_own_usd,
-            "bound_fluid_usd": self.bound_fluid_usd,
-            "regret": self.regret,
-            "regret_fluid": self.regret_fluid,
-            "fleet": asdict(self.fleet),
-            "speed": asdict(self.speed),
-            "regret_reason": self.regret_reason,
-            "notes": list(self.notes),
-        } | ({"resilience": resilience} if resilience else {})
+        return (
+            {
+                "schema": 1,
+                "service": self.service,
+                "policy": self.policy,
+                "predictor": self.predictor,
+                "predictors": self.predictors,
+                "priced": self.priced,
+                "seed": self.seed,
+                "trace": asdict(self.trace),
+                "requests": requests,
+                "slo": {"rt_max_ms": self.slo.rt_max_s * 1e3, "target": self.slo.attainment, **asdict(self.slo_result)},
+                "promise": self.promise.as_json(self.slo),
+                "latency_ms": asdict(self.latency_ms),
+                "bill_usd": self.bill.as_json(),
+                "functions": {**asdict(self.functions), "cold_share": self.functions.cold_share},
+                "bound_usd": self.bound_usd,
+                "bound_own_usd": self.bound_own_usd,
+                "bound_fluid_usd": self.bound_fluid_usd,
+                "regret": self.regret,
+                "regret_fluid": self.regret_fluid,
+                "fleet": asdict(self.fleet),
+                "speed": asdict(self.speed),
+                "regret_reason": self.regret_reason,
+                "notes": list(self.notes),
+            }
+            | ({"resilience": resilience} if resilience else {})
+            | self._in_units()
+        )
+
+    def _in_units(self) -> dict[str, Any]:
+        """Return the load and its price in the service's unit; nothing for requests."""
+        if self.unit.is_requests:
+            return {}
+        total = self.requests.total * self.unit.size
+        return {"unit": {**asdict(self.unit), "total": total, "usd_per_million": self.usd_per_million}}

@@ -429,6 +429,7 @@ class Simulation:
                 Decision(at_s, command.verb, str(command), outcome, command.usd_per_hour, self._weighed_for.get(place))
                 for place, (at_s, command, outcome) in enumerate(self._store.journal[:MAX_DECISIONS])
             ),
+            unit=inputs.service.unit,
             crashed=CrashCounts(self._cloud.crashes, *stage.lost) if inputs.service.faults.crashes else None,
             hedged=HedgeCounts(*stage.hedges) if resolved.service.hedge_after_s < np.inf else None,
             weighed=tuple(self._weighed),

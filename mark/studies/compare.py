@@ -15,6 +15,7 @@ from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
 from mark.studies.executor import HERE, StudyExecutor
 from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.traces.in_units import counted_in
 from mark.traffic.traces.trace import Trace
 
 
@@ -80,7 +81,7 @@ def run_one(request: RunRequest, progress: Callable[[float], None] | None = None
 def open_named(request: RunRequest) -> Inputs:
     """Return the inputs of a run, reusing the open trace if it is the same. Raises BadInput, Infeasible."""
     resolved = open_service(request)  # first, because its faults are told sooner than a long trace is read
-    trace = _last_trace(trace_query(request))
+    trace = counted_in(_last_trace(trace_query(request)), resolved.service)
     return inputs_of(request, resolved, trace, trace.part(request.start_s, request.duration_s, request.scale))
 
 

@@ -39,7 +39,7 @@ def plan_service_once(request: RunRequest, at_s: float, running: str | None = No
     of a part that starts there. Raises BadInput also for instances that the policy may not buy.
     """
     request = replace(request, start_s=at_s)
-    trace = trace_named_in(request)
+    trace = trace_named_in(request, sized=True)
     if at_s >= trace.duration_s:
         raise BadInput(f"beyond the end of {trace.name} at {trace.duration_s:g} s", "at_s", at_s)
     return planned_for(open_inputs(request, trace), running)

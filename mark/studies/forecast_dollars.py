@@ -52,7 +52,9 @@ def check_request(request: RunRequest) -> None:
 
     Raises the errors of opening its inputs, and BadInput for a policy that plans without a forecast.
     """
-    open_inputs(request)
+    unit = open_inputs(request).service.unit
+    if not unit.is_requests:
+        raise BadInput("forecasts are scored in requests: without --service they are of any unit", "service", unit.name)
     if not policy_entry(request.policy).forecasts:
         raise BadInput("plans without a forecast", "policy", request.policy)
 

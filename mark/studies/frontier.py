@@ -148,7 +148,7 @@ def frontier(
 
     Raises BadInput, but not Infeasible: an infeasible promise is a point too.
     """
-    service = load_service(request.service)
+    service = load_service(request.service, any_unit=True)
     own = service.slo
     slos = promises_around(own, rt_max_s, attainments, confidences)
     policy, predictor = split_policy(request.policy, request.predictor)

@@ -10,6 +10,7 @@ import pytest
 from mark.config.fleet import markets_of
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.offer import Market
 from mark.domain.service import (
     Commitment,
@@ -245,6 +246,15 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + "[control]\ntau = 5\n", "[control] tau: unknown key, did you mean tau_s?: 5"),
         (HEAD + "[control]\ntau_s = -1\n", "[control] tau_s: must be zero or more: -1"),
         (HEAD + "[control]\nhorizon_steps = 61\n", "[control] horizon_steps: forecasts reach 60 steps: 61"),
+        (HEAD + "unit_size = 5\n", "[service] unit_size: needs a `unit` other than requests: 5"),
+        (
+            HEAD + 'unit = "tokens"\n',
+            "[service] unit_size: is needed beside unit = 'tokens': the mean tokens of a request",
+        ),
+        (HEAD + 'unit = "tokens"\nunit_size = 0\n', "[service] unit_size: must be above zero"),
+        (HEAD + 'unit = "tokens"\nunit_size = "big"\n', "[service] unit_size: must be a number: big"),
+        (HEAD + 'unit = "a b"\nunit_size = 5\n', "[service] unit: must be a word of at most 31 letters"),
+        (HEAD + 'unit = "tokens"\nunit_size = 5\n', "[service] unit: this command counts, serves or measures requests"),
         (HEAD + "[slo_monitor]\nwindow = 0\n", "[slo_monitor] window: must lie between 1 and"),
         (HEAD + "[slo_monitor]\ninstance = 3\n", "[slo_monitor] instance: must be a text that is not empty: 3"),
     ],
@@ -255,6 +265,12 @@ def test_a_wrong_service_is_reported_by_file_section_and_key(tmp_path: Path, tex
     assert str(caught.value).startswith(str(tmp_path / "service.toml"))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_load_may_be_in_another_unit(tmp_path: Path) -> None:
+    assert service(tmp_path, HEAD).unit == REQUESTS
+    (tmp_path / "chat.toml").write_text(HEAD + 'unit = "tokens"\nunit_size = 480\n')
+    assert load_service(str(tmp_path / "chat.toml"), any_unit=True).unit == LoadUnit("tokens", 480.0)
 
 
 def test_an_unknown_name_says_which_services_ship() -> None:

@@ -78,6 +78,44 @@ def test_a_wrong_row_is_named_by_line_and_column(tmp_path: Path, text: str, mess
     assert message in str(caught.value)
 
 
+UNITS = "model,instance,unit,units_per_s,workers,overhead_ms\n"
+
+
+def test_throughput_in_units_is_shared_by_the_workers(tmp_path: Path) -> None:
+    read = profiles(tmp_path, UNITS + "llama,g6.xlarge,tokens,2400,16,200\nllama,g5.xlarge,tokens,1000,,\n")["llama"]
+    (row,) = read["g6.xlarge"].rows
+    assert (read["g6.xlarge"].unit, row.batch, row.workers, row.overhead_ms) == ("tokens", 1, 16, 200.0)
+    assert row.latency_ms == pytest.approx(16e3 / 2400.0)  # of one token
+    assert read["g5.xlarge"].rows[0].latency_ms == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "m,x,tokens,0,,\n",
+            "own.csv:2 units_per_s: a worker does between 1e-06 and 1e+06 units/s: choose another unit",
+        ),
+        ("m,x,tokens,9e9,,\n", "own.csv:2 units_per_s: a worker does between"),
+        ("m,x,tokens,fast,,\n", "own.csv:2 units_per_s: must be a finite number: fast"),
+        ("m,x,tokens,,,\n", "own.csv:2 units_per_s: must not be blank"),
+        ("m,x,,5,,\n", "own.csv:2 unit: must not be blank"),
+        ("m,x,tokens/s,5,,\n", "own.csv:2 unit: must be a word of at most 31 letters, digits, - and _: tokens/s"),
+        ("m,x,requests,5,,\n", "own.csv:2 unit: requests have the columns batch and latency_ms: requests"),
+        ("m,x,tokens,5,,\nm,x,pages,6,,\n", "own.csv:3 instance: the same model and instance twice: x"),
+    ],
+)
+def test_throughput_that_cannot_be_is_named_by_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        profiles(tmp_path, UNITS + text)
+    assert message in str(caught.value)
+
+
+def test_throughput_goes_without_times_of_batches(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"own.csv:1: unknown column: latency_ms"):
+        profiles(tmp_path, "model,instance,unit,units_per_s,latency_ms\nm,x,tokens,5,5\n")
+
+
 def test_the_shipped_profiles_have_the_rates_of_the_authors() -> None:
     shipped = load_profiles()
     assert {model for model in shipped if not model.endswith("-2026")} == {

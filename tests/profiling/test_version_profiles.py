@@ -11,6 +11,8 @@ import pytest
 
 from mark.config.service_file import load_service
 from mark.domain.catalog.tables import load_catalog
+from mark.domain.errors import BadInput
+from mark.domain.load_unit import LoadUnit
 from mark.domain.profile import Basis, Candidate, Profile, ProfileRow
 from mark.domain.service import ServiceConfig, Version
 from mark.domain.slo import Slo
@@ -176,3 +178,40 @@ def test_a_stated_tail_is_of_each_mixed_version(tmp_path: Path) -> None:
     (row,) = service_profiles(service)["fast"]["c5.large"].rows
     assert row.p99_ms == pytest.approx(1.5 * row.latency_ms, rel=1e-3)
     assert row.tail_derived
+
+
+def in_units(folder: Path, unit: str, size: float, text: str) -> Profile:
+    (folder / "own.csv").write_text(text)
+    config = replace(load_service("nasnet"), model="m", profile_file=str(folder / "own.csv"), source="s.toml", tail=2.0)
+    return service_profiles(replace(config, unit=LoadUnit(unit, size)))["m"]["x"]
+
+
+def test_request_takes_the_time_of_its_mean_size(tmp_path: Path) -> None:
+    text = "model,instance,unit,units_per_s,workers\nm,x,tokens,2400,4\n"
+    (row,) = in_units(tmp_path, "tokens", 600.0, text).rows
+    assert (row.latency_ms, row.p99_ms, row.unit) == (pytest.approx(1000.0), pytest.approx(2000.0), "requests")
+    assert row.tail_derived
+
+
+@pytest.mark.parametrize(
+    ("unit", "head", "message"),
+    [
+        ("tokens", "batch,latency_ms\nm,x,1,5", "the profile of m on x is in requests, and the service in: tokens"),
+        (
+            "requests",
+            "unit,units_per_s\nm,x,tokens,5",
+            "the profile of m on x is in tokens, and the service in: requests",
+        ),
+        ("pages", "unit,units_per_s\nm,x,tokens,5", "the profile of m on x is in tokens, and the service in: pages"),
+    ],
+)
+def test_profile_in_another_unit_than_the_service_is_refused(
+    tmp_path: Path, unit: str, head: str, message: str
+) -> None:
+    with pytest.raises(BadInput, match=rf"s.toml \[service\] unit: {message}"):
+        in_units(tmp_path, unit, 1.0, f"model,instance,{head}\n")
+
+
+def test_request_that_takes_forever_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"unit_size: on x a latency lies between 0.001 and 1e9 ms, of a request: 10000"):
+        in_units(tmp_path, "tokens", 1e12, "model,instance,unit,units_per_s\nm,x,tokens,5\n")

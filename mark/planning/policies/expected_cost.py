@@ -478,7 +478,7 @@ class ExpectedCostPolicy:
         if not self._resolved.functions_in_time:
             unspent = 1.0 - min(1.0, context.answered.burnt(self._resolved.slo))
             budget = f", at {1e3 * usd_per_overflow:.2g} $ a thousand; {unspent:.0%} of their budget is left"
-        targets = []
+        targets, unit = [], self._resolved.service.unit
         for name, count in self._pools.spread(kept, live, terms).items():
             i = pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
@@ -494,8 +494,9 @@ class ExpectedCostPolicy:
                 Target(
                     name,
                     count,
-                    f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {high_rps:.0f} requests/s "
-                    f"at +{step * STEP_S:.0f} s, capacity {coming_rps:.0f} there or coming, {planned_rps:.0f} "
+                    f"forecast p50 {forecast.mean_at(0.5)[step] * unit.size:.0f}, p90 {unit.per_s(high_rps, '.0f')} "
+                    f"at +{step * STEP_S:.0f} s, capacity {coming_rps * unit.size:.0f} there or coming, "
+                    f"{planned_rps * unit.size:.0f} "
                     f"planned; one less would save {terms.usd_per_hour[i]:.3f} $/h and add "
                     f"{3600.0 * usd_per_overflow * lost_rps:.2f} $/h of {self._overflow} of this traffic over "
                     f"{saved.steps * STEP_S / 60.0:.0f} min{budget}"

@@ -58,7 +58,8 @@ def fixed_for_peak(name: str, resolved: ResolvedService, evaluated: Load, notes:
     """
     peak_rps = float(np.nan_to_num(evaluated.mean_rps).max(initial=0.0))
     offer, count = cheapest_fleet(resolved, peak_rps)
-    return fixed_fleet(name, {offer.name: count}, resolved, f"for the highest minute, {peak_rps:.1f} requests/s", notes)
+    reason = f"for the highest minute, {resolved.service.unit.per_s(peak_rps, '.1f')}"
+    return fixed_fleet(name, {offer.name: count}, resolved, reason, notes)
 
 
 def counted(fleet: str, where: str) -> dict[str, int]:

@@ -74,7 +74,8 @@ def standbys(resolved: ResolvedService, spot_instances: int) -> tuple[Target, ..
         )
         for i in burstable
     )
-    reason = f"stands by, stopped, for {spot_instances} spot instances; {capacity_rps:.1f} requests/s each when resumed"
+    each = resolved.service.unit.per_s(capacity_rps, ".1f")
+    reason = f"stands by, stopped, for {spot_instances} spot instances; {each} each when resumed"
     return (Target(name, count, reason),)
 
 
@@ -161,9 +162,10 @@ class PaperSystem(ABC):
         wanted = {name: int(n) for name, n in zip(self._names, found.counts, strict=True) if n > 0}
         memory = (*memory, wanted)[-self._cool_down_plans :]
         kept = cooled(wanted, {name: live[name] for name in self._names if name in live}, memory)
+        unit = self._resolved.service.unit
         load = (
-            f"forecast p50 of 5 s peak {float(peak_rps[0]):.0f} requests/s at +{first * STEP_S:.0f} s "
-            f"with capacity {self._capacity_of(live):.0f} there or coming"
+            f"forecast p50 of 5 s peak {unit.per_s(float(peak_rps[0]), '.0f')} at +{first * STEP_S:.0f} s "
+            f"with capacity {self._capacity_of(live) * unit.size:.0f} there or coming"
         )
         targets = tuple(
             Target(name, kept[name], f"{load}, {reason if name in wanted else 'cooling down'}")

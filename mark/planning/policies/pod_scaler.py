@@ -104,7 +104,7 @@ class PodScaler:
         if context.first:
             rate_rps = first_minute_rps(context, self.first_rps)
             wish: int | None = max(scheduled, self.rule.first(rate_rps))
-            kept, reason = memory.rule, f"{rate_rps:.1f} requests/s at the start"
+            kept, reason = memory.rule, f"{context.resolved.service.unit.per_s(rate_rps, '.1f')} at the start"
         elif context.last_minute_rps is None:
             wish, kept, reason = None, memory.rule, "nothing was observed"
         else:

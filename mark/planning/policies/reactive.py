@@ -52,7 +52,8 @@ class PodAutoscaler:
         if context.first:
             rate_rps = first_minute_rps(context, self.first_rps)
             count = self._within(_ceil(rate_rps / (self.capacity_rps * self.target)))
-            return self._plan(context, count, f"{rate_rps:.1f} requests/s at the start"), ((context.now_s, count),)
+            at_start = context.resolved.service.unit.per_s(rate_rps, ".1f")
+            return self._plan(context, count, f"{at_start} at the start"), ((context.now_s, count),)
         if current == 0:
             return self._plan(context, self._within(1), "nothing runs"), memory
         if context.last_minute_rps is None:

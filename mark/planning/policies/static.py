@@ -75,9 +75,10 @@ def static(name: str, resolved: ResolvedService, evaluated: Load) -> Static:
     limit = resolved.service.max_instances
     limit = min(limit, math.floor(min(1e9, resolved.service.max_usd_per_hour / offer.usd_per_hour) + 1e-9))
     count = min(needed, limit)
+    unit = resolved.service.unit
     reason = (
-        f"the {'highest minute' if peak else 'mean'} of the evaluated part is {rate_rps:.1f} requests/s, "
-        f"{capacity_rps:.1f} each, and {needed} of them cost {needed * offer.usd_per_hour:.3f} $/h"
+        f"the {'highest minute' if peak else 'mean'} of the evaluated part is {unit.per_s(rate_rps, '.1f')}, "
+        f"{capacity_rps * unit.size:.1f} each, and {needed} of them cost {needed * offer.usd_per_hour:.3f} $/h"
     )
     notes = (f"{needed} instances are needed, the service's limits allow {count}",) if count < needed else ()
     return Static(name, (Target(offer.name, count, reason),), count * capacity_rps, notes)

@@ -95,7 +95,8 @@ class TargetTracker:
         if context.first:
             rate_rps = first_minute_rps(context, self.first_rps)
             state = replace(memory, desired=self._within(_ceil(rate_rps / self.target_rps)))
-            return self._plan(context, state, f"{rate_rps:.1f} requests/s at the start"), state
+            at_start = context.resolved.service.unit.per_s(rate_rps, ".1f")
+            return self._plan(context, state, f"{at_start} at the start"), state
         in_service = context.fleet.ready().get(self.offer, 0)
         value = self.metric(context, self.offer, in_service)
         if value is None:

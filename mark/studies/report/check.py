@@ -77,11 +77,11 @@ def _carried(resolved: ResolvedService) -> list[str]:
     shares = lateness_of(resolved, offers).shares
     if shares is None:
         return []
-    slo = resolved.slo
+    slo, unit = resolved.slo, resolved.service.unit
     allowed = 1.0 - slo.attainment
-    fleets = ", ".join(f"{n} keep it up to {rate(shares.carries_rps(n, allowed))}" for n in _FLEETS)
+    fleets = ", ".join(f"{n} keep it up to {rate(shares.carries_rps(n, allowed) * unit.size)}" for n in _FLEETS)
     name = resolved.offers[cheapest_lasting(resolved, offers)].instance
-    parts = [f"of {name} {fleets} requests/s"]
+    parts = [f"of {name} {fleets} {unit.name}/s"]
     late = {o.instance: late_alone(c, slo.rt_max_s) for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
     kept = ", ".join(f"{percent(1.0 - share, 2)} on {instance}" for instance, share in sorted(late.items()))
     parts.append(f"where no request waits at most {kept} are in time")

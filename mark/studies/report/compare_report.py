@@ -39,7 +39,6 @@ from mark.studies.report.takeaway import (
     share_marked,
     spot_words,
     takeaway,
-    usd_per_million,
     verdict,
 )
 from mark.studies.report.words import (
@@ -56,6 +55,7 @@ from mark.studies.report.words import (
 )
 
 if TYPE_CHECKING:
+    from mark.domain.load_unit import LoadUnit
     from mark.planning.next_day import NextDay
     from mark.planning.policies.alternatives import Weighed
     from mark.simulation.result import SimulationResult
@@ -124,7 +124,7 @@ def compare_page(report: Report, results: Mapping[str, SimulationResult], rows: 
                 "bill": plots.bill_figure(result),
                 "decisions": [[d.at_s, d.text, d.outcome, d.weighed] for d in result.decisions[:MOST_DECISIONS]],
                 "decided": len(result.decisions),
-                "weighed": [_weighed(weighed) for weighed in result.weighed],
+                "weighed": [_weighed(weighed, result.unit) for weighed in result.weighed],
             }
             for name, result in results.items()
         ],
@@ -217,7 +217,8 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
     rejected = any(result.requests.rejected for result in results.values())
     interrupted = any(result.fleet.interrupted for result in results.values())
     called = any(result.functions.calls for result in results.values())
-    heads: list[Head] = [*_HEADS, *((market_name(market), usd) for market in used), ("$ per million", usd)]
+    per_million = f"$ per million {next(iter(results.values())).unit.named}".rstrip()
+    heads: list[Head] = [*_HEADS, *((market_name(market), usd) for market in used), (per_million, usd)]
     heads += [("worst minute", percent), *([("cold starts", percent_2)] if called else []), ("peak fleet", str)]
     heads += [*([("rejected", grouped)] if rejected else []), *([("inter-rupted", str)] if interrupted else [])]
     rows = []
@@ -232,7 +233,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
                 *(times.p50, times.p98, times.p99, overflow_share(result)),
                 Marked(number(result.regret), hint=result.regret_reason),
                 *(getattr(result.bill, market) for market in used),
-                *(usd_per_million(result), slo.worst_minute_attainment),
+                *(result.usd_per_million, slo.worst_minute_attainment),
                 *([Marked(percent(calls.cold_share, 2), hint=hint)] if called else []),
                 result.fleet.peak_instances,
                 *([result.requests.rejected] if rejected else []),
@@ -287,13 +288,13 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
     )
 
 
-def _weighed(weighed: Weighed) -> list[Any]:
+def _weighed(weighed: Weighed, unit: LoadUnit) -> list[Any]:
     """Return the alternatives of a decision for the page's script: words, saving, and rows of a table."""
     others = weighed.alternatives
     near = [one for place, one in enumerate(others, 1) if place <= MOST_CHOICES or one.label in (KEPT, NONE)]
-    table = choices_table(weighed, near)
+    table = choices_table(weighed, near, unit)
     heads = [(head if isinstance(head, str) else head[0]).replace("\n", " ") for head in table.heads]
-    words = f"{believed_words(weighed.belief)} {saved_words(weighed)}"
+    words = f"{believed_words(weighed.belief, unit)} {saved_words(weighed)}"
     words += f" Averaged over the next {duration(weighed.over_s)}; overflow means {weighed.overflow}."
     kept = weighed.saved_against_kept_usd_per_hour
     rows = [[cell.words for cell in row] for row in table.cells()]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
 from mark.domain.promise_outlook import PromiseOutlook
@@ -56,6 +57,7 @@ class Explanation:
     read: str = ""  # the trace that was read, in words
     promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
     next_day: NextDay | None = None
+    unit: LoadUnit = REQUESTS
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed
@@ -93,7 +95,19 @@ class Explanation:
             "solver": self.plan.solver,
             "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
+        } | self._in_units()
+
+    def _in_units(self) -> dict[str, Any]:
+        """Return the rates in the service's unit; nothing for requests."""
+        if self.unit.is_requests:
+            return {}
+        weighed = self.weighed
+        believed = weighed and {
+            key: dict(zip(map(str, LEVELS), (rps * self.unit.size for rps in rates), strict=True))
+            for key, rates in (("mean_per_s", weighed.belief.mean_rps), ("peak_per_s", weighed.belief.peak_rps))
         }
+        holds = weighed and weighed.chosen.capacity_rps * self.unit.size
+        return {"unit": {**asdict(self.unit), "forecast": believed, "capacity_per_s": holds}}
 
 
 def explain(
@@ -130,6 +144,7 @@ def explain(
         read,
         promise,
         next_day,
+        resolved.service.unit,
     )
 
 
@@ -148,9 +163,9 @@ def plan_report(explained: Explanation) -> Report:
     rows += [(one.offer, one.count, "", "", f"standby, stopped: {one.reason}") for one in plan.standbys]
     believed, others = "This policy makes no forecast.", list[Part]()
     if weighed is not None:
-        believed = believed_words(weighed.belief)
+        believed = believed_words(weighed.belief, explained.unit)
         head = Marked(f"Alternatives: expected $/h over the next {duration(weighed.over_s)}", "strong")
-        others = [head, choices_table(weighed, weighed.alternatives[:MOST_CHOICES])]
+        others = [head, choices_table(weighed, weighed.alternatives[:MOST_CHOICES], explained.unit)]
     return Report(
         explained.as_json(),
         f"{explained.service}: the plan at {number(explained.at_s, 0)} s",
@@ -178,30 +193,32 @@ def _plan_notes(explained: Explanation) -> list[str]:
     return [*notes, *([f"solved by {plan.solver}"] if plan.solver else [])]
 
 
-def believed_words(belief: LoadBelief) -> str:
+def believed_words(belief: LoadBelief, unit: LoadUnit = REQUESTS) -> str:
     """Return the believed load as a sentence."""
-    low, median, high = (rate(belief.mean_rps[LEVELS.index(level)]) for level in (0.05, 0.5, 0.95))
-    peak, high_peak = (rate(belief.peak_rps[LEVELS.index(level)]) for level in (0.5, 0.95))
+    low, median, high = (rate(belief.mean_rps[LEVELS.index(level)] * unit.size) for level in (0.05, 0.5, 0.95))
+    peak, high_peak = (rate(belief.peak_rps[LEVELS.index(level)] * unit.size) for level in (0.5, 0.95))
     lead_s = belief.horizon_s - 60.0
     when = f"the minute from +{duration(lead_s)}, when a launch made now can serve" if lead_s else "the coming minute"
     return (
-        f"Believed for {when} ({belief.predictor}): {median} requests/s, nine times out of ten between {low} and "
+        f"Believed for {when} ({belief.predictor}): {median} {unit.name}/s, nine times out of ten between {low} and "
         f"{high}; the busiest 5 s {peak}, with 5 % chance above {high_peak}."
     )
 
 
-def choices_table(weighed: Weighed, alternatives: Sequence[Alternative]) -> DataTable:
+def choices_table(
+    weighed: Weighed, alternatives: Sequence[Alternative], unit: LoadUnit = REQUESTS
+) -> DataTable:
     """Return the chosen fleet and some of its alternatives, with the dollars of each."""
     chosen = weighed.chosen
     overflow = "overflow" if weighed.overflow == "function calls" else "misses,\nas priced"
     heads = (
-        *("fleet", ("holds\n/s", rate), ("instances", usd), ("launches", usd), (overflow, usd), ("total\n$/h", usd)),
+        *("fleet", (f"holds\n{unit.named}/s", rate), ("instances", usd), ("launches", usd), (overflow, usd), ("total\n$/h", usd)),
         ("against\nchosen", "{:+.2f}".format),
     )
     rows = [
         (
             f"{one.label}: {one.fleet}" if one is chosen else one.label,
-            *(one.capacity_rps, one.instances_usd_per_hour, one.launches_usd_per_hour, one.overflow_usd_per_hour),
+            *(one.capacity_rps * unit.size, one.instances_usd_per_hour, one.launches_usd_per_hour, one.overflow_usd_per_hour),
             *(one.usd_per_hour, "" if one is chosen else one.usd_per_hour - chosen.usd_per_hour),
         )
         for one in (chosen, *alternatives)
@@ -213,7 +230,7 @@ def _closing(explained: Explanation) -> list[str]:
     weighed = explained.weighed
     if weighed is None:
         return []
-    chosen = weighed.chosen
+    chosen, unit = weighed.chosen, explained.unit
     lines = [
         f"Chosen: {usd(chosen.instances_usd_per_hour)}/h for instances, {usd(chosen.launches_usd_per_hour)}/h for "
         f"launches and {usd(chosen.overflow_usd_per_hour)}/h expected for overflow, {usd(chosen.usd_per_hour)}/h in "
@@ -222,7 +239,7 @@ def _closing(explained: Explanation) -> list[str]:
     if weighed.overflow != "function calls":
         lines = [
             f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; functions "
-            f"cannot meet this SLO, {rate(chosen.overflow_rps)} requests/s would come late on average."
+            f"cannot meet this SLO, {rate(chosen.overflow_rps * unit.size)} {unit.name}/s would come late on average."
         ]
     if weighed.saved_usd_per_hour is not None:
         lines.append(saved_words(weighed))

@@ -64,26 +64,31 @@ def faint(colour: str, opacity: float) -> str:
 
 def load_figure(result: SimulationResult) -> Figure:
     """Return arrivals and overflow (each point's highest minute) against the capacity of ready instances (mean)."""
-    line = result.timeline
+    line, size = result.timeline, result.unit.size
     x, axis, per_point = _time_axis(line)
     data = [
         _line(
             "arrivals",
-            _binned(line.arrival_rps, per_point, np.nanmax),
+            _binned(line.arrival_rps * size, per_point, np.nanmax),
             COLOURS[0],
             fill="tozeroy",
             fillcolor="rgba(0,97,168,.14)",
         ),
         _line(
             "capacity of ready instances",
-            _binned(line.capacity_rps, per_point, np.nanmean),
+            _binned(line.capacity_rps * size, per_point, np.nanmean),
             COLOURS[2],
             shape="hv",
             dash=DASHES[1],
         ),
-        _line("answered by functions", _binned(line.overflow_rps, per_point, np.nanmax), COLOURS[1], dash=DASHES[2]),
+        _line(
+            "answered by functions",
+            _binned(line.overflow_rps * size, per_point, np.nanmax),
+            COLOURS[1],
+            dash=DASHES[2],
+        ),
     ]
-    return {"x": x, "data": data, "layout": _layout(axis, "requests/s", unified=True)}
+    return {"x": x, "data": data, "layout": _layout(axis, f"{result.unit.name}/s", unified=True)}
 
 
 def fleet_figure(result: SimulationResult) -> Figure:

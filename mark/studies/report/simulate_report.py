@@ -16,7 +16,6 @@ from mark.studies.report.takeaway import (
     market_name,
     notes,
     takeaway,
-    usd_per_million,
     verdict_marked,
 )
 from mark.studies.report.words import count, dollars, milliseconds, number, per_month, percent, usd
@@ -49,7 +48,7 @@ def _facts(result: SimulationResult) -> dict[str, tuple[str | Marked, str]]:
     facts: dict[str, tuple[str | Marked, str]] = {}
     facts["Bill"] = (
         usd(result.bill.total),
-        f"{usd(usd_per_million(result))} per million requests; {dollars(month)} a month at this pace",
+        f"{usd(result.usd_per_million)} per million {result.unit.name}; {dollars(month)} a month at this pace",
     )
     for market in MARKETS:
         if amount := getattr(result.bill, market):
@@ -67,7 +66,7 @@ def _facts(result: SimulationResult) -> dict[str, tuple[str | Marked, str]]:
     )
     total = requests.total or 1
     facts["Answered by"] = (
-        count(requests.total),
+        count(requests.total) + ("" if result.unit.is_requests else " requests"),
         f"instances {percent(requests.instances / total)}, functions {percent(requests.functions / total)}, "
         f"none {percent(requests.rejected / total)}"
         if requests.total

@@ -61,10 +61,12 @@ def share_marked(share: float | None, said: str, hint: str = "") -> Marked:
 
 def headline(result: SimulationResult) -> str:
     """Return service, trace and prices of a run."""
-    trace = result.trace
-    mean = f", {rate(trace.requests / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
+    trace, unit = result.trace, result.unit
+    counted = trace.requests * unit.size
+    mean = f", {rate(counted / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
+    of = "" if unit.is_requests else f" ({count(trace.requests)} requests of {unit.size:g} on average)"
     return (
-        f"{result.service} on {trace.name}: {count(trace.requests)} requests in {duration(trace.duration_s)}{mean}"
+        f"{result.service} on {trace.name}: {count(counted)} {unit.name}{of} in {duration(trace.duration_s)}{mean}"
         f"{f'; prices of {result.priced}' if result.priced else ''}"
     )
 
@@ -121,10 +123,6 @@ def listed(names: Sequence[str]) -> str:
 
 def overflow_share(result: SimulationResult) -> float | None:
     return result.requests.functions / result.requests.total if result.requests.total else None
-
-
-def usd_per_million(result: SimulationResult) -> float | None:
-    return result.bill.total / result.requests.total * 1e6 if result.requests.total else None
 
 
 def forecasters(result: SimulationResult) -> str:
@@ -270,7 +268,7 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
     return (
         f"{_shown(winner, result)} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests "
         f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
-        f"{usd(result.bill.total)}, which is {usd(usd_per_million(result))} per million requests."
+        f"{usd(result.bill.total)}, which is {usd(result.usd_per_million)} per million {result.unit.name}."
     )
 
 

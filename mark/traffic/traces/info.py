@@ -49,7 +49,13 @@ def trace_info(trace: Trace) -> dict[str, Any]:
         "cv": _number(math.sqrt(variance) / mean if trace.kind == "counts" else trace.gap_cv),
         "idc": _number(variance / mean if mean > 0.0 else math.nan),
         "notes": list(trace.notes),
-    }
+    } | _sizes(trace)
+
+
+def _sizes(trace: Trace) -> dict[str, Any]:
+    """Return the sum of the sizes of requests, and the settings of a service file that they give."""
+    sizes = trace.sizes
+    return {} if sizes is None else {"units": float(sizes.values.sum()), "unit_size": sizes.mean, "tail": sizes.tail}
 
 
 def _number(value: float) -> float | None:

@@ -63,6 +63,11 @@ class Series:
         sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (counts, ends_s - starts_s))
         return cls(starts_s, ends_s, counts, bin_s, silent, *sums)
 
+    def times(self, factor: float) -> Series:
+        """Return the same bins with `factor` times the counts."""
+        counts, before = self.counts * factor, self._requests_before * factor
+        return Series(self.starts_s, self.ends_s, counts, self.bin_s, self.silent, before, self._seen_before_s)
+
     def until(self, at_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return requests expected and seconds observed in [0, at_s), for each time."""
         row = np.maximum(np.searchsorted(self.starts_s, at_s, side="right") - 1, 0)

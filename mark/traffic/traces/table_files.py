@@ -16,6 +16,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import UnitSizes
 from mark.domain.time import DAY_S, HOUR_S
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines, may_be_cut
@@ -67,7 +68,8 @@ class TableColumns:
     """A user's settings for a table: `time` and `count` name columns (`count` may be `none`), `unit` is one of UNITS.
 
     `count` may name several columns joined by +, which are added. `series` is the name of one of several series, or
-    `sum`. `decimal` is one of DECIMALS. None: to be recognised.
+    `sum`. `decimal` is one of DECIMALS. None: to be recognised. `size` names a column with the size of each request, in
+    the unit of the service, or several joined by +; then a row is a request.
     """
 
     time: str | None = None
@@ -76,12 +78,15 @@ class TableColumns:
     series: str | None = None
     times: TimeForm = AS_WRITTEN
     decimal: str | None = None
+    size: str | None = None
 
     def __post_init__(self) -> None:
         if self.unit not in (None, *UNITS):
             raise BadInput(f"must be one of {', '.join(UNITS)}", "count_unit", self.unit)
         if self.decimal not in (None, *DECIMALS):
             raise BadInput(f"must be one of {', '.join(DECIMALS)}", "decimal", self.decimal)
+        if self.size is not None and (self.count not in (None, NONE) or self.unit is not None):
+            raise BadInput("needs one row a request, so no column of counts", "size_column", self.size)
 
     @property
     def said(self) -> bool:
@@ -90,7 +95,7 @@ class TableColumns:
     @property
     def asks_for_table(self) -> bool:
         """True if a setting is given that a log lacks: counts, series, numbers."""
-        return self.count not in (None, NONE) or (self.unit, self.series, self.decimal) != (None, None, None)
+        return self.count not in (None, NONE) or (self.unit, self.series, self.decimal, self.size) != (None,) * 4
 
 
 RECOGNISED = TableColumns()
@@ -180,6 +185,8 @@ class _Table:
 
     def trace(self, name: str, gaps: str, bad_lines: BadLines) -> Trace:
         self._left_out(self.rows.bad, bad_lines)  # too many bad times matter more than the rest of the table
+        if self._said.size is not None:
+            return self._of_sizes(name, self._said.size, bad_lines)
         column = self._count_column()
         if column is None:
             return self._of_requests(name, bad_lines)
@@ -214,7 +221,7 @@ class _Table:
         """
         columns = self._numbers()
         if self._said.count is not None:
-            return self._asked(self._said.count, columns)
+            return None if self._said.count == NONE else self._asked("count_column", self._said.count, columns)
         if set(self._series) == {K6} and any(_ones(column) for column in columns):
             return None
         kinds = {kind: [column for column in columns if column.meaning.kind is kind] for kind in Kind}
@@ -312,25 +319,24 @@ class _Table:
         apart = (np.abs(numbers.values[known] / per_s - seconds[known]) for per_s in (1.0, 1e3, 1e6, 1e9))
         return any(float(np.median(each)) <= DAY_S for each in apart)
 
-    def _asked(self, asked: str, columns: Sequence[_Column]) -> _Column | None:
-        if asked == NONE:
-            return None
+    def _asked(self, option: str, asked: str, columns: Sequence[_Column]) -> _Column:
         names = [asked] if asked in self.rows.columns else asked.split("+")
         numbers = {column.name: column for column in columns}
         for name in names:
             if name not in self.rows.columns:
                 known = list(self.rows.columns)
                 what = f"no such column in {self._where}: there are {', '.join(known)}"
-                raise BadInput(what, "count_column", name, known=known)
+                raise BadInput(what, option, name, known=known)
             if name not in numbers:
                 cell = next((c for c in self.rows.columns[name] if not is_missing(c)), "")
-                raise BadInput(f"holds no numbers, in {self._where}: {str(cell)[:60]!r}", "count_column", name)
+                raise BadInput(f"holds no numbers, in {self._where}: {str(cell)[:60]!r}", option, name)
         first = numbers[names[0]]
         if len(names) == 1:
             return first
         if len({(numbers[name].meaning.unit, numbers[name].meaning.times) for name in names}) > 1:
-            raise BadInput(f"columns of different units cannot be added, in {self._where}", "count_column", asked)
-        values = np.nansum([numbers[name].numbers.values for name in names], axis=0)
+            raise BadInput(f"columns of different units cannot be added, in {self._where}", option, asked)
+        add = np.nansum if option == "count_column" else np.sum  # half of a size is no size
+        values = add([numbers[name].numbers.values for name in names], axis=0)
         bad = sorted({i for name in names for i in numbers[name].numbers.bad})
         return _Column(asked, replace(first.numbers, values=values, bad=tuple(bad)), first.meaning)
 
@@ -467,6 +473,26 @@ class _Table:
         stream = seconds - seconds[0]
         trace = trace_of(name, lambda: iter([stream]), notes=lambda: tuple(notes))
         return replace(trace, read_as=f"a row is a request{self._cut}")
+
+    def _of_sizes(self, name: str, asked: str, bad_lines: BadLines) -> Trace:
+        rows, column = self.rows, self._asked("size_column", asked, self._numbers())
+        values, cells = column.numbers.values, rows.columns.get(column.name, ())
+        known = np.isfinite(values)
+        bad = [
+            (rows.lines[i], f"no number in {column.name!r}: {cell_of(cells, i)}")
+            for i in np.flatnonzero(~known).tolist()
+        ]
+        if np.any(values < 0.0):
+            least = int(np.nanargmin(values))
+            where = f"{self._where} {self._word} {rows.lines[least]}"
+            raise BadInput("a size is negative", where, f"{values[least]:g}")
+        if not np.any(values > 0.0):
+            raise BadInput("no size is above zero", self._where)
+        order = np.argsort(rows.times.seconds[known], kind="stable")
+        self.rows = replace(rows, bad=[*rows.bad, *bad]).at(np.flatnonzero(known).tolist())
+        trace = self._of_requests(name, bad_lines)
+        sized = f"{trace.read_as}, its size in {column.name!r}"
+        return replace(trace, read_as=sized, sizes=UnitSizes(values[known][order]))
 
     def _of_counts(self, name: str, column: _Column, unit: Unit, gaps: str, bad_lines: BadLines) -> Trace:
         rows, numbers = self.rows, column.numbers

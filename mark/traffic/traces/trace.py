@@ -12,6 +12,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
+from mark.domain.load_unit import REQUESTS, LoadUnit, UnitSizes
 from mark.domain.time import DAY_S
 from mark.traffic.traces.series import Series, load_of, steps_between, windows_per_step
 
@@ -60,6 +61,8 @@ class Trace:
     `notes` list in words the bridged, filled, dropped or late parts. `gap_cv` is the coefficient of variation of the
     times between requests if they are known (NaN otherwise). `read_as` describes the interpretation of columns if a
     file leaves it open. `began_s` is the time of second 0 in Unix seconds, if the trace knows it (access logs do).
+    `sizes` are those of the requests, if they are known. A trace that was `counted_in` a `unit` has requests of its
+    mean size.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Trace:
     gap_cv: float = math.nan
     read_as: str = ""
     began_s: float | None = None
+    sizes: UnitSizes | None = None
+    unit: LoadUnit = REQUESTS
 
     @property
     def first_s(self) -> float:
@@ -86,11 +91,11 @@ class Trace:
 
     @property
     def summary(self) -> str:
-        """Requests, span, mean and step, and the interpretation of columns."""
-        requests = self.total_counts(0.0, self.duration_s)
+        """Requests (or units), span, mean and step, and the interpretation of columns."""
+        counted = self.total_counts(0.0, self.duration_s) * self.unit.size
         seen_s = self.duration_s - sum(end - begin for begin, end in self.gaps)
         bins = f", every {self.bin_s:g} s" if self.kind == "counts" else ""
-        rate = f"{_number(requests)} requests in {_span(self.duration_s)}, {_number(requests / seen_s)}/s{bins}"
+        rate = f"{_number(counted)} {self.unit.name} in {_span(self.duration_s)}, {_number(counted / seen_s)}/s{bins}"
         return f"{rate}; {self.read_as}" if self.read_as else rate
 
     @property
