@@ -258,4 +258,4 @@ def test_scaler_that_had_no_replica_for_a_while_is_told_so(tmp_path: Path) -> No
     slept = advise(replace(history, replicas=np.zeros(len(replicas))), NONE, SAID, tmp_path)
     assert slept.part.usd == 0.0
     assert [one.about for one in slept.advice] == ["busy", "asleep"]
-    render_advice(slept)
+    html_of(advise_page(advise_report(slept), slept))

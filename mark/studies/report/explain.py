@@ -205,21 +205,21 @@ def believed_words(belief: LoadBelief, unit: LoadUnit = REQUESTS) -> str:
     )
 
 
-def choices_table(
-    weighed: Weighed, alternatives: Sequence[Alternative], unit: LoadUnit = REQUESTS
-) -> DataTable:
+def choices_table(weighed: Weighed, alternatives: Sequence[Alternative], unit: LoadUnit = REQUESTS) -> DataTable:
     """Return the chosen fleet and some of its alternatives, with the dollars of each."""
     chosen = weighed.chosen
     overflow = "overflow" if weighed.overflow == "function calls" else "misses,\nas priced"
     heads = (
-        *("fleet", (f"holds\n{unit.named}/s", rate), ("instances", usd), ("launches", usd), (overflow, usd), ("total\n$/h", usd)),
+        *("fleet", (f"holds\n{unit.named}/s", rate), ("instances", usd), ("launches", usd), (overflow, usd)),
+        ("total\n$/h", usd),
         ("against\nchosen", "{:+.2f}".format),
     )
     rows = [
         (
             f"{one.label}: {one.fleet}" if one is chosen else one.label,
-            *(one.capacity_rps * unit.size, one.instances_usd_per_hour, one.launches_usd_per_hour, one.overflow_usd_per_hour),
-            *(one.usd_per_hour, "" if one is chosen else one.usd_per_hour - chosen.usd_per_hour),
+            *(one.capacity_rps * unit.size, one.instances_usd_per_hour, one.launches_usd_per_hour),
+            *(one.overflow_usd_per_hour, one.usd_per_hour),
+            "" if one is chosen else one.usd_per_hour - chosen.usd_per_hour,
         )
         for one in (chosen, *alternatives)
     ]

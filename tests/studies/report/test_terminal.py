@@ -8,7 +8,9 @@ from mark.studies.report.report import DataTable, Marked, Markup, Plot, Prose, R
 from mark.studies.report.words import usd
 from tests.studies.report.test_simulate_report import plain
 
-TABLE = DataTable(("policy", ("bill", usd), *figures("why")), [("mark", 2.0, "cheap")], "On a page", notes=["mark wins"])
+TABLE = DataTable(
+    ("policy", ("bill", usd), *figures("why")), [("mark", 2.0, "cheap")], "On a page", notes=["mark wins"]
+)
 
 
 def lines(report: Report) -> list[str]:
