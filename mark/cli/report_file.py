@@ -43,7 +43,7 @@ def report(
             return run_all(changed, executor=executor, progress=bar)
 
         rows = sensitivity(requests, results, run)
-    if args.json != "-":
+    if rows and args.json != "-":
         show(sensitivity_table(rows))
     write_file(args.report, render_report(results, rows, attribution, outlook, next_days), "--report")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.studies.report.takeaway import kept
+from mark.studies.report.takeaway import is_oracle, kept
 
 VARIATIONS = (
     ("capacity -15 %", Sensitivity(capacity=0.85)),
@@ -47,9 +47,14 @@ def sensitivity(
 ) -> list[Variation]:
     """Run every policy again, without its bound, under each variation.
 
-    Interruptions vary only if spot was bought, because AWS takes back nothing else. `requests` and `base` hold requests
-    and results by policy name. Errors of `run` pass through.
+    `oracle` is left out, because nobody can run a policy that knows all arrivals. Interruptions vary only if spot was
+    bought, because AWS takes back nothing else. `requests` and `base` hold requests and results by policy name. Errors
+    of `run` pass through.
     """
+    requests = {name: request for name, request in requests.items() if not is_oracle(name)}
+    base = {name: base[name] for name in requests}
+    if not requests:
+        return []
     buys_spot = any(result.bill.spot > 0.0 for result in base.values())
     variations = [(label, change) for label, change in VARIATIONS if buys_spot or change.interruptions == 1.0]
     changed = [

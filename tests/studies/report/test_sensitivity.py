@@ -32,6 +32,16 @@ def test_every_policy_runs_under_each_variation() -> None:
     assert rows[0].outcomes[0].change == 20.5 / 10.0 - 1.0
 
 
+def test_oracle_runs_under_no_variation() -> None:
+    """Nobody can choose it."""
+    requests = {name: RunRequest("t", "s", policy=name) for name in ("mark", "oracle", "reactive")}
+    base = {"mark": result(usd=9.0), "oracle": result("oracle", usd=8.0), "reactive": result("reactive", usd=12.0)}
+    rows = sensitivity(requests, base, lambda changed: [base[request.policy] for request in changed])
+    assert [[outcome.policy for outcome in row.outcomes] for row in rows] == [["mark", "reactive"]] * 3
+    assert all(row.order_holds for row in rows)
+    assert sensitivity({"oracle": requests["oracle"]}, base, lambda changed: []) == []
+
+
 def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
     requests, base = {"mark": RunRequest("t", "s")}, {"mark": result(usd=9.5)}
     rows = sensitivity(requests, base, lambda changed: [result() for _ in changed])
