@@ -17,6 +17,8 @@ demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.
 # the bytecode, whatever the environment says: else every worker would rewrite the assertions of every test file anew.
 export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
 unexport PYTHONDONTWRITEBYTECODE
+# Python compiles the modules that it imports; pip would compile all, which takes a minute for the tests' packages.
+export PIP_COMPILE := 0
 # One worker more than there are processors: a third of the tests' time is waiting.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # AGAIN=--last-failed runs only what failed the last time.

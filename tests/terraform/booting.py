@@ -122,7 +122,7 @@ class Machine:
         path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         others = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         # Compile no bytecode, because compiling numpy and the like takes longer than a boot and no test imports them.
-        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_COMPILE": "1"}
+        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_COMPILE": "0"}
         self.environment = others | pip | {"PATH": path, "STORE": str(self.store)}
 
     def sent(self, kind: str, file: Path, version: str) -> dict[str, str]:

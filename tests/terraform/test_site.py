@@ -204,7 +204,7 @@ def test_a_site_comes_and_goes(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "share",
-    [share if share in (0.1, 0.5, 0.9) else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
+    [share if share in (0.1, 0.9) else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
 )
 def test_a_deployment_that_broke_off_leaves_nothing_behind(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float

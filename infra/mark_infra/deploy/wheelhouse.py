@@ -172,7 +172,9 @@ def _resolved(asked: list[str], options: list[str], wanted: PackagesWanted, work
         dry = ("install", "--dry-run", "--ignore-installed", "--report", str(report), "--target", str(work / "none"))
         run_pip(*dry, *linux, *options, *asked, cwd=work / "service")
         entries: list[dict[str, Any]] = json.loads(report.read_text("utf-8"))["install"]
-        found = {canonicalize_name(one["metadata"]["name"]): _Found.of_report(one) for one in entries}
+        found: dict[str, _Found] = {
+            canonicalize_name(one["metadata"]["name"]): _Found.of_report(one) for one in entries
+        }
         needs = [Requirement(line) for one in entries for line in one["metadata"].get("requires_dist", ())]
         absent = {
             f"{need.name}{need.specifier}"
@@ -180,7 +182,7 @@ def _resolved(asked: list[str], options: list[str], wanted: PackagesWanted, work
             if canonicalize_name(need.name) not in found and (need.marker is None or need.marker.evaluate(markers))
         }
         if not absent:
-            return dict(found)
+            return found
         asked = [*asked, *sorted(absent)]
 
 
