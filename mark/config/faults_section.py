@@ -16,6 +16,14 @@ FAULT_KEYS = {
 }  # fmt: skip
 
 
+# Keys of which each says nothing without one of the others.
+_SLOWER = ("slow_factor", "slow_add_ms", "slow_answer_ms")
+_TOGETHER = (
+    *(("slow_share", _SLOWER), ("hang_s", ("hangs_per_hour",))),
+    *((key, ("slow_share",)) for key in (*_SLOWER, "slow_s", "host_group")),
+)
+
+
 def load_faults(path: str) -> Faults:
     """Return the faults of a file with only `[faults]`, or of saved metrics of running instances. Raises BadInput."""
     file = Path(path)
@@ -51,4 +59,8 @@ def faults_of(section: Section) -> Faults:
     if found.hang_s > LONGEST_HANG_S:
         what = f"must be {LONGEST_HANG_S:g} at most: a bouncer gives up a worker that hangs for longer"
         raise BadInput(what, section.where("hang_s"), found.hang_s)
+    for key, others in _TOGETHER:
+        if section.table.get(key) and not any(other in section.table for other in others):
+            what = f"changes nothing without {' or '.join(others)}"
+            raise BadInput(what, section.where(key), section.table[key])
     return found

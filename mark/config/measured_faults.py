@@ -53,6 +53,9 @@ def measured_faults(text: str, where: str) -> Faults:
         raise BadInput(f"{RATIO} has no batches: only an instance whose model has a profile counts them", where)
     if not sum(seconds.values()):
         raise BadInput(f"has no {SECONDS}, without which nobody knows how long an instance stays slow", where)
+    if not periods and seconds["slow"]:
+        what = f"has {seconds['slow']:g} slow seconds and no {PERIODS}: is it cut?"
+        raise BadInput(f"{what} Save the whole page", where)
     if not periods:
         return Faults()
     if periods < _LEAST_PERIODS:

@@ -37,8 +37,11 @@ def test_every_key_of_faults_is_read(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[faults]\nslow_share = 1\n", "[faults] slow_share: must be below 1, a share of the time: 1"),
-        ("[faults]\nslow_factor = 0.5\n", "[faults] slow_factor: must be 1 or more"),
-        ("[faults]\nhang_s = 61\n", "[faults] hang_s: must be 60 at most"),
+        ("[faults]\nslow_share = 0.1\n", "[faults] slow_share: changes nothing without slow_factor or slow_add_ms or"),
+        ("[faults]\nslow_factor = 3\n", "[faults] slow_factor: changes nothing without slow_share: 3"),
+        ("[faults]\nhang_s = 3\n", "[faults] hang_s: changes nothing without hangs_per_hour: 3"),
+        ("[faults]\nslow_share = 0.1\nslow_factor = 0.5\n", "[faults] slow_factor: must be 1 or more"),
+        ("[faults]\nhang_s = 61\nhangs_per_hour = 1\n", "[faults] hang_s: must be 60 at most"),
         ("[faults]\nslow_s = 0\n", "[faults] slow_s: must be above zero: 0"),
         ("[faults]\nhost_group = 0\n", "[faults] host_group: must lie between 1 and"),
         ("[faults]\ncrashes = 1\n", "[faults] crashes: unknown key"),

@@ -55,6 +55,10 @@ def test_instances_that_were_never_slow_are_calm(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (page(periods=3), "3 slow periods, and 10 are needed"),
+        (
+            page().replace("mark_slow_periods_total{", "other{"),
+            r"slow seconds and no mark_slow_periods_total: is it cut\?",
+        ),
         (page("a") + page("b"), r"several models \(a, b\)"),
         (page().replace("mark_pace_seconds_total", "other"), "has no mark_pace_seconds_total"),
         (page(periods=0).replace('"+Inf"', '"wide"'), "must be a number of zero or more.*wide"),

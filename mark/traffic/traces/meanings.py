@@ -100,7 +100,9 @@ _OF_ROWS = frozenset(
         *("as", "series", "grand", "overall", "per", "http", "over", "web", "api"),
     ]
 )
-_SERVED = frozenset(["rq", "served", "responses", "accesses", "transactions", "questions", "handled", "processed"])
+_SERVED = frozenset(
+    ["rq", "served", "responses", "accesses", "transactions", "tx", "questions", "handled", "processed", "ops"]
+)
 # Counts of a machine or a library.
 _FOREIGN = frozenset(
     [
@@ -257,14 +259,16 @@ def _of_name(name: str) -> Meaning:
         # A rate of errors or successes is a share, if no unit says otherwise.
         return Meaning(Kind.STATISTIC if unit is None and "rate" in words else part, unit)
     if unit is not None:
-        return Meaning(Kind.REQUESTS, unit)
+        # Packets and bytes have rates, too.
+        ours = not words or words & (_REQUESTS | _SINGULAR | _SERVED | _COUNTS) or words & _RATES.keys()
+        return Meaning(Kind.REQUESTS if ours else Kind.UNKNOWN, unit)
     if words & _SOME_RATE:
         return Meaning(Kind.UNCLEAR)
     long = _LONG.search(low)
     window_s = next((_ADVERBS[word] for word in sorted(words) if word in _ADVERBS), 0.0)
     if long is not None:
         window_s = int(long[1] or 1) * _SECONDS[_LETTERS[long[2] or long[3]]]
-    if words & _REQUESTS or (words & _SINGULAR and words & _COUNTS):
+    if words & _REQUESTS or (words & (_SINGULAR | _SERVED) and words & _COUNTS):
         return Meaning(Kind.REQUESTS, window_s=window_s)
     rows_only = all(word in _COUNTS | _OF_ROWS | _SPANS or len(word) == 1 or word.isdigit() for word in words)
     return Meaning(Kind.COUNT if words & _COUNTS and rows_only else Kind.UNKNOWN, window_s=window_s)

@@ -26,6 +26,7 @@ _SINCE_START = {
 DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
 _EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
 _LEAST = 0.5  # of the cells must be times
+_FIRST_HOUR, _LAST_YEAR = 1.99e9, 2066.0  # hours are written as 1990010100 and later
 _MONTHS = {
     name: i + 1
     for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
@@ -42,7 +43,10 @@ _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
 _FORMS = (
     ("ISO 8601", re.compile(rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){_TAIL}")),
-    ("compact", re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?{_ZONE})?")),
+    (
+        "compact",
+        re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?:(?P<M>\d\d)(?P<S>\d\d)?)?{_ZONE})?"),
+    ),
     ("by parts", re.compile(rf"(?P<a>\d{{1,2}})(?P<mark>[./-])(?P<b>\d{{1,2}})(?P=mark)(?P<y>\d{{4}}){_TAIL}")),
     ("day, month, year", re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[ /-]{_MONTH}[ /-](?P<y>\d{{4}}){_TAIL}")),
     (
@@ -161,6 +165,8 @@ def _numbers(values: Sequence[object]) -> FloatArray | None:
 
 def _of_numbers(name: str, numbers: FloatArray) -> Times | None:
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    if low >= _FIRST_HOUR and _are_hours(numbers[np.isfinite(numbers)]):
+        return None  # 2026050110, an hour of a day, would be a second of the year 2034
     for written, per_second in _EPOCHS:
         if low >= FIRST_S * per_second and high <= LAST_S * per_second:
             return Times(numbers / per_second, written, since_1970=True)
@@ -168,9 +174,18 @@ def _of_numbers(name: str, numbers: FloatArray) -> Times | None:
     return None if unit is None else Times(numbers * unit[1], f"{unit[0]} since the start", since_1970=False)
 
 
+def _are_hours(numbers: FloatArray) -> bool:
+    """Return whether the digits of all numbers are year, month, day and hour."""
+    days, hours = np.divmod(numbers, 100.0)
+    months, day = np.divmod(days, 100.0)
+    years, month = np.divmod(months, 100.0)
+    fits = (hours < 24.0) & (day >= 1.0) & (day < 32.0) & (month >= 1.0) & (month < 13.0) & (years < _LAST_YEAR)
+    return bool(np.all(fits & (numbers == np.floor(numbers))))
+
+
 def _compact(texts: Sequence[str]) -> bool:
     """Return whether these are digits only, as 20260501 or 20260501100000: dates rather than numbers of requests."""
-    return all(text[:2] in ("19", "20") and len(text) in (8, 12, 14) and text.isdigit() for text in texts)
+    return all(text[:2] in ("19", "20") and len(text) in (8, 10, 12, 14) and text.isdigit() for text in texts)
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -211,7 +226,7 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
     hour = int(parts["H"])
     if half := parts.get("half"):
         hour = hour % 12 + 12 * (half in "Pp")
-    text += f"T{hour:02}:{parts['M']}:{parts['S'] or '00'}"
+    text += f"T{hour:02}:{parts['M'] or '00'}:{parts['S'] or '00'}"
     if fraction := parts.get("f"):
         text += f".{fraction}"
     zone = parts["zone"]

@@ -148,6 +148,7 @@ READ: dict[str, tuple[str, float]] = {
         table("day,hour,requests", lambda i: f"2026-05-{1 + i // 24:02},{i % 24:02}:00-{i % 24:02}:59,{COUNTS[i]}"),
         SUM,
     ),
+    "G: hours in digits": (table("Hour,requests", lambda i: f"{at(60 * i, '%Y%m%d%H')},{COUNTS[i]}"), SUM),
     "D: digits of a date, and a clock": (
         table("date,time,requests", lambda i: f"{at(i, '%Y%m%d,%H:%M')},{COUNTS[i]}"),
         SUM,
@@ -407,6 +408,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         table('Time;reqs{code="200"};reqs{code="500"}', lambda i: f"{at(i)};{COUNTS[i]};{COUNTS[i] // 5}"),
         "several columns may hold counts",
     ),
+    "E: a counter and a mean since the start": (
+        table("Time;Total Accesses;ReqPerSec", lambda i: f"{at(i)};{RISING[i]};17"),
+        "several columns may hold counts",
+    ),
     "E: rule evaluations of CloudWatch": (
         json.dumps(STATISTICS | {"Label": "RuleEvaluations"}),
         "summary.*Sum",
@@ -498,6 +503,9 @@ NAMES: dict[str, float | str] = {
     "requests (Hz)": 60.0,
     "requests_ps": 60.0,
     "requests prod": 1.0,
+    "rxpck/s": "which column",
+    "Throughput (rpm)": 1.0,
+    "requests per minute of shop": 1.0,
     "requests_5m": "requests of each row, or of 300 s.*count_unit. count.*requests per 300 s",
     "requests_1m": 1.0,
     "requests (last hour)": "or of 3600 s",
@@ -682,6 +690,14 @@ def test_a_change_of_the_clocks_keeps_every_hour(tmp_path: Path) -> None:
         assert (trace.duration_s, trace.gaps, total(trace)) == (6 * 3600.0, (), sum(COUNTS[:6]))
     spring = opened(tmp_path, REFUSED["K: clocks set forward"][0], berlin)
     assert (spring.gaps, spring.duration_s) == ((), 7200.0)
+
+
+def test_hours_in_digits_are_no_seconds(tmp_path: Path) -> None:
+    """2026050110 is also a second of the year 2034, but 61 of them in a minute are not."""
+    trace = opened(tmp_path, READ["G: hours in digits"][0])
+    assert (trace.bin_s, trace.began_s) == (3600.0, T0)
+    later = opened(tmp_path, table("time,requests", lambda i: f"{2_026_050_110 + 30 * i},{COUNTS[i]}"))
+    assert (later.bin_s, later.began_s) == (30.0, 2_026_050_110)
 
 
 def test_steps_that_change_leave_no_gap(tmp_path: Path) -> None:
