@@ -116,7 +116,8 @@ class InstanceLife:
         """
         self.check(Phase.STOPPED)
         self.state, self.startable_s = State.STOPPING, startable_s
-        self.draining, self.idle, self.ready_s, self.silent_s = False, False, None, None
+        self.draining = self.idle = False
+        self.ready_s = self.silent_s = None
         if self.credits is not None:
             self.credits.stop()
         return self._left()
