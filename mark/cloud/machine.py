@@ -41,8 +41,9 @@ _HAPPENS_IN = {
 
 @dataclass(slots=True)
 class InstanceLife:
-    """One instance from its launch to its end. An illegal call raises CloudError and changes nothing.
+    """One instance from its launch to its end.
 
+    An illegal call changes nothing and raises: CloudError for a controller's call, IllegalStateChange for a driver's.
     `state` is EC2's, `phase` is the controller's view of it. Every start is a new life: `start` counts the resumes, and
     events of an earlier start are void. `credits` are None unless the type is burstable.
     """
@@ -115,7 +116,8 @@ class InstanceLife:
         """
         self.check(Phase.STOPPED)
         self.state, self.startable_s = State.STOPPING, startable_s
-        self.draining, self.idle, self.ready_s, self.silent_s = False, False, None, None
+        self.draining = self.idle = False
+        self.ready_s = self.silent_s = None
         if self.credits is not None:
             self.credits.stop()
         return self._left()

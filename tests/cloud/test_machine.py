@@ -166,7 +166,7 @@ def test_event_added_or_made_void_by_an_earlier_one_is_respected() -> None:
 
 # -- laws --------------------------------------------------------------------------------------------------------------
 
-CALLS = ("run", "serve", "drain", "finish", "stop", "resume", "interrupt", "fall_silent", "end", "settle")
+CALLS = ("run", "serve", "drain", "finish", "stop", "resume", "interrupt", "fall_silent", "end", "complete", "settle")
 
 
 @settings(max_examples=150)
@@ -193,7 +193,7 @@ def test_laws_hold_after_any_calls(script: list[tuple[str, float, float]]) -> No
                 one.settle(now_s, busy_s)
             elif call == "interrupt":
                 one.interrupt(now_s + 120.0)
-            elif call in ("drain", "finish"):
+            elif call in ("drain", "finish", "complete"):
                 getattr(one, call)()
             else:
                 getattr(one, call)(now_s)

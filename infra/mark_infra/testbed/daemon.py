@@ -123,7 +123,7 @@ class Daemon:
             seed=settings.seed,
             time_scale=settings.time_scale,
             region=region,
-            market=EmulatedMarket(settings.capacity, settings.spot_shares, settings.spot_prices),
+            market=EmulatedMarket(settings.capacity or {}, settings.spot_shares or {}, settings.spot_prices or {}),
             served=EmulatedServices(
                 services,
                 ProcessGateways(

@@ -251,7 +251,7 @@ class SimulatedCloud:
         if record.phase is Phase.DRAINING:
             return
         record.drain()
-        self._touch(record)
+        self._fleet = None
         if not record.idle:
             self._plane.drain(number, self._now_s)
             self._watch_idle(record)
@@ -383,13 +383,12 @@ class SimulatedCloud:
         self._alive[record.number] = record
         if self._bills_disks:
             self._meter.disks(disks_of(offer), self._now_s)
-        self._touch(record)
         return record
 
     def _take_in(self, record: _Record) -> None:
         self._active[record.index] += 1
         self._peak = max(self._peak, sum(self._active))
-        self._touch(record)
+        self._fleet = None
 
     def _boot(self, record: _Record) -> None:
         self._take_in(record)
@@ -412,7 +411,7 @@ class SimulatedCloud:
             self._meter.booted(record.index, record.billed_from_s, self._now_s)
         self._plane.add(record.number, record.index, self._now_s)
         self._doom(record)
-        self._touch(record)
+        self._fleet = None
         if record.credits is not None:
             if record.warm:
                 self._launch_credits.grant(record.credits, self._now_s)
@@ -432,7 +431,7 @@ class SimulatedCloud:
         self._crashing.plane.crash(record.number, self._now_s)
         self.crashes += 1
         record.fall_silent(self._now_s)
-        self._touch(record)
+        self._fleet = None
         if record.draining:
             self._watch_idle(record)
 
@@ -472,7 +471,7 @@ class SimulatedCloud:
 
     def _close(self, record: _Record, from_s: float | None, *, served: bool, taken: bool) -> None:
         """End the billed time that began at `from_s`, if any."""
-        self._touch(record)
+        self._fleet = None
         if from_s is not None:
             if not served:
                 self._meter.booted(record.index, from_s, self._now_s)
@@ -482,7 +481,7 @@ class SimulatedCloud:
         idle_s = self._plane.idle_at(record.number)
         if idle_s <= self._now_s:
             record.finish()
-            self._touch(record)
+            self._fleet = None
         else:
             again_s = idle_s if math.isfinite(idle_s) else self._now_s + CREDIT_STEP_S
             self._events.push(again_s, InstanceEvent.IDLE, record)
@@ -490,10 +489,6 @@ class SimulatedCloud:
     def _pool_disk(self, record: _Record, change: int) -> None:
         if not self._bills_disks and not record.standby:
             self._meter.disks(change * disks_of(record.offer), self._now_s)
-
-    def _touch(self, record: _Record) -> None:
-        record.touch()
-        self._fleet = None
 
     def _find(self, number: int) -> _Record:
         try:
@@ -551,7 +546,7 @@ class SimulatedCloud:
     def _announce(self, record: _Record) -> None:
         gone_s = self._now_s + INTERRUPTION_NOTICE_S
         if record.interrupt(gone_s):
-            self._touch(record)
+            self._fleet = None
             self._notices.append(Notice(record.number, record.offer_name, self._now_s, gone_s))
             self._events.push(gone_s, InstanceEvent.GONE, record)
 
@@ -560,7 +555,7 @@ class SimulatedCloud:
     def _settle_credits(self, record: _Record) -> None:
         usd = record.settle(self._now_s, self._plane.busy_s(record.number), self._workers[record.index])
         self._meter.surplus(record.index, usd)
-        self._touch(record)
+        self._fleet = None
 
     def _update_credits(self, record: _Record) -> None:
         account = record.credits

@@ -312,6 +312,18 @@ def test_credits_run_out_and_slow_the_machine(make_aws: Callable[..., Aws]) -> N
     assert said["InstanceCreditSpecifications"] == [{"InstanceId": i, "CpuCredits": "standard"}]
 
 
+def test_busy_time_beyond_the_time_passed_is_charged_later(make_aws: Callable[..., Aws]) -> None:
+    """A batch counts when it is complete: half of the only credit is spent after its 30 seconds."""
+    busy = {"s": 0.0}
+    aws = make_aws(busy_s=lambda address: busy["s"])
+    launched(aws, InstanceType="t2.small")
+    aws.pass_s(20.0)
+    busy["s"] += 30.0
+    for _ in range(6):
+        aws.pass_s(5.0)
+    assert 0.5 < aws.cloud.status()["fleet"][0]["credits"] < 0.7
+
+
 def test_surplus_credits_are_billed(make_aws: Callable[..., Aws]) -> None:
     """A t3 is unlimited: it stays fast and pays for use beyond its earnings, unless standard mode is requested."""
     busy = {"s": 0.0}

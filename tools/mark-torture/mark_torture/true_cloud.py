@@ -197,14 +197,14 @@ class TrueCloud:
         if offer in refused:
             raise CapacityError(f"{offer} is not to be had", refused[offer])
         mean_s = RESUME * self.offers[offer].boot.mean_s
-        machine.resume(self.now_s, self.now_s + mean_s)
-        machine.has_spent = False
-        self._touch(machine)
         self.starts += 1
-        draw = stream(self._seed, "boot", self.service, number, machine.start + 1)
+        draw = stream(self._seed, "boot", self.service, number, machine.start + 2)
         boot_s = mean_s * (0.6 + 0.8 * float(draw.random())) * now.slow
         if now.slow > 1.0:
             self._meets("boots slow")
+        machine.resume(self.now_s, self.now_s + mean_s)
+        machine.has_spent = False
+        self._touch(machine)
         machine.runs_s, machine.boots_s = self.now_s + min(UNBILLED_PENDING_S, boot_s), self.now_s + boot_s
         self._tell(f"{self.service}: #{number} is started again")
         self._look()
