@@ -121,7 +121,7 @@ def table(rows: list[dict[str, Any]], hours: float) -> str:
     for row in rows:
         groups.setdefault((row["world"].partition(" day ")[0], row["scaler"]), []).append(row)
     text = [
-        f"{len(rows)} parts of {hours:g} hours; medians, but of the points of late requests that a floor added the most:",
+        f"{len(rows)} parts of {hours:g} hours. Medians, but the most points of late requests that a floor added:",
         "",
         "| trace | days | scaler | late alone | with the floor | points added at most | best static minimum | saving |",
         "|---|---|---|--:|--:|--:|--:|--:|",
