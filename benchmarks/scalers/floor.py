@@ -121,9 +121,9 @@ def table(rows: list[dict[str, Any]], hours: float) -> str:
     for row in rows:
         groups.setdefault((row["world"].partition(" day ")[0], row["scaler"]), []).append(row)
     text = [
-        f"Parts of {hours:g} hours; medians, but the most late requests that a floor added.",
+        f"{len(rows)} parts of {hours:g} hours. Medians, but the most points of late requests that a floor added:",
         "",
-        "| trace | days | scaler | late alone | with the floor | added at most | best static minimum | saving |",
+        "| trace | days | scaler | late alone | with the floor | points added at most | best static minimum | saving |",
         "|---|---|---|--:|--:|--:|--:|--:|",
     ]
     for (trace, kind), some in [*groups.items(), (("all", "all"), rows)]:
@@ -132,7 +132,7 @@ def table(rows: list[dict[str, Any]], hours: float) -> str:
         added = 100 * max(one["harm"] for one in some)
         known = [one for one in some if one["static"] is not None]
         least = f"{median(one['static']['min'] for one in known):g}" if known and trace != "all" else ""
-        saving = f"{100 * median(one['saving'] for one in known):.0f} %" if known else ""
+        saving = f"{round(100 * median(one['saving'] for one in known))} %" if known else ""
         text.append(f"| {trace} | {days} | {kind} | {alone:.2f} % | {floor:.2f} % | {added:.3f} | {least} | {saving} |")
     return "\n".join(text) + "\n"
 

@@ -108,7 +108,8 @@ def days(found: list[dict[str, Any]], hours: float) -> str:
     """Return a sentence that names the parts of the traces."""
     parts = ", ".join(one["world"] for one in found)
     requests = sum(one["requests"] for one in found) / 1e6
-    return f"{len(found)} parts of {hours:g} hours with {requests:,.0f} million requests in all: {parts}."
+    some = "1 part" if len(found) == 1 else f"{len(found)} parts"
+    return f"{some} of {hours:g} hours with {requests:.1f} million requests in all: {parts}."
 
 
 def table(found: list[dict[str, Any]], allowed: float = 0.02) -> str:
@@ -156,11 +157,16 @@ def svg(found: list[dict[str, Any]]) -> str:
     _, y = at(1.0, 2.0)
     parts.append(f'<path d="M60 {y:.0f}H560" stroke="#b33" stroke-dasharray="4"/>')
     parts.append(f'<text x="565" y="{y + 4:.0f}" fill="#b33">the promise: 2 %</text>')
+    labels: list[tuple[float, float]] = []
     for name, over, late in points:
         x, y = at(over, late)
+        above = y + 4.0
+        while any(abs(x - left) < 140.0 and abs(above - other) < 13.0 for left, other in labels):
+            above -= 13.0  # otherwise labels of near points would cover each other
+        labels.append((x, above))
         colour = "#06c" if "mark" in name or name == "oracle" else "#444"
         parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 8:.0f}" y="{y + 4:.0f}" fill="{colour}">{name}</text>')
+        parts.append(f'<text x="{x + 8:.0f}" y="{above:.0f}" fill="{colour}">{name}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,9 @@ def test_picture_shows_every_scaler() -> None:
     drawn = leaderboard.svg([found(mark=(12.0, 0.01), HPA=(15.0, 0.3))])
     assert drawn.count("<circle") == 2
     assert ">mark<" in drawn
+    near = leaderboard.svg([found(HPA=(12.0, 0.01), KEDA=(12.0, 0.01))])
+    heights = re.findall(r'y="(\d+)" fill="#444">(?:HPA|KEDA)<', near)
+    assert abs(int(heights[0]) - int(heights[1])) >= 13
     assert leaderboard.days([{"world": "a day 1", "requests": 2e6}], 24.0).startswith(
-        "1 parts of 24 hours with 2 million"
+        "1 part of 24 hours with 2.0 million"
     )
