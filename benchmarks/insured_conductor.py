@@ -146,7 +146,7 @@ def served(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tu
     coded = CodedService(
         settings, RT_MAX_S, stages[1:], loop, capacity_rps=PARITY / REQUEST_S, now=loop.time, unix_s=loop.time
     )
-    conductor = Conductor(stages, ModelMetrics("p", "1", ""), loop, name="p", coded=coded, now=loop.time)
+    conductor = Conductor(stages, ModelMetrics("p", "1", ""), loop, name="p", router=coded, now=loop.time)
     latency_s, degraded = np.full(len(arrivals_s), np.inf), 0
 
     def answered(query: int, request: Request, answer: Answer) -> None:

@@ -31,6 +31,7 @@ MODULES = (
     "mark/serving/frontend/connection.py",
     "mark/serving/frontend/http.py",
     "mark/serving/frontend/limits.py",
+    "mark/serving/backend/lineup.py",
     "mark/serving/backend/metrics.py",
     "mark/serving/backend/replica.py",
     "mark/serving/backend/request.py",

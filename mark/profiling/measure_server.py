@@ -37,7 +37,7 @@ from mark.serving.backend.metrics import Histogram
 from mark.serving.frontend.limits import HttpLimits
 from mark.serving.server_process import ListenerConfig, ModelServer, Serving
 from mark.serving.worker.loaders import SAMPLE
-from mark.serving.worker.workers import Workers
+from mark.serving.worker.workers import WorkerEvents, WorkerLimits, WorkerModel, Workers
 
 Progress = Callable[[float], None]
 
@@ -252,16 +252,16 @@ class _Pool:
         self.memory_bytes = 0.0  # peak of any worker after a batch
         self._what = what
         self._workers = Workers(
-            what.model,
-            what.search,
+            WorkerModel(what.model, what.search, loader="mark.serving.worker.loaders:load_measured"),
             count,
-            on_ready=lambda worker, load_s, said: self._ready[worker].set_result(load_s),
-            on_done=self._on_done,
-            on_lost=self._on_lost,
-            on_failed=self._on_failed,
+            WorkerEvents(
+                ready=lambda worker, load_s, said: self._ready[worker].set_result(load_s),
+                done=self._on_done,
+                lost=self._on_lost,
+                failed=self._on_failed,
+            ),
+            limits=WorkerLimits(hang_s=_HANG_S),
             threads=what.threads,
-            hang_s=_HANG_S,
-            loader="mark.serving.worker.loaders:load_measured",
         )
 
     async def start(self) -> float:

@@ -47,17 +47,17 @@ from mark.selection.state import SelectionState
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
 from mark.serving.backend import peer_header
-from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
+from mark.serving.backend.bouncer import Bouncer, FixedTimes, Overflow, QueueLimits, ServiceTimes
 from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import StageBackend
-from mark.serving.backend.replica import AnswersLater, Replica
+from mark.serving.backend.replica import AnswersLater, Replica, ReplicaLimits
 from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Sieve
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.backend.variants import Variants
 from mark.serving.conductor.coded_service import CodedService
-from mark.serving.conductor.conductor import ConductedStage, Conductor
+from mark.serving.conductor.conductor import ConductedStage, Conductor, ConductorLimits
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
 from mark.serving.conductor.selected import CallPrices, ServedSelection
@@ -71,7 +71,7 @@ from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.insurance_page import insurance_route
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.selection_page import selection_route
-from mark.serving.frontend.server import Answered, ServedVersion, Server
+from mark.serving.frontend.server import Answered, RequestObserver, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.layers.layer import Layer, LayerSite, layered
 from mark.serving.learned.forwarding import FeedbackForwarding
@@ -86,7 +86,7 @@ from mark.serving.overflow.functions import FunctionClient
 from mark.serving.personal.served import PersonalServing
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.output import PrintedOutput
-from mark.serving.worker.workers import Workers
+from mark.serving.worker.workers import WorkerEvents, WorkerLimits, WorkerModel, Workers
 
 if TYPE_CHECKING:
     from mark.serving.frontend.grpc import GrpcListener
@@ -341,13 +341,11 @@ class ModelServer:
             backend,
             serving.rt_max_s,
             self.metrics,
-            self._observer,
-            tracer=self._tracer,
+            observer=RequestObserver(self._observer, self._tracer, self._writer),
             limits=self._listener.limits,
             routes=routes,
             stage=stage,
             beside=beside,
-            id_prefix=self._writer,
         )
 
     def _apart(self, name: str, stage: Serving, beside: Sequence[Server] = ()) -> Server:
@@ -426,19 +424,17 @@ class ModelServer:
         if self._personal is not None:
             self._personal.ask(stages, serving.rt_max_s)
             stages[STAGE] = self._personal.stage(version, self.metrics)
+        routers = graph, pipeline.driver, selection, self.insurance
         conductor = Conductor(
             [stages[name] for name in (stages if pipeline.graph is None else order)],
             whole,
             self._loop,
             name=serving.name,
-            graph=graph,
-            driver=pipeline.driver,
-            selection=selection,
-            coded=self.insurance,
+            router=next(router for router in routers if router is not None),
             keeps_parts=pipeline.keeps_parts,
             version=version,
             probe_every_s=max(1.0, serving.rt_max_s),
-            most_queries=serving.max_queued,
+            limits=ConductorLimits(queries=serving.max_queued),
         )
         served = ServedVersion(version, conductor, orjson.dumps(known))
         return served
@@ -528,10 +524,12 @@ class ModelServer:
             overhead_s=overhead_s,
             window_s=window_s,
             workers=0,
-            function_s=serving.function_s if serving.functions is not None else NEVER_S,
-            late=serving.late,
-            least_in_time=serving.least_in_time,
-            max_queued=serving.max_queued,
+            overflow=Overflow(
+                function_s=serving.function_s if serving.functions is not None else NEVER_S,
+                late=serving.late,
+                least_in_time=serving.least_in_time,
+            ),
+            limits=QueueLimits(serving.max_queued),
             probe_every_s=max(1.0, serving.rt_max_s),
         )
         self.metrics.models.append(metrics)
@@ -541,7 +539,7 @@ class ModelServer:
             metrics,
             self._loop,
             rt_max_s=serving.rt_max_s,
-            function_timeout_s=serving.function_timeout_s,
+            limits=ReplicaLimits(function_timeout_s=serving.function_timeout_s),
             served=self._served,
             profiled_s=profiled_s,
             answers_later_s=serving.answers_later_s,
@@ -567,20 +565,11 @@ class ModelServer:
             metrics.worker_replacements += 1
 
         workers = Workers(
-            reference,
-            serving.search,
+            WorkerModel(reference, serving.search, serving.name, version, serving.loader),
             serving.workers,
-            on_ready=ready,
-            on_done=replica.worker_done,
-            on_lost=replica.worker_lost,
-            on_failed=failed,
-            on_replaced=replaced,
+            WorkerEvents(ready, replica.worker_done, replica.worker_lost, failed, replaced),
+            limits=WorkerLimits(hang_s=serving.hang_s, memory_bytes=serving.worker_memory_bytes),
             threads=serving.threads,
-            hang_s=serving.hang_s,
-            memory_bytes=serving.worker_memory_bytes,
-            name=serving.name,
-            version=version,
-            loader=serving.loader,
             spawn=self._spawn(serving),
         )
         replica.attach(workers)

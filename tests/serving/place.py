@@ -26,7 +26,7 @@ from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.grpc import GrpcListener
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.routes import ModelRoute
-from mark.serving.frontend.server import ServedVersion, Server
+from mark.serving.frontend.server import RequestObserver, ServedVersion, Server
 from mark.serving.observe.tracing import Tracer
 
 RT_MAX_S = 10.0  # on a starved machine a second may pass between two turns of a loop
@@ -90,8 +90,7 @@ class Place:
             version.backend,
             RT_MAX_S,
             Metrics(),
-            lambda *what: self.told.append(what),
-            tracer=tracer,
+            observer=RequestObserver(lambda *what: self.told.append(what), tracer),
             routes=routes,
         )
         self.listener = GrpcListener(self.server, HttpLimits(**limits), auth)

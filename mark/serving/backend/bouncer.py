@@ -26,9 +26,8 @@ to end now. Times are seconds of one monotonic clock.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heapreplace
+from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple, Protocol
 
@@ -45,11 +44,12 @@ from mark.domain.rules.admission import (
     margin_s,
 )
 from mark.domain.rules.batching import joins, reserve_s, start_s
+from mark.serving.backend.lineup import IllegalTransition, Lineup
 from mark.serving.backend.request import Batch, Request, is_left
 
 __all__ = [
     "DEADLINE", "DRAINING", "FUNCTION", "INSTANCE", "NO_WORKER", "OVERLOADED", "QUEUE_FULL", "REJECT", "TOO_LARGE",
-    "Bouncer", "FixedTimes", "IllegalTransition", "ServiceTimes", "Stranded",
+    "Bouncer", "FixedTimes", "IllegalTransition", "Overflow", "QueueLimits", "ServiceTimes", "Stranded",
 ]  # fmt: skip
 
 # The reason why a request was not queued here (`Bouncer.reason`).
@@ -65,14 +65,7 @@ DRAINING = "draining"
 _MOST_TRIES = 2
 # Later than any deadline, but before "never".
 _WHENEVER_S = 1e9
-# Up to this number, closed batches are assigned to workers one by one. More are divided evenly among them, which is
-# wrong by less than one batch's time.
-_DEEP = 64
 _LONGEST_RETRY_AFTER_S = 60.0
-
-
-class IllegalTransition(Exception):
-    """The shell reported an impossible event; the bouncer's state is unchanged."""
 
 
 class ServiceTimes(Protocol):
@@ -114,18 +107,69 @@ class Stranded(NamedTuple):
     failed: list[Request]  # neither a worker nor a function can
 
 
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """The rule for requests that workers do not answer in time.
+
+    `function_s` is the service time of a warm function, infinite without functions. A request that would be late
+    everywhere goes to the destination `late`, FUNCTION or REJECT. If times vary, a request that workers would answer in
+    time with a lower probability than `least_in_time` goes to a function that would be in time
+    (`mark.domain.rules.admission.least_probability`).
+    """
+
+    function_s: float = NEVER_S
+    late: int = FUNCTION
+    least_in_time: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.function_s > 0.0:
+            raise BadInput("no bouncer can have this", "function_s", self.function_s)
+        if not 0.0 <= self.least_in_time <= 1.0:
+            raise BadInput("no bouncer can have this", "least_in_time", self.least_in_time)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """The most requests that wait, and the most bytes of bodies in a batch."""
+
+    requests: int = 10_000
+    batch_bytes: float = NEVER_S
+
+    def __post_init__(self) -> None:
+        if not self.requests >= 1:
+            raise BadInput("no bouncer can have this", "max_queued", self.requests)
+        if not self.batch_bytes > 0:
+            raise BadInput("no bouncer can have this", "max_batch_bytes", self.batch_bytes)
+
+
+class _Deadlines:
+    """The deadlines of requests: arrival + RT_max, unless the client has its own (`own_deadline`)."""
+
+    def __init__(self, rt_max_s: float) -> None:
+        self._rt_max_s = rt_max_s
+        self._own_below_s = rt_max_s - TOLERANCE_S
+        self._own_above_s = rt_max_s + TOLERANCE_S
+
+    def of(self, request: Request) -> tuple[float, bool]:
+        """Return the request's deadline, and whether it is the client's own."""
+        allowed_s = request.deadline_s - request.arrived_s
+        if allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S:
+            return request.deadline_s, True
+        return request.arrived_s + self._rt_max_s, False
+
+    def tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
+        """Return the earliest promise in a batch that an answer at `answer_s` keeps, or a new request's promise."""
+        promises = (self.of(request)[0] for request in batch.requests)
+        return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._rt_max_s)
+
+
 class Bouncer:
     """Admission and batching for `workers` identical workers, each of which serves one batch at a time.
 
     `times` has the mean service times, and `variation` is their squared coefficient of variation, 0 if they are certain
     or unknown. `overhead_s` is added once per request. A batch that is not full waits up to `window_s` for more
-    requests though a worker is idle (0: work-conserving). `function_s` is the service time of a warm function, infinite
-    without functions; the shell may set the attribute to infinity while functions refuse.
-
-    A request that would be late everywhere goes to the destination `late`, FUNCTION or REJECT. If times vary, a request
-    that workers would answer in time with a lower probability than `least_in_time` goes to a function that would be in
-    time (`mark.domain.rules.admission.least_probability`). At most `max_queued` requests wait, and a batch has at most
-    `max_batch_bytes` of bodies. `workers` is the number of workers that are up, and may be 0.
+    requests though a worker is idle (0: work-conserving). `workers` is the number of workers that are up, and may be 0.
+    The shell may set `function_s` to infinity while functions refuse.
 
     A request whose deadline differs from arrival + RT_max has its client's own deadline, which replaces RT_max. It is
     not admitted if it would miss that deadline, and dropped (`take_expired`) once it cannot be met. A request without
@@ -146,11 +190,8 @@ class Bouncer:
         overhead_s: float = 0.0,
         window_s: float = 0.0,
         workers: int = 1,
-        function_s: float = NEVER_S,
-        late: int = FUNCTION,
-        least_in_time: float = 0.0,
-        max_queued: int = 10_000,
-        max_batch_bytes: float = NEVER_S,
+        overflow: Overflow | None = None,
+        limits: QueueLimits | None = None,
         probe_every_s: float = NEVER_S,
     ) -> None:
         for name, value, good in (
@@ -158,42 +199,34 @@ class Bouncer:
             ("variation", variation, 0.0 <= variation < NEVER_S),
             ("overhead_s", overhead_s, 0.0 <= overhead_s < NEVER_S),
             ("window_s", window_s, 0.0 <= window_s < NEVER_S),
-            ("function_s", function_s, function_s > 0.0),
-            ("least_in_time", least_in_time, 0.0 <= least_in_time <= 1.0),
             ("workers", workers, workers >= 0),
-            ("max_queued", max_queued, max_queued >= 1),
-            ("max_batch_bytes", max_batch_bytes, max_batch_bytes > 0),
             ("probe_every_s", probe_every_s, probe_every_s > 0.0),
         ):
             if not good:
                 raise BadInput("no bouncer can have this", name, value)
         _check_times(times)
-        self.function_s = function_s
+        overflow, limits = overflow or Overflow(), limits or QueueLimits()
+        self.function_s = overflow.function_s
         self.reason = ""  # why the last request that was not queued here was refused or passed on
         self.queued = 0  # waiting requests
         self.in_flight = 0  # requests at workers
         self.workers = workers  # workers that are up
-        self._times, self._variation, self._late = times, variation, late
-        self._least = least_in_time
-        self._rt_max_s, self._overhead_s = rt_max_s, overhead_s
-        # A deadline outside this range, counted from the arrival, is the client's own (`own_deadline`).
-        self._own_below_s, self._own_above_s = rt_max_s - TOLERANCE_S, rt_max_s + TOLERANCE_S
+        self._times = times
+        self._variation = variation
+        self._late = overflow.late
+        self._least = overflow.least_in_time
+        self._rt_max_s = rt_max_s
+        self._overhead_s = overhead_s
+        self._deadlines = _Deadlines(rt_max_s)
         self._asked_window_s = window_s
-        self._max_batch_bytes = max_batch_bytes
-        self._room = max_queued
-        self._probe_every_s, self._probe_s = probe_every_s, -NEVER_S if probe_every_s < NEVER_S else NEVER_S
+        self._max_batch_bytes = limits.batch_bytes
+        self._room = limits.requests
+        self._probe_every_s = probe_every_s
+        self._probe_s = -NEVER_S if probe_every_s < NEVER_S else NEVER_S
         self._until_s = NEVER_S  # end of a drain
-        self._open: Batch | None = None
-        self._closed: deque[Batch] = deque()
-        self._backlog_s = 0.0  # total service time of the closed batches
         self._together = 1  # the most retried requests in a batch; no other request joins them
-        self._running: list[Batch] = []
-        self._idle = workers
-        self._back_s: list[float] = []  # when each worker that is down should be up again
         self._expired: list[Request] = []
-        # A heap of the times when each worker is free after the closed batches; valid until `_settled_s`.
-        self._free_s = [NEVER_S]
-        self._settled_s = -NEVER_S
+        self._line = Lineup(workers)
         self._read_times()
 
     # Requests
@@ -203,11 +236,7 @@ class Bouncer:
 
         `reason` is set for FUNCTION and REJECT. Raises ValueError for a request without items.
         """
-        arrived_s, deadline_s = request.arrived_s, request.deadline_s  # `_deadline_s` inlined: a tenth faster
-        allowed_s = deadline_s - arrived_s
-        own = allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S
-        if not own:
-            deadline_s = arrived_s + self._rt_max_s
+        deadline_s, own = self._deadlines.of(request)
         size = len(request.call.body)
         if self.queued >= self._room or size > self._max_batch_bytes or not 0 < request.items <= self._n_batch:
             if request.items < 1:
@@ -218,14 +247,14 @@ class Bouncer:
             if self.queued >= self._room:
                 return self._elsewhere(DRAINING if self._room == 0 else QUEUE_FULL, deadline_s - now_s, own)
         where = self._decide(request, size, now_s, deadline_s, own, True)
-        if where != INSTANCE and now_s >= self._probe_s and not own and self._idle == self.workers > 0 == self.queued:
+        if where != INSTANCE and now_s >= self._probe_s and not own and self._is_idle:
             self._probe_s = now_s + self._probe_every_s
             where = self._decide(request, size, now_s, now_s + _WHENEVER_S, True, False)
         return where
 
     def retry_after_s(self, now_s: float) -> float:
         """Return the seconds until a request may be admitted, when the queue will be short enough; at most a minute."""
-        latency_s = self._behind_all_s(now_s) + self._service_s[1] + self._overhead_s - now_s
+        latency_s = self._line.behind_all_s(now_s, self._service_s) + self._service_s[1] + self._overhead_s - now_s
         return min(max(latency_s - self._rt_max_s, 0.0), _LONGEST_RETRY_AFTER_S)
 
     def next_batch(self, now_s: float) -> Batch | None:
@@ -236,23 +265,24 @@ class Bouncer:
         first one, whose answer is dropped. Requests are taken out (`take_expired`) if their client has gone, or if
         their own deadline cannot be met even alone.
         """
-        while self._idle > 0:
+        line = self._line
+        while line.idle > 0:
             if (first := self._first_stuck()) is not None and now_s >= self._patience_s(first):
                 return self._taken_back(first, now_s)
-            if self._closed:
-                batch = self._first_closed()
-            elif self._open is not None and now_s >= self._open.oldest_s + self._window_s:
-                batch, self._open = self._open, None
+            if line.closed:
+                batch = line.first_closed()
+            elif line.open is not None and now_s >= line.open.oldest_s + self._window_s:
+                batch, line.open = line.open, None
                 batch.service_s = self._service_s[batch.items]
             else:
                 return None
-            self._settled_s = -NEVER_S
+            line.settled_s = -NEVER_S
             self.queued -= len(batch.requests)
             if now_s + batch.service_s + self._overhead_s > batch.expires_s or any(map(is_left, batch.requests)):
                 self._drop_expired(batch, now_s)
                 if not batch.requests:
                     continue
-            self._start(batch, now_s)
+            line.start(batch, now_s)
             self.in_flight += len(batch.requests)
             return batch
         return None
@@ -263,17 +293,18 @@ class Bouncer:
         The worker is the one that is free first; it has at most one batch ahead. A batch with a client's own deadline
         stays here, so that its requests can still be dropped.
         """
-        while self._closed and all(map(is_left, self._closed[0].requests)):
-            self._expired += (batch := self._first_closed()).requests
-            self._settled_s = -NEVER_S
+        line = self._line
+        while line.closed and all(map(is_left, line.closed[0].requests)):
+            self._expired += (batch := line.first_closed()).requests
+            line.settled_s = -NEVER_S
             self.queued -= len(batch.requests)
-        if self._idle or not self._closed or not self._running or self._closed[0].expires_s < NEVER_S:
+        if line.idle or not line.closed or not line.running or line.closed[0].expires_s < NEVER_S:
             return None
-        first = min(self._running, key=lambda running: running.free_s(now_s))
+        first = min(line.running, key=lambda running: running.free_s(now_s))
         if first.behind is not None:
             return None
-        first.behind = batch = self._first_closed()
-        self._settled_s = -NEVER_S
+        first.behind = batch = line.first_closed()
+        line.settled_s = -NEVER_S
         self.queued -= len(batch.requests)
         if any(map(is_left, batch.requests)):
             self._drop_expired(batch, now_s)
@@ -295,11 +326,12 @@ class Bouncer:
 
         Infinite if that is not needed.
         """
-        if self._idle == 0:
+        line = self._line
+        if line.idle == 0:
             return NEVER_S
         first = self._first_stuck()
         patience_s = NEVER_S if first is None else self._patience_s(first)
-        return patience_s if self._open is None else min(patience_s, self._open.oldest_s + self._window_s)
+        return patience_s if line.open is None else min(patience_s, line.open.oldest_s + self._window_s)
 
     # Workers
 
@@ -313,10 +345,10 @@ class Bouncer:
         """
         self._leave(batch)
         if batch.behind is None:
-            self._idle += 1
+            self._line.idle += 1
         else:
             batch.behind.runs(now_s)
-            self._running.append(batch.behind)
+            self._line.running.append(batch.behind)
         seconds = now_s - batch.started_s
         if took_s > seconds:
             seconds = took_s
@@ -330,7 +362,7 @@ class Bouncer:
         own. INSTANCE: it is queued behind all waiting requests, so that it breaks no promise, if it meets its deadline
         there. FUNCTION: only a function meets it. REJECT: neither does, or this was its second try, and it failed.
         """
-        self._close_open()
+        self._line.close_open(self._service_s)
         self._together = 1
         places = []
         for request in failed:
@@ -358,15 +390,16 @@ class Bouncer:
 
         Raises IllegalTransition if the batch is not running, or no worker is idle.
         """
+        line = self._line
         if batch is not None:
             self._leave(batch)
-        elif self._idle == 0:
+        elif line.idle == 0:
             raise IllegalTransition("no idle worker can go down")
         else:
-            self._idle -= 1
-            self._settled_s = -NEVER_S
+            line.idle -= 1
+            line.settled_s = -NEVER_S
         self.workers -= 1
-        self._back_s.append(back_s)
+        line.back_s.append(back_s)
         lost: Sequence[Request] = [] if batch is None else batch.requests
         stranded = Stranded([], [])
         queued = self._empty_queue()
@@ -387,12 +420,13 @@ class Bouncer:
 
     def worker_up(self, now_s: float) -> None:
         """Note that a worker is up and idle. The service times are read again."""
+        line = self._line
         self._read_times()
-        if self._back_s:
-            self._back_s.remove(min(self._back_s))
+        if line.back_s:
+            line.back_s.remove(min(line.back_s))
         self.workers += 1
-        self._idle += 1
-        self._settled_s = -NEVER_S
+        line.idle += 1
+        line.settled_s = -NEVER_S
 
     def drain(self, now_s: float, until_s: float) -> list[Request]:
         """Accept no new requests; return the queued ones that cannot be finished by `until_s`.
@@ -430,9 +464,13 @@ class Bouncer:
         return self._room == 0
 
     @property
+    def _is_idle(self) -> bool:
+        return self._line.idle == self.workers > 0 == self.queued
+
+    @property
     def running(self) -> Sequence[Batch]:
         """Return the batches that workers are serving."""
-        return self._running
+        return self._line.running
 
     # Decisions
 
@@ -443,14 +481,15 @@ class Bouncer:
         if it would be in time with a full batch.
         """
         service_s, full, items, overhead_s = self._service_s, self._n_batch, request.items, self._overhead_s
+        line = self._line
         # `free` is when a worker is free for the batch behind the closed ones.
-        if self._idle > len(self._closed):
+        if line.idle > len(line.closed):
             free = now_s
-        elif now_s <= self._settled_s:
-            free = self._free_s[0]
+        elif now_s <= line.settled_s:
+            free = line.free_s[0]
         else:
-            free = self._play_through(now_s)
-        batch = self._open
+            free = line.play_through(now_s)
+        batch = line.open
         if batch is not None:
             start = start_s(free, batch.oldest_s, self._window_s)
             total = batch.items + items
@@ -463,7 +502,7 @@ class Bouncer:
                 or (asks_again and not self._may_join(batch, items, start, now_s))
             ):
                 batch = None
-                free = self._behind_all_s(now_s)
+                free = line.behind_all_s(now_s, service_s)
         if batch is None:
             total = items
             start = start_s(free, request.arrived_s, self._window_s)
@@ -477,7 +516,7 @@ class Bouncer:
             latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
         left_s = deadline_s - now_s
         if reserves and self._variation > 0.0:
-            squares_s2, waits = self._squares_s2(total, batch is None)
+            squares_s2, waits = line.squares_s2(service_s, total, batch is None, self.workers)
             expected_s = latency - overhead_s
             latency += margin_s(waits, squares_s2, self._variation)
             if latency <= left_s + TOLERANCE_S and self._passed_on(items, expected_s, squares_s2, left_s):
@@ -486,9 +525,9 @@ class Bouncer:
             return self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
 
         if batch is None:
-            self._close_open()
+            line.close_open(service_s)
             expires_s = deadline_s if hard else NEVER_S
-            batch = self._open = Batch(request, items, size, request.arrived_s, deadline_s, expires_s)
+            batch = line.open = Batch(request, items, size, request.arrived_s, deadline_s, expires_s)
         else:
             batch.requests.append(request)
             batch.items = total
@@ -503,24 +542,11 @@ class Bouncer:
             # Check now whether one more item may join, so that the batch's completion is known before that item comes.
             tightest_s = batch.tightest_s
             if answer_s > tightest_s + TOLERANCE_S:
-                tightest_s = self._tightest_s(batch, answer_s, now_s)
+                tightest_s = self._deadlines.tightest_s(batch, answer_s, now_s)
             if joins(start, service_s[total], service_s[total + 1], service_s[1], tightest_s, overhead_s, 0.0):
                 return INSTANCE
-        self._close_open()
+        line.close_open(service_s)
         return INSTANCE
-
-    def _squares_s2(self, items: int, opens: bool) -> tuple[float, bool]:
-        """Return the squared mean times of the batches up to the request's, and whether a closed batch waits.
-
-        The request's batch is the open one, or with `opens` a new one behind it.
-        """
-        service_s, before = self._service_s, [*self._running, *self._closed]
-        ahead = [batch.behind for batch in self._running if batch.behind is not None]
-        waits = len(self._closed) > self._idle or len(ahead) > 0
-        squares_s2 = sum(batch.service_s**2 for batch in before + ahead)
-        if opens and self._open is not None:
-            squares_s2 += service_s[self._open.items] ** 2
-        return squares_s2 / max(1, self.workers) + service_s[items] ** 2, waits
 
     def _passed_on(self, items: int, expected_s: float, squares_s2: float, left_s: float) -> bool:
         """Return whether a function gets a request that is expected in time here, because that is too uncertain."""
@@ -545,22 +571,10 @@ class Bouncer:
         service_s, total = self._service_s, batch.items
         answer_s, tightest_s = start + service_s[total] + self._overhead_s, batch.tightest_s
         if answer_s > tightest_s + TOLERANCE_S:
-            tightest_s = self._tightest_s(batch, answer_s, now_s)
+            tightest_s = self._deadlines.tightest_s(batch, answer_s, now_s)
         return joins(
             start, service_s[total], service_s[total + items], service_s[items], tightest_s, self._overhead_s, 0.0
         )
-
-    def _tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
-        """Return the earliest promise in a batch that an answer at `answer_s` keeps, or a new request's promise."""
-        promises = (self._deadline_s(request)[0] for request in batch.requests)
-        return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._rt_max_s)
-
-    def _deadline_s(self, request: Request) -> tuple[float, bool]:
-        """Return the request's deadline, and whether it is the client's own."""
-        allowed_s = request.deadline_s - request.arrived_s
-        if allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S:
-            return request.deadline_s, True
-        return request.arrived_s + self._rt_max_s, False
 
     def _drop_expired(self, batch: Batch, now_s: float) -> None:
         """Drop requests from a batch that is to start if their client has gone or their own deadline cannot be met even
@@ -568,7 +582,7 @@ class Bouncer:
         """
         keep: list[Request] = []
         for request in batch.requests:
-            _, own = self._deadline_s(request)
+            _, own = self._deadlines.of(request)
             answer_s = now_s + self._service_s[request.items] + self._overhead_s
             late = own and answer_s > request.deadline_s + TOLERANCE_S
             (self._expired if late or is_left(request) else keep).append(request)
@@ -580,15 +594,9 @@ class Bouncer:
 
     # Queue and workers
 
-    def _start(self, batch: Batch, now_s: float) -> None:
-        batch.runs(now_s)
-        self._running.append(batch)
-        self._idle -= 1
-        self._settled_s = -NEVER_S
-
     def _first_stuck(self) -> Batch | None:
         """Return the running batch with requests behind it whose worker has the least time left."""
-        stuck = [batch for batch in self._running if batch.behind is not None and batch.behind.requests]
+        stuck = [batch for batch in self._line.running if batch.behind is not None and batch.behind.requests]
         return min(stuck, key=self._patience_s, default=None)
 
     def _patience_s(self, batch: Batch) -> float:
@@ -605,73 +613,16 @@ class Bouncer:
         assert first.behind is not None, "only batches with one behind them are stuck"
         batch = first.behind.again()
         first.behind.requests = []
-        self._start(batch, now_s)
+        self._line.start(batch, now_s)
         return batch
-
-    def _first_closed(self) -> Batch:
-        batch = self._closed.popleft()
-        self._backlog_s = self._backlog_s - batch.service_s if self._closed else 0.0
-        return batch
-
-    def _close_open(self) -> None:
-        batch = self._open
-        if batch is not None:
-            batch.service_s = self._service_s[batch.items]
-            self._closed.append(batch)
-            self._backlog_s += batch.service_s
-            self._open = None
-            heapreplace(self._free_s, self._free_s[0] + batch.service_s)
-
-    def _play_through(self, now_s: float) -> float:
-        """Return when a worker is free for the batch behind all closed ones, and keep the answer while it is valid."""
-        free = [batch.free_s(now_s) for batch in self._running]
-        free += [now_s] * self._idle
-        back = [back_s for back_s in self._back_s if back_s >= now_s]
-        free += back
-        if not free:
-            free.append(NEVER_S)
-        heapify(free)
-        # The times are valid until a worker overruns its batch, including one that has a batch ahead; with an idle
-        # worker they are valid only now.
-        self._settled_s = -NEVER_S if self._idle else min([b.end_s for b in self._running] + back, default=NEVER_S)
-        if len(free) == 1:
-            free[0] += self._backlog_s
-        elif len(self._closed) <= _DEEP:
-            for batch in self._closed:
-                heapreplace(free, free[0] + batch.service_s)
-        else:
-            free = [(sum(free) + self._backlog_s) / len(free)] * len(free)
-        self._free_s = free
-        return free[0]
-
-    def _behind_all_s(self, now_s: float) -> float:
-        """Return when a worker is free for a batch behind the open one."""
-        free = self._play_through(now_s)
-        if self._open is None:
-            return free
-        played = self._free_s.copy()
-        heapreplace(played, free + self._service_s[self._open.items])
-        return played[0]
 
     def _leave(self, batch: Batch) -> None:
-        try:
-            self._running.remove(batch)
-        except ValueError:
-            raise IllegalTransition("this batch is not running") from None
-        self._settled_s = -NEVER_S
+        self._line.leave(batch)
         self.in_flight -= len(batch.requests)
 
     def _empty_queue(self) -> list[Request]:
-        """Remove all waiting requests from the queue and return them in order."""
-        queued = [request for batch in self._closed for request in batch.requests]
-        if self._open is not None:
-            queued += self._open.requests
-        self._closed.clear()
-        self._backlog_s = 0.0
-        self._open = None
-        self._settled_s = -NEVER_S
         self.queued = 0
-        return queued
+        return self._line.empty()
 
     def _most_together(self, lost: Sequence[Request], now_s: float) -> int:
         """Return the batch size for retrying lost requests: the smallest that meets the earliest promise among them.
@@ -681,7 +632,8 @@ class Bouncer:
         most = len(lost)
         if most < 2:
             return 1
-        left_s = min(self._deadline_s(request)[0] for request in lost) - self._overhead_s - self._play_through(now_s)
+        free_s = self._line.play_through(now_s)
+        left_s = min(self._deadlines.of(request)[0] for request in lost) - self._overhead_s - free_s
         items = sum(request.items for request in lost) / most
         together = 1
         while together < most:
@@ -692,7 +644,7 @@ class Bouncer:
         return together
 
     def _requeue(self, request: Request, now_s: float, stranded: Stranded, *, may_fail: bool) -> None:
-        deadline_s, own = self._deadline_s(request)
+        deadline_s, own = self._deadlines.of(request)
         deadline_s = min(deadline_s, self._until_s)
         size = len(request.call.body)
         if request.tries >= _MOST_TRIES:

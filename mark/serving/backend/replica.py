@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -42,13 +43,20 @@ class WorkerPool(Protocol):
     def send(self, worker_id: int, calls: Sequence[Call]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaLimits:
+    """Limits of the time of a function call, of concurrent calls, and of the bodies of all unanswered requests."""
+
+    function_timeout_s: float = 30.0
+    calls: int = 1000
+    held_bytes: int = 512 << 20
+
+
 class Replica:
     """The backend that has the model: it takes requests and answers each exactly once.
 
     `served` is called with each batch that a worker answered. `profiled_s[items]` is the batch's time in the profile,
-    in seconds; empty without a profile. `function_timeout_s` limits the time of a function call, `most_calls` the
-    number of concurrent calls, and `most_held_bytes` the bodies of all unanswered requests. `answers_later_s` simulates
-    a slow network.
+    in seconds; empty without a profile. `answers_later_s` simulates a slow network.
     """
 
     def __init__(
@@ -59,9 +67,7 @@ class Replica:
         loop: asyncio.AbstractEventLoop,
         *,
         rt_max_s: float,
-        function_timeout_s: float = 30.0,
-        most_calls: int = 1000,
-        most_held_bytes: int = 512 << 20,
+        limits: ReplicaLimits | None = None,
         served: Served | None = None,
         profiled_s: Sequence[float] = (),
         answers_later_s: AnswersLater | None = None,
@@ -71,10 +77,11 @@ class Replica:
         metrics.refresh = self._refresh
         self._functions, self._loop, self._now = functions, loop, now
         self._breaker, self._function_s = Breaker(), bouncer.function_s
-        self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
+        self._rt_max_s = rt_max_s
+        self._limits = limits or ReplicaLimits()
         self._served, self._profiled_s, self._answers_later_s = served, profiled_s, answers_later_s
         self._on_their_way = 0  # batches whose answers leave later
-        self._held_bytes, self._most_held_bytes = 0, most_held_bytes
+        self._held_bytes = 0
         self._workers: WorkerPool | None = None
         self._batches: dict[int, deque[Batch]] = {}  # by worker: its current batch, and its next one
         self._idle: list[int] = []
@@ -93,7 +100,7 @@ class Replica:
     def offer(self, request: Request) -> None:
         """Queue the request, send it to a function, or refuse it."""
         self._held_bytes += len(request.call.body)
-        if self._held_bytes > self._most_held_bytes:
+        if self._held_bytes > self._limits.held_bytes:
             self._refuse(request, QUEUE_FULL)
             return
         where = self.bouncer.offer(request, self._now())
@@ -333,7 +340,7 @@ class Replica:
         if self._functions is None:
             self._refuse(request, reason if reason != "crash" else "lost")
             return
-        if len(self._calls) >= self._most_calls:
+        if len(self._calls) >= self._limits.calls:
             self._refuse(request, "throttled")
             return
         now_s = self._now()
@@ -363,7 +370,7 @@ class Replica:
             # answer.
             own_s = request.deadline_s - self._now()
             asked = own_deadline(request.deadline_s - request.arrived_s, self._rt_max_s)
-            timeout_s = min(self._function_timeout_s, own_s) if asked else self._function_timeout_s
+            timeout_s = min(self._limits.function_timeout_s, own_s) if asked else self._limits.function_timeout_s
             (reply,) = await functions.call([request.call], max(timeout_s, 1e-3))
         except Throttled as error:
             reason, asked_s = "throttled", error.retry_after_s

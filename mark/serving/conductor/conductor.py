@@ -112,18 +112,28 @@ class Run:
             kept.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class ConductorLimits:
+    """Limits of the queries in progress, of a request's items, and of the bodies of all queries in progress.
+
+    A request's items are limited because all of them begin in one turn of the loop.
+    """
+
+    queries: int = 10_000
+    items: int = 1_000
+    held_bytes: int = 512 << 20
+
+
 class Conductor:
     """The backend of a pipeline: it calls the stages and answers every query exactly once.
 
-    One of `graph`, `driver`, `selection` and `coded` decides the next stage. With `coded` the first stage is a model
-    and the others are its parity models. With `keeps_parts` each stage leaves later stages their planned parts of
+    `router` decides the next stage of a query. With a `CodedService` the first stage is a model and the others are its
+    parity models. With `keeps_parts` each stage leaves later stages their planned parts of
     RT_max (with a driver, all stages after it in the list), but always has its own part. Otherwise a stage leaves later
     stages only their least times.
 
     A query is answered at its deadline, and no further call begins for it. The stages' times are learned and can be
-    wrong, so after queries were dropped because of them, one query every `probe_every_s` is served regardless. At most
-    `most_queries` are in progress, with bodies of `most_held_bytes` in total. A request has at most `most_items`,
-    because all of them begin in one turn of the loop.
+    wrong, so after queries were dropped because of them, one query every `probe_every_s` is served regardless.
     """
 
     def __init__(
@@ -133,40 +143,38 @@ class Conductor:
         loop: asyncio.AbstractEventLoop,
         *,
         name: str,
-        graph: StageGraph | None = None,
-        driver: PipelineDriver | None = None,
-        selection: ServedSelection | None = None,
-        coded: CodedService | None = None,
+        router: StageGraph | PipelineDriver | ServedSelection | CodedService,
         keeps_parts: bool = False,
         version: str = "1",
         probe_every_s: float = 1.0,
-        most_queries: int = 10_000,
-        most_items: int = 1_000,
-        most_held_bytes: int = 512 << 20,
+        limits: ConductorLimits | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        if sum(one is not None for one in (graph, driver, selection, coded)) != 1:
-            raise ValueError("a graph, a driver, a selection or parity models decide the next stage")
         self.stages, self.metrics = stages, metrics
         metrics.refresh = self._refresh
         self._names = tuple(stage.name for stage in stages)
         self.backends = tuple(stage.backend for stage in stages)
-        self._graph, self._driver, self._selection, self.loop, self.now = graph, driver, selection, loop, now
-        self._coded = coded
+        self.loop, self.now = loop, now
+        self._graph = router if isinstance(router, StageGraph) else None
+        self._driver = router if isinstance(router, PipelineDriver) else None
+        self._selection = router if isinstance(router, ServedSelection) else None
+        self._coded = router if isinstance(router, CodedService) else None
         # For each stage the parts of the stages after it; None: only their least times count.
         self._behind_s: list[float] | None = None
-        if keeps_parts and selection is None and coded is None:
+        if keeps_parts and isinstance(router, StageGraph | PipelineDriver):
             parts_s = tuple(stage.rt_max_s for stage in stages)
             # A driver's graph is unknown, so its stages are assumed to run one after the other.
-            whole_s = tuple(itertools.accumulate(reversed(parts_s)))[::-1] if graph is None else graph.needed_s(parts_s)
+            one_by_one_s = tuple(itertools.accumulate(reversed(parts_s)))[::-1]
+            whole_s = one_by_one_s if self._graph is None else self._graph.needed_s(parts_s)
             self._behind_s = [all_s - own_s for all_s, own_s in zip(whole_s, parts_s, strict=True)]
         self._model = Model()
         self._model.name, self._model.version = name, version
         # A driver reads a query's parts by their names with every protocol.
-        self._model.by_name = driver is not None
+        self._model.by_name = self._driver is not None
         self._runs: set[Run] = set()
-        self._queries, self._most_queries, self._most_items = 0, most_queries, min(most_items, most_queries)
-        self._held_bytes, self._most_held_bytes = 0, most_held_bytes
+        limits = limits or ConductorLimits()
+        self._queries, self._most_queries, self._most_items = 0, limits.queries, min(limits.items, limits.queries)
+        self._held_bytes, self._most_held_bytes = 0, limits.held_bytes
         self._probe_every_s, self._probe_s, self._dropped = probe_every_s, 0.0, False
         self._draining, self._begun, self._began_s = False, False, now()
         self._settled: asyncio.Future[None] | None = None

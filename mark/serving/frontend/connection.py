@@ -180,7 +180,43 @@ class Connections:
         """End connections that exceeded a time limit; called every `sweep_s` with `now_s` by `clock`."""
         self.heads.clear()  # their date is a second old
         for connection in tuple(self.connections):
-            connection.check(now_s)
+            self._check(connection, now_s)
+
+    def _check(self, connection: Connection, now_s: float) -> None:
+        """End a connection that was in one state for too long, counted from the first sweep in that state."""
+        limits = self.limits
+        transport = connection.transport
+        if transport is None:
+            return
+        phase = connection.phase
+        # In a drain, clients whose other connections end turn to the ones they kept, so the idle time starts again.
+        kept = phase == IDLE and self.draining
+        seen = (phase, connection.begun, connection.blocks, bool(connection.waiting), kept)
+        if seen != connection.seen:
+            connection.seen = seen
+            connection.since_s = now_s
+            connection.unread = transport.get_write_buffer_size()
+            return
+        in_state_s = now_s - connection.since_s
+        if connection.blocked or phase == _ENDED:
+            if in_state_s >= limits.answer_timeout_s + connection.unread / limits.bytes_per_s_min:
+                self.counts.cut += connection.blocked
+                connection.cut()
+        elif not connection.reading or connection.invites:
+            connection.since_s = now_s  # the client waits for the server
+        elif phase == IDLE:
+            allowed_s = limits.idle_timeout_s if connection.begun else limits.header_timeout_s
+            if self.draining:
+                allowed_s = min(allowed_s, limits.drain_idle_s)
+            if not connection.waiting and in_state_s >= allowed_s:
+                connection.end()
+        elif phase == _HEAD:
+            if in_state_s >= limits.header_timeout_s:
+                connection.refuse(408, "the request's head took too long")
+        elif phase == _BODY:
+            came = limits.body_bytes - connection.room
+            if in_state_s >= limits.body_timeout_s + came / limits.bytes_per_s_min:
+                connection.refuse(408, "the request's body took too long")
 
     def head(self, status: int) -> bytes:
         """Return the first lines of an answer, up to the value of content-type."""
@@ -201,33 +237,33 @@ class Connection:
     __slots__ = (
         "_again",
         "_at_once",
-        "_blocks",
-        "_continue",
         "_handing",
         "_left",
         "_long",
         "_offered",
         "_peer",
-        "_reading",
-        "_seen",
-        "_since_s",
         "_unfinished",
-        "_unread",
         "begun",
         "blocked",
+        "blocks",
         "exchange",
         "headers",
         "heads",
+        "invites",
         "last",
         "limits",
         "more",
         "parked",
         "parser",
         "phase",
+        "reading",
         "room",
+        "seen",
         "server",
+        "since_s",
         "target",
         "transport",
+        "unread",
         "waiting",
     )
 
@@ -249,7 +285,7 @@ class Connection:
         self._again = 0  # headers with a repeated name
         self._offered = False  # the head offers another protocol
         self._unfinished = 0  # bytes of an incomplete head
-        self._continue = False  # the client waits for "100 Continue", and earlier answers are still due
+        self.invites = False  # the client waits for "100 Continue", and earlier answers are still due
         # Complete requests: with the handler or waiting to be written, and not handed over yet.
         self.waiting: deque[Exchange] = deque()
         self.parked: deque[Exchange] = deque()
@@ -257,12 +293,12 @@ class Connection:
         self._at_once = 0  # requests answered in this turn of the loop
         self._left = False  # a next turn is scheduled
         # Flow control, and the state at the last sweep.
-        self._reading = True
+        self.reading = True
         self.blocked = False
-        self._blocks = 0
-        self._seen: tuple[int, int, int, bool, bool] | None = None
-        self._since_s = 0.0
-        self._unread = 0
+        self.blocks = 0
+        self.seen: tuple[int, int, int, bool, bool] | None = None
+        self.since_s = 0.0
+        self.unread = 0
         self._peer: str | None = None
 
     # --- the connection
@@ -389,24 +425,11 @@ class Connection:
                     raise
                 rest = memoryview(rest)[upgrade.args[0] :]
             self._offered = False
-            head = self._head_without_offer()
+            head = _without_offer(self.parser, self.target, self.headers)
             self.parser = httptools.HttpRequestParser(self)
             self.phase = IDLE
             self.begun -= 1
             self.parser.feed_data(head)
-
-    def _head_without_offer(self) -> bytes:
-        headers = self.headers
-        tokens = [token.strip() for token in headers.pop(b"connection").split(b",")]
-        kept = [token for token in tokens if token.lower() not in (b"upgrade", b"http2-settings")]
-        for name in (b"upgrade", b"http2-settings"):
-            headers.pop(name, None)
-        if kept:
-            headers[b"connection"] = b", ".join(kept)
-        version = self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.target, version)]
-        lines += [b"%b: %b" % header for header in headers.items()]
-        return b"\r\n".join([*lines, b"", b""])
 
     def on_url(self, piece: bytes) -> None:
         # A request begins here; a method without a target is ignored.
@@ -482,7 +505,7 @@ class Connection:
         if b"expect" in headers and parser.get_http_version() == "1.1":
             if headers[b"expect"].lower() != b"100-continue":
                 self._stop(417, "unknown expectation")
-            self._continue = True
+            self.invites = True
             self._invite()
 
     def _check_unusual(self, exchange: Exchange) -> None:
@@ -537,7 +560,7 @@ class Connection:
         assert exchange is not None, "the parser has announced its head"
         self.exchange = None
         self.phase = IDLE if self.last is None else _DEAF
-        self._continue = False
+        self.invites = False
         if self.more is not None:
             exchange.body += self.more
             self._forget_body()
@@ -570,7 +593,7 @@ class Connection:
         if before:
             before[-1]._plain = False  # so that `answered` calls this method
         elif self.transport is not None:
-            self._continue = False
+            self.invites = False
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     # --- refusing
@@ -587,7 +610,7 @@ class Connection:
 
     def _refuse(self, refusal: Refusal) -> None:
         self.phase = _DEAF
-        self._continue = False
+        self.invites = False
         began = self.exchange
         method = began.method if began else b""
         refused = _Refused(self, method, began.path if began else b"", b"", {}, 0.0)
@@ -644,7 +667,7 @@ class Connection:
                 self.end()
             return
         self._unpark()
-        if self._continue:
+        if self.invites:
             self._invite()
 
     def _unpark(self) -> None:
@@ -683,7 +706,7 @@ class Connection:
 
     def pause_writing(self) -> None:
         self.blocked = True
-        self._blocks += 1
+        self.blocks += 1
         self._pause_reading()
 
     def resume_writing(self) -> None:
@@ -691,52 +714,27 @@ class Connection:
         self._unpark()
 
     def _pause_reading(self) -> None:
-        if self._reading and self.transport is not None:
-            self._reading = False
+        if self.reading and self.transport is not None:
+            self.reading = False
             self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if not self._reading and self.transport is not None and not self.transport.is_closing():
-            self._reading = True
+        if not self.reading and self.transport is not None and not self.transport.is_closing():
+            self.reading = True
             self.transport.resume_reading()
 
-    # --- time
 
-    def check(self, now_s: float) -> None:
-        """End a connection that was in one state for too long, counted from the first sweep in that state."""
-        limits = self.limits
-        transport = self.transport
-        if transport is None:
-            return
-        phase = self.phase
-        # In a drain, clients whose other connections end turn to the ones they kept, so the idle time starts again.
-        kept = phase == IDLE and self.server.draining
-        seen = (phase, self.begun, self._blocks, bool(self.waiting), kept)
-        if seen != self._seen:
-            self._seen = seen
-            self._since_s = now_s
-            self._unread = transport.get_write_buffer_size()
-            return
-        in_state_s = now_s - self._since_s
-        if self.blocked or phase == _ENDED:
-            if in_state_s >= limits.answer_timeout_s + self._unread / limits.bytes_per_s_min:
-                self.server.counts.cut += self.blocked
-                self.cut()
-        elif not self._reading or self._continue:
-            self._since_s = now_s  # the client waits for the server
-        elif phase == IDLE:
-            allowed_s = limits.idle_timeout_s if self.begun else limits.header_timeout_s
-            if self.server.draining:
-                allowed_s = min(allowed_s, limits.drain_idle_s)
-            if not self.waiting and in_state_s >= allowed_s:
-                self.end()
-        elif phase == _HEAD:
-            if in_state_s >= limits.header_timeout_s:
-                self.refuse(408, "the request's head took too long")
-        elif phase == _BODY:
-            came = limits.body_bytes - self.room
-            if in_state_s >= limits.body_timeout_s + came / limits.bytes_per_s_min:
-                self.refuse(408, "the request's body took too long")
+def _without_offer(parser: httptools.HttpRequestParser, target: bytes, headers: dict[bytes, bytes]) -> bytes:
+    """Return the head that the parser has read, without the offer of another protocol."""
+    tokens = [token.strip() for token in headers.pop(b"connection").split(b",")]
+    kept = [token for token in tokens if token.lower() not in (b"upgrade", b"http2-settings")]
+    for name in (b"upgrade", b"http2-settings"):
+        headers.pop(name, None)
+    if kept:
+        headers[b"connection"] = b", ".join(kept)
+    lines = [b"%b %b HTTP/%b" % (parser.get_method(), target, parser.get_http_version().encode())]
+    lines += [b"%b: %b" % header for header in headers.items()]
+    return b"\r\n".join([*lines, b"", b""])
 
 
 def _has_body(headers: Mapping[bytes, bytes]) -> bool:

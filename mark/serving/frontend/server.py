@@ -57,6 +57,18 @@ class ServedVersion:
 Answered = Callable[[Request, Answer], None]
 
 
+@dataclass(frozen=True, slots=True)
+class RequestObserver:
+    """Follows requests: `answered` is called with every answer (logs, traces), and `tracer` begins traces.
+
+    New request ids begin with `id_prefix`, or a random prefix if it is "".
+    """
+
+    answered: Answered | None = None
+    tracer: Tracer | None = None
+    id_prefix: str = ""
+
+
 def _nothing_more(headers: Mapping[bytes, bytes]) -> None:
     """Ignore headers other than prices."""
 
@@ -64,11 +76,10 @@ def _nothing_more(headers: Mapping[bytes, bytes]) -> None:
 class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
-    `backend` takes all requests of all versions. `answered` is called with every answer (logs, traces), and `tracer`
-    begins traces. `routes` are more routes of the model, as for feedback. The model of a `stage` also takes calls of a
-    conductor. Other models may be `beside` it, each with its own server. `may_tell_prices` decides from the headers of
-    a reader of metrics whether its prices are used, and `hear` then gets these headers. New request ids begin with
-    `id_prefix`, or a random prefix if it is "".
+    `backend` takes all requests of all versions. `routes` are more routes of the model, as for feedback. The model of a
+    `stage` also takes calls of a conductor. Other models may be `beside` it, each with its own server. The attribute
+    `may_tell_prices` decides from the headers of a reader of metrics whether its prices are used, and `hear` then gets
+    these headers.
     """
 
     def __init__(
@@ -78,31 +89,29 @@ class Server:
         backend: Backend,
         rt_max_s: float,
         metrics: numbers.Metrics,
-        answered: Answered | None = None,
         *,
-        tracer: Tracer | None = None,
+        observer: RequestObserver | None = None,
         limits: HttpLimits | None = None,
         routes: Sequence[ModelRoute] = (),
         stage: bool = False,
         beside: Sequence[Server] = (),
-        may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True,
-        id_prefix: str = "",
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
-        self.backend, self._tracer, self._more = backend, tracer, routes
+        observer = observer or RequestObserver()
+        self.backend, self._tracer, self._more = backend, observer.tracer, routes
         self._most_bytes = (limits or HttpLimits()).body_bytes
         self._read: Callable[[Exchange, int], Call] = stage_call if stage else oip_call
         self.beside = beside
-        self.served, self.answered = served, answered
+        self.served, self.answered = served, observer.answered
         self.told_prices = ToldPrices()
-        self.may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = may_tell_prices
+        self.may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self._by_version = {one.version: one for one in served}
         self._only = served[0].version if len(served) == 1 else ""
         # The pages, and the metadata they were made from; a worker may give more metadata later.
         self._described: tuple[bytes, dict[str, bytes]] = b"", {}
         self.hear: Callable[[Mapping[bytes, bytes]], None] = _nothing_more
-        self._id_prefix, self._ids = id_prefix or os.urandom(6).hex(), 0
+        self._id_prefix, self._ids = observer.id_prefix or os.urandom(6).hex(), 0
         self.routes = Routes()
         self._add_routes()
 

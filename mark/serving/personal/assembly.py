@@ -63,7 +63,7 @@ class Personal:
             return
         whole = ModelMetrics(self._name, "", STAGE)  # not shown, because clients did not send these queries
         conductor = Conductor(
-            [stages[name] for name in graph.names], whole, self._loop, name=self._name, graph=StageGraph(graph)
+            [stages[name] for name in graph.names], whole, self._loop, name=self._name, router=StageGraph(graph)
         )
         self._features = Features(conductor, rt_max_s, self._loop)
 

@@ -14,6 +14,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -39,67 +40,94 @@ def backoff_s(losses: int) -> float:
     return 0.0 if losses <= 1 else min(30.0, 0.1 * 2.0 ** min(losses - 2, 10))
 
 
-class Workers:
-    """`count` processes that have the model `reference`, found from the folder `search`.
+@dataclass(frozen=True, slots=True)
+class WorkerModel:
+    """The model that workers load: `reference`, found from the folder `search`, by the function `loader`."""
 
-    Callbacks, with workers numbered from 0; each worker's come in the order (ready, done*, lost)*:
+    reference: str
+    search: Path
+    name: str = "model"
+    version: str = ""
+    loader: str = "mark.serving.worker.loaders:load"
 
-    on_ready(worker, load_s, said): seconds from the start of the process until it had loaded the model and warmed up;
-    the model's metadata in JSON.
 
-    on_done(worker, replies, service_s): one reply for each call, in order; time within the worker. May send
-    immediately.
+def _ignore() -> None:
+    """Take no notice of a replaced worker."""
 
-    on_lost(worker, reason, back_in_s, at_next): the process has ended, and its batches are lost; `at_next`: it was at
-    the second one, and had the results of the first, which are lost too. It is restarted automatically: immediately,
-    then after growing waits while it finishes no batch. It is ready in `back_in_s` if it loads as before.
 
-    on_failed(reason): called at most once: the very first load failed, or a later one when no worker was ready for
+@dataclass(frozen=True, slots=True)
+class WorkerEvents:
+    """Callbacks, with workers numbered from 0; each worker's come in the order (ready, done*, lost)*.
+
+    ready(worker, load_s, said): seconds from the start of the process until it had loaded the model and warmed up; the
+    model's metadata in JSON.
+
+    done(worker, replies, service_s): one reply for each call, in order; time within the worker. May send immediately.
+
+    lost(worker, reason, back_in_s, at_next): the process has ended, and its batches are lost; `at_next`: it was at the
+    second one, and had the results of the first, which are lost too. It is restarted automatically: immediately, then
+    after growing waits while it finishes no batch. It is ready in `back_in_s` if it loads as before.
+
+    failed(reason): called at most once: the very first load failed, or a later one when no worker was ready for
     `give_up_s`.
 
-    on_replaced(): a worker that had grown too large has been replaced.
+    replaced(): a worker that had grown too large has been replaced.
+    """
 
-    A batch sent ends in exactly one on_done or, together with the worker's other batches, one on_lost. `threads` is the
-    number of threads of numerical libraries in one worker. A process is killed if a batch takes longer than `hang_s`,
-    or a load longer than `load_limit_s`, or than both `hang_s` and ten times the longest load so far. `give_up_s`
-    defaults to `hang_s`: a burst of kills (an OOM killer) must not end a server that can recover. `memory_bytes` limits
-    one worker's process, without the processes it started. `spawn` makes the processes.
+    ready: Callable[[int, float, bytes], None]
+    done: Callable[[int, list[Reply], float], None]
+    lost: Callable[[int, str, float, bool], None]
+    failed: Callable[[str], None]
+    replaced: Callable[[], None] = _ignore
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """A process is killed if it exceeds a limit of time, and replaced if it exceeds `memory_bytes`.
+
+    A batch may take `hang_s`, and a load `load_limit_s`, but no longer than both `hang_s` and ten times the longest
+    load so far. `give_up_s` defaults to `hang_s`: a burst of kills (an OOM killer) must not end a server that can
+    recover. `memory_bytes` is of one worker's process, without the processes it started.
+    """
+
+    hang_s: float = 60.0
+    load_limit_s: float = 900.0
+    memory_bytes: float = math.inf
+    give_up_s: float | None = None
+
+
+class Workers:
+    """`count` processes that have the model.
+
+    A batch sent ends in exactly one `done` or, together with the worker's other batches, one `lost`. `threads` is the
+    number of threads of numerical libraries in one worker. `spawn` makes the processes.
 
     Call it from one thread, which must outlive the processes, because they end with it.
     """
 
     def __init__(
         self,
-        reference: str,
-        search: Path,
+        model: WorkerModel,
         count: int,
+        events: WorkerEvents,
         *,
-        on_ready: Callable[[int, float, bytes], None],
-        on_done: Callable[[int, list[Reply], float], None],
-        on_lost: Callable[[int, str, float, bool], None],
-        on_failed: Callable[[str], None],
-        on_replaced: Callable[[], None] = lambda: None,
+        limits: WorkerLimits | None = None,
         threads: int | None = None,
-        hang_s: float = 60.0,
-        load_limit_s: float = 900.0,
-        memory_bytes: float = math.inf,
-        give_up_s: float | None = None,
-        name: str = "model",
-        version: str = "",
-        loader: str = "mark.serving.worker.loaders:load",
         spawn: Spawn = OwnChild,
     ) -> None:
-        self.reference, self.count = reference, count
-        self._arguments = [reference, str(search.resolve()), name, version, loader]
-        self._on_ready, self._on_done, self._on_lost, self._on_failed = on_ready, on_done, on_lost, on_failed
+        self.reference, self.count = model.reference, count
+        self._arguments = [model.reference, str(model.search.resolve()), model.name, model.version, model.loader]
+        self._events = events
         self._environment = dict(os.environ)
         if threads is not None:
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
                 self._environment[name] = str(threads)
-        self._hang_s, self._load_limit_s = hang_s, load_limit_s
-        self._give_up_s = hang_s if give_up_s is None else give_up_s
-        self._memory_bytes, self._spawn = memory_bytes, spawn
-        self._on_replaced = on_replaced
+        limits = limits or WorkerLimits()
+        self._hang_s = limits.hang_s
+        self._load_limit_s = limits.load_limit_s
+        self._give_up_s = limits.hang_s if limits.give_up_s is None else limits.give_up_s
+        self._memory_bytes = limits.memory_bytes
+        self._spawn = spawn
         self._processes: dict[int, WorkerProcess] = {}
         self._heir: WorkerProcess | None = None  # the successor, while it loads or waits
         self._heir_of = -1  # the worker that it will replace
@@ -235,7 +263,7 @@ class Workers:
         self._losses[worker] = 0
         if worker == self._heir_of:
             self._succeed()
-        self._on_done(worker, replies, service_s)
+        self._events.done(worker, replies, service_s)
 
     def _ready(self, worker: int, process: WorkerProcess, message: bytes) -> None:
         try:
@@ -256,7 +284,7 @@ class Workers:
         if process is self._heir:
             self._succeed()
         else:
-            self._on_ready(worker, process.load_s, process.said)
+            self._events.ready(worker, process.load_s, process.said)
 
     def _watch(self, process: WorkerProcess) -> None:
         """Check whether the current work is overdue, and set the timer to when it would be.
@@ -315,14 +343,14 @@ class Workers:
             self._held.clear()
             _log.warning("worker %d is lost (%s); its successor takes over", worker, reason)
             waits_s = 0.0 if heir.ready else max(0.0, process.load_s - (self._loop.time() - heir.since_s))
-            self._on_lost(worker, reason, waits_s, process.at_next)
+            self._events.lost(worker, reason, waits_s, process.at_next)
             if heir.ready:
-                self._on_ready(worker, heir.load_s, heir.said)
+                self._events.ready(worker, heir.load_s, heir.said)
         elif not process.ready:
             self._not_loaded(worker, reason)
         elif process.batches or not self._stopping:
             wait_s = self._start_later(worker, reason)
-            self._on_lost(worker, reason, wait_s + process.load_s, process.at_next)
+            self._events.lost(worker, reason, wait_s + process.load_s, process.at_next)
 
     # Replacing workers that have grown too large
 
@@ -352,7 +380,7 @@ class Workers:
         if heir is None or not heir.ready or heir.silent or process is None or process.batches:
             return
         self._processes[worker], self._heir, self._heir_of = heir, None, -1
-        self._on_replaced()
+        self._events.replaced()
         # If the model's batches need this memory, the successor has it again soon, and replacing it would not help.
         self._look_in(_NO_SUCCESSOR_S)
         self._leaving.add(process)
@@ -382,7 +410,7 @@ class Workers:
         since_s = self._none_since_s
         if not self._was_ready or (since_s is not None and self._loop.time() - since_s >= self._give_up_s):
             self._has_failed = True
-            self._on_failed(f"{self.reference}: {reason}")
+            self._events.failed(f"{self.reference}: {reason}")
         else:
             self._start_later(worker, reason)
 

@@ -37,6 +37,8 @@ from mark.serving.backend.bouncer import (
     Bouncer,
     FixedTimes,
     IllegalTransition,
+    Overflow,
+    QueueLimits,
 )
 from mark.serving.backend.request import Request
 from tests.kernel.reference import BY_FUNCTION, REFUSED, Case, Change, Outcome, World, candidate, function
@@ -50,10 +52,16 @@ def request(
     return Request(Call("oip", "application/json", bytes(size)), items, arrived_s, deadline_s, print, id, tries)  # type: ignore[arg-type]
 
 
+_OVERFLOW = ("function_s", "late", "least_in_time")
+_LIMITS = {"max_queued": "requests", "max_batch_bytes": "batch_bytes"}
+
+
 def a_bouncer(fixed_s: float = 1.0, each_s: float = 1.0, n_batch: int = 4, **options: float) -> Bouncer:
     """Return a bouncer whose batch of b takes fixed + b x each seconds; RT_max is 10 s by default."""
     times = FixedTimes([0.0, *(fixed_s + each_s * b for b in range(1, n_batch + 1))])
-    return Bouncer(times, **{"rt_max_s": 10.0, **options})  # type: ignore[arg-type]
+    overflow = Overflow(**{name: options.pop(name) for name in _OVERFLOW if name in options})  # type: ignore[arg-type]
+    limits = QueueLimits(**{to: options.pop(name) for name, to in _LIMITS.items() if name in options})  # type: ignore[arg-type]
+    return Bouncer(times, **{"rt_max_s": 10.0, **options}, overflow=overflow, limits=limits)  # type: ignore[arg-type]
 
 
 def ids(requests: list[Request]) -> list[str]:
@@ -79,9 +87,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
         overhead_s=kind.overhead_s,
         window_s=kind.policy.w_batch_s,
         workers=kind.workers,
-        function_s=case.function.warm_s if case.function else NEVER_S,
-        late=case.late,
-        least_in_time=case.least,
+        overflow=Overflow(case.function.warm_s if case.function else NEVER_S, case.late, case.least),
     )
     n = len(case.arrivals_s)
     outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
@@ -741,9 +747,8 @@ class Life(RuleBasedStateMachine):
             overhead_s=OVERHEAD_S,
             window_s=window_s,
             workers=workers,
-            function_s=function_s,
-            max_queued=MOST_QUEUED,
-            max_batch_bytes=BATCH_BYTES,
+            overflow=Overflow(function_s),
+            limits=QueueLimits(MOST_QUEUED, BATCH_BYTES),
         )
         self.backs_s: list[float] = []
         self.queue: list[Request] = []  # in the order in which they are to start

@@ -21,7 +21,7 @@ from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Attempt, Request
-from mark.serving.worker.workers import Workers
+from mark.serving.worker.workers import WorkerEvents, WorkerModel, Workers
 from tests.serving.frontend.test_grpc import infer_request
 from tests.serving.place import RT_MAX_S, Place, Twice
 
@@ -233,15 +233,8 @@ def test_a_worker_process_gives_decoded_results(tmp_path: Path) -> None:
             replica.worker_ready(worker)
             ready.set()
 
-        workers = Workers(
-            "doubling:Twice",
-            tmp_path,
-            1,
-            on_ready=on_ready,
-            on_done=replica.worker_done,
-            on_lost=replica.worker_lost,
-            on_failed=pytest.fail,
-        )
+        events = WorkerEvents(on_ready, replica.worker_done, replica.worker_lost, pytest.fail)
+        workers = Workers(WorkerModel("doubling:Twice", tmp_path), 1, events)
         replica.attach(workers)
         workers.start()
         await ready.wait()

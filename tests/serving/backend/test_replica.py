@@ -14,10 +14,10 @@ import pytest
 from mark.domain import backoff
 from mark.domain.rules.admission import NEVER_S
 from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
-from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.bouncer import Bouncer, FixedTimes, Overflow
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import REASONS, error_reply, refusal, retry_after
-from mark.serving.backend.replica import Replica
+from mark.serving.backend.replica import Replica, ReplicaLimits
 from mark.serving.backend.request import Request
 from mark.serving.overflow.breaker import MOST_FAILURES
 from mark.serving.overflow.functions import FunctionsFailed, Throttled, Unsuitable
@@ -38,7 +38,7 @@ class Bench:
         functions: bool = True,
         n_batch: int = 1,
         service_s: float = SERVICE_S,
-        **limits: Any,
+        **options: Any,
     ) -> None:
         self.now_s = 0.0
         self.functions = FakeFunctions() if functions else None
@@ -48,7 +48,7 @@ class Bench:
             FixedTimes([0.0] + [service_s] * n_batch),
             rt_max_s=RT_MAX_S,
             workers=0,
-            function_s=0.2 if functions else NEVER_S,
+            overflow=Overflow(0.2 if functions else NEVER_S),
         )
         self.replica = Replica(
             bouncer,
@@ -56,7 +56,7 @@ class Bench:
             self.metrics,
             asyncio.get_running_loop(),
             rt_max_s=RT_MAX_S,
-            **limits,
+            **options,
             now=lambda: self.now_s,
         )
         self.replica.attach(self.workers)
@@ -182,7 +182,7 @@ async def test_a_clients_deadline_bounds_the_function_call() -> None:
 
 @on_a_loop
 async def test_no_more_calls_at_once_than_allowed() -> None:
-    bench = Bench(workers=0, most_calls=2)
+    bench = Bench(workers=0, limits=ReplicaLimits(calls=2))
     assert bench.functions is not None
     bench.functions.held = asyncio.Event()
     bench.offer("a", "b", "c")
@@ -212,7 +212,7 @@ async def test_a_late_answer_changes_no_promise() -> None:
 @on_a_loop
 async def test_bodies_held_are_bounded_and_given_back() -> None:
     """The limit is three bytes. Each answered request makes room, whether it succeeded or not."""
-    bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
+    bench = Bench(functions=False, n_batch=4, limits=ReplicaLimits(held_bytes=3))
     bench.offer("a", "b", "c", "d")
     assert bench.answers.by_id["d"][::2] == (429, NOBODY)
     assert bench.metrics.refused == {"queue_full": 1}
@@ -678,7 +678,7 @@ async def test_a_function_that_answers_with_nothing_has_failed() -> None:
 @on_a_loop
 async def test_one_answer_that_fails_costs_only_itself() -> None:
     """Its client gets an error; every other request of the batch, and each refused one, is answered."""
-    bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
+    bench = Bench(functions=False, n_batch=4, limits=ReplicaLimits(held_bytes=3))
     broken = bench.answers.request("a", 0.0, RT_MAX_S)
     heard: list[int] = []
 

@@ -18,7 +18,7 @@ from mark.insurance.settings import InsuranceSettings
 from mark.models.answer import Answer
 from mark.models.call import Call
 from mark.models.items import items_in
-from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.bouncer import Bouncer, FixedTimes, Overflow
 from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import StageBackend
@@ -26,9 +26,10 @@ from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Sieve
 from mark.serving.conductor.coded_service import CodedService
-from mark.serving.conductor.conductor import ConductedStage, Conductor
+from mark.serving.conductor.conductor import ConductedStage, Conductor, ConductorLimits
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
+from mark.serving.conductor.selected import ServedSelection
 from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_client import Address
@@ -55,6 +56,10 @@ class Cast:
         functions: Mapping[str, FunctionClient] | None = None,
         cached: bool = False,
         insurance: InsuranceSettings | None = None,
+        selection: ServedSelection | None = None,
+        most_queries: int = 10_000,
+        most_items: int = 1_000,
+        most_held_bytes: int = 512 << 20,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -67,9 +72,8 @@ class Cast:
             times = FixedTimes([0.0] + [(takes_s or {}).get(name, 1e-3)] * most_batch, most_batch)
             function = (functions or {}).get(name)
             function_s = NEVER_S if function is None else 1e-3
-            bouncer = Bouncer(
-                times, rt_max_s=RT_MAX_S, workers=0, function_s=function_s, late=REJECT, probe_every_s=0.01
-            )
+            overflow = Overflow(function_s, REJECT)
+            bouncer = Bouncer(times, rt_max_s=RT_MAX_S, workers=0, overflow=overflow, probe_every_s=0.01)
             replica = Replica(bouncer, function, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
             self.replicas[name] = replica
             self.pools[name] = Pool(replica, model)
@@ -82,14 +86,14 @@ class Cast:
         self.coded: CodedService | None = None
         if insurance is not None:
             self.coded = CodedService(insurance, RT_MAX_S, stages[1:], loop)
+        routers = driver, None if pipeline is None else StageGraph(pipeline), selection, self.coded
         self.conductor = Conductor(
             stages,
             ModelMetrics("p", "1", ""),
             loop,
             name="p",
-            driver=driver,
-            graph=None if pipeline is None else StageGraph(pipeline),
-            coded=self.coded,
+            router=next(router for router in routers if router is not None),
+            limits=ConductorLimits(queries=most_queries, items=most_items, held_bytes=most_held_bytes),
             **options,
         )
         self.answers: dict[str, tuple[int, Any, str]] = {}

@@ -321,11 +321,3 @@ def test_claims_are_in_the_metrics_and_on_the_page() -> None:
         assert (said["k"], said["reconstructed"], said["members"]) == (2, 1, 2)
 
     run(main)
-
-
-def test_one_way_of_taking_queries_is_needed() -> None:
-    async def main() -> None:
-        with pytest.raises(ValueError, match="parity models decide"):
-            Cast({"model": linear}, insurance=None)
-
-    run(main)

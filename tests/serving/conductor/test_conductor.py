@@ -475,8 +475,7 @@ def test_a_stage_gets_the_time_left_less_what_follows_needs(
             ModelMetrics("p", "1", ""),
             asyncio.get_running_loop(),
             name="p",
-            graph=None if driven else StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
-            driver=PipelineDriver(respond) if driven else None,
+            router=PipelineDriver(respond) if driven else StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
             now=lambda: 1000.5,
             keeps_parts=keeps_parts,
         )

@@ -384,7 +384,7 @@ def test_call_that_only_adds_to_others_must_be_answered_when_they_are_combined(p
         backends = [Recorder(), Recorder()]
         stages = [ConductedStage(name, one, 2.0) for name, one in zip("ab", backends, strict=True)]
         loop = asyncio.get_running_loop()
-        conductor = Conductor(stages, ModelMetrics("p", "1", ""), loop, name="p", selection=served)
+        conductor = Conductor(stages, ModelMetrics("p", "1", ""), loop, name="p", router=served)
         now_s, call = conductor.now(), Call("sagemaker", "application/json", b"0")
         conductor.offer(Request(call, 1, now_s, now_s + 2.0, lambda request, answer: None, "r1"))
         assert backends[0].allowed_s == [pytest.approx(allowed_s, abs=0.05)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
@@ -32,12 +32,17 @@ def server(name: str, add: int, *, stage: bool = True, **options: Any) -> tuple[
     return Server(name, served, replica, RT_MAX_S, Metrics(), stage=stage, **options), replica
 
 
-def run(main: Callable[[httpx.AsyncClient, list[Replica]], Any], **options: Any) -> None:
+def run(
+    main: Callable[[httpx.AsyncClient, list[Replica]], Any],
+    may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True,
+    **options: Any,
+) -> None:
     """Run `main` with a client of a server of two stages, whose workers are not ready yet."""
 
     async def whole() -> None:
         other, of_other = server("large", 10)
         both, of_both = server("small", 1, beside=[other], **options)
+        both.may_tell_prices = may_tell_prices
         http = HttpServer(both.handle)
         url = f"http://127.0.0.1:{await http.start('127.0.0.1', 0)}"
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:

@@ -17,13 +17,12 @@ BOUNCER = f"""
 import asyncio, threading
 from pathlib import Path
 from mark.models.call import Call
-from mark.serving.worker.workers import Workers
+from mark.serving.worker.workers import WorkerEvents, WorkerModel, Workers
 
 async def main():
     seen = asyncio.Queue()
-    workers = Workers("good", Path({str(HERE)!r}), 1, loader="faulty_answering:load",
-                      on_ready=lambda *a: seen.put_nowait(a), on_done=lambda *a: seen.put_nowait(a),
-                      on_lost=print, on_failed=print)
+    events = WorkerEvents(lambda *a: seen.put_nowait(a), lambda *a: seen.put_nowait(a), print, print)
+    workers = Workers(WorkerModel("good", Path({str(HERE)!r}), loader="faulty_answering:load"), 1, events)
     workers.start()
     await seen.get()
     workers.send(0, [Call("oip", "", b"family")])

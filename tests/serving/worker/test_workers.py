@@ -26,7 +26,7 @@ import uvloop
 from mark.models.call import Call, Reply
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.shared_memory import KEEP_BYTES
-from mark.serving.worker.workers import Workers, backoff_s
+from mark.serving.worker.workers import WorkerEvents, WorkerLimits, WorkerModel, Workers, backoff_s
 from tests.children import new_children
 from tests.serving.worker.faulty_answering import AHEAD
 from tests.serving.worker.listening import keepers
@@ -40,7 +40,18 @@ class Pool:
 
     spawn: Spawn = OwnChild
 
-    def __init__(self, reference: str, count: int, search: Path = HERE, **options: Any) -> None:
+    def __init__(
+        self,
+        reference: str,
+        count: int,
+        search: Path = HERE,
+        *,
+        loader: str = "faulty_answering:load",
+        spawn: Spawn | None = None,
+        threads: int | None = None,
+        hang_s: float = LONG_S,
+        **limits: Any,
+    ) -> None:
         self.said: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.ready: set[int] = set()
         self.sent: dict[int, list[int]] = {}  # calls of each batch that a worker has
@@ -49,10 +60,16 @@ class Pool:
         self.last_said = b""
         self.replaced = 0
         self.workers = Workers(
-            reference, search, count, on_ready=self.on_ready, on_done=self.on_done, on_lost=self.on_lost,
-            on_failed=lambda reason: self.said.put_nowait(("failed", reason)), on_replaced=self.on_replaced,
-            **dict[str, Any](loader="faulty_answering:load", hang_s=LONG_S, spawn=self.spawn) | options,
-        )  # fmt: skip
+            WorkerModel(reference, search, loader=loader),
+            count,
+            WorkerEvents(self.on_ready, self.on_done, self.on_lost, self.on_failed, self.on_replaced),
+            limits=WorkerLimits(hang_s=hang_s, **limits),
+            threads=threads,
+            spawn=self.spawn if spawn is None else spawn,
+        )
+
+    def on_failed(self, reason: str) -> None:
+        self.said.put_nowait(("failed", reason))
 
     def on_replaced(self) -> None:
         self.replaced += 1
@@ -764,12 +781,12 @@ def test_workers_die_with_the_bouncer(tmp_path: Path) -> None:
 import asyncio, sys
 from pathlib import Path
 from mark.models.call import Call
-from mark.serving.worker.workers import Workers
+from mark.serving.worker.workers import WorkerEvents, WorkerModel, Workers
 
 async def main():
     seen = asyncio.Queue()
-    workers = Workers("good", Path({str(HERE)!r}), 2, loader="faulty_answering:load",
-                      on_ready=lambda *a: seen.put_nowait(a), on_done=print, on_lost=print, on_failed=print)
+    events = WorkerEvents(lambda *a: seen.put_nowait(a), print, print, print)
+    workers = Workers(WorkerModel("good", Path({str(HERE)!r}), loader="faulty_answering:load"), 2, events)
     workers.start()
     await seen.get(), await seen.get()
     workers.send(0, [Call("oip", "", b"hang")])
