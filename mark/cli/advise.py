@@ -17,6 +17,7 @@ from mark.cli.numbers import above_zero, port, seed, share, span, whole
 from mark.cli.options import policy_list
 from mark.cli.output import deliver, progress, show_counting, write_file
 from mark.config.plugins import adapter
+from mark.config.service_file import load_service
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
@@ -57,6 +58,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     promise.add_argument(
         "--rps-per-replica", type=above_zero, metavar="X", help="what one can do (default: fitted to the latencies)"
+    )
+    promise.add_argument(
+        "--units-per-replica", type=above_zero, metavar="X", help="the same in another unit, as tokens/s"
     )
     promise.add_argument("--boot", type=span, metavar="S", help="from launch to ready (default: the catalogue's)")
     part = parser.add_argument_group("what is simulated")
@@ -128,7 +132,9 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--workload", metavar="NAME", help="NAME or NAMESPACE/NAME, as the metric's label has it")
     which.add_argument("--metric", metavar="NAME", help=f"one of {', '.join(one.name for one in REQUESTS)}")
     which.add_argument("--select", default="", metavar="MATCHERS", help='of every metric, as namespace="shop"')
-    which.add_argument("--query-rate", metavar="PROMQL", help="requests/s, instead of a known metric")
+    which.add_argument("--query-rate", metavar="PROMQL", help="requests/s, or --unit a second, not a known metric's")
+    which.add_argument("--unit", metavar="NAME", help="what is counted, as tokens (default: requests, or by --metric)")
+    which.add_argument("--unit-size", type=above_zero, metavar="X", help="how many a request has (default: counted)")
     which.add_argument("--query-replicas", metavar="PROMQL", help="ready replicas")
     which.add_argument("--query-latency", metavar="PROMQL", help="requests/s by le, in seconds")
 
@@ -162,11 +168,14 @@ def asked_from(args: argparse.Namespace) -> Asked:
         rate=args.query_rate,
         replicas=args.query_replicas,
         latency=args.query_latency,
+        unit=args.unit,
+        unit_size=args.unit_size,
     )
 
 
 def run(args: argparse.Namespace) -> int:
     options = _options(args)
+    _check_unit(args)
     args.days = args.days or (_SERVED_DAYS if args.serve else 30.0)
     if not _LEAST_DAYS <= args.days <= _MOST_DAYS:
         raise BadInput(f"must be an hour (0.042) to {_MOST_DAYS:g} days", "--days", args.days)
@@ -196,6 +205,35 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         write_file(args.report, html_of(advise_page(shown, found)), "--report")
     return 0
+
+
+def _check_unit(args: argparse.Namespace) -> None:
+    """Take the unit of a service file, and refuse options of another unit. Raises BadInput."""
+    if args.serve:
+        for name in ("unit", "unit_size", "units_per_replica"):
+            if getattr(args, name) is not None:
+                raise BadInput(
+                    "is of the report, without --serve: a floor counts requests", f"--{name.replace('_', '-')}"
+                )
+        if any(one.unit != "requests" for one in REQUESTS if one.name == args.metric):
+            raise BadInput("is of the report, without --serve: a floor counts requests", "--metric", args.metric)
+        return
+    if args.service is not None:
+        for name in ("unit", "unit_size"):
+            if getattr(args, name) is not None:
+                raise BadInput("stands in the service file", f"--{name.replace('_', '-')}", getattr(args, name))
+        unit = load_service(args.service, any_unit=True).unit
+        args.unit, args.unit_size = unit.name, None if unit.is_requests else unit.size
+    named = next((one.unit for one in REQUESTS if one.name == args.metric), None)
+    requests = (args.unit or named or "requests") == "requests"
+    if requests and args.unit_size is not None:
+        raise BadInput("needs a --unit, or a --metric of another unit than requests", "--unit-size", args.unit_size)
+    wrong = "units_per_replica" if requests else "rps_per_replica"
+    if getattr(args, wrong) is not None:
+        what = "counts a unit, and the load is in requests: say --rps-per-replica"
+        if not requests:
+            what = f"counts requests, and the load is in {args.unit or named}: say --units-per-replica"
+        raise BadInput(what, f"--{wrong.replace('_', '-')}", getattr(args, wrong))
 
 
 def _serve(args: argparse.Namespace, options: AdviseOptions) -> int:
@@ -246,7 +284,7 @@ def _options(args: argparse.Namespace) -> AdviseOptions:
         catalog=args.catalog,
         instance=args.instance,
         replicas_per_instance=args.replicas_per_instance,
-        rps_per_replica=args.rps_per_replica,
+        rps_per_replica=args.units_per_replica or args.rps_per_replica,
         boot_s=args.boot,
         scaler=args.scaler,
         policies=args.policies or POLICIES,

@@ -15,6 +15,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import REQUESTS
 from mark.domain.profile import MOST_WORKERS, Basis, Profile, ProfileRow
 from mark.domain.slo import Slo
 from mark.profiling.policy import candidate, late_alone
@@ -48,11 +49,13 @@ class ServiceTime:
     tail: float = 1.0
 
 
-def fit_replica(load_rps: FloatArray, late: FloatArray, total: FloatArray, allowed: float) -> FittedReplica:
+def fit_replica(
+    load_rps: FloatArray, late: FloatArray, total: FloatArray, allowed: float, unit: str = REQUESTS.name
+) -> FittedReplica:
     """Fit the capacity to steps with a `load_rps` per replica, `late` of whose `total` answers were late.
 
-    `allowed` is the share that may be late. Raises BadInput if there are too few steps, or if the promise was broken at
-    every load.
+    `allowed` is the share that may be late. The load may be in another `unit`; then the capacity is, too. Raises
+    BadInput if there are too few steps, or if the promise was broken at every load.
     """
     known = (total > 0.0) & np.isfinite(load_rps)
     load_rps, late, total = load_rps[known], late[known], total[known]
@@ -69,7 +72,7 @@ def fit_replica(load_rps: FloatArray, late: FloatArray, total: FloatArray, allow
         return FittedReplica(float(loads[-1]), float(loads[-1]), None)
     first = int(broken[0])
     if first == 0:
-        what = f"the promise is broken at every load, also at {loads[0]:.3g} requests/s a replica: say what one can do"
+        what = f"the promise is broken at every load, also at {loads[0]:.3g} {unit}/s a replica: say what one can do"
         raise BadInput(what, "--rps-per-replica", "nothing")
     low, high = float(loads[first - 1]), float(loads[first])
     part = (allowed - shares[first - 1]) / (shares[first] - shares[first - 1])

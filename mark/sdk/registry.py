@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import REQUESTS
 from mark.domain.profile import ProfileRow
 from mark.models.files import listed, model_files
 from mark.models.model import Model
@@ -17,8 +18,8 @@ from mark.models.trial import opened_files, try_model
 from mark.profiling.table import load_profiles
 from mark.sdk.reference import reference_of
 
-# `tail_derived` is left out, because a tail that a service states belongs to no version.
-_COLUMNS = tuple(name for name in ProfileRow.__dataclass_fields__ if name != "tail_derived")
+# `tail_derived` is left out, because a tail that a service states belongs to no version; `unit` is requests.
+_COLUMNS = tuple(name for name in ProfileRow.__dataclass_fields__ if name not in ("tail_derived", "unit"))
 
 
 def register(
@@ -78,6 +79,8 @@ def _rows_of(file: Path, names: Sequence[str]) -> tuple[str, bytes]:
         raise BadInput(f"has no rows of {names[0]}, only of {', '.join(sorted(profiles))}", str(file))
     lines = [",".join(("model", "instance", *_COLUMNS))]
     for instance, one in sorted(profiles[model].items()):
+        if one.unit != REQUESTS.name:
+            raise BadInput("is in another unit than requests, which a version answers", str(file), one.unit)
         for row in one.rows:
             cells = ("" if value is None else str(value) for value in (getattr(row, name) for name in _COLUMNS))
             lines.append(",".join((_quoted(model), _quoted(instance), *cells)))

@@ -22,6 +22,7 @@ from mark.config.service_file import load_service
 from mark.domain.arrays import FloatArray
 from mark.domain.catalog.tables import catalog_path, load_catalog
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import LoadUnit
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
@@ -57,7 +58,7 @@ class AdviseOptions:
     catalog: str | None = None
     instance: str | None = None
     replicas_per_instance: int | None = None
-    rps_per_replica: float | None = None
+    rps_per_replica: float | None = None  # or the workload's unit a second
     boot_s: float | None = None
     scaler: str | None = None
     policies: tuple[str, ...] = POLICIES
@@ -127,7 +128,7 @@ class ScalerAdvice:
     history: WorkloadHistory
     slo: Slo
     replica: PricedReplica
-    rps_per_replica: float
+    rps_per_replica: float  # or the workload's unit a second
     fitted: FittedReplica | None
     capacity_said: str
     now: Observed
@@ -142,7 +143,8 @@ class ScalerAdvice:
 
     def as_json(self) -> dict[str, Any]:
         trace, workload = self.history.trace, self.history.workload
-        fitted = self.fitted
+        fitted, size = self.fitted, workload.unit.size
+        most = None if fitted is None else fitted.most_rps
         return {
             "schema": 1,
             "read": {
@@ -153,7 +155,7 @@ class ScalerAdvice:
                 "ready_by": workload.ready_by,
                 "began_unix_s": self.history.began_s,
                 "duration_s": trace.duration_s,
-                "requests": trace.total_counts(0.0, trace.duration_s),
+                "requests": trace.total_counts(0.0, trace.duration_s) / size,
                 "step_s": trace.bin_s,
                 "gaps": len(trace.gaps),
                 "gap_s": sum(end - begin for begin, end in trace.gaps),
@@ -163,8 +165,8 @@ class ScalerAdvice:
                 "per_instance": self.replica.per_instance,
                 "usd_per_hour": self.replica.usd_per_hour,
                 "said": self.replica.said,
-                "rps": self.rps_per_replica,
-                "rps_between": None if fitted is None else [fitted.least_rps, fitted.most_rps],
+                "rps": self.rps_per_replica / size,
+                "rps_between": None if fitted is None else [fitted.least_rps / size, most and most / size],
                 "rps_said": self.capacity_said,
             },
             "now": self.now.as_json(self.slo) | {"simulated_part": self.part.as_json(self.slo)},
@@ -174,7 +176,17 @@ class ScalerAdvice:
                 {"about": one.about, "text": one.text, "usd_per_month": one.usd_per_month} for one in self.advice
             ],
             "notes": list(self.notes),
-        }
+        } | self._in_units()
+
+    def _in_units(self) -> dict[str, Any]:
+        """Return the load in the workload's unit; nothing for requests."""
+        unit, trace, fitted = self.history.workload.unit, self.history.trace, self.fitted
+        if unit.is_requests:
+            return {}
+        total = trace.total_counts(0.0, trace.duration_s)
+        between = None if fitted is None else [fitted.least_rps, fitted.most_rps]
+        of_replica = {"per_replica_per_s": self.rps_per_replica, "per_replica_per_s_between": between}
+        return {"unit": {"name": unit.name, "size": unit.size, "total": total, **of_replica}}
 
 
 def advise(
@@ -190,7 +202,8 @@ def advise(
 
     `types` are pods and nodes by instance type, empty if Prometheus does not know them. Raises BadInput, Infeasible.
     """
-    service = None if options.service is None else load_service(options.service)
+    unit = history.workload.unit
+    service = None if options.service is None else load_service(options.service, any_unit=True)
     slo = options.slo if service is None else service.slo
     if slo is None:
         raise BadInput("says within how many milliseconds an answer is in time", "--slo-ms", "nothing")
@@ -219,11 +232,11 @@ def advise(
         request = replace(request, service=options.service or "")
     fitted: FittedReplica | None = None
     if service is not None and options.rps_per_replica is None:
-        rps, said = _capacity_rps(request, replica), f"the profile of {options.service}"
+        rps, said = _capacity_rps(request, replica, unit), f"the profile of {options.service}"
     else:
         rps, said, fitted = _capacity(history, options, slo)
     if fitted is None:
-        where = "--rps-per-replica" if options.rps_per_replica is not None else f"the profile of {options.service}"
+        where = _option(unit) if options.rps_per_replica is not None else f"the profile of {options.service}"
         notes += _contradictions(history, rps, slo, where)
     if service is None or options.rps_per_replica is not None:
         found = None
@@ -232,7 +245,8 @@ def advise(
         if found is None:
             notes.append("no service time is known: a quarter of RT_max is assumed")
         model = "workload" if service is None else service.model
-        request = _profiled(request, model, replica, rps, found or ServiceTime(slo.rt_max_s / 4.0), slo, folder)
+        time = found or ServiceTime(slo.rt_max_s / 4.0)
+        request = _profiled(request, model, replica, rps, time, slo, folder, unit)
     own = options.scaler is not None or (service is not None and service.as_is is not None)
     if options.boot_s is not None:
         add_s = options.boot_s - replica.offer.boot.mean_s
@@ -365,7 +379,8 @@ def _minimum(advice: ScalerAdvice) -> AdvisedChange:
     return AdvisedChange(
         "busy",
         (f"Your scaler stood at zero replicas for {asleep:.0%} of the time, which costs nothing. " if asleep else "")
-        + f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} requests/s.",
+        + f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} "
+        f"{history.workload.unit.name}/s.",
     )
 
 
@@ -414,19 +429,24 @@ def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tup
 
     Raises BadInput.
     """
+    unit = history.workload.unit
     if options.rps_per_replica is not None:
-        return options.rps_per_replica, "as --rps-per-replica says", None
+        return options.rps_per_replica, f"as {_option(unit)} says", None
     if history.latency is None:
-        what = "there is no histogram of latencies up to RT_max to fit it to: say requests/s within the promise"
-        raise BadInput(what, "--rps-per-replica", "nothing")
+        what = f"there is no histogram of latencies up to RT_max to fit it to: say {unit.name}/s within the promise"
+        raise BadInput(what, _option(unit), "nothing")
     late, _, _ = history.latency.late(slo.rt_max_s)
-    fitted = fit_replica(_load_per_replica(history), late, history.latency.within[:, -1], 1.0 - slo.attainment)
+    allowed = 1.0 - slo.attainment
+    try:
+        fitted = fit_replica(_load_per_replica(history), late, history.latency.within[:, -1], allowed, unit.name)
+    except BadInput as error:
+        raise BadInput(error.what, _option(unit), error.value) from None
     return fitted.rps, _fitted_words(fitted, slo), fitted
 
 
 def _contradictions(history: WorkloadHistory, rps: float, slo: Slo, where: str) -> tuple[str, ...]:
     """Return a note if a replica measurably does more or less than `rps`. Raises BadInput if it is far from that."""
-    kept, broken, by = 0.0, math.inf, ""
+    kept, broken, by, per_s = 0.0, math.inf, "", f"{history.workload.unit.name}/s"
     if history.latency is not None:
         late, _, _ = history.latency.late(slo.rt_max_s)
         with suppress(BadInput):  # too few latencies, or none in time: then the load alone can tell
@@ -440,18 +460,31 @@ def _contradictions(history: WorkloadHistory, rps: float, slo: Slo, where: str) 
         kept = float(np.median(rps_each[known] / history.replicas[known])) if known.any() else 0.0
         by = "half of the time a replica"
     if rps < kept:
-        said, times = f"{by} did {kept:.3g} requests/s" + (" in time" if "histogram" in by else " or more"), kept / rps
+        said, times = f"{by} did {kept:.3g} {per_s}" + (" in time" if "histogram" in by else " or more"), kept / rps
     else:
-        said, times = f"{by} broke the promise at {broken:.3g} requests/s", rps / broken
+        said, times = f"{by} broke the promise at {broken:.3g} {per_s}", rps / broken
     if times > _FAR:
         raise BadInput(f"contradicts Prometheus: {said}; correct it", where, f"{rps:.3g}")
-    return (f"{where} says {rps:.3g} requests/s, but {said}",) if times > _APART else ()
+    return (f"{where} says {rps:.3g} {per_s}, but {said}",) if times > _APART else ()
+
+
+def _option(unit: LoadUnit) -> str:
+    return "--rps-per-replica" if unit.is_requests else "--units-per-replica"
 
 
 def _profiled(
-    request: RunRequest, model: str, replica: PricedReplica, rps: float, time: ServiceTime, slo: Slo, folder: Path
+    request: RunRequest,
+    model: str,
+    replica: PricedReplica,
+    rps: float,
+    time: ServiceTime,
+    slo: Slo,
+    folder: Path,
+    unit: LoadUnit,
 ) -> RunRequest:
     """Return the request with a profile on which a replica keeps the promise up to `rps`, as the simulator counts it.
+
+    The rate is in the `unit`, and so is the profile.
 
     The measured service time is tried first. If the simulator then counts another capacity, because replicas share a
     processor or take batches, say, the service time is scaled once: the capacity must be right, and its cause is not
@@ -460,14 +493,18 @@ def _profiled(
     path = folder / "profile.csv"
     request = replace(request, profile=str(path))
     for last in (False, True):
-        profile = replica_profile(model, replica.offer.instance, replica.per_instance, rps, time, slo)
+        profile = replica_profile(model, replica.offer.instance, replica.per_instance, rps / unit.size, time, slo)
         (row,) = profile.rows
+        head, cells = "batch,latency_ms,p99_ms", f"1,{row.latency_ms!r},{row.p99_ms or ''}"
+        if not unit.is_requests:
+            per_s = row.workers * unit.size / row.latency_ms * 1e3
+            head, cells = "unit,units_per_s", f"{unit.name},{per_s!r}"
+            request = replace(request, tail=row.p99_ms and row.p99_ms / row.latency_ms)
         path.write_text(
-            "model,instance,batch,latency_ms,p99_ms,workers,basis\n"
-            f"{model},{profile.instance},1,{row.latency_ms!r},{row.p99_ms or ''},{row.workers},{row.basis}\n",
+            f"model,instance,{head},workers,basis\n{model},{profile.instance},{cells},{row.workers},{row.basis}\n",
             encoding="utf-8",
         )
-        counted_rps = _capacity_rps(request, replica)
+        counted_rps = _capacity_rps(request, replica, unit)
         if last or abs(counted_rps / rps - 1.0) <= _NEAR:
             break
         scaled_s = row.latency_ms / 1e3 * counted_rps / rps
@@ -475,14 +512,14 @@ def _profiled(
     return request
 
 
-def _capacity_rps(request: RunRequest, replica: PricedReplica) -> float:
-    """Return a replica's requests/s within the promise, by the profile of the request's service."""
+def _capacity_rps(request: RunRequest, replica: PricedReplica, unit: LoadUnit) -> float:
+    """Return a replica's rate in the unit within the promise, by the profile of the request's service."""
     resolved = open_service(request)
     if replica.offer.name in [offer.name for offer in resolved.offers]:
         able = resolved.candidates[resolved.index(replica.offer.name)]
     else:
         _, able = offer_named(replica.offer.instance, resolved)
-    return able.capacity_rps / replica.per_instance
+    return able.capacity_rps * unit.size / replica.per_instance
 
 
 def _fitted_words(fitted: FittedReplica, slo: Slo) -> str:
@@ -547,19 +584,24 @@ def _write_trace(history: WorkloadHistory, folder: Path) -> Path:
 def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, scaler: str | None) -> str:
     """Return a service file for a workload without one: one type of instance, and no functions."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", history.workload.name).strip("-._")[:63] or "workload"
+    unit = history.workload.unit
+    counted = "" if unit.is_requests else f"unit = {json.dumps(unit.name)}\nunit_size = {unit.size!r}\n"
     instance = json.dumps(replica.offer.instance)
     return (
         f'[service]\nname = {json.dumps(name)}\nmodel = "workload"\n'
-        f"slo_ms = {slo.rt_max_s * 1e3!r}\nslo_attainment = {slo.attainment!r}\n"
+        f"slo_ms = {slo.rt_max_s * 1e3!r}\nslo_attainment = {slo.attainment!r}\n{counted}"
         f'[fleet]\nmarkets = ["on-demand"]\ninstances = [{instance}]\n'
         f'catalog = "aws-2026"\nmax_instances = {_MOST_INSTANCES}\nmax_usd_per_hour = 1e6\n'
         '[overflow]\nfunction = "none"\nlate = "refuse"\n'
-        f"{_policy_text(scaler, instance, replica.per_instance)}"
+        f"{_policy_text(scaler, instance, replica.per_instance, unit.size)}"
     )
 
 
-def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
-    """Return `hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances."""
+def _policy_text(scaler: str | None, instance: str, per_instance: int, size: float = 1.0) -> str:
+    """Return `hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances.
+
+    A target of KEDA is in the load's unit, of which a request has `size`; those of Knative and Ray count requests.
+    """
     if scaler is None:
         return ""
     found = _SCALER.fullmatch(scaler.strip())
@@ -580,6 +622,6 @@ def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
         if key in ("min", "max") and isinstance(value, int):
             value = math.ceil(value / per_instance)
         elif key == "target" and found[1] in _AMOUNTS and isinstance(value, int | float):
-            value *= per_instance
+            value *= per_instance / (size if found[1] == "keda" else 1.0)
         lines.append(f"{json.dumps(key)} = {json.dumps(value)}\n")
     return "".join(lines)

@@ -174,3 +174,88 @@ def test_example_month_gives_a_true_sentence_about_its_scaler(tmp_path: Path, ca
     assert found["now"]["least_replicas"] == 6.0
     assert found["advice"][0]["about"] == "minimum"
     assert 3.0 < found["replica"]["rps"] <= 8.0  # a replica of the example does eight at most
+
+
+@pytest.fixture
+def tokens(prometheus: EmulatedPrometheus, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Add a model of 16 requests/s with 480 tokens each; return the arguments that ask for it."""
+    add_workload(prometheus, "llama")
+    requests = next(one for one in prometheus.series if one.labels.get("app") == "llama")
+    for metric, size in (("request_success", 1.0), ("prompt_tokens", 300.0), ("generation_tokens", 180.0)):
+        labels = {"namespace": "shop", "pod": requests.labels["pod"], "model_name": "llama"}
+        prometheus.add(f"vllm:{metric}_total", labels, requests.times_s, size * requests.values)
+    return asked[: -len(QUICK)] + QUICK[:-2]
+
+
+def test_report_on_a_language_model_is_in_tokens(tokens: tuple[str, ...], tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "a.json"
+    more = ("--metric", "vllm-tokens", "--units-per-replica", "1920", "--scaler", "keda:target=1400,min=2,max=20")
+    assert main([*tokens, *more, "--json", str(file)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert " tokens in 6 hours, 7," in said
+    assert "a replica is c7i.large and does 1,920 tokens/s" in said
+    assert "capacity of a replica: as --units-per-replica says" in said
+    found = json.loads(file.read_text())
+    unit = found["unit"]
+    assert (unit["name"], unit["per_replica_per_s"]) == ("tokens", 1920.0)
+    assert unit["size"] == pytest.approx(480.0)
+    assert unit["total"] == pytest.approx(found["read"]["requests"] * unit["size"])
+    assert found["replica"]["rps"] == pytest.approx(4.0)
+    run = found["policies"]["as-is"]
+    assert run["requests"]["total"] == pytest.approx(16.0 * 1800.0, rel=0.35)
+    # Six replicas stood there; KEDA asks for one per 1,400 of 7,700 tokens/s.
+    assert 4 <= run["fleet"]["peak_instances"] <= 8
+
+
+def test_service_file_states_the_unit(tokens: tuple[str, ...], tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "own.csv").write_text("model,instance,unit,units_per_s,workers\nllama,c7i.large,tokens,1920,2\n")
+    service = tmp_path / "chat.toml"
+    service.write_text(
+        '[service]\nname = "chat"\nmodel = "llama"\nslo_ms = 800\nslo_attainment = 0.98\nprofile = "own.csv"\n'
+        'unit = "tokens"\nunit_size = 480\n[fleet]\ninstances = ["c7i.large"]\n[overflow]\nlate = "refuse"\n'
+    )
+    place = tokens.index("--slo-ms")
+    given = (*tokens[:place], *tokens[place + 2 :], "--service", str(service))
+    assert main([*given, "--metric", "vllm-tokens", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["unit"]["per_replica_per_s"] == pytest.approx(1920.0)
+    assert "--unit: stands in the service file: tokens" in _refused(capsys, *given, "--unit", "tokens")
+    assert "--metric: counts requests, and the load is in tokens: http" in _refused(capsys, *given, "--metric", "http")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--units-per-replica", "9"), "--units-per-replica: counts a unit, and the load is in requests"),
+        (
+            ("--metric", "vllm-tokens", "--rps-per-replica", "4"),
+            "--rps-per-replica: counts requests, and the",
+        ),
+        (("--unit-size", "9"), "--unit-size: needs a --unit, or a --metric of another unit than requests"),
+        (("--metric", "vllm-tokens"), "--units-per-replica: there is no histogram of latencies up to RT_max"),
+        (("--serve", "--unit", "tokens"), "--unit: is of the report, without --serve: a floor counts requests"),
+        (
+            ("--serve", "--metric", "vllm-tokens"),
+            "--metric: is of the report, without --serve",
+        ),
+    ],
+)
+def test_options_of_another_unit_are_refused(
+    tokens: tuple[str, ...], capsys: Captured, more: tuple[str, ...], message: str
+) -> None:
+    given = tokens
+    if "--serve" in more:
+        given = tokens[: tokens.index("--days")]
+    assert message in _refused(capsys, *given, *more)
+
+
+@pytest.mark.slow
+def test_example_draws_a_language_model(tmp_path: Path) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "advise" / "emulated_prometheus.py"))
+    with EmulatedPrometheus() as emulated:
+        example["fill"](emulated, time.time() + 3600.0, 1.0, example=example["LLAMA"])
+        arguments = ("advise", "--prometheus", emulated.url, "--slo-ms", "30000", "--days", "0.5", "--simulate", "30m")
+        more = ("--metric", "vllm-generation-tokens", "--units-per-replica", "900", "--policies", "best-fixed")
+        assert main([*arguments, *more, "--json", str(tmp_path / "a.json")]) == 0
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["unit"]["size"] == pytest.approx(180.0, rel=0.02)
+    assert found["now"]["late_share"] < 0.02

@@ -1,8 +1,8 @@
 """The part of PromQL that `mark advise` uses, over arrays in memory.
 
 Selectors with matchers; `rate`, `increase`, `max_over_time` and `count_over_time` of a window; `sum`, `max`, `min`,
-`avg` and `count` with `by` or `without`. Rates are extrapolated to their window and counters may restart, as in
-Prometheus' own `extrapolatedRate` (promql/functions.go).
+`avg` and `count` with `by` or `without`; the sum of two vectors. Rates are extrapolated to their window and counters
+may restart, as in Prometheus' own `extrapolatedRate` (promql/functions.go).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "__name__"
 Labels = tuple[tuple[str, str], ...]
 Vector = dict[Labels, FloatArray]  # values at the evaluated times; NaN: no value
 
-_TOKEN = re.compile(r'\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|("(?:[^"\\]|\\.)*")|(\[[0-9]+[smhd]\])|(=~|!~|!=|[(){},=]))')
+_TOKEN = re.compile(r'\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|("(?:[^"\\]|\\.)*")|(\[[0-9]+[smhd]\])|(=~|!~|!=|[(){},=+]))')
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _AGGREGATIONS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
     "sum": lambda rows: np.nansum(rows, axis=0),
@@ -73,6 +73,14 @@ class _Parser:
         self.tokens, self.series, self.at_s, self.place = tokens, series, at_s, 0
 
     def expression(self) -> Vector:
+        found = self._operand()
+        while self._peek() == "+":
+            self._next()
+            other = self._operand()
+            found = {key: values + other[key] for key, values in found.items() if key in other}
+        return found
+
+    def _operand(self) -> Vector:
         name = self._next()
         if name in _AGGREGATIONS and self._peek() in ("(", "by", "without"):
             return self._aggregation(name)

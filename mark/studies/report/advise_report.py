@@ -57,7 +57,7 @@ def _headline(advice: ScalerAdvice) -> str:
     return (
         f"{place}: promise {percent(slo.attainment)} within {number(slo.rt_max_s * 1e3, 0)} ms; a replica is "
         f"{'' if advice.replica.per_instance == 1 else f'1/{advice.replica.per_instance} '}"
-        f"{advice.replica.offer.instance} and does {rate(advice.rps_per_replica)} requests/s"
+        f"{advice.replica.offer.instance} and does {rate(advice.rps_per_replica)} {workload.unit.name}/s"
     )
 
 

@@ -64,7 +64,7 @@ def headline(result: SimulationResult) -> str:
     trace, unit = result.trace, result.unit
     counted = trace.requests * unit.size
     mean = f", {rate(counted / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
-    of = "" if unit.is_requests else f" ({count(trace.requests)} requests of {unit.size:g} on average)"
+    of = "" if unit.is_requests else f" ({count(trace.requests)} requests of {unit.size:.4g} on average)"
     return (
         f"{result.service} on {trace.name}: {count(counted)} {unit.name}{of} in {duration(trace.duration_s)}{mean}"
         f"{f'; prices of {result.priced}' if result.priced else ''}"

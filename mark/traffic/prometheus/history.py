@@ -10,6 +10,7 @@ import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import LoadUnit
 from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
 from mark.traffic.prometheus.workload import SCRAPED, STEPS_S, MetricsReader, Workload, rate_step
@@ -140,7 +141,12 @@ def read_history(
     progress(1.0)
     return WorkloadHistory(
         workload=workload,
-        trace=replace(trace, read_as=f"{workload.counted_by} of Prometheus", began_s=began_s),
+        trace=replace(
+            trace,
+            read_as=f"{workload.counted_by} of Prometheus",
+            began_s=began_s,
+            unit=LoadUnit(workload.unit.name),  # its counts are still of this unit
+        ),
         began_s=began_s,
         replicas_s=replicas_s,
         replicas=replicas,

@@ -5,7 +5,9 @@ Data only: to read one more project, add a row with the page that names its metr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from mark.domain.load_unit import REQUESTS as REQUESTS_UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,8 @@ class RequestMetric:
 
     `workload` are the labels that may name the workload, the first present one counts. `buckets` is the latency
     histogram without `_bucket`, whose bounds are in `bound_s` seconds. `by_replica`: each replica exports the metric
-    itself, so the number of pods that export it is the number of replicas.
+    itself, so the number of pods that export it is the number of replicas. A metric of another `unit` than requests
+    counts the load of the requests that `of` counts; `also` is a second counter, to be added.
     """
 
     name: str
@@ -26,6 +29,13 @@ class RequestMetric:
     match: str = ""
     by_replica: bool = True
     own_labels: tuple[str, ...] = ()  # which never name a scraper
+    unit: str = REQUESTS_UNIT.name
+    also: str = ""
+    of: str = ""
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        return (self.requests, self.also) if self.also else (self.requests,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,16 @@ class ReadyMetric:
     source: str
     named: str = "{}"
 
+
+_VLLM = RequestMetric(
+    name="vllm",
+    requests="vllm:request_success_total",
+    workload=("model_name",),
+    buckets="vllm:e2e_request_latency_seconds",
+    bound_s=1.0,
+    source="docs.vllm.ai/en/latest/usage/metrics",
+)
+_VLLM_TOKENS = replace(_VLLM, unit="tokens", of=_VLLM.requests)
 
 REQUESTS = (
     RequestMetric(
@@ -83,14 +103,10 @@ REQUESTS = (
         bound_s=1e-3,
         source="knative.dev/v1.10-docs/serving/services/service-metrics",
     ),
-    RequestMetric(
-        name="vllm",
-        requests="vllm:request_success_total",
-        workload=("model_name",),
-        buckets="vllm:e2e_request_latency_seconds",
-        bound_s=1.0,
-        source="docs.vllm.ai/en/latest/usage/metrics",
-    ),
+    _VLLM,
+    replace(_VLLM_TOKENS, name="vllm-prompt-tokens", requests="vllm:prompt_tokens_total"),
+    replace(_VLLM_TOKENS, name="vllm-generation-tokens", requests="vllm:generation_tokens_total"),
+    replace(_VLLM_TOKENS, name="vllm-tokens", requests="vllm:prompt_tokens_total", also="vllm:generation_tokens_total"),
     RequestMetric(
         name="ray-serve",
         requests="ray_serve_deployment_request_counter_total",

@@ -13,6 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import REQUESTS as REQUESTS_UNIT
+from mark.domain.load_unit import LoadUnit, checked_unit
 from mark.domain.time import DAY_S
 from mark.traffic.prometheus.answers import REPLICA_LABELS, PromAnswer
 from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, REQUESTS, RequestMetric
@@ -67,7 +69,11 @@ class MetricsReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The user's settings of the workload. `select` holds label matchers for every metric; queries are PromQL."""
+    """The user's settings of the workload. `select` holds label matchers for every metric; queries are PromQL.
+
+    `unit` is what the rate counts (None: as `metric` does, otherwise requests), and `unit_size` how many a request has
+    (None: to be counted).
+    """
 
     workload: str | None = None
     metric: str | None = None
@@ -75,6 +81,8 @@ class Asked:
     rate: str | None = None
     replicas: str | None = None
     latency: str | None = None
+    unit: str | None = None
+    unit_size: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,8 @@ class Workload:
     gives a series for each pod by `pod_label`, if the replicas themselves export the metric. `scrapes` counts the
     scrapes of STEPS_S[-1], and is empty for queries of the user's own. `exporting` counts the workload's own pods that
     export the metric, and `targets` is the share of its targets that answer; both may be empty. `counted_by` says in
-    words which metric counts the requests, `ready_by` which one counts the replicas.
+    words which metric counts the requests, `ready_by` which one counts the replicas. In another `unit` than requests
+    the rate counts this unit.
     """
 
     name: str
@@ -104,6 +113,7 @@ class Workload:
     pods_are_replicas: bool = False  # nothing else counts them
     exporting: str = ""
     targets: str = ""
+    unit: LoadUnit = REQUESTS_UNIT
 
     def rate_query(self, step_s: float) -> str:
         return self.rate.replace("{window}", f"{step_s:.0f}s")
@@ -149,7 +159,8 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
     matchers = ",".join(filter(None, (chosen.metric.match, select, f'{chosen.label}="{_quoted(chosen.name)}"')))
     if chosen.namespace:
         matchers += f',{chosen.namespace_label}="{_quoted(chosen.namespace)}"'
-    counter = f"{chosen.metric.requests}{{{matchers}}}"
+    counters = [f"{name}{{{matchers}}}" for name in chosen.metric.counters]
+    counter = counters[0]
     dropped, pod, jobs, note = _scrapers(reader, counter, chosen.metric.own_labels, end_s)
     without = f"max without ({','.join(dropped)}) "
 
@@ -159,16 +170,17 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
     of_own = f'{pod}=~"{_quoted(_OF_WORKLOAD.format(own, own))}"'
     by_pod = chosen.metric.by_replica and pod in _POD_NAMES
     pods_are_replicas = ready_by.startswith(_BY_PODS)
+    unit, unit_notes = _unit(reader, asked, chosen.metric, counters, matchers, without, end_s)
     return Workload(
         name=chosen.name,
         namespace=chosen.namespace,
-        rate=f"sum({without}(rate({counter}[{{window}}])))",
+        rate=" + ".join(f"sum({without}(rate({one}[{{window}}])))" for one in counters),
         replicas=replicas,
         buckets=buckets,
         bound_s=chosen.metric.bound_s if asked.latency is None else 1.0,
-        counted_by=counter,
+        counted_by=" + ".join(counters),
         ready_by=ready_by,
-        notes=(*note, *latency_notes),
+        notes=(*note, *latency_notes, *unit_notes),
         pods=f"count by ({pod}) ({counter})" if by_pod else None,
         pod_label=pod or "",
         scrapes=f"max(count_over_time({counter}[{STEPS_S[-1]:.0f}s]))",
@@ -176,6 +188,7 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
         # Other pods may export it too: a waypoint proxy reports the requests of the pods behind it.
         exporting=f"count(count by ({pod}) ({counter[:-1]},{of_own}}}))" if by_pod and not pods_are_replicas else "",
         targets=f'avg(up{{job=~"{_quoted("|".join(map(re.escape, jobs)))}"}})' if jobs else "",
+        unit=unit,
     )
 
 
@@ -225,6 +238,13 @@ def _own_queries(asked: Asked) -> Workload:
     if asked.replicas is None:
         raise BadInput("is needed beside --query-rate, as sum(kube_deployment_status_replicas_available{...})",
                        "--query-replicas", "nothing")  # fmt: skip
+    unit = REQUESTS_UNIT
+    if asked.unit not in (None, unit.name):
+        if asked.unit_size is None:
+            raise BadInput(
+                f"is needed beside --query-rate: the mean {asked.unit} of a request", "--unit-size", "nothing"
+            )
+        unit = checked_unit(asked.unit, asked.unit_size, "--")
     return Workload(
         name=asked.workload or "workload",
         namespace="",
@@ -234,6 +254,7 @@ def _own_queries(asked: Asked) -> Workload:
         bound_s=1.0,
         counted_by=f"--query-rate {asked.rate}",
         ready_by="--query-replicas",
+        unit=unit,
     )
 
 
@@ -242,10 +263,9 @@ def _candidates(reader: MetricsReader, asked: Asked, select: str, end_s: float) 
     names = [metric.name for metric in REQUESTS]
     if asked.metric is not None and asked.metric not in names:
         raise BadInput(f"must be one of {', '.join(names)}", "--metric", asked.metric, known=names)
+    metrics = _tried(asked)
     found: dict[_Candidate, float] = {}
-    for metric in REQUESTS:
-        if asked.metric not in (None, metric.name):
-            continue
+    for metric in metrics:
         matchers = ",".join(filter(None, (metric.match, select)))
         labels = ",".join((*metric.workload, *_NAMESPACES))
         answer = reader.query(f"sum by ({labels}) (increase({metric.requests}{{{matchers}}}[{_SEARCH_S:.0f}s]))", end_s)
@@ -259,6 +279,42 @@ def _candidates(reader: MetricsReader, asked: Asked, select: str, end_s: float) 
     return sorted(found, key=lambda one: (-found[one], str(one)))
 
 
+def _tried(asked: Asked) -> list[RequestMetric]:
+    """Return the metrics that may count the load: all of its unit, or the one that was named."""
+    if asked.metric is None:
+        return [metric for metric in REQUESTS if metric.unit == (asked.unit or REQUESTS_UNIT.name)]
+    (named,) = (metric for metric in REQUESTS if metric.name == asked.metric)
+    if asked.unit not in (None, named.unit):
+        raise BadInput(f"counts {named.unit}, and the load is in {asked.unit}", "--metric", asked.metric)
+    return [named]
+
+
+def _unit(
+    reader: MetricsReader,
+    asked: Asked,
+    metric: RequestMetric,
+    counters: Sequence[str],
+    matchers: str,
+    without: str,
+    end_s: float,
+) -> tuple[LoadUnit, tuple[str, ...]]:
+    """Return the unit of the load, with the mean size of the last day's requests unless it was said, and notes."""
+    if metric.unit == REQUESTS_UNIT.name:
+        return REQUESTS_UNIT, ()
+    if asked.unit_size is not None:
+        return checked_unit(metric.unit, asked.unit_size, "--"), ()
+    sums = []
+    for counter in (f"{metric.of}{{{matchers}}}", *counters):
+        answer = reader.query(f"sum({without}(increase({counter}[{_SEARCH_S:.0f}s])))", end_s)
+        sums.append(float(answer.series[0].values[-1]) if answer.series else 0.0)
+    requests, counted = sums[0], sum(sums[1:])
+    if not (requests >= 1.0 and counted > 0.0):
+        what = f"{metric.of} counts no requests in the last day: say the mean {metric.unit} of a request"
+        raise BadInput(what, "--unit-size", "nothing")
+    unit = checked_unit(metric.unit, counted / requests, "--")
+    return unit, (f"a request has {unit.size:.4g} {unit.name} on average, by {metric.of} of the last day",)
+
+
 def _chosen(found: Sequence[_Candidate], asked: Asked) -> _Candidate:
     if asked.workload is not None:
         place = asked.workload.rpartition("/")
@@ -268,8 +324,9 @@ def _chosen(found: Sequence[_Candidate], asked: Asked) -> _Candidate:
             raise BadInput(what, "--workload", asked.workload, known=[one.name for one in found])
         found = named
     if not found:
-        tried = ", ".join(metric.requests for metric in REQUESTS if asked.metric in (None, metric.name))
-        what = f"no metric counts requests in the last day (tried {tried}): say --query-rate and --query-replicas"
+        tried = ", ".join(dict.fromkeys(metric.requests for metric in _tried(asked)))
+        what = f"no metric counts {asked.unit or 'requests'} in the last day (tried {tried})"
+        what += ": say --query-rate and --query-replicas"
         raise BadInput(what, "--prometheus")
     if len(found) == 1:
         return found[0]

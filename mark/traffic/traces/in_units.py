@@ -78,7 +78,8 @@ def resized(times_s: FloatArray, sizes: FloatArray, size: float) -> FloatArray:
 
 def _notes(trace: Trace, service: ServiceConfig) -> list[str]:
     unit, sizes = service.unit, trace.sizes
-    found = [f"the load is counted as requests of {unit.size:g} {unit.name} on average; shares in time are of requests"]
+    counted = f"requests of {unit.size:.4g} {unit.name} on average"
+    found = [f"the load is counted as {counted}; shares in time are of requests"]
     if sizes is not None and abs(sizes.mean / unit.size - 1.0) > _NEAR:
         found.append(f"a request of this trace has {sizes.mean:.4g} {unit.name}, unit_size says {unit.size:g}")
     if sizes is not None and abs(sizes.tail / (service.tail or 1.0) - 1.0) > _NEAR:

@@ -72,6 +72,11 @@ def test_aggregation_without_labels_keeps_the_others() -> None:
     )
 
 
+def test_sum_of_two_vectors_needs_both() -> None:
+    assert _only(evaluate("sum(rate(hits[1m])) + sum(rate(hits[1m]))", SERIES, AT)) == pytest.approx(12.0)
+    assert evaluate("sum(rate(hits[1m])) + sum(rate(misses[1m]))", SERIES, AT) == {}
+
+
 def test_highest_value_of_a_window() -> None:
     one = [Stored({"__name__": "pods"}, T, np.where(T == 450.0, 9.0, 2.0))]
     assert _only(evaluate("max_over_time(pods[5m])", one, AT)) == 9.0

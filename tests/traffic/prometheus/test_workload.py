@@ -10,6 +10,7 @@ from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.domain.errors import BadInput
+from mark.domain.load_unit import LoadUnit
 from mark.traffic.prometheus.answers import summed
 from mark.traffic.prometheus.known import REQUESTS, RequestMetric
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
@@ -46,12 +47,18 @@ def test_each_known_metric_is_found_with_its_histogram(
     metric: RequestMetric, emulated: EmulatedPrometheus, reader: Prometheus
 ) -> None:
     labels = {metric.workload[0]: "ranker", "namespace": "shop", "pod": "ranker-1-a", "reporter": "destination"}
-    _count(emulated, metric.requests, 5.0, **labels)
+    for counter in metric.counters:
+        _count(emulated, counter, 5.0 / len(metric.counters), **labels)
+    if metric.of:
+        _count(emulated, metric.of, 0.5, **labels)
     for le, share in (("100", 0.5), ("+Inf", 1.0)):
         _count(emulated, f"{metric.buckets}_bucket", 5.0 * share, **labels, le=le)
     _ready(emulated, 3.0, namespace="shop", deployment="ranker")
-    found = find_workload(reader, Asked(), END)
+    named = None if metric.unit == "requests" else metric.name
+    found = find_workload(reader, Asked(metric=named), END)
     assert (found.name, found.namespace, found.bound_s) == ("ranker", "shop", metric.bound_s)
+    size = pytest.approx(10.0 if metric.of else 1.0)
+    assert (found.unit.name, found.unit.size) == (metric.unit, size)
     assert _rps(reader, found.rate_query(60.0)) == pytest.approx(5.0)
     assert _rps(reader, found.replicas) == 3.0
     query = found.buckets_query(300.0)
@@ -287,3 +294,44 @@ def test_pods_behind_a_gateway_are_known_by_their_names(emulated: EmulatedPromet
     assert (found.namespace, _rps(reader, found.replicas)) == ("shop", 3.0)
     assert _rps(reader, found.rate_query(60.0)) == pytest.approx(5.0)
     assert instance_types(reader, found, "", END) == ({"g6.xlarge": 2}, {"g6.xlarge": 2})
+
+
+def _tokens(emulated: EmulatedPrometheus) -> None:
+    for counter in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total"):
+        _count(emulated, counter, 250.0, model_name="llama", pod="llama-1-a", namespace="shop")
+    _ready(emulated, namespace="shop", deployment="llama")
+
+
+def test_tokens_are_counted_only_if_asked_for(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
+    _tokens(emulated)
+    _count(emulated, "vllm:request_success_total", 1.0, model_name="llama", pod="llama-1-a", namespace="shop")
+    assert find_workload(reader, Asked(), END).unit.is_requests
+    with pytest.raises(BadInput, match=r"--metric: several metrics count its requests, name one: .* by vllm-tokens"):
+        find_workload(reader, Asked(unit="tokens"), END)
+    found = find_workload(reader, Asked(metric="vllm-tokens"), END)
+    assert _rps(reader, found.rate_query(60.0)) == pytest.approx(500.0)
+    assert found.notes[-1] == "a request has 500 tokens on average, by vllm:request_success_total of the last day"
+    assert find_workload(reader, Asked(metric="vllm-tokens", unit_size=480.0), END).unit == LoadUnit("tokens", 480.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(metric="vllm-tokens"), "--unit-size: vllm:request_success_total counts no requests in the last day"),
+        (Asked(metric="vllm-tokens", unit="pages"), "--metric: counts tokens, and the load is in pages: vllm-tokens"),
+        (Asked(unit="pages"), "no metric counts pages in the last day"),
+        (Asked(rate="a", replicas="b", unit="tokens"), "--unit-size: is needed beside --query-rate: the mean tokens"),
+        (Asked(rate="a", replicas="b", unit="a b", unit_size=3.0), "--unit: must be a word"),
+    ],
+)
+def test_unit_that_cannot_be_counted_is_refused(
+    emulated: EmulatedPrometheus, reader: Prometheus, asked: Asked, message: str
+) -> None:
+    _tokens(emulated)
+    with pytest.raises(BadInput, match=message):
+        find_workload(reader, asked, END)
+
+
+def test_own_queries_may_count_another_unit(reader: Prometheus) -> None:
+    asked = Asked(rate="rate", replicas="pods", unit="tokens", unit_size=480.0)
+    assert find_workload(reader, asked, END).unit == LoadUnit("tokens", 480.0)
