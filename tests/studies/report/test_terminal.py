@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mark.studies.report.report import DataTable, Marked, Markup, Part, Plot, Prose, Report, figures
+from mark.studies.report.report import DataTable, Marked, Markup, Part, Plot, Prose, Report, formatted
 from mark.studies.report.words import usd
 from tests.studies.report.test_simulate_report import plain
 
 TABLE = DataTable(
-    ("policy", ("bill", usd), *figures("why")), [("mark", 2.0, "cheap")], "On a page", notes=["mark wins"]
+    ("policy", ("bill", usd), *formatted("why")), [("mark", 2.0, "cheap")], "On a page", notes=["mark wins"]
 )
 
 
