@@ -88,9 +88,10 @@ def run(args: argparse.Namespace) -> int:
         "attribution": {name: one.as_json() for name, one in attribution.items()},
         "promise": None if outlook is None else outlook.as_json(),
     }
-    deliver(compare_report(results, attribution, outlook, coming, spot=spot, data=data), args.json)
+    shown = compare_report(results, attribution, outlook, coming, spot=spot, data=data)
+    deliver(shown, args.json)
     if args.report:
-        report(args, results, attribution, outlook, coming, executor=executor)
+        report(args, shown, results, executor=executor)
     return slo_code(args, results)
 
 

@@ -12,6 +12,7 @@ from mark.cli.output import deliver, progress
 from mark.cli.report_file import report, slo_code
 from mark.cloud.billing.line_items import parse_time
 from mark.studies.reconcile import InvoiceQuery, reconcile
+from mark.studies.report.compare_report import compare_report
 from mark.studies.report.reconcile_report import reconcile_report
 
 _OTHERS = ("mark",)
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         found = reconcile(request, query, args.policies, own=args.policy, executor=executor, progress=bar)
     deliver(reconcile_report(found), args.json)
     if args.report:
-        report(args, found.results, executor=executor)
+        report(args, compare_report(found.results), found.results, executor=executor)
     return slo_code(args, found.results)
 
 

@@ -5,34 +5,25 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from mark.cli.options import request_from
 from mark.cli.output import progress, show, write_file
-from mark.planning.next_day import NextDay
 from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
-from mark.studies.attribution import Attribution
 from mark.studies.compare import run_all
 from mark.studies.executor import StudyExecutor
-from mark.studies.promise_outlook import RunOutlook
-from mark.studies.report.compare_report import render_report, sensitivity_table
+from mark.studies.report.compare_report import compare_page, sensitivity_table
+from mark.studies.report.htmlpage import html_of
 from mark.studies.report.report import Report
 from mark.studies.report.sensitivity import sensitivity
 from mark.studies.report.takeaway import kept
 
 
 def report(
-    args: argparse.Namespace,
-    results: Mapping[str, SimulationResult],
-    attribution: Mapping[str, Attribution] | None = None,
-    outlook: RunOutlook | None = None,
-    next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
-    *,
-    executor: StudyExecutor,
+    args: argparse.Namespace, compared: Report, results: Mapping[str, SimulationResult], *, executor: StudyExecutor
 ) -> None:
-    """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page."""
+    """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page of `compared`."""
     requests = {}
     for name in results:
         policy, predictor = split_policy(name, args.predictor)
@@ -46,7 +37,7 @@ def report(
     if rows and args.json != "-":
         title = "If these assumptions are wrong: each line is a run of its own"
         show(Report({}, title, [sensitivity_table(rows)]))
-    write_file(args.report, render_report(results, rows, attribution, outlook, next_days), "--report")
+    write_file(args.report, html_of(compare_page(compared, results, rows)), "--report")
 
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:

@@ -28,6 +28,7 @@ from mark.simulation.request import RunRequest
 from mark.studies.compare import open_named, run_one
 from mark.studies.executor import executor_for
 from mark.studies.next_day import next_day_of_run
+from mark.studies.report.compare_report import compare_report
 from mark.studies.report.report import Report
 from mark.studies.report.simulate_report import simulate_report
 from mark.studies.report.words import percent
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     deliver(_with_cache(simulate_report(result, next_day, _cache_json(cached)), cached), args.json)
     results = {result.policy: result}
     if args.report:
-        report(args, results, next_days={result.policy: next_day}, executor=executor_for(cores()))
+        compared = compare_report(results, next_days={result.policy: next_day})
+        report(args, compared, results, executor=executor_for(cores()))
     return slo_code(args, results)
 
 

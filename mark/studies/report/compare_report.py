@@ -114,7 +114,7 @@ def compare_report(
 
 
 def compare_page(report: Report, results: Mapping[str, SimulationResult], rows: Sequence[Variation] = ()) -> Report:
-    """Return the report for a page: with each policy's figures and decisions, and the runs under worse assumptions."""
+    """Add each policy's figures and decisions, and the runs under worse assumptions, which only a page shows."""
     of_policies = {
         "policies": [
             {

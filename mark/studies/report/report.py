@@ -10,8 +10,8 @@ Mark = Literal["", "strong", "faint", "best", "ok", "dips", "missed"]
 Head = str | tuple[str, Callable[[Any], str]]
 
 
-def figures(*names: str) -> tuple[Head, ...]:
-    """Return heads over figures that are texts already."""
+def formatted(*names: str) -> tuple[Head, ...]:
+    """Return heads over figures whose cells are texts already."""
     return tuple((name, str) for name in names)
 
 
@@ -26,10 +26,10 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
-    """A table. A head alone is over words; a head with the format of its unit is over figures.
+    """A table. A column of words has a head alone; a column of figures has a head and the format of its unit.
 
-    Cells are values for their column's format; texts and `Marked` are shown as they are. Pages show tables with a
-    title, with all columns; a terminal has room for the first `printed` ones. The notes stand below the table.
+    A cell is a value for its column's format, or a text or `Marked` that is shown as it is. A page shows every column
+    of the tables that have a title; a terminal shows every table, but only its first `printed` columns.
     """
 
     heads: Sequence[Head]
@@ -47,7 +47,7 @@ class DataTable:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Lines of text. The first stands out on a terminal if it `is_strong`. A page shows them if they have a title."""
+    """Lines of text. A terminal prints the first in bold, if `is_strong`. A page shows them only under a title."""
 
     lines: Sequence[str]
     title: str = ""
@@ -56,7 +56,10 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure of a page. `drawn` returns it in plotly's words, or HTML; for pages only, because plotly is optional."""
+    """A figure of a page. `drawn` returns plotly's figure, its data or HTML, and is called for pages only.
+
+    A terminal must not need plotly, which is optional.
+    """
 
     title: str
     drawn: Callable[[], Any]
@@ -65,7 +68,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """A section of a page alone, as HTML."""
+    """HTML that only a page has. Its maker escapes every text from outside."""
 
     html: str
 
@@ -90,7 +93,7 @@ class Report:
     warnings: Sequence[str] = ()
     read: str = ""
     subject: str = ""
-    script: str = ""  # of the page, a function's text
+    script: str = ""  # a JavaScript function that the page calls when its figures are drawn
     is_told_first: bool = False
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mark.studies.report.report import DataTable, Report, figures
+from mark.studies.report.report import DataTable, Report, formatted
 from mark.studies.report.takeaway import MARKETS, kept, market_name, overflow_share
 from mark.studies.report.words import dollars, duration, milliseconds, number, per_month, percent
 
@@ -34,7 +34,7 @@ def service_diff_report(diff: ServiceDiff) -> Report:
     }
     return Report(
         data,
-        parts=[DataTable((_HEADS[0], *figures(*_HEADS[1:])), _rows(diff))],
+        parts=[DataTable((_HEADS[0], *formatted(*_HEADS[1:])), _rows(diff))],
         sentences=[_verdict(diff), *_promise(diff)],
         is_told_first=True,
         notes=[*_changed(diff), _basis(diff)],

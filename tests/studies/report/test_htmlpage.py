@@ -10,12 +10,12 @@ from plotly.offline import get_plotlyjs
 
 from mark.studies.report.htmlpage import html_of
 from mark.studies.report.plots import faint, styled
-from mark.studies.report.report import DataTable, Marked, Plot, Prose, Report
+from mark.studies.report.report import DataTable, Marked, Part, Plot, Prose, Report
 from tests.studies.report.test_compare_report import EVIL, parsed
 
 
 def page(text: str) -> str:
-    parts = [
+    parts: list[Part] = [
         DataTable((text, text), [(text, Marked(text, "ok", text))], text, text, notes=[text]),
         Marked(text),
         Plot(text, lambda: styled(Figure().add_scatter(x=[1.0], y=[2.0], name="x"), 300), text),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mark.studies.report.report import DataTable, Marked, Markup, Plot, Prose, Report, figures
+from mark.studies.report.report import DataTable, Marked, Markup, Part, Plot, Prose, Report, formatted
 from mark.studies.report.words import usd
 from tests.studies.report.test_simulate_report import plain
 
 TABLE = DataTable(
-    ("policy", ("bill", usd), *figures("why")), [("mark", 2.0, "cheap")], "On a page", notes=["mark wins"]
+    ("policy", ("bill", usd), *formatted("why")), [("mark", 2.0, "cheap")], "On a page", notes=["mark wins"]
 )
 
 
@@ -18,7 +18,7 @@ def lines(report: Report) -> list[str]:
 
 
 def test_parts_stand_in_their_order_with_an_empty_line_around_tables() -> None:
-    parts = [Marked("before"), TABLE, Prose(["after"])]
+    parts: list[Part] = [Marked("before"), TABLE, Prose(["after"])]
     report = Report({}, "headline", parts, ["told"], ["a note"], ["a warning"], read="read 3 rows")
     table = ["", "policy  bill   why", "mark   $2.00 cheap", "", "note: mark wins"]
     ends = ["told", "", "warning: a warning", "", "note: a note"]
@@ -36,7 +36,7 @@ def test_notes_below_a_table_are_one_empty_line_apart() -> None:
 
 def test_terminal_leaves_out_parts_of_pages_alone_and_columns_that_do_not_fit() -> None:
     narrow = DataTable(TABLE.heads, TABLE.rows, printed=2)
-    parts = [Plot("figure", lambda: pytest.fail("drawn")), Markup("<p>page</p>"), narrow]
+    parts: list[Part] = [Plot("figure", lambda: pytest.fail("drawn")), Markup("<p>page</p>"), narrow]
     assert lines(Report({}, parts=parts)) == ["", "policy  bill", "mark   $2.00", ""]
 
 

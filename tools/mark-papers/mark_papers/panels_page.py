@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mark.studies.report.plots import COLOURS, new_figure, styled
-from mark.studies.report.report import Head, Part, Plot, Report, figures
+from mark.studies.report.report import Head, Part, Plot, Report, formatted
 from mark.studies.report.words import number, percent
 from mark_papers.paper_pages.shared import titled
 
@@ -58,7 +58,7 @@ def _plotted(panel: FigurePanel) -> Figure:
 
 def _heads(panel: FigurePanel) -> tuple[Head, ...]:
     first, *others = map(_head, panel.rows[0])
-    return (first, *figures(*others))
+    return (first, *formatted(*others))
 
 
 def _head(column: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.report import DataTable, Marked, Prose, Report, figures
+from mark.studies.report.report import DataTable, Marked, Prose, Report, formatted
 from mark_torture.coverage import IMPOSSIBLE
 from mark_torture.invariants import INVARIANTS
 from mark_torture.trial import told
@@ -39,7 +39,7 @@ def torture_report(found: Tortured, shortest: Trial | None) -> Report:
         assert trial.broken is not None
         lines.append(f"seed {trial.schedule.seed}: {trial.broken.invariant}: {trial.broken.text}")
     story = [] if shortest is None else [Marked(f"\n{told(shortest)}")]
-    table = DataTable(("fault met", *figures(*states)), rows)
+    table = DataTable(("fault met", *formatted(*states)), rows)
     return Report(data, parts=[table, Prose(lines), *story])
 
 

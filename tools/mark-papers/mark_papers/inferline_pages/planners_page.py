@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mark.studies.report.plots import COLOURS, new_figure, styled
-from mark.studies.report.report import Head, Plot, Report, figures
+from mark.studies.report.report import Head, Plot, Report, formatted
 from mark.studies.report.words import percent, usd
 from mark_papers.inferline.planners import COARSE_OVER_INFERLINE
 from mark_papers.paper_pages.shared import titled
@@ -103,7 +103,7 @@ def _load(row: PlannedLoad) -> str:
 
 
 def _heads(found: PlannerComparison) -> tuple[Head, ...]:
-    return ("load", *figures(*found.rows[0].usd_per_hour))
+    return ("load", *formatted(*found.rows[0].usd_per_hour))
 
 
 def _cells(found: PlannerComparison) -> list[list[str]]:

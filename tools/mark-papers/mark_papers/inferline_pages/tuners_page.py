@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.studies.report.plots import COLOURS, new_figure, styled
-from mark.studies.report.report import Head, Part, Plot, Report, figures
+from mark.studies.report.report import Head, Part, Plot, Report, formatted
 from mark.studies.report.words import percent, usd
 from mark_papers.inferline_pages.planners_page import PROFILES
 from mark_papers.paper_pages.shared import titled
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mark_papers.inferline.tuners import FollowedLoad, TunerComparison
 
 WINDOW_S = 10.0
-_HEADS = ("run", *figures("bill", "in time", "paper's bill", "in time", "most $/h", "changes"))
-_BOUNDED_HEADS = ("run", *figures("bill", "in time", "by functions", "x bound", "most $/h", "changes"))
+_HEADS = ("run", *formatted("bill", "in time", "paper's bill", "in time", "most $/h", "changes"))
+_BOUNDED_HEADS = ("run", *formatted("bill", "in time", "by functions", "x bound", "most $/h", "changes"))
 _BRIDGED = "mark functions"
 _LEAD = (
     "By windows of 10 s: queries that arrive, the share answered within the SLO, and dollars per hour of the replicas "

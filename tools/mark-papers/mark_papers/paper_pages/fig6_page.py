@@ -13,7 +13,7 @@ from mark.domain.load import Forecast
 from mark.domain.time import HOUR_S
 from mark.studies.report.forecast import fan_lines, truth_line
 from mark.studies.report.plots import COLOURS, new_figure, styled
-from mark.studies.report.report import Plot, Report, figures
+from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import listed
 from mark.studies.report.words import duration, number, percent
 from mark.traffic.forecast.fallback import NAME as LAST_VALUE
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LEVELS_SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_S = (60.0, 300.0, 900.0, 1800.0, 3600.0)
-_HEADS = ("predictor", *figures(*(duration(s) for s in _SHOWN_S), "CRPS", "in 50 %", "in 90 %"))
+_HEADS = ("predictor", *formatted(*(duration(s) for s in _SHOWN_S), "CRPS", "in 50 %", "in 90 %"))
 _LEAD = (
     f"A forecast every {duration(HORIZON_S)}, for the time until the next: the median (dashed), the central intervals "
     "of 50 % (darker) and 90 % (lighter), and the actual load as a thin solid line. Times are from the first forecast."

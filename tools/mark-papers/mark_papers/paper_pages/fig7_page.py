@@ -10,7 +10,7 @@ import numpy as np
 
 from mark.simulation.result import SimulationResult
 from mark.studies.report.plots import COLOURS, faint, new_figure, styled
-from mark.studies.report.report import Plot, Report, figures
+from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import listed, overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.replay import ASSUMED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHARES = {"p1": 0.01, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p99": 0.99}
 # MArk paper, section 5.2: the largest reduction of latency against SageMaker; the kind of latency is not stated.
 PAPER_REDUCTION = {"mark": 0.57, "mark-spot": 0.60}
-_HEADS = ("run", *figures("bill", "in time", "mean ms", "p25", "p50", "p75", "p99", "by funct."))
+_HEADS = ("run", *formatted("bill", "in time", "mean ms", "p25", "p50", "p75", "p99", "by funct."))
 _LEAD = (
     "Half of the answers lie in the box, its line is the median, the dashed one the mean, and whiskers reach from 1 to "
     "99 % of the answers. The dotted line is RT_max. Logarithmic."

@@ -11,7 +11,7 @@ import numpy as np
 
 from mark.simulation.result import SimulationResult
 from mark.studies.report.plots import COLOURS, new_figure, styled
-from mark.studies.report.report import Plot, Report, figures
+from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.fig8 import POLICIES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 400  # of a curve
 SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are shown
-_HEADS = ("run", "on", *figures("requests/s", "bill", "in time", "p50 ms", "p98", "p99", "by funct."))
+_HEADS = ("run", "on", *formatted("requests/s", "bill", "in time", "p50 ms", "p98", "p99", "by funct."))
 _LEAD = (
     "Share of the answers slower than a time; solid on the stream, dashed on MMPP. A curve that crosses the vertical "
     "line, RT_max, below the horizontal one keeps the promise. Both axes are logarithmic, and end at 5 x RT_max."

@@ -12,7 +12,7 @@ import numpy as np
 
 from mark.control.ports import WINDOW_S
 from mark.studies.report.plots import COLOURS, new_figure, styled
-from mark.studies.report.report import Marked, Part, Plot, Report, figures
+from mark.studies.report.report import Marked, Part, Plot, Report, formatted
 from mark.studies.report.takeaway import overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.fig9 import (
@@ -68,7 +68,7 @@ def fig9_report(found: Fig9) -> Report:
     for title, heads, panels in _groups(found):
         parts += [Marked(title, "strong"), Plot(title, partial(panels_figure, panels), _LEAD)]
         for panel in panels:
-            parts += titled(panel.title, (heads[0], *figures(*heads[1:])), _cells(panel, heads))
+            parts += titled(panel.title, (heads[0], *formatted(*heads[1:])), _cells(panel, heads))
     length = f"{duration(DURATION_S)} each, after {duration(HISTORY_S)} of history at the same rate"
     return Report(data, length, parts, takeaways(found), _NOTES, subject="Fig. 9 of the MArk paper")
 

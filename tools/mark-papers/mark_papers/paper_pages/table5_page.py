@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mark.simulation.result import SimulationResult
-from mark.studies.report.report import DataTable, Head, Marked, Prose, Report, figures
+from mark.studies.report.report import DataTable, Head, Marked, Prose, Report, formatted
 from mark.studies.report.words import dollars, number, percent
 from mark_papers.paper.table5 import PAPER_ON_DEMAND, PAPER_SPOT, Decomposition, Table5, Table5Row
 
@@ -40,7 +40,7 @@ def table5_report(result: Table5) -> Report:
     )
 
 
-_BILL_HEADS = ("$, in time", *figures("SageMaker", "ours"), ("regret", number), *figures("mark-paper", "artefact"))
+_BILL_HEADS = ("$, in time", *formatted("SageMaker", "ours"), ("regret", number), *formatted("mark-paper", "artefact"))
 _RATIO_HEADS = (
     *("model", ("on-demand", number), ("paper's", number), ("in time", percent), ("spot", number)),
     *(("paper's", number), ("spot, series", number), ("in time", percent)),
