@@ -206,7 +206,8 @@ class _Table:
         | regular      | one U and nothing else       | it                                                |
         | regular      | U                            | ask                                               |
         | any          | S                            | refuse: a summary without counts                  |
-        | irregular    | U that may be anything       | ask                                               |
+        | irregular    | U that may be anything, or   | ask                                               |
+        |              | only whole hours             |                                                   |
         | regular      | nothing, and no log          | refuse: a summary without counts                  |
         | irregular    | words, and nothing of a      | ask: a program's own log may say anything         |
         |              | request; or level, message   |                                                   |
@@ -240,7 +241,7 @@ class _Table:
             if (one := next(iter(sure + parts), None)) is not None and not _ones(one):
                 what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
                 raise BadInput(what, self._where, one.name)
-            # Requests do not come at whole hours only, so that such rows are are_sums.
+            # Requests do not come at whole hours only, so that such rows are sums.
             are_sums = len(seconds) > _FEW and bool(np.all(seconds % HOUR_S == 0.0)) and self.rows.times.since_1970
             if odd := [
                 c for c in unknown if (are_sums or c.name.lower() in _VALUES or not self._export.named) and not _ones(c)
