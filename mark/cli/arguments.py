@@ -56,6 +56,7 @@ class Listed(argparse.Action):
 
 
 _SAID = "as said"  # no option has this name
+_OUTPUTS = ("json", "report", "markdown", "out", "certificate", "ready_file")
 
 
 def _parts(text: str) -> list[str]:
@@ -72,14 +73,14 @@ def _exists(text: str) -> bool:
 def refuse_overwriting(args: argparse.Namespace) -> None:
     """Raise BadInput if a result would overwrite an input file or another result."""
     outputs = {
-        f"--{name}": str(value)
-        for name in ("json", "report", "markdown", "out")
+        f"--{name.replace('_', '-')}": str(value)
+        for name in _OUTPUTS
         if (value := getattr(args, name, None)) not in (None, "-") and not _is_updated(args, name)
     }
     read = [
         Path(text)
         for name, value in vars(args).items()
-        if name not in ("json", "report", "markdown", "out", _SAID)
+        if name not in (*_OUTPUTS, _SAID)
         for text in (value if isinstance(value, list | tuple) else [value])
         if isinstance(text, str | Path) and _exists(str(text))
     ]

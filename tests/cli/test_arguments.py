@@ -74,6 +74,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"service": "s.toml", "report": "p.csv"}, "--report: would be written over p.csv"),
         ({"spot_trace": ("t.csv", "p.csv"), "out": "p.csv"}, "--out: would be written over p.csv"),
         ({"trace": "logs", "json": "logs/a.log"}, "would be written over logs"),
+        ({"trace": "t.csv", "certificate": "t.csv"}, "--certificate: would be written over t.csv"),
+        ({"service": "s.toml", "ready_file": "s.toml"}, "--ready-file: would be written over s.toml"),
         ({"json": "x.html", "report": "x.html"}, "two results in one file"),
     ],
 )

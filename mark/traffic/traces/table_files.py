@@ -213,7 +213,8 @@ class _Table:
         | regular      | one U and nothing else       | it                                                |
         | regular      | U                            | ask                                               |
         | any          | S                            | refuse: a summary without counts                  |
-        | irregular    | U that may be anything       | ask                                               |
+        | irregular    | U that may be anything, or   | ask                                               |
+        |              | only whole hours             |                                                   |
         | regular      | nothing, and no log          | refuse: a summary without counts                  |
         | irregular    | words, and nothing of a      | ask: a program's own log may say anything         |
         |              | request; or level, message   |                                                   |
