@@ -174,25 +174,25 @@ def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, packe
     live = (tmp_path / "conductor/bin/curl").read_text().replace("*/v2/health/ready)", "*/v2/health/live)")
     (tmp_path / "conductor/bin/curl").write_text(live)
     with ExitStack() as stack:
-        ports = []
-        for stage in ("first", "second"):
+        ports = {stage: stack.enter_context(held_port()) for stage in ("first", "second")}
+        at = " ".join(f"--stage-at {stage}=http://127.0.0.2:{port}" for stage, port in ports.items())
+        done = boots.boot(stages_at=at)
+        assert done.returncode == 0, done.stderr
+        environment = boots.machine.root / "opt/mark/venv"
+        for stage, port in ports.items():
             machine = Machine(tmp_path / stage)
-            if stage == "second":  # boots from an image of the first, which has the packages
-                (machine.root / "opt/mark").mkdir(parents=True)
-                (machine.root / "opt/mark/venv").symlink_to(tmp_path / "first/root/opt/mark/venv")
             (machine.store / "keys").write_text(f"conductor:{STAGE_KEY}:infer\n")
             said = machine.sent("archive", archive(FILES, built / "two.tar.gz"), "v1")
             said |= machine.sent("wheels", packages, "v1")
+            # It boots from an image that has the packages; `test_boot.py` installs them.
+            (machine.root / "opt/mark").mkdir(parents=True)
+            (machine.root / "opt/mark/venv").symlink_to(environment)
+            (environment / "wheels").write_text(f"{said['artifacts.wheels.sha256']}\n")
             values = {"stage": stage, "service": f"two-{stage}", "scheme": "http"}
             done = machine.boot("i-1", said, ('stage != ""',), **values)
             assert done.returncode == 0, done.stderr
-            port = stack.enter_context(held_port())
             socket = stack.enter_context(keepers(machine.root / "keepers"))
             stack.enter_context(serving(machine, port=str(port), worker_socket=str(socket)))
-            ports.append((stage, port))
-        at = " ".join(f"--stage-at {stage}=http://127.0.0.2:{port}" for stage, port in ports)
-        done = boots.boot(stages_at=at)
-        assert done.returncode == 0, done.stderr
         boots.machine.certified()
         port = stack.enter_context(held_port())
         stack.enter_context(serving(boots.machine, port=str(port)))
