@@ -34,6 +34,7 @@ class Error(ApiAnswer):
 class LimitsSchema(ApiAnswer):
     """The limits of a service; planner and launches obey them from the next step on."""
 
+    # The body of a change. `views.Limits` is the value, which older versions may have stored beyond these bounds.
     model_config = ConfigDict(extra="forbid", strict=True)
     max_instances: int = Field(ge=1, le=100_000, description="Instances that run at once.", examples=[20])
     max_usd_per_hour: float = Field(

@@ -52,9 +52,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         dest="batches",
     )
     what.add_argument(
-        "--input", type=Path, metavar="FILE", help="a request body of one item: JSON, npy, CSV, text or bytes "
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help="a request body of one item: JSON, npy, CSV, text or bytes "
         "(default: the model's `warmup`, or zeros of its `inputs`)",
-    )  # fmt: skip
+    )
     what.add_argument(
         "--queries",
         metavar="FILE",

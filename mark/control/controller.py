@@ -6,6 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,6 +54,17 @@ _NO_WINDOWS: FloatArray = np.empty(0)
 _log = logging.getLogger("mark.control")
 
 
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The time in which this process leads. `lasts` returns whether it still does, as in `Actor`.
+
+    `seed` marks the launch tokens, so that two runs against one cloud do not share instances.
+    """
+
+    seed: int = 0
+    lasts: Callable[[], bool] = lambda: True
+
+
 class Controller:
     """Runs one service. Call `begin` once, then `tick` once a minute and `fast` every 5 s and at every notice.
 
@@ -61,9 +73,8 @@ class Controller:
 
     `predictor` is fitted by the caller, and supervised so that there always is a forecast; None for policies that need
     no forecast. To time planner or predictor, pass objects that wrap them. Clock, telemetry, cloud and predictor count
-    seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against one cloud do not
-    share instances. `leads` as in `Actor`. `release` is the release to serve, "" for one without a name. `coming`
-    returns the calls that a stage of a pipeline will get, if they are more than the arrivals.
+    seconds from the same origin. `release` is the release to serve, "" for one without a name. `coming` returns the
+    calls that a stage of a pipeline will get, if they are more than the arrivals.
 
     Crash-only: the store holds `state` and the launches under way, everything else is read from the cloud.
     `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts substitutes by name
@@ -81,18 +92,19 @@ class Controller:
         store: Store,
         telemetry: Telemetry,
         *,
-        seed: int = 0,
-        leads: Callable[[], bool] = lambda: True,
+        leadership: Leadership | None = None,
         release: str = "",
         coming: Callable[[], ComingCalls | None] = lambda: None,
     ) -> None:
         if policy.planner.needs_forecast and predictor is None:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
+        leadership = leadership or Leadership()
+        leads = leadership.lasts
         cloud = LedCloud(cloud, leads)
         functions = None if functions is None else LedFunctions(functions, leads)
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
-        self._launcher = Launcher(policy.resolved, cloud, clock, store, limits_of(policy.resolved), seed)
+        self._launcher = Launcher(policy.resolved, cloud, clock, store, limits_of(policy.resolved), leadership.seed)
         self._release = release
         self._actor = Actor(cloud, functions, store, self._launcher, leads)
         self._coming = coming

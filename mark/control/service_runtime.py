@@ -367,9 +367,14 @@ class ServiceRuntime:
         if minute > self._minute >= 0:
             before, by_functions = self._counted, overflow.requests - self._by_functions
             row = Minute(
-                rps, capacity_rps, usd_per_hour,
-                answers.count - before.count, answers.in_time - before.in_time, by_functions, dict(ready),
-            )  # fmt: skip
+                rps,
+                capacity_rps,
+                usd_per_hour,
+                answers.count - before.count,
+                answers.in_time - before.in_time,
+                by_functions,
+                dict(ready),
+            )
             self._history.add(minute - 1, row)
             self._rows, self._halves = self._history.rows(), self._history.half_hours()
             self._counted, self._by_functions = answers, overflow.requests

@@ -125,8 +125,11 @@ class Paced(Model):
             if not self.overruns:
                 log.warning(
                     "%s is slower here than its profile: a batch of %d took %.1f ms instead of %.1f",
-                    self.name, len(batch), took_s * 1e3, service_s * 1e3,
-                )  # fmt: skip
+                    self.name,
+                    len(batch),
+                    took_s * 1e3,
+                    service_s * 1e3,
+                )
             self.overruns += 1
         self._due_s = self._times.end_s(begin_s(began_s, service_s, self._due_s), service_s)
         _wait_until(self._due_s)

@@ -329,9 +329,15 @@ class _StageRun:
         inputs = way.stage.inputs
         self._resolved = inputs.resolved
         self._simulation = Simulation(
-            inputs, policy, inputs.request.predictor, keep=True, arrivals=way.calls, rt_max_s=way.rt_max_s,
-            coming=lambda: self.coming, answers=answers,
-        )  # fmt: skip
+            inputs,
+            policy,
+            inputs.request.predictor,
+            keep=True,
+            arrivals=way.calls,
+            rt_max_s=way.rt_max_s,
+            coming=lambda: self.coming,
+            answers=answers,
+        )
         self.coming: ComingCalls | None = None  # to the stage, in the next window
         self.begin = self._simulation.begin
         self.holding, self.limit = self._simulation.holding, self._simulation.limit

@@ -18,7 +18,7 @@ import numpy as np
 
 from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_per_hour
 from mark.control.coming_calls import ComingCalls, StageNow, stage_now
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.memory_store import MemoryStore
 from mark.control.monitor import default_offer
 from mark.control.ports import WINDOW_S
@@ -62,7 +62,7 @@ from mark.simulation.result import (
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.world.shared_instances import SharedInstances
 from mark.simulation.world.simulated_cloud import FleetResult
-from mark.simulation.world.telemetry import CountedAnswers, CountedPlane, SimulatedTelemetry
+from mark.simulation.world.telemetry import CountedAnswers, CountedPlane, SeenTrace, SimulatedTelemetry
 from mark.traffic.forecast.perfect import PerfectPredictor
 from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.forecast.predictor_registry import make_predictor
@@ -160,7 +160,7 @@ class Simulation:
             self._clock,
             self._store,
             self._telemetry,
-            seed=request.seed,
+            leadership=Leadership(request.seed),
             coming=coming,
         )
         self._minutes = Minutes(resolved)
@@ -205,11 +205,8 @@ class Simulation:
             self._cloud,
             resolved.offers,
             tuple(c.workers for c in resolved.candidates),
-            end_s=self._end_s,
+            seen=SeenTrace(self._end_s, inputs.trace.bin_s, inputs.gaps, inputs.before_rps),
             step_s=inputs.history.step_s,
-            bin_s=inputs.trace.bin_s,
-            gaps=inputs.gaps,
-            before_rps=inputs.before_rps,
             answers=answers,
             in_flight=self.stage.in_flight if counts else None,
         )

@@ -30,7 +30,7 @@ from mark.planning.graphs.pipeline_policies import (
 )
 from mark.planning.graphs.stage_functions import functions_in_time
 from mark.planning.graphs.stage_options import InstanceOption, instance_options, shared_options
-from mark.planning.graphs.tuned_run import Activation, run_tuned
+from mark.planning.graphs.tuned_run import Activation, Tuning, run_tuned
 from mark.planning.graphs.warm_start import WaitingTuner, led_in
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
@@ -367,11 +367,10 @@ def _followed(
         pipeline,
         QuerySample(np.concatenate([seen_s, served.arrivals_s]), np.concatenate([uncalled, served.calls])),
         choices,
-        tuner,
+        Tuning(tuner, _boots(choices, by_hardware, request.seed)),
         begin_s=0.0,
         end_s=part.duration_s,
         slo_s=slo.rt_max_s,
-        activation_s=_boots(choices, by_hardware, request.seed),
         seed=request.seed,
         functions=plan.functions or None,
         alone=plan.alone,

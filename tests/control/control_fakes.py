@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mark.control.coming_calls import ComingCalls
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.memory_store import MemoryStore
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
@@ -81,9 +81,17 @@ class Bench:
         if predictor is not None and not isinstance(predictor, Supervised):
             predictor = Supervised(predictor)
         return Controller(
-            policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7,
-            release=self.release, coming=lambda: self.coming,
-        )  # fmt: skip
+            policy,
+            predictor,
+            self.cloud,
+            self.functions,
+            self.clock,
+            self.store,
+            self.telemetry,
+            leadership=Leadership(seed=7),
+            release=self.release,
+            coming=lambda: self.coming,
+        )
 
     def tick(self, wanted: dict[str, int] | None = None, at_s: float | None = None) -> None:
         if wanted is not None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.led_cloud import LedCloud
 from mark.control.memory_store import MemoryStore
 from mark.domain.errors import LostLease
@@ -47,7 +47,7 @@ def test_a_look_outlasting_the_term_precedes_no_command() -> None:
     cloud = SlowCloud(clock)
     controller = Controller(
         Policy(planner, resolved(ON_DEMAND), bouncers=True), None, cloud, None, clock, MemoryStore(), FakeTelemetry(),
-        leads=lambda: cloud.looks > 0,
+        leadership=Leadership(lasts=lambda: cloud.looks > 0),
     )  # fmt: skip
     planner.wanted = {ON_DEMAND.name: 2}
     controller.tick()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mark_infra.store.codec import decode, encode
 
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.launcher import Intent
 from mark.control.memory_store import MemoryStore
 from mark.control.monitor import MonitorState
@@ -141,7 +141,8 @@ def test_without_the_lease_no_launch_is_repeated() -> None:
     bench.store.put("intents", (Intent("t", 0.0, OD, 3, False, OD, "needed"),))
     policy = Policy(bench.planner, bench.resolved, bouncers=True)
     other = Controller(
-        policy, None, bench.cloud, None, bench.clock, bench.store, bench.telemetry, leads=lambda: False
+        policy, None, bench.cloud, None, bench.clock, bench.store, bench.telemetry,
+        leadership=Leadership(lasts=lambda: False),
     )  # fmt: skip
     bench.clock.t_s = 5.0
     with pytest.raises(LostLease):

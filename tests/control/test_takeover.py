@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
@@ -145,7 +145,7 @@ class World:
             store = wrapped(self.store)
             controller = Controller(
                 policy(LIMITS), None, cloud, FakeFunctions(), self.cloud, store, self.telemetry,
-                leads=lease.lasts,
+                leadership=Leadership(lasts=lease.lasts),
             )  # fmt: skip
             return RuntimePorts(
                 controller, cloud, self.telemetry, FakeChanges(), store, self.cloud,

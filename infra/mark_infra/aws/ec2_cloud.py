@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ from mark_infra.aws.inventory import (
     phase_of,
     rests,
     takes_requests,
-)  # fmt: skip
+)
 from mark_infra.aws.pools import launch_configs, templates_of
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.aws.site import Site
@@ -94,12 +95,22 @@ class EventSource(Protocol):
         """Return the next event of an instance: its code and its time in Unix seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class InstancePorts:
+    """What serves on the instances and in front of them, and the sources of news about them."""
+
+    bouncers: Bouncers
+    balancer: Balancer
+    notices: NoticeSource
+    events: EventSource | None = None
+
+
 class Ec2Cloud:
     """The port `Cloud` for one service. Thread-safe.
 
-    `offers` may be bought; an instance of any other offer, or in a zone that the site no longer uses, is leaving.
-    `templates` names the launch template version of each release, `platforms` the versions of its platforms; a release
-    without one is launched from the newest version.
+    `offers` may be bought; an instance of any other offer, or in a zone that the site no longer uses, is leaving. The
+    attribute `templates` names the launch template version of each release, `platforms` the versions of its platforms;
+    a release without one is launched from the newest version.
     """
 
     def __init__(
@@ -111,22 +122,19 @@ class Ec2Cloud:
         inventory: Inventory,
         numbers: Numbers,
         clock: UnixClock,
-        bouncers: Bouncers,
-        balancer: Balancer,
-        notices: NoticeSource,
+        around: InstancePorts,
         *,
-        events: EventSource | None = None,
-        templates: Mapping[str, str] | None = None,
-        platforms: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None,
         unix_s: Callable[[], float] = time.time,
     ) -> None:
         self.service = service
-        self.templates, self.platforms = dict(templates or {}), dict(platforms or {})
+        self.templates: dict[str, str] = {}
+        self.platforms: dict[str, Mapping[str, Mapping[str, str]]] = {}
         self.offers: Mapping[str, Offer] = {offer.name: offer for offer in offers}
         self._site, self._there = site, site.service(service)
         self._gate, self._inventory, self._store, self._clock = gate, inventory, numbers, clock
-        self._bouncers, self._balancer, self._notices, self._unix_s = bouncers, balancer, notices, unix_s
-        self._events = events
+        self._bouncers, self._balancer = around.bouncers, around.balancer
+        self._notices, self._events = around.notices, around.events
+        self._unix_s = unix_s
         self._lock = RLock()
         self._number: dict[str, int] = {}  # by instance id; a cache of the store's
         self._last = 0  # highest number seen

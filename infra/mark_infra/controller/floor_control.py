@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.dry_run import DryRunCloud
 from mark.control.floor import Floor, floors
 from mark.control.lease import FencedLease
@@ -182,9 +182,14 @@ class _Service:
         if led is None:
             return ()
         return floors(
-            self.name, self.resolved.offers, led.controller.state, now_s=led.clock.now_s(), seen_s=led.load.seen_s,
-            max_instances=self.resolved.service.max_instances, per_instance=self._spec.per_instance,
-        )  # fmt: skip
+            self.name,
+            self.resolved.offers,
+            led.controller.state,
+            now_s=led.clock.now_s(),
+            seen_s=led.load.seen_s,
+            max_instances=self.resolved.service.max_instances,
+            per_instance=self._spec.per_instance,
+        )
 
     # -- looks ---------------------------------------------------------------------------------------------------------
 
@@ -272,10 +277,10 @@ class _Service:
         predictor = Supervised(taking_turns(spec.predictor(), self._of), clock=control.monotonic)
         predictor.fit(history)
         cloud = DryRunCloud(replicas, resolved.offers, clock)
+        leadership = Leadership(int(origin), control.manager.leads)
         controller = Controller(
-            spec.policy(resolved), predictor, cloud, None, clock, store, load,
-            seed=int(origin), leads=control.manager.leads,
-        )  # fmt: skip
+            spec.policy(resolved), predictor, cloud, None, clock, store, load, leadership=leadership
+        )
         # The last process's imagined instances are gone with it, so their missing boots must not count as failures.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
         self._led = _Led(clock, store, load, replicas, controller)

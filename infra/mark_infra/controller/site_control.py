@@ -15,7 +15,7 @@ import numpy as np
 from mark.cloud.billing.moving_prices import Repriced
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stage_now
-from mark.control.controller import Controller, known_rollout
+from mark.control.controller import Controller, Leadership, known_rollout
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
@@ -40,7 +40,7 @@ from mark.traffic.forecast.turns import taking_turns
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics
 from mark_infra.aws.conductors import Conductors
-from mark_infra.aws.ec2_cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
 from mark_infra.aws.gate import Gate, computing, within
 from mark_infra.aws.inventory import Inventory, takes_requests
 from mark_infra.aws.keeper import Keeper
@@ -64,7 +64,7 @@ from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.conducted import ConductedQueries
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_conductor, read_whole
 from mark_infra.telemetry.scraper import Scraper
-from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
+from mark_infra.telemetry.telemetry import BilledFunction, HistoryEnd, ScrapedTelemetry, ScrapeTarget, UnseenSource
 
 T = TypeVar("T")
 STORE_READ_S = 2.0  # short, because DynamoDB answers within milliseconds and a tick asks it often
@@ -183,11 +183,10 @@ class SiteControl:
             origin = parts.table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
             clock = WallClock(origin, site.time_scale)
             capacity = zip(resolved.offers, resolved.candidates, strict=True)
-            cloud = Ec2Cloud(
-                name, resolved.offers, site, gate, self._inventory, ServiceStore(parts.table, name), clock, bouncers,
-                Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}, pace=pace), announced,
-                events=events,
-            )  # fmt: skip
+            balancer = Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}, pace=pace)
+            around = InstancePorts(bouncers, balancer, announced, events)
+            store = ServiceStore(parts.table, name)
+            cloud = Ec2Cloud(name, resolved.offers, site, gate, self._inventory, store, clock, around)
             services.append(_Service(spec, clock, cloud, self))
         self._services = {service.name: service for service in services}
         self._scraper = Scraper(headers(site))
@@ -475,19 +474,18 @@ class _Service:
                 session=control.session,
             )
             functions = ReleasedFunctions(warming, control.gate, known.functions, there.function_alias)
+        spent = None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s)
+        unseen = UnseenSource(lambda: control.unseen.so_far(self.name), 0.0 if function is None else function.warm_s)
         telemetry = ScrapedTelemetry(
             store,
             now_s=now_s,
-            since_s=history.end_s,
+            history=HistoryEnd(history.end_s, last_rps(history)),
             scale=clock.scale,
             gateway=gateway is not None,
-            function=None if function is None else function.offer,
+            function=None if function is None else BilledFunction(function.offer, spent),
             look_back=spec.resolved.service.slo_monitor.window,
-            before_rps=last_rps(history),
             keep_load=(lambda _: None) if control.dry_run else lambda load: kept.append_load(over(load, clock.now_s())),
-            spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
-            unseen=None if gateway is not None else lambda: control.unseen.so_far(self.name),
-            unseen_billed_s=0.0 if function is None else function.warm_s,
+            unseen=None if gateway is not None else unseen,
             calls_per_request=spec.calls_per_request,
         )
         self._telemetry = telemetry
@@ -507,10 +505,17 @@ class _Service:
             return spec.policy(limited(own, limits))
 
         controller = Controller(
-            spec.policy(spec.resolved), predictor, cloud, ported, clock, store, telemetry,
-            seed=int(clock.origin_unix_s), leads=control.leads, release=there.release,
+            spec.policy(spec.resolved),
+            predictor,
+            cloud,
+            ported,
+            clock,
+            store,
+            telemetry,
+            leadership=Leadership(int(clock.origin_unix_s), control.leads),
+            release=there.release,
             coming=partial(control.coming, self.name),
-        )  # fmt: skip
+        )
         self._controller = controller
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 

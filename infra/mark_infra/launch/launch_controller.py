@@ -92,9 +92,16 @@ def run_controller(options: ControllerOptions) -> int:
         signal.signal(signal.SIGHUP, lambda *_: keys.wake())
     try:
         return process.serve(
-            site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session,
+            site,
+            specs,
+            address,
+            tls=tls,
+            auth=auth,
+            dry_run=options.dry_run,
+            started=started,
+            session=session,
             pipelines=pipelines,
-        )  # fmt: skip
+        )
     finally:
         if keys is not None:
             keys.close()

@@ -184,9 +184,14 @@ def of_service(service: ServiceConfig, instance: str | None, options: FloorOptio
     """The service on one type on demand, because replicas of a Deployment are alike. Raises BadInput, Infeasible."""
     named = service.instances if instance is None else (instance,)
     alone = replace(
-        service, catalog=options.catalog or service.catalog, markets=(Market.ON_DEMAND,), instances=named, functions=(),
-        warm_pool=0, committed=(),
-    )  # fmt: skip
+        service,
+        catalog=options.catalog or service.catalog,
+        markets=(Market.ON_DEMAND,),
+        instances=named,
+        functions=(),
+        warm_pool=0,
+        committed=(),
+    )
     resolved = resolve(alone, _catalog(alone.catalog, options), service_profiles(alone))
     if len(resolved.offers) > 1:
         types = ", ".join(offer.instance for offer in resolved.offers)
@@ -201,9 +206,18 @@ def of_rate(name: str, slo: Slo, instance: str, per_instance: int, options: Floo
         raise BadInput(what, "--rps-per-replica", "nothing")
     catalog = options.catalog or "aws-2026"
     config = ServiceConfig(
-        name, _MODEL, slo, catalog, (Market.ON_DEMAND,), (instance,), _MOST_INSTANCES, _MOST_USD_PER_HOUR, (),
-        late="refuse", min_instances=0,  # a floor of one would keep the other autoscaler from scaling to zero
-    )  # fmt: skip
+        name,
+        _MODEL,
+        slo,
+        catalog,
+        (Market.ON_DEMAND,),
+        (instance,),
+        _MOST_INSTANCES,
+        _MOST_USD_PER_HOUR,
+        (),
+        late="refuse",
+        min_instances=0,  # a floor of one would keep the other autoscaler from scaling to zero
+    )
     rps, time = options.rps_per_replica, ServiceTime(slo.rt_max_s / 4.0)
     for _ in range(2):  # a second time with the service time with which the count comes out right
         profile = replica_profile(_MODEL, instance, per_instance, rps, time, slo)

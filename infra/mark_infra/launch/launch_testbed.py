@@ -40,7 +40,7 @@ from mark.traffic.traces.reader import open_trace
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.control_server import Remote
 from mark_infra.testbed.load_generator import replay
-from mark_infra.testbed.result import result, thinned
+from mark_infra.testbed.result import ReplayedTrace, result, thinned
 from mark_infra.testbed.testbed_folder import DAEMON, SETTINGS, TestbedSettings
 
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
@@ -280,16 +280,13 @@ class TraceLoad:
         return result(
             self._name,
             self._slo,
-            self._trace.name,
-            self._part.end_s - self._part.start_s,
+            ReplayedTrace(self._trace.name, self._part.end_s - self._part.start_s, self._time_scale, self._trace.read),
             options.seed,
             sent,
             self._before,
             self._remote.ask("/status"),
             wall_s=wall_s,
-            time_scale=self._time_scale,
             stages=self._stages,
-            read=self._trace.read,
         )
 
 

@@ -49,7 +49,7 @@ from mark.profiling.measure_server import OF_A_CLIENT, Profiling, measured_of
 from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
 from mark.serving.frontend.auth import INFER, key_with, read_keys
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.ec2_cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import PERIOD_S, Inventory
 from mark_infra.aws.orphans import GRACE_S
@@ -466,7 +466,8 @@ def _rented(
     # All offers, because an instance left over by another run may be of a type that this run does not name.
     sold = [offer for offer in catalog.offers if offer.market is not Market.SAGEMAKER]
     balancer = Balancer(gate, site.service(name), {})  # measured services lack target groups
-    cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, balancer, _NoNotices())
+    around = InstancePorts(bouncers, balancer, _NoNotices())
+    cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, around)
     key = _key(site)
 
     def look() -> None:

@@ -56,24 +56,46 @@ class _Window:
     busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, and available ones
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryEnd:
+    """The end of the predictor's history, and the rate of its last minute, used until the first window is over."""
+
+    end_s: float = 0.0
+    last_rps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BilledFunction:
+    """The function, and the work that this process itself had it do so far: invocations, and billed seconds."""
+
+    offer: FunctionOffer
+    spent: Callable[[], tuple[int, float]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenSource:
+    """Requests that bouncers do not see. Each of them that a function answered was billed `billed_s`."""
+
+    so_far: Callable[[], UnseenRequests]
+    billed_s: float = 0.0
+
+
 class ScrapedTelemetry:
     """The port `Telemetry`. Any thread may add windows, one thread reads.
 
     Rates are requests per second of wall time, whatever the clock's `scale`, because instances serve in wall time. Load
-    begins at `since_s` (whole minutes), where the predictor's history ends; `keep_load` also gets it. Totals and last
-    counters are in the store, so that a restart of the controller neither loses nor repeats requests, if the instance
-    still has its counters.
+    begins where the predictor's `history` ends (whole minutes); `keep_load` also gets it. Totals and last counters are
+    in the store, so that a restart of the controller neither loses nor repeats requests, if the instance still has its
+    counters.
 
     A window is missing (NaN) if the gateway could not be read or, without one, most of the bouncers. With a `gateway`,
     its clients' requests are counted, including requests that found no instance. Windows are also missing until the
     first of them, because the load of a service is not zero before traffic is switched over to it.
 
-    `spent` is the work that this process itself had functions do so far: invocations, and billed seconds. `unseen` are
-    the requests that reached a load balancer but no bouncer so far; each of them that a function answered was billed
-    `unseen_billed_s`. Without bouncers to read, `unseen` is the only known load. `before_rps` is the rate of the
-    history's last minute, used until the first window is over. `look_back` is the approximate number of requests in
-    `recent`, which takes whole windows. One request makes `calls_per_request` counted calls on average. Each missed
-    call counts as a missed request, up to the number of requests.
+    `unseen` are the requests that reached a load balancer but no bouncer; without bouncers to read, they are the only
+    known load. `look_back` is the approximate number of requests in `recent`, which takes whole windows. One request
+    makes `calls_per_request` counted calls on average. Each missed call counts as a missed request, up to the number of
+    requests.
     """
 
     def __init__(
@@ -81,27 +103,26 @@ class ScrapedTelemetry:
         store: Store,
         *,
         now_s: float,
-        since_s: float = 0.0,
+        history: HistoryEnd | None = None,
         scale: float = 1.0,
         gateway: bool = False,
-        function: FunctionOffer | None = None,
+        function: BilledFunction | None = None,
         look_back: int = 1000,
-        before_rps: float | None = None,
         keep_load: Callable[[Load], None] = lambda _: None,
-        spent: Callable[[], tuple[int, float]] | None = None,
-        unseen: Callable[[], UnseenRequests] | None = None,
-        unseen_billed_s: float = 0.0,
+        unseen: UnseenSource | None = None,
         calls_per_request: float = 1.0,
     ) -> None:
-        self._store, self._gateway, self._function, self._keep_load = store, gateway, function, keep_load
-        self._look_back, self._before_rps = look_back, before_rps
-        self._spent, self._spent_before = spent, (0, 0.0)
-        self._unseen, self._unseen_before, self._unseen_billed_s = unseen, UnseenRequests(), unseen_billed_s
+        self._store, self._gateway, self._keep_load = store, gateway, keep_load
+        self._function = None if function is None else function.offer
+        history = history or HistoryEnd()
+        self._look_back, self._before_rps = look_back, history.last_rps
+        self._spent, self._spent_before = None if function is None else function.spent, (0, 0.0)
+        self._unseen, self._unseen_before = unseen, UnseenRequests()
         self._window_s = WINDOW_S / scale  # in wall time
         self._calls_per_request = calls_per_request
         self._lock = Lock()
         # The number of steps returned so far. A leader whose clock was ahead may have kept future steps, so limit it.
-        self._given = min(round(since_s / STEP_S), math.floor(now_s / STEP_S))
+        self._given = min(round(history.end_s / STEP_S), math.floor(now_s / STEP_S))
         self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in `_counts`
         self._counts: deque[float] = deque(maxlen=_KEPT)
         self._recent: deque[_Window] = deque(maxlen=round(RECENT_S / WINDOW_S))
@@ -172,7 +193,7 @@ class ScrapedTelemetry:
             else:
                 rate *= (counted + unknown) / counted
             if self._unseen is not None:
-                lost, by_function = self._newly_unseen(self._unseen())
+                lost, by_function = self._newly_unseen(self._unseen)
                 if not asked and lost + by_function > 0.0:
                     rate = 0.0
                 rate, requests, misses = rate + lost + by_function, requests + lost + by_function, misses + lost
@@ -208,10 +229,11 @@ class ScrapedTelemetry:
         self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
         return grown.requests / max(1, window - before[0]), grown.requests, misses + grown.refused + grown.late
 
-    def _newly_unseen(self, now: UnseenRequests) -> tuple[float, float]:
+    def _newly_unseen(self, source: UnseenSource) -> tuple[float, float]:
+        now = source.so_far()
         lost, by_function = (n - before for n, before in zip(now, self._unseen_before, strict=True))
         self._unseen_before = now
-        self._add(by_functions=by_function, calls=by_function, billed=by_function * self._unseen_billed_s)
+        self._add(by_functions=by_function, calls=by_function, billed=by_function * source.billed_s)
         return lost, by_function
 
     def _add(

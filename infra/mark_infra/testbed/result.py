@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,36 @@ _TOLERANCE_S = 1e-6
 _NAMED = {ANSWERED: "instances", BY_FUNCTION: "functions"}
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedTrace:
+    """The part of a trace that was replayed; `read` describes how the trace was read.
+
+    `duration_s` is in the trace's time, which passes `time_scale` times as fast as the clock of latencies and minutes.
+    """
+
+    name: str
+    duration_s: float
+    time_scale: float = 1.0
+    read: str = ""
+
+
 def result(
-    service: str, slo: Slo, trace: str, duration_s: float, seed: int, replay: LoadReplay,
-    before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
-    stages: Mapping[str, str] | None = None, read: str = "",
-) -> dict[str, Any]:  # fmt: skip
+    service: str,
+    slo: Slo,
+    trace: ReplayedTrace,
+    seed: int,
+    replay: LoadReplay,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    wall_s: float,
+    stages: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Return the result of one service's or pipeline's requests.
 
     Bill and fleet are of the whole testbed between the statuses `before` and `after`. `stages` are a pipeline's stages
-    with their names as services. `read` describes how the trace was read. `duration_s` is in the trace's time, which
-    passes `time_scale` times as fast as the clock of latencies and minutes here. Like in the simulator, latency counts
-    from a request's due time to its answer, over answered requests. The bound is unknown here; compare with `mark
-    bound`.
+    with their names as services. Like in the simulator, latency counts from a request's due time to its answer, over
+    answered requests. The bound is unknown here; compare with `mark bound`.
     """
     shown = dict(stages or {})
     insured = MODEL in shown and any(stage.startswith(PARITY) for stage in shown)
@@ -58,7 +77,13 @@ def result(
         "policy": after.get("policy", "mark"),
         "predictor": after.get("predictor", "auto"),
         "seed": seed,
-        "trace": {"name": trace, "requests": total, "duration_s": duration_s, "time_scale": time_scale, "read": read},
+        "trace": {
+            "name": trace.name,
+            "requests": total,
+            "duration_s": trace.duration_s,
+            "time_scale": trace.time_scale,
+            "read": trace.read,
+        },
         "requests": {
             "total": total,
             "instances": instances,

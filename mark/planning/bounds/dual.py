@@ -24,9 +24,15 @@ from mark.kernel.compiled import allocating
 
 @allocating
 def certify(
-    a: FloatArray, c: FloatArray, available: BoolArray, o: FloatArray, r0: FloatArray, k: FloatArray, p: float,
+    a: FloatArray,
+    c: FloatArray,
+    available: BoolArray,
+    o: FloatArray,
+    r0: FloatArray,
+    k: FloatArray,
+    p: float,
     r: FloatArray,
-) -> float:  # fmt: skip
+) -> float:
     """Move `r` (T, I) into the feasible set, in place, and return the lower bound that it proves, for any initial r.
 
     Shapes: a (T - 1,); c and available (T, I); o, r0 and k (I,). A type that is not available may restart its r
@@ -53,9 +59,16 @@ def certify(
 
 @allocating
 def solve(
-    a: FloatArray, c: FloatArray, available: BoolArray, o: FloatArray, r0: FloatArray, k: FloatArray, p: float,
-    tolerance: float, most_steps: int,
-) -> tuple[FloatArray, FloatArray, int, float]:  # fmt: skip
+    a: FloatArray,
+    c: FloatArray,
+    available: BoolArray,
+    o: FloatArray,
+    r0: FloatArray,
+    k: FloatArray,
+    p: float,
+    tolerance: float,
+    most_steps: int,
+) -> tuple[FloatArray, FloatArray, int, float]:
     """Maximise sum a_j m_j by Mehrotra's predictor-corrector method (SIAM J. Optimization 2, 1992).
 
     Shapes as in `certify`; c, o and p above zero and finite, in units that make prices and demand about 1. All iterates

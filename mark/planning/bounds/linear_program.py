@@ -109,7 +109,10 @@ class BoundSolution:
 
 
 def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
-    """Solve the program unchanged, with HiGHS; `late` requests may be left out. None if it is infeasible."""
+    """Solve the program unchanged, with HiGHS; `late` requests may be left out. None if it is infeasible.
+
+    HiGHS is called directly, because PuLP takes no arrays: it would make an object of every column and row.
+    """
     bins, types = program.bins, program.types
     n = bins * types
     columns = _Columns()
@@ -311,9 +314,16 @@ def _propose(
             r[begin:end] = last = np.zeros_like(o)
             continue
         part, left, _, missing = dual.solve(
-            program.demand[begin : seen - 1], c[begin:seen], program.available[begin:seen], o, last, k, worth,
-            tolerance, _STEPS,
-        )  # fmt: skip
+            program.demand[begin : seen - 1],
+            c[begin:seen],
+            program.available[begin:seen],
+            o,
+            last,
+            k,
+            worth,
+            tolerance,
+            _STEPS,
+        )
         r[begin:end] = part[: end - begin]
         last = np.clip(r[end - 1], 0.0, o)
         left_out += float(left[: end - begin].sum())

@@ -123,9 +123,16 @@ def _counted(question: _Question) -> LateShares:
         _keep(question.key, found)
     late, calls, dispersion = found
     return LateShares(
-        INSTANCES, load_rps, late, calls, dispersion, question.service.slo.rt_max_s, CLOSE_REQUESTS,
-        float(not question.answers), float(question.passes_on),
-    )  # fmt: skip
+        INSTANCES,
+        load_rps,
+        late,
+        calls,
+        dispersion,
+        question.service.slo.rt_max_s,
+        CLOSE_REQUESTS,
+        float(not question.answers),
+        float(question.passes_on),
+    )
 
 
 def _throughput_rps(candidate: Candidate) -> float:

@@ -415,9 +415,16 @@ def _rows_of(shares: LateShares, table: FloatArray, instances: FloatArray) -> Fl
 
 @compiled
 def _sum_shares(
-    demand: FloatArray, log_demand: FloatArray, weights: FloatArray, row: FloatArray, first: float, last: float,
-    log_count: float, without: float, sums: FloatArray,
-) -> None:  # fmt: skip
+    demand: FloatArray,
+    log_demand: FloatArray,
+    weights: FloatArray,
+    row: FloatArray,
+    first: float,
+    last: float,
+    log_count: float,
+    without: float,
+    sums: FloatArray,
+) -> None:
     """Fill `sums` (steps + 1,): requests/s-steps of `demand` (steps, points) times the shares of a row (U,)."""
     steps, points = demand.shape
     end = len(row) - 1

@@ -31,7 +31,7 @@ from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
 from mark.planning.graphs.estimate import Choices, QuerySample
 from mark.planning.graphs.horizon_tuner import HorizonTuner
-from mark.planning.graphs.tuned_run import run_tuned
+from mark.planning.graphs.tuned_run import Tuning, run_tuned
 from mark.planning.graphs.warm_start import led_in
 
 # Share of a bill: functions that stand by may add this much, and any other role has to save this much.
@@ -211,10 +211,17 @@ class _Search:
         usd_per_s = queries_per_s = late_per_s = warm = 0.0
         for load, of_time in ((self._known, 1.0 - of_growth), (self._grown, of_growth)):
             run = run_tuned(
-                self._pipeline, load.queries, self._fleet(roles), None, begin_s=0.0, end_s=load.end_s,
-                slo_s=self._slo.rt_max_s, activation_s=0.0, step_s=load.end_s, seed=self._seed,
-                functions=self._used(roles), alone=[role is FunctionRole.ALONE for role in roles],
-            )  # fmt: skip
+                self._pipeline,
+                load.queries,
+                self._fleet(roles),
+                Tuning(None, 0.0, step_s=load.end_s),
+                begin_s=0.0,
+                end_s=load.end_s,
+                slo_s=self._slo.rt_max_s,
+                seed=self._seed,
+                functions=self._used(roles),
+                alone=[role is FunctionRole.ALONE for role in roles],
+            )
             missed = run.missed(self._slo.rt_max_s)
             warm = _share(missed[run.arrivals_s >= 0.5 * load.end_s])
             late = warm if load is self._known else _share(missed)

@@ -168,10 +168,17 @@ class _Planner:
     ) -> Configuration:
         """Configure for an RT_max that is longer by `shift_s`."""
         return configure(
-            self.pipeline, self.sample, options, Slo(self.slo.rt_max_s + shift_s, self.slo.attainment),
-            resamples=RESAMPLES, confidence=CONFIDENCE, seed=self.seed, most_calls=self.most_calls,
-            lasting_calls_per_s=self.lasting_calls_per_s, start=start,
-        )  # fmt: skip
+            self.pipeline,
+            self.sample,
+            options,
+            Slo(self.slo.rt_max_s + shift_s, self.slo.attainment),
+            resamples=RESAMPLES,
+            confidence=CONFIDENCE,
+            seed=self.seed,
+            most_calls=self.most_calls,
+            lasting_calls_per_s=self.lasting_calls_per_s,
+            start=start,
+        )
 
     def cheaper(self, found: Configuration, shorter: Configuration | None) -> Configuration:
         """Return the plan of the shorter promise if it is cheaper, because it keeps this promise too.
@@ -185,9 +192,14 @@ class _Planner:
     def limits(self, configurations: Sequence[Choices]) -> list[float]:
         """Return for each configuration the limit that the miss share of new traffic stays below."""
         return miss_limits(
-            self.pipeline, self.sample, configurations, self.slo,
-            resamples=RESAMPLES, confidence=CONFIDENCE, seed=self.seed,
-        )  # fmt: skip
+            self.pipeline,
+            self.sample,
+            configurations,
+            self.slo,
+            resamples=RESAMPLES,
+            confidence=CONFIDENCE,
+            seed=self.seed,
+        )
 
     def one_less(self, choices: Choices) -> tuple[float | None, ...]:
         """Return by stage the limit with one replica less; None: it has only one, 1: it would not keep up for long."""

@@ -92,9 +92,15 @@ def _tuned(context: PipelinePlanningContext) -> PolicyPlan:
     if not any(context.functions):
         return PolicyPlan(choices, tuner)
     found = bridging(
-        pipeline, known.whole, choices, tuner, slo, context.functions, may_be_alone=context.may_be_alone,
+        pipeline,
+        known.whole,
+        choices,
+        tuner,
+        slo,
+        context.functions,
+        may_be_alone=context.may_be_alone,
         seed=context.seed,
-    )  # fmt: skip
+    )
     begun = tuple(
         replace(choice, replicas=min(choice.replicas, other.replicas)) if role >= FunctionRole.BRIDGE else choice
         for choice, other, role in zip(choices, found.choices, found.roles, strict=True)
@@ -123,9 +129,14 @@ def _coarse_peak(context: PipelinePlanningContext) -> PolicyPlan:
 def _fixed(context: PipelinePlanningContext) -> PolicyPlan:
     busiest = context.busiest
     plan = plan_pipeline(
-        context.pipeline, busiest.sample, context.options, context.slo, duration_s=busiest.sample_s,
-        seed=context.seed, shared=context.shared,
-    )  # fmt: skip
+        context.pipeline,
+        busiest.sample,
+        context.options,
+        context.slo,
+        duration_s=busiest.sample_s,
+        seed=context.seed,
+        shared=context.shared,
+    )
     return PolicyPlan(plan.found.choices, None)
 
 

@@ -74,30 +74,39 @@ class TunedRun:
             return came / window_s, late / came
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The tuner, asked every `step_s`; None: replicas stay fixed. A requested replica serves `activation_s` later."""
+
+    tuner: Tuner | None
+    activation_s: float | Activation
+    step_s: float = STEP_S
+
+
+FIXED = Tuning(None, 0.0)
+
+
 def run_tuned(
     pipeline: Pipeline,
     queries: QuerySample,
     choices: Choices,
-    tuner: Tuner | None,
+    tuning: Tuning,
     *,
     begin_s: float,
     end_s: float,
     slo_s: float,
-    activation_s: float | Activation,
-    step_s: float = STEP_S,
     seed: int = 0,
     functions: Sequence[FunctionUse | None] | None = None,
     alone: Sequence[bool] = (),
 ) -> TunedRun:
-    """Serve the queries that arrive in [begin_s, end_s); the tuner also sees earlier ones. None: replicas stay fixed.
+    """Serve the queries that arrive in [begin_s, end_s); the tuner also sees earlier ones.
 
-    At `begin_s` the planned replicas are active. A requested replica serves `activation_s` later and is paid from its
-    request on. Replicas leave in reverse order of their requests; a leaving replica takes no further batch, and is paid
-    for as long as its largest batch takes. `seed` is of the times of batches where options have a spread. `functions`
-    are the functions of the stages, or None: they answer calls that no replica begins in time
-    (`mark.planning.graphs.stage_functions`), and bridge until another replica is active. Stages whose function is
-    `alone` have only the replicas that a tuner requests: a call that is late there, or finds no environment, is not
-    answered unless there is a replica.
+    At `begin_s` the planned replicas are active. A requested replica is paid from its request on. Replicas leave in
+    reverse order of their requests; a leaving replica takes no further batch, and is paid for as long as its largest
+    batch takes. `seed` is of the times of batches where options have a spread. `functions` are the functions of the
+    stages, or None: they answer calls that no replica begins in time (`mark.planning.graphs.stage_functions`), and
+    bridge until another replica is active. Stages whose function is `alone` have only the replicas that a tuner
+    requests: a call that is late there, or finds no environment, is not answered unless there is a replica.
 
     Raises BadInput where no query arrives, for a step that is not above zero, functions of other stages, and replicas
     that share instances, because the cost of one more depends on the others.
@@ -105,6 +114,7 @@ def run_tuned(
     for name, choice in zip(pipeline.names, choices, strict=True):
         if choice.beside or choice.option.placement is not None:
             raise BadInput("shares instances, and only replicas by themselves are tuned", f"choice of {name}")
+    tuner, activation_s, step_s = tuning.tuner, tuning.activation_s, tuning.step_s
     if not step_s > 0.0:
         raise BadInput("must be above zero", "step_s", step_s)
     order = np.argsort(queries.arrivals_s, kind="stable")

@@ -76,9 +76,15 @@ def states_of(most: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def cover(
-    demand_rps: FloatArray, capacity_rps: FloatArray, state_usd: FloatArray, states: IntArray, most: IntArray,
-    stride: IntArray, launch_usd: FloatArray, before: IntArray,
-) -> IntArray:  # fmt: skip
+    demand_rps: FloatArray,
+    capacity_rps: FloatArray,
+    state_usd: FloatArray,
+    states: IntArray,
+    most: IntArray,
+    stride: IntArray,
+    launch_usd: FloatArray,
+    before: IntArray,
+) -> IntArray:
     """Return the cheapest counts (L, T) whose capacity is at least the demand (T,) in each step, with instant launches.
 
     `capacity_rps` and `state_usd` (S,) are those of `states`; a forbidden state costs infinity. Some state must cover
@@ -114,9 +120,15 @@ def cover(
 
 @compiled
 def _go_back(
-    left_usd: FloatArray, place: FloatArray, usd: FloatArray, shape: IntArray, stride: IntArray, launch_usd: FloatArray,
-    value: FloatArray, after: FloatArray,
-) -> None:  # fmt: skip
+    left_usd: FloatArray,
+    place: FloatArray,
+    usd: FloatArray,
+    shape: IntArray,
+    stride: IntArray,
+    launch_usd: FloatArray,
+    value: FloatArray,
+    after: FloatArray,
+) -> None:
     """Fill `value` (T, states): dollars of serving with a state in a step, and the best from then on.
 
     Also fill `after` (states,), zeros first: the same for having a state before the first step. `place` (states,) is
@@ -149,8 +161,12 @@ def _go_back(
 
 @compiled
 def _go_on(
-    value: FloatArray, states: IntArray, before: IntArray, launch_usd: FloatArray, chosen: IntArray,
-) -> None:  # fmt: skip
+    value: FloatArray,
+    states: IntArray,
+    before: IntArray,
+    launch_usd: FloatArray,
+    chosen: IntArray,
+) -> None:
     """Fill `chosen` (T,): the best state of each step, from the counts `before`; among equals the first."""
     steps, total = value.shape
     at = before

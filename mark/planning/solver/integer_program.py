@@ -1,5 +1,8 @@
 """The planner's program as rows: its linear relaxation by HiGHS, the integer program by HiGHS or CBC through PuLP.
 
+The relaxation calls HiGHS directly, because it takes milliseconds and PuLP alone takes 140 ms to load. The integer
+program needs two calls that PuLP hides: a solution to start from, and the proven lower bound.
+
 Columns are instances n[j, t], launches s[j, t] >= n[j, t] - n[j, t-1], and how far capacity fills each level; as
 overflow is convex, the levels that save most fill first. Dollars are counted in those of a typical instance and step,
 because solvers' tolerances are absolute.

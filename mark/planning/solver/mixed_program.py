@@ -1,4 +1,7 @@
-"""Small linear programs with some columns in whole numbers, solved by HiGHS to its default gap of 1e-4."""
+"""Small linear programs with some columns in whole numbers, solved by HiGHS to its default gap of 1e-4.
+
+HiGHS is called directly, because PuLP hides the proven lower bound.
+"""
 
 from __future__ import annotations
 

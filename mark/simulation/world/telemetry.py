@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -64,12 +65,24 @@ class CountedPlane(Protocol):
         """Return the bill of all calls of functions."""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenTrace:
+    """The evaluated part of a trace, from 0 to `end_s`, in bins of `bin_s`.
+
+    `gaps` are (start, end) pairs whose windows are missing, not empty. `before_rps` is the rate right before the start,
+    None if unknown.
+    """
+
+    end_s: float
+    bin_s: float
+    gaps: tuple[tuple[float, float], ...] = ()
+    before_rps: float | None = None
+
+
 class SimulatedTelemetry:
     """Counts arrivals in 5 s windows and hands them out as forecast steps; implements `Telemetry`.
 
-    Seconds count from the start of the evaluated part. `gaps` are (start, end) pairs whose windows are missing, not
-    empty. `step_s` is a multiple of 5 s. `bin_s` is the trace's bin width, `before_rps` the rate right before the
-    start, None if unknown. The promise concerns `answers`, by default the stage's own. `in_flight` counts the
+    `step_s` is a multiple of 5 s. The promise concerns `answers`, by default the stage's own. `in_flight` counts the
     unanswered requests; it is only given if a policy needs it, because it is slow.
     """
 
@@ -80,22 +93,19 @@ class SimulatedTelemetry:
         offers: tuple[Offer, ...],
         workers: tuple[int, ...],
         *,
-        end_s: float,
+        seen: SeenTrace,
         step_s: float,
-        bin_s: float,
-        gaps: tuple[tuple[float, float], ...],
-        before_rps: float | None,
         answers: CountedAnswers | None = None,
         in_flight: Callable[[float], int | None] | None = None,
     ) -> None:
         self._stage, self._cloud, self._in_flight = stage, cloud, in_flight
         self._promised: CountedAnswers = stage.accounts if answers is None else answers
         self._workers = {offer.name: n for offer, n in zip(offers, workers, strict=True)}
-        self._step_s, self._bin_s, self._before_rps = step_s, bin_s, before_rps
-        windows = int(np.ceil(end_s / WINDOW_S)) + 1
+        self._step_s, self._bin_s, self._before_rps = step_s, seen.bin_s, seen.before_rps
+        windows = int(np.ceil(seen.end_s / WINDOW_S)) + 1
         self._counts = np.zeros(windows)
         self._missing = np.zeros(windows, dtype=bool)
-        for start, end in gaps:
+        for start, end in seen.gaps:
             first, last = start / WINDOW_S, end / WINDOW_S
             self._missing[max(0, int(np.ceil(first - 1e-9))) : max(0, int(last + 1e-9))] = True
         self._closed = 0  # windows counted so far

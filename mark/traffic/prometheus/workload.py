@@ -236,8 +236,11 @@ def _own_queries(asked: Asked) -> Workload:
     if re.search(r"\bincrease\s*\(", asked.rate):
         raise BadInput("gives requests of a window; write rate(...), which is per second", "--query-rate", asked.rate)
     if asked.replicas is None:
-        raise BadInput("is needed beside --query-rate, as sum(kube_deployment_status_replicas_available{...})",
-                       "--query-replicas", "nothing")  # fmt: skip
+        raise BadInput(
+            "is needed beside --query-rate, as sum(kube_deployment_status_replicas_available{...})",
+            "--query-replicas",
+            "nothing",
+        )
     unit = REQUESTS_UNIT
     if asked.unit not in (None, unit.name):
         if asked.unit_size is None:
@@ -403,8 +406,11 @@ def _replicas(
         found = reader.query(f"max by (namespace) (max_over_time({metric}[{_SEARCH_S:.0f}s]))", end_s)
         if len(found.series) > 1:
             places = ", ".join(sorted(one.labels.get("namespace", "") for one in found.series))
-            raise BadInput(f"{ready.metric} has {chosen.name} in several namespaces ({places}): choose one",
-                           "--select", asked.select or "nothing")  # fmt: skip
+            raise BadInput(
+                f"{ready.metric} has {chosen.name} in several namespaces ({places}): choose one",
+                "--select",
+                asked.select or "nothing",
+            )
         if found.series and float(found.series[0].values[-1]) > 0.0:
             return f"sum({replicas})", metric
     if chosen.metric.by_replica and pod is not None:

@@ -26,9 +26,13 @@ def read_numbers(block: bytes, line: int, path: Path, names: tuple[str, ...], *,
         return whole
     try:
         values = np.loadtxt(
-            io.BytesIO(block), delimiter=",", comments=None, ndmin=2, encoding="latin1",
+            io.BytesIO(block),
+            delimiter=",",
+            comments=None,
+            ndmin=2,
+            encoding="latin1",
             usecols=range(len(names)) if more else None,
-        )  # fmt: skip
+        )
     except ValueError:
         values = np.empty((0, 0))
     # loadtxt skips blank lines, so a lower number of rows is a fault too.

@@ -251,11 +251,14 @@ LTSV = TextLog(
     re.compile(
         rb"^(?=(?:[^\n]*\t)?(?:status:\d{3}|req(?:uest)?:\"?[A-Z]|method:[A-Z]))(?:[^\n]*\t)?"
         rb"(?:time(?:_local|_iso8601|stamp)?|datetime|ts):\[?((?:"
-        + ISO + rb")|(?:" + WEB + rb")|\d{10}(?:\.\d{1,6})?|\d{13})\]?(?=\t|\r?$)",
+        + ISO
+        + rb")|(?:"
+        + WEB
+        + rb")|\d{10}(?:\.\d{1,6})?|\d{13})\]?(?=\t|\r?$)",
         re.MULTILINE,
     ),
     {label: rb"(?:.*\t)?" + label.encode() + rb":([^\t]*+)" for label in _LABELS},
-)  # fmt: skip
+)
 FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER, LINES_EPOCH, LOGFMT, LTSV)
 CONNECTIONS = re.compile(rb'"- - - ?"')  # of TCP, in the logs of a balancer or of Envoy
 UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)

@@ -203,9 +203,17 @@ def _gamma(spec: str, values: Values, length_s: float, seed: int) -> Trace:
         while now < length_s:
             out = np.empty(_GAMMA_BLOCK)
             n, state, now = draw.gamma_arrivals(
-                np.uint64(state), now, length_s, rate, cv, rate_2, cv_2,
-                values["transition_at_s"], values["transition_s"], out,
-            )  # fmt: skip
+                np.uint64(state),
+                now,
+                length_s,
+                rate,
+                cv,
+                rate_2,
+                cv_2,
+                values["transition_at_s"],
+                values["transition_s"],
+                out,
+            )
             yield out[:n].copy() if n < _GAMMA_BLOCK else out
 
     return trace_of(spec, stream, notes=lambda: (), duration_s=length_s)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.ec2_cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SETTLE_S, DescribedInstance, Inventory
 from mark_infra.aws.scheduled_events import PERIOD_S, ScheduledEvents
@@ -167,9 +167,16 @@ class Bench:
         there = self.site.services.get("inception", SiteService("", {}))
         self.balancer = Balancer(self.gate, there, CAPACITY_RPS, monotonic=self.time.unix_s)
         self.cloud = Ec2Cloud(
-            "inception", OFFERS, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
-            self.balancer, self.notices, events=self.events, unix_s=self.time.unix_s,
-        )  # fmt: skip
+            "inception",
+            OFFERS,
+            self.site,
+            self.gate,
+            self.inventory,
+            self.numbers,
+            self.time,
+            InstancePorts(self.bouncers, self.balancer, self.notices, self.events),
+            unix_s=self.time.unix_s,
+        )
 
     def pass_s(self, seconds: float = SETTLE_S + 1.0) -> None:
         """Let time pass, and ask EC2 again."""

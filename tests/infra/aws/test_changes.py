@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.ec2_cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import Inventory
 
@@ -88,9 +88,17 @@ class Changing(Bench):
         capacity_rps = {one.name: 40.0 if one == OTHER else 10.0 for one in (ON_DEMAND, OTHER, *self.offers)}
         self.balancer = Balancer(self.gate, there, capacity_rps, monotonic=self.time.unix_s)
         self.cloud = Ec2Cloud(
-            "inception", self.offers, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
-            self.balancer, self.notices, templates=self.templates, unix_s=self.time.unix_s,
-        )  # fmt: skip
+            "inception",
+            self.offers,
+            self.site,
+            self.gate,
+            self.inventory,
+            self.numbers,
+            self.time,
+            InstancePorts(self.bouncers, self.balancer, self.notices),
+            unix_s=self.time.unix_s,
+        )
+        self.cloud.templates = dict(self.templates)
         plain = resolved(*self.offers, min_instances=1)
         service = replace(plain.service, rollout=RolloutSettings(canary_s=30.0))
         planner = ScriptedPlanner()

@@ -168,9 +168,7 @@ class World:
         policy = Policy(ExpectedCostPolicy("mark", of), of, bouncers=True)
         predictor = Supervised(make_predictor("seasonal-naive", 0, 60.0))
         predictor.fit(load(*[40.0] * 120))
-        self.controller = Controller(
-            policy, predictor, self.cloud, FakeFunctions(), self.clock, self.store, telemetry, seed=0
-        )
+        self.controller = Controller(policy, predictor, self.cloud, FakeFunctions(), self.clock, self.store, telemetry)
 
     def run(self, ticks: int = TICKS) -> None:
         for _ in range(ticks):

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.telemetry.balancer_counts import UnseenRequests
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
-from mark_infra.telemetry.telemetry import MOST_STEPS, ScrapedTelemetry, ScrapeTarget
+from mark_infra.telemetry.telemetry import (
+    MOST_STEPS,
+    BilledFunction,
+    HistoryEnd,
+    ScrapedTelemetry,
+    ScrapeTarget,
+    UnseenSource,
+)
 
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import OverflowTotals, RecentAnswers, ReleaseCounts
@@ -27,7 +34,10 @@ FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0)
 class Bench:
     """Bouncers that count, and a telemetry that hears their counters. Windows take 5 s, from number 0."""
 
-    def __init__(self, *ids: str, store: MemoryStore | None = None, **more: Any) -> None:
+    def __init__(
+        self, *ids: str, store: MemoryStore | None = None, before_rps: float | None = None, **more: Any
+    ) -> None:
+        self.before_rps = before_rps
         self.store, self.kept, self.more = store or MemoryStore(), list[Load](), more
         self.window = 0
         self.counts: dict[str, BouncerCounters] = {}
@@ -40,7 +50,11 @@ class Bench:
 
     def again(self, since_s: float = 0.0) -> ScrapedTelemetry:
         self.telemetry = ScrapedTelemetry(
-            self.store, now_s=self.window * 5.0, since_s=since_s, keep_load=self.kept.append, **self.more
+            self.store,
+            now_s=self.window * 5.0,
+            history=HistoryEnd(since_s, self.before_rps),
+            keep_load=self.kept.append,
+            **self.more,
         )
         return self.telemetry
 
@@ -443,7 +457,7 @@ def test_the_gateway_counts_clients_that_found_no_instance() -> None:
 
 def test_the_gateways_function_answers_are_billed_and_can_be_late() -> None:
     """Bouncers' functions cost besides."""
-    bench = Bench("a", gateway=True, function=FUNCTION)
+    bench = Bench("a", gateway=True, function=BilledFunction(FUNCTION))
     bench.gateway = GatewayCounts(1000.0, 0.0)
     bench.serve(0.0)
     assert bench.telemetry.overflow() == OverflowTotals(0, 0.0)
@@ -502,7 +516,7 @@ def test_busy_is_the_share_of_the_workers_time() -> None:
 
 def test_functions_cost_what_they_are_billed_for() -> None:
     """Seconds and calls are billed at the catalogue's price."""
-    bench = Bench("a", function=FUNCTION)
+    bench = Bench("a", function=BilledFunction(FUNCTION))
     bench.counts["a"] = BouncerCounters(100.0, 0.0, 40.0, 0.0, 50.0, 20.0, workers=1.0)
     bench.close()
     overflow = bench.telemetry.overflow()
@@ -536,7 +550,7 @@ def test_silences_neither_lose_nor_double_count_requests(windows: list[list[int 
 def test_what_no_bouncer_saw_is_load_too() -> None:
     """Lost requests are misses. Requests that a function answered are no misses, and are billed."""
     seen = [UnseenRequests()]
-    bench = Bench("a", unseen=lambda: seen[0], unseen_billed_s=0.5, function=FUNCTION)
+    bench = Bench("a", unseen=UnseenSource(lambda: seen[0], 0.5), function=BilledFunction(FUNCTION))
     bench.serve(10.0)
     seen[0] = UnseenRequests(20.0, 5.0)
     bench.serve(10.0)
@@ -551,7 +565,7 @@ def test_what_no_bouncer_saw_is_load_too() -> None:
 def test_without_a_bouncer_the_balancer_alone_tells_the_load() -> None:
     """Without its data, which are a minute late or more, the load stays unknown, more so with a silent bouncer."""
     seen = [UnseenRequests()]
-    bench = Bench(unseen=lambda: seen[0])
+    bench = Bench(unseen=UnseenSource(lambda: seen[0]))
     bench.close()
     seen[0] = UnseenRequests(20.0)
     bench.close()

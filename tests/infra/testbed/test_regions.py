@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.ec2_cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import Inventory
 from mark_infra.aws.site import Site, SiteService, dump_site
@@ -61,9 +61,16 @@ def test_spot_is_bought_in_each_zone_of_the_region(
     assert sorted(offered) == zones
     clock, gate = Time(), Gate(site, options=options)
     cloud = Ec2Cloud(
-        "echo", spec.resolved.offers, site, gate, Inventory(gate, site, monotonic=clock.unix_s), FakeNumbers(), clock,
-        FakeBouncers(), Balancer(gate, there, {}), FakeNotices(), unix_s=clock.unix_s,
-    )  # fmt: skip
+        "echo",
+        spec.resolved.offers,
+        site,
+        gate,
+        Inventory(gate, site, monotonic=clock.unix_s),
+        FakeNumbers(),
+        clock,
+        InstancePorts(FakeBouncers(), Balancer(gate, there, {}), FakeNotices()),
+        unix_s=clock.unix_s,
+    )
     for zone, offer in offered.items():
         cloud.launch(offer.name, 1, zone)
     running = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]

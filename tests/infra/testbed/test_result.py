@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from mark_infra.testbed.load_generator import LoadReplay, Sent
-from mark_infra.testbed.result import result, thinned
+from mark_infra.testbed.result import ReplayedTrace, result, thinned
 
 from mark.domain.slo import Slo
 
@@ -26,7 +26,9 @@ def sent(due_s: float, latency_s: float, status: int, by: str) -> Sent:
 
 
 def told(*requests: Sent) -> dict[str, object]:
-    return result("s", Slo(0.1, 0.5), "t", 120.0, 7, LoadReplay(0.0, list(requests)), BEFORE, AFTER, wall_s=2.0)
+    return result(
+        "s", Slo(0.1, 0.5), ReplayedTrace("t", 120.0), 7, LoadReplay(0.0, list(requests)), BEFORE, AFTER, wall_s=2.0
+    )
 
 
 def test_requests_are_counted_by_answerer_and_minute() -> None:
@@ -62,7 +64,7 @@ def test_queries_are_counted_by_what_became_of_each_stage() -> None:
     before = {**BEFORE, **told_of, "functions": {"f-b": account, "f-other": account}}
     after = {**AFTER, **told_of, "functions": {"f-b": {**account, "invocations": 6, "usd": 0.75}, "f-other": account}}
     data = result(
-        "p", Slo(0.1, 0.5), "t", 120.0, 7, LoadReplay(0.0, queries), before, after,
+        "p", Slo(0.1, 0.5), ReplayedTrace("t", 120.0), 7, LoadReplay(0.0, queries), before, after,
         wall_s=2.0, stages={"a": "p-a", "b": "p-b"},
     )  # fmt: skip
     none = dict.fromkeys(("instances", "functions", "cache", "late", "failed", "refused", "unused"), 0)
@@ -78,7 +80,7 @@ def test_answers_by_reconstruction_are_counted_where_there_are_parity_models() -
     looks = [look | {"functions": {}, "function_of": {}} for look in (BEFORE, AFTER)]
     names = {"model": "s-model", "parity": "s-parity"}
     replay = LoadReplay(0.0, requests)
-    data = result("s", Slo(0.1, 0.5), "t", 1.0, 7, replay, *looks, wall_s=2.0, stages=names)
+    data = result("s", Slo(0.1, 0.5), ReplayedTrace("t", 1.0), 7, replay, *looks, wall_s=2.0, stages=names)
     assert data["parity"] == {"reconstructed": 2, "degraded_share": 0.5}
     assert data["requests"] == {"total": 4, "instances": 3, "functions": 1, "rejected": 0}
     assert [stage["stage"] for stage in data["stages"]] == ["model"], "no query calls a parity model by itself"

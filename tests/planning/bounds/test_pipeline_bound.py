@@ -18,7 +18,7 @@ from mark.domain.slo import Slo
 from mark.planning.bounds.lower_bound import build_problem, fluid_bound
 from mark.planning.bounds.pipeline_bound import PipelineBound, pipeline_bound
 from mark.planning.graphs.estimate import PipelineEstimator, QuerySample, StageChoice, usd_per_hour
-from mark.planning.graphs.tuned_run import run_tuned
+from mark.planning.graphs.tuned_run import FIXED, run_tuned
 from tests.planning.bounds.staged import anything_sold, even, problem_of, sample_of, sharing, stage_of
 from tests.planning.graphs.planned import chain, cheapest, option, traffic
 
@@ -110,7 +110,7 @@ def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
         choices.append(StageChoice(one, int(rng.integers(1, one.largest_batch + 1)), int(rng.integers(1, 3))))
     problem = problem_of(pipeline, sample, stages, slo)
     run = run_tuned(
-        pipeline, sample, tuple(choices), None, begin_s=0.0, end_s=problem.end_s, slo_s=slo.rt_max_s, activation_s=0.0,
+        pipeline, sample, tuple(choices), FIXED, begin_s=0.0, end_s=problem.end_s, slo_s=slo.rt_max_s,
         functions=[stage.function for stage in stages],
         alone=[stage.function is not None and rng.random() < 0.3 for stage in stages],
     )  # fmt: skip

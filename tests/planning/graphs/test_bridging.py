@@ -14,7 +14,7 @@ from mark.planning.graphs.bridging import WORTH, Bridging, FunctionRole, bridgin
 from mark.planning.graphs.estimate import QuerySample, StageChoice
 from mark.planning.graphs.horizon_tuner import HorizonTuner
 from mark.planning.graphs.load_levels import load_levels
-from mark.planning.graphs.tuned_run import TunedRun, run_tuned
+from mark.planning.graphs.tuned_run import FIXED, TunedRun, run_tuned
 from tests.kernel.reference import function
 from tests.planning.graphs.planned import chain, option, traffic
 
@@ -49,8 +49,8 @@ def replicas(of: Bridging) -> list[int]:
 
 def served(of: Bridging) -> TunedRun:
     return run_tuned(
-        PIPELINE, KNOWN, of.choices, None, begin_s=0.0, end_s=float(KNOWN.arrivals_s[-1]) + 1e-9,
-        slo_s=SLO.rt_max_s, activation_s=0.0, functions=of.functions, alone=of.alone,
+        PIPELINE, KNOWN, of.choices, FIXED, begin_s=0.0, end_s=float(KNOWN.arrivals_s[-1]) + 1e-9,
+        slo_s=SLO.rt_max_s, functions=of.functions, alone=of.alone,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 from mark.domain.errors import BadInput
 from mark.planning.graphs.estimate import QuerySample, StageChoice, estimate
 from mark.planning.graphs.packing import Host
-from mark.planning.graphs.tuned_run import TunedRun, run_tuned
+from mark.planning.graphs.tuned_run import FIXED, TunedRun, Tuning, run_tuned
 from mark.planning.graphs.tuner import Replicas, Tuner
 from tests.kernel.reference import function
 from tests.planning.graphs.planned import chain, option, traffic, worker_on
@@ -48,7 +48,7 @@ def run(
     queries = QuerySample(np.array(arrivals_s), np.ones((len(arrivals_s), 1), dtype=np.int64))
     tuner = None if script is None else Scripted(script)
     return run_tuned(
-        chain("a"), queries, second(1, workers), tuner, begin_s=10.0, end_s=30.0, slo_s=1.5, activation_s=activation_s
+        chain("a"), queries, second(1, workers), Tuning(tuner, activation_s), begin_s=10.0, end_s=30.0, slo_s=1.5
     )
 
 
@@ -59,7 +59,7 @@ def test_without_a_tuner_a_run_is_the_estimate() -> None:
         StageChoice(replace(option("gpu", 0.7, 0.004, 0.003), sigma=0.3), 4, 1),
     )
     pipeline, end_s = chain("a", "b"), float(sample.arrivals_s[-1]) + 1e-9
-    found = run_tuned(pipeline, sample, choices, None, begin_s=0.0, end_s=end_s, slo_s=0.1, activation_s=5.0)
+    found = run_tuned(pipeline, sample, choices, FIXED, begin_s=0.0, end_s=end_s, slo_s=0.1)
     seen = estimate(pipeline, sample, choices, slo_s=0.1)
     assert found.latency_s.tolist() == pytest.approx(seen.latency_s.tolist())
     assert found.miss_share(0.1) == seen.miss_share(0.1) > 0.0
@@ -73,10 +73,10 @@ def test_a_tuner_that_changes_nothing_changes_nothing() -> None:
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 2),
         StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 1),
     )
-    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.1, "activation_s": 5.0}
-    still = run_tuned(chain("a", "b"), sample, choices, None, **asked)
+    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.1}
+    still = run_tuned(chain("a", "b"), sample, choices, FIXED, **asked)
     for step_s in (1.0, 0.3):
-        stepped = run_tuned(chain("a", "b"), sample, choices, Scripted({0.0: (2, 1)}), **asked, step_s=step_s)
+        stepped = run_tuned(chain("a", "b"), sample, choices, Tuning(Scripted({0.0: (2, 1)}), 5.0, step_s), **asked)
         assert stepped.latency_s.tolist() == still.latency_s.tolist()
         assert stepped.usd == pytest.approx(still.usd)
 
@@ -118,11 +118,10 @@ def test_what_each_stage_costs_and_does_is_said() -> None:
         chain("a", "b"),
         queries,
         (*second(1), *second(1)),
-        Scripted({10.0: (1, 1), 12.0: (2, 2)}),
+        Tuning(Scripted({10.0: (1, 1), 12.0: (2, 2)}), lambda stage, asked: (2.0, 9.0)[stage] * asked),
         begin_s=10.0,
         end_s=30.0,
         slo_s=9.0,
-        activation_s=lambda stage, asked: (2.0, 9.0)[stage] * asked,
     )
     assert found.paid_s.tolist() == [38.0, 38.0]
     assert found.stage_usd.tolist() == pytest.approx([38.0, 38.0])
@@ -151,10 +150,8 @@ def test_functions_bridge_until_a_replica_is_active() -> None:
     """The replica can do one call a second; of three simultaneous calls, two must leave 0.5 s before 1.5 s."""
     use = function(0.5, 0.0)
     queries = QuerySample(np.array([10.0, 10.0, 10.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
-    tuner = Scripted({10.0: (1,), 12.0: (2,)})
-    found = run_tuned(
-        chain("a"), queries, second(1), tuner, begin_s=10.0, end_s=30.0, slo_s=1.5, activation_s=5.0, functions=[use]
-    )
+    tuning = Tuning(Scripted({10.0: (1,), 12.0: (2,)}), 5.0)
+    found = run_tuned(chain("a"), queries, second(1), tuning, begin_s=10.0, end_s=30.0, slo_s=1.5, functions=[use])
     assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
     assert [called.calls for called in found.by_function] == [2]
     assert found.function_usd == pytest.approx(2 * use.offer.usd_per_request(0.5))
@@ -167,13 +164,14 @@ def test_a_lone_function_answers_until_the_tuner_asks_for_replicas() -> None:
     """Two calls come at 11 s; a replica asked for at 12 s starts at 17 s, and takes calls while it is free."""
     use = function(0.5, 0.0)
     queries = QuerySample(np.array([11.0, 11.0, 16.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
-    asked: dict[str, Any] = {"begin_s": 10.0, "end_s": 30.0, "slo_s": 1.5, "activation_s": 5.0, "functions": [use]}
-    found = run_tuned(chain("a"), queries, second(1), Scripted({10.0: (0,), 12.0: (1,)}), **asked, alone=[True])
+    asked: dict[str, Any] = {"begin_s": 10.0, "end_s": 30.0, "slo_s": 1.5, "functions": [use]}
+    tuning = Tuning(Scripted({10.0: (0,), 12.0: (1,)}), 5.0)
+    found = run_tuned(chain("a"), queries, second(1), tuning, **asked, alone=[True])
     assert found.latency_s.tolist() == pytest.approx([0.5, 0.5, 0.5, 1.0, 0.5])
     assert ([called.calls for called in found.by_function], found.calls.tolist()) == ([4], [1])
     assert found.usd == pytest.approx(18.0 + 1.0)  # the first replica ends, and is paid for a batch
     assert found.paid[:3, 0].tolist() == [0, 0, 1]
-    still = run_tuned(chain("a"), queries, second(1), None, **asked, alone=[True])
+    still = run_tuned(chain("a"), queries, second(1), FIXED, **asked, alone=[True])
     assert (still.usd, still.latency_s.tolist()) == (0.0, pytest.approx([0.5] * 5))
 
 
@@ -182,8 +180,8 @@ def test_without_replica_and_environment_a_call_is_never_answered() -> None:
     use = function(0.5, 0.0, concurrency=2)
     queries = QuerySample(np.array([11.0, 11.0, 11.0, 20.0]), np.ones((4, 2), dtype=np.int64))
     found = run_tuned(
-        chain("a", "b"), queries, (*second(1), *second(3)), None, begin_s=10.0, end_s=30.0, slo_s=2.5,
-        activation_s=5.0, functions=[use, None], alone=[True, False],
+        chain("a", "b"), queries, (*second(1), *second(3)), FIXED, begin_s=10.0, end_s=30.0, slo_s=2.5,
+        functions=[use, None], alone=[True, False],
     )  # fmt: skip
     assert sorted(found.latency_s.tolist()) == pytest.approx([1.5, 1.5, 1.5, math.inf])
     assert found.missed(2.5).sum() == 1
@@ -197,9 +195,9 @@ def test_functions_that_are_never_needed_change_nothing() -> None:
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 9),
         StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 9),
     )
-    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.5, "activation_s": 5.0}
-    without = run_tuned(chain("a", "b"), sample, choices, None, **asked)
-    beside = run_tuned(chain("a", "b"), sample, choices, None, **asked, functions=[function(0.1, 1.0), None])
+    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.5}
+    without = run_tuned(chain("a", "b"), sample, choices, FIXED, **asked)
+    beside = run_tuned(chain("a", "b"), sample, choices, FIXED, **asked, functions=[function(0.1, 1.0), None])
     assert beside.latency_s.tolist() == without.latency_s.tolist()
     assert (beside.function_usd, without.function_usd, without.by_function) == (0.0, 0.0, ())
 
@@ -208,9 +206,7 @@ def test_functions_that_are_never_needed_change_nothing() -> None:
 def test_bad_input_is_one_line(arrivals_s: list[float], step_s: float, told: str) -> None:
     queries = QuerySample(np.array(arrivals_s), np.ones((1, 1), dtype=np.int64))
     with pytest.raises(BadInput, match=told):
-        run_tuned(
-            chain("a"), queries, second(1), None, begin_s=10.0, end_s=30.0, slo_s=1.0, activation_s=5.0, step_s=step_s
-        )
+        run_tuned(chain("a"), queries, second(1), Tuning(None, 5.0, step_s), begin_s=10.0, end_s=30.0, slo_s=1.0)
 
 
 def test_replicas_that_share_instances_are_not_tuned() -> None:
@@ -221,9 +217,8 @@ def test_replicas_that_share_instances_are_not_tuned() -> None:
             chain("a"),
             queries,
             (StageChoice(shared, 1, 1),),
-            None,
+            FIXED,
             begin_s=10.0,
             end_s=30.0,
             slo_s=1.5,
-            activation_s=5.0,
         )

@@ -668,7 +668,16 @@ def test_an_illegal_transition_raises_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"rt_max_s": 0.0}, {"rt_max_s": float("nan")}, {"window_s": -1.0}, {"workers": -1}, {"max_queued": 0}],
+    [
+        {"rt_max_s": 0.0},
+        {"rt_max_s": float("nan")},
+        {"window_s": -1.0},
+        {"workers": -1},
+        {"max_queued": 0},
+        {"max_batch_bytes": 0},
+        {"function_s": 0.0},
+        {"least_in_time": 1.5},
+    ],
     ids=str,
 )
 def test_numbers_that_no_bouncer_can_have_are_bad_input(options: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mark.control.ports import RecentAnswers
-from mark.simulation.world.telemetry import SimulatedTelemetry
+from mark.simulation.world.telemetry import SeenTrace, SimulatedTelemetry
 
 
 def observed(
@@ -25,11 +25,8 @@ def observed(
         cast(Any, None),
         (),
         (),
-        end_s=5.0 * max(1, len(arrivals)),
+        seen=SeenTrace(5.0 * max(1, len(arrivals)), bin_s, gaps, before_rps),
         step_s=max(60.0, bin_s),
-        bin_s=bin_s,
-        gaps=gaps,
-        before_rps=before_rps,
     )
     for count in arrivals:
         stage.arrived += count
@@ -62,9 +59,7 @@ def test_windows_are_rates_and_missing_within_a_gap() -> None:
 def test_all_answers_are_counted_and_refused_is_late() -> None:
     """Answered by instances or functions, some of them late, and refused."""
     stage = SimpleNamespace(arrived=100, accounts=SimpleNamespace(rejected=10, late=5))
-    telemetry = SimulatedTelemetry(
-        cast(Any, stage), cast(Any, None), (), (), end_s=5.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
-    )
+    telemetry = SimulatedTelemetry(cast(Any, stage), cast(Any, None), (), (), seen=SeenTrace(5.0, 1.0), step_s=60.0)
     assert telemetry.answers() == RecentAnswers(100, 85)
 
 
@@ -72,9 +67,7 @@ def test_the_last_requests_are_remembered_for_two_minutes() -> None:
     """At one request a second, a bad start among the last thousand would count for a quarter of an hour."""
     accounts = SimpleNamespace(departed=0, in_time=0, window=1000, recent=lambda: (1000, 900))
     stage = SimpleNamespace(arrived=0, accounts=accounts)
-    telemetry = SimulatedTelemetry(
-        cast(Any, stage), cast(Any, None), (), (), end_s=300.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
-    )
+    telemetry = SimulatedTelemetry(cast(Any, stage), cast(Any, None), (), (), seen=SeenTrace(300.0, 1.0), step_s=60.0)
 
     def window(requests: int, in_time: int) -> RecentAnswers:
         accounts.departed, accounts.in_time = accounts.departed + requests, accounts.in_time + in_time

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.control.controller import Controller
+from mark.control.controller import Controller, Leadership
 from mark.control.lease import FencedLease
 from mark.control.manager import ControllerManager
 from mark.control.ports import Cloud, Lease, Store
@@ -261,9 +261,16 @@ class ControllerProcess:
                 return Policy(parts.planner(world.schedule.policy, resolved), resolved, bouncers=True)
 
             controller = parts.controller()(
-                policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth),
-                clock, store, telemetry, leads=parts.leads(self.lease), release=release,
-            )  # fmt: skip
+                policy(LIMITS),
+                parts.predictor(world.schedule.policy),
+                cloud,
+                ProcessFunctions(world, self, truth),
+                clock,
+                store,
+                telemetry,
+                leadership=Leadership(lasts=parts.leads(self.lease)),
+                release=release,
+            )
             self.controllers[truth.name] = controller
             return RuntimePorts(
                 controller, cloud, telemetry, bare, store, clock,

@@ -19,7 +19,7 @@ from mark.planning.graphs.estimate import Choices, QuerySample
 from mark.planning.graphs.horizon_tuner import MARGIN, HorizonTuner
 from mark.planning.graphs.inferline import inferline_plan
 from mark.planning.graphs.load_levels import LoadLevels, load_levels
-from mark.planning.graphs.tuned_run import TunedRun, run_tuned
+from mark.planning.graphs.tuned_run import TunedRun, Tuning, run_tuned
 from mark.planning.graphs.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
 from mark_papers.inferline.least_cost import following_bound
 from mark_papers.inferline.pipelines import PIPELINES, functions_of, options_of
@@ -133,11 +133,10 @@ class Followers:
             self._pipeline,
             self._load.queries,
             way.choices,
-            way.tuner,
+            Tuning(way.tuner, activation_s),
             begin_s=self._load.begin_s,
             end_s=self._load.end_s,
             slo_s=self._slo.rt_max_s,
-            activation_s=activation_s,
             functions=way.functions,
         )
 
