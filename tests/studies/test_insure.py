@@ -32,22 +32,31 @@ def request(folder: Path, *, rate: float = 100.0, minutes: float = 10.0, **chang
     )
 
 
+ALB = '"alb"'
+
+
 def fleets(request: RunRequest, calm: int = 12) -> InsuredFleets:
     return InsuredFleets(_opened(request, 1.0), OFFER, calm)
 
 
-def test_parity_is_advised_for_a_promise_of_two_service_times(tmp_path: Path) -> None:
-    found = insure(request(tmp_path), executor=HERE)
+def test_parity_is_advised_behind_an_alb_for_a_promise_of_two_service_times(tmp_path: Path) -> None:
+    found = insure(request(tmp_path, routing=ALB), executor=HERE)
     assert found.offer == OFFER
-    assert [one.option for one in found.options] == [NONE, INSTANCES, HEDGE, PARITY, REPLICATE]
     able = {one.option: one.able for one in found.options}
-    assert able == {NONE: False, INSTANCES: False, HEDGE: False, PARITY: True, REPLICATE: True}
+    assert able == {NONE: False, INSTANCES: False, PARITY: True, REPLICATE: True}
     advised = found.advised
     assert advised is not None
     assert advised.option == PARITY
     assert 16 <= advised.deployed <= 19
     assert [other.slow_share for other in found.others] == [0.025, 0.1]
     assert all({one.option for one in other.options} == {PARITY, REPLICATE} for other in found.others)
+
+
+def test_gateway_that_avoids_slow_instances_keeps_that_promise_with_a_few_more(tmp_path: Path) -> None:
+    """An ALB keeps it with no number of instances."""
+    few, none = (fleets(request(tmp_path, routing=routing)) for routing in ('"least-completion"', ALB))
+    assert few.unprotected(18).able
+    assert not none.unprotected(56).able
 
 
 def test_calm_fleet_needs_no_protection_and_degrades_almost_nothing(tmp_path: Path) -> None:
@@ -63,7 +72,7 @@ def test_calm_fleet_needs_no_protection_and_degrades_almost_nothing(tmp_path: Pa
 
 
 def test_parity_holds_at_low_load_without_drowning_its_instance(tmp_path: Path) -> None:
-    slow = fleets(request(tmp_path, rate=5.0, minutes=666.0, slow_factor="5.0"), 2)
+    slow = fleets(request(tmp_path, rate=5.0, minutes=666.0, slow_factor="5.0", routing=ALB), 2)
     protected, bare = slow.protected(2, 4), slow.unprotected(2)
     assert protected.parity_instances == 1
     assert 1.0 - protected.attainment <= 0.012 < 0.03 <= 1.0 - bare.attainment
@@ -89,7 +98,7 @@ def test_smallest_fleet_is_able_and_one_instance_less_is_not(tmp_path: Path) -> 
 
 
 def test_option_that_never_keeps_the_promise_shows_its_best_fleet(tmp_path: Path) -> None:
-    found = fleets(request(tmp_path, minutes=5.0)).smallest(INSTANCES)
+    found = fleets(request(tmp_path, minutes=5.0, routing=ALB)).smallest(INSTANCES)
     assert found is not None
     assert not found.keeps
     assert found.instances == 4 * 12 + 8
