@@ -54,7 +54,9 @@ def check_request(request: RunRequest) -> None:
     """
     unit = open_inputs(request).service.unit
     if not unit.is_requests:
-        raise BadInput("forecasts are scored in requests: without --service they are of any unit", "service", unit.name)
+        raise BadInput(
+            "forecasts of requests are scored: leave the service out, whose load is in", "service", unit.name
+        )
     if not policy_entry(request.policy).forecasts:
         raise BadInput("plans without a forecast", "policy", request.policy)
 

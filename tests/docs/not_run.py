@@ -118,6 +118,10 @@ NOT_RUN = {
     ("testbed.md", "mark testbed up words.toml --compress 20"): "tests/infra/testbed/test_faults.py runs a smaller one",
     ("serving-benchmark.md", "python benchmarks/data_plane/overload.py"): "a benchmark of minutes",
     ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",
+    (
+        "traces.md",
+        "mark trace info azure_llm_2023_code.csv.",
+    ): "the trace is not shipped; tests/simulation/test_unit_load.py draws one",
     ("traces.md", "mark trace info 'cloudwatch:AWS/Applicat"): "needs an AWS account",
     ("README.md", "make demo                          # a d"): "installs and simulates a day; takes minutes",
     ("README.md", ".venv/bin/pip install -c constraints.txt"): "the quick start runs the like",

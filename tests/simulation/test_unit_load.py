@@ -11,7 +11,9 @@ import pytest
 from benchmarks.planner.sized_requests import SizedFleet
 from mark.cli.main import main
 from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
 from mark.domain.load_unit import UnitSizes
+from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import run_one
@@ -126,3 +128,17 @@ def test_commands_that_know_requests_only_refuse_a_unit(
     said = capsys.readouterr().err
     assert said.startswith("mark: error: chat.toml [service] unit: this command counts, serves or measures requests")
     assert said.count("\n") == 1
+
+
+def test_deployed_service_counts_requests(place: Path) -> None:
+    request = RunRequest(trace="", service=str(place / "chat.toml"))
+    assert open_service(request).service.unit.name == "tokens"
+    with pytest.raises(BadInput, match=r"chat.toml \[service\] unit: this command counts, serves or measures requests"):
+        open_service(request, model_files=True)
+
+
+def test_forecasts_are_not_scored_in_dollars_of_another_unit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = "synthetic:poisson?rate=4000"
+    given = ("forecast", "backtest", trace, "--duration", "3h", "--service", str(place / "equal.toml"))
+    assert main([*given, "--predictor", "seasonal-naive"]) == 2
+    assert "--service: forecasts of requests are scored: leave the service out" in capsys.readouterr().err

@@ -55,8 +55,8 @@ def counted_in(trace: Trace, service: ServiceConfig) -> Trace:
         found = trace_of(trace.name, lambda: iter([times]), notes=lambda: notes, duration_s=trace.duration_s)
         return replace(found, read_as=trace.read_as, began_s=trace.began_s, sizes=trace.sizes, unit=unit)
     if trace.kind != "counts":
-        what = f"holds requests without sizes, and {where} counts {unit.name}: `size_column` names the column of their"
-        raise BadInput(f"{what} {unit.name}", trace.name)
+        what = f"holds requests without sizes, and {where} counts {unit.name}"
+        raise BadInput(f"{what}: name the column of their {unit.name} by `size_column`", trace.name)
     source = _FewerRequests(trace.source, 1.0 / unit.size)
     return replace(trace, series=trace.series.times(1.0 / unit.size), source=source, notes=notes, unit=unit)
 

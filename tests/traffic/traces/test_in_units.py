@@ -97,7 +97,7 @@ def test_notes_name_sizes_that_the_service_file_does_not_have(tmp_path: Path) ->
         (
             "t_seconds,tokens\n0,5\n1,7\n",
             None,
-            "requests without sizes, and chat.toml counts tokens: `size_column`",
+            "requests without sizes, and chat.toml counts tokens: name the",
         ),
     ],
 )
