@@ -8,7 +8,8 @@
 
 `table` runs `mark insure` for eight promises under three kinds of faults and prints its fleets, in brackets those of
 the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch
-would end; ours is mark's gateway, which learns. `ROWS` has the fleets of 2026-11-29, and the command fails where one differs by more than one instance.
+would end; ours is mark's gateway, which learns from answers. `ROWS` has the fleets of 2026-11-29, and the command fails
+where one differs by more than one instance.
 
 `balancer` puts the class that serves as mark's gateway in the place of the simulator's balancer, for fleets that hang
 on the balancer, and fails where late shares differ by more than 0.3 points (`insured_balancer.py`).
