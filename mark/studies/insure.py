@@ -122,6 +122,7 @@ class Insurance:
     read: str
     options: tuple[InsuredFleet, ...]
     others: tuple[OtherShare, ...] = ()
+    leaves_out_crashes: bool = False  # the service has them, and nothing would replace an instance in these runs
 
     @property
     def advised(self) -> InsuredFleet | None:
@@ -179,6 +180,7 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
         read=inputs.trace.read,
         options=options,
         others=others,
+        leaves_out_crashes=looked_up(_service(request)[0], request).service.faults.crashes,
     )
 
 

@@ -187,3 +187,12 @@ def test_pipeline_is_refused(tmp_path: Path) -> None:
     social = ROOT / "examples" / "pipeline" / "social.toml"
     with pytest.raises(BadInput, match="one model"):
         insure(RunRequest("synthetic:poisson?rate=1", str(social), duration_s=60.0), executor=HERE)
+
+
+def test_configured_crashes_are_left_out_and_told(tmp_path: Path) -> None:
+    asked = request(tmp_path, minutes=2.0)
+    file = tmp_path / "noisy.toml"
+    file.write_text(file.read_text().replace("[faults]", "[faults]\ncrashes_per_hour = 0.1"))
+    found = insure(asked, executor=HERE)
+    assert found.leaves_out_crashes
+    assert not found.faults.crashes

@@ -171,7 +171,9 @@ def _sentence(words: str) -> str:
 
 def _notes(found: Insurance) -> list[str]:
     lines = []
-    if not found.faults.any:
+    if found.leaves_out_crashes:
+        lines.append("crashes are left out, because nothing replaces an instance in these runs; mark simulate has them")
+    elif not found.faults.any:
         lines.append(_MEASURE)
     if found.of(HEDGE) is None:
         why = 'an ALB sends no second copies; mark\'s gateway does (routing = "least-completion")'

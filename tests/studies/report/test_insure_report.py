@@ -47,6 +47,14 @@ def shown(found: Insurance) -> str:
     return " ".join(console.file.getvalue().split())
 
 
+def test_crashes_are_said_to_be_left_out() -> None:
+    """With crashes alone the note takes the place of the advice to measure faults."""
+    crashing = shown(insurance(fleet(NONE, 0.9), faults=NO_FAULTS, leaves_out_crashes=True))
+    assert "crashes are left out" in crashing
+    assert "no faults are known" not in crashing
+    assert "crashes are left out" not in shown(insurance(fleet(NONE, 0.9)))
+
+
 def test_cheapest_fleet_that_keeps_the_promise_is_advised() -> None:
     hedge = fleet(HEDGE, 1.2, settings={"hedge_after_ms": 150.0})
     missed = fleet(INSTANCES, 1.0, attainment=0.98, keeps=False)
