@@ -68,7 +68,7 @@ from mark_infra.telemetry.telemetry import BilledFunction, HistoryEnd, ScrapedTe
 
 T = TypeVar("T")
 STORE_READ_S = 2.0  # short, because DynamoDB answers within milliseconds and a tick asks it often
-ROUND_S = 35.0  # a round starts no call after it; the last call takes 24 s at most, and a tick is due every 60
+ROUND_S = 35.0  # a round starts no call after it; the last one takes 24 s at most, a launch 38 s: then a tick is late
 _THREADS = 4  # concurrent rounds, which mostly wait for AWS
 _PATIENCE_S = 120.0  # for an announced instance to appear
 _REMEMBERED = 1000  # gone instances whose number and offer are still known
