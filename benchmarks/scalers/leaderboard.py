@@ -121,7 +121,7 @@ def table(found: list[dict[str, Any]], allowed: float = 0.02) -> str:
         over = [row["usd"] / bound for row, bound in rows if bound]
         late = [100.0 * row["late"] for row, _ in rows]
         lines.append((-kept, median(over), name, f"{kept} of {len(rows)}", median(late), max(late)))
-    text = ["| scaler | promise kept | dollars over the bound | late | worst |", "|---|--:|--:|--:|--:|"]
+    text = ["| scaler | promise kept | bill / bound | late | worst |", "|---|--:|--:|--:|--:|"]
     for _, over, name, kept, late, worst in sorted(lines):
         text.append(f"| {name} | {kept} | {over:.2f} | {late:.2f} % | {worst:.1f} % |")
     return "\n".join(text) + "\n"

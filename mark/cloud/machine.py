@@ -1,7 +1,8 @@
-"""The life of one instance, and the events that lie ahead of it: one machine for every cloud that is not AWS.
+"""The life of one instance as a state machine, and its future events, for every cloud that is not AWS.
 
-A driver calls a method when something happens, and makes the change real. The machine reads no clock and has no effect
-outside. The simulator drives it in virtual time, the testbed in wall time, torture with faults, `FakeCloud` by hand.
+A driver calls a method when something happens, and carries it out. The state machine reads no clock and has no side
+effects. The simulator drives it in virtual time, the testbed in wall time, mark-torture with faults, `FakeCloud` by
+hand.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PHASES = {
     State.STOPPED: Phase.STOPPED,
     State.SHUTTING_DOWN: Phase.GONE,
     State.TERMINATED: Phase.GONE,
-}  # of the states in which an instance neither boots nor serves
+}  # the phase of each state in which an instance neither boots nor serves
 
 _HAPPENS_IN = {
     InstanceEvent.GONE: (State.PENDING, State.RUNNING),
@@ -43,9 +44,9 @@ _HAPPENS_IN = {
 class InstanceLife:
     """One instance from its launch to its end.
 
-    An illegal call changes nothing and raises: CloudError for a controller's call, IllegalStateChange for a driver's.
-    `state` is EC2's, `phase` is the controller's view of it. Every start is a new life: `start` counts the resumes, and
-    events of an earlier start are void. `credits` are None unless the type is burstable.
+    An illegal call changes nothing and raises CloudError, or IllegalStateChange in `run` and `complete`. `state` is
+    EC2's, `phase` is the controller's view of it. `start` counts the resumes, and events of an earlier start are void.
+    `credits` are None unless the type is burstable.
     """
 
     number: int
@@ -106,13 +107,13 @@ class InstanceLife:
         self.draining, self.idle, self._view = True, self.ready_s is None, None
 
     def finish(self) -> None:
-        """Complete the accepted requests of a draining instance."""
+        """Note that a draining instance has no request left."""
         self.idle, self._view = True, None
 
     def stop(self, startable_s: float) -> float | None:
-        """Stop an instance, which can be started again from `startable_s`. Return since when it was billed, if it was.
+        """Stop an instance, which can be started again from `startable_s`. Return the start of its billed time, if any.
 
-        EC2 refuses to stop a pending instance. This accepts it, because a controller may stop each drained instance.
+        EC2 refuses to stop a pending instance. This does not, because a controller may stop any drained instance.
         """
         self.check(Phase.STOPPED)
         self.state, self.startable_s = State.STOPPING, startable_s
@@ -144,7 +145,7 @@ class InstanceLife:
         self.silent_s, self._view = at_s, None
 
     def end(self) -> float | None:
-        """End the instance; return since when it was billed, if it was."""
+        """End the instance; return the start of its billed time, if any."""
         self.check(Phase.GONE)
         self.state = State.SHUTTING_DOWN
         return self._left()
@@ -221,7 +222,7 @@ class LifeEvents(Generic[_L]):
         self._pushed = 0  # orders equal events, so that lives are never compared
 
     def push(self, at_s: float, event: InstanceEvent, life: _L) -> None:
-        """Add an event of the instance's present start."""
+        """Add an event of the instance's current start."""
         self._push(at_s, event, life.number, life, life.start)
 
     def push_share(self, at_s: float, zone: int) -> None:

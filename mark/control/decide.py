@@ -53,10 +53,10 @@ Decided = tuple[Sequence[Command], ControllerState, tuple[AgendaItem, ...]]
 
 
 class Decider:
-    """The decisions for one service, by `policy`. The object does not change.
+    """Makes the decisions for one service, by `policy`. Immutable.
 
-    Every plan has at least `min_instances`, because a service without instances does not see requests come. With
-    `foresees` the forecast knows the future and is not corrected by arrivals.
+    Every plan has at least `min_instances`, because a service without instances does not see arriving requests. With
+    `foresees` the forecast knows the future, so arrivals do not correct it.
     """
 
     def __init__(self, policy: Policy, *, foresees: bool) -> None:
@@ -122,9 +122,9 @@ class Decider:
     def _possible(
         self, commands: Sequence[Command], state: ControllerState, before: ControllerState, s: Snapshot
     ) -> tuple[Sequence[Command], ControllerState]:
-        """Return the commands without launches that must wait, and with resumes from the warm pool instead of launches.
+        """Return the commands without launches that must wait; the warm pool's resumes replace launches.
 
-        If a command is left out, the deferred ends are dropped and the SLO monitor's state stays as it was.
+        If a launch is left out, the deferred commands are dropped and the SLO monitor's state stays as it was.
         """
         fleet = _of_release(state, s.fleet)
         wanted: Sequence[Command] = self._pool.resumed_first(commands, fleet, state.not_resumed, s.now_s)
@@ -141,9 +141,9 @@ class Decider:
         return found, state
 
     def _not_refused(self, commands: Sequence[Command], state: ControllerState, now_s: float) -> Sequence[Command]:
-        """Return the commands without launches of offers that were refused a moment ago; a later round retries them.
+        """Return the commands without launches of recently refused offers; a later round retries them.
 
-        If the policy does not plan again after a refusal, all launches stay, because the launcher substitutes them.
+        If the policy does not plan again after a refusal, all launches stay: the launcher tries other offers instead.
         """
         if not state.beliefs or not self.replans(state):
             return commands
@@ -153,8 +153,8 @@ class Decider:
     def _with_alternatives(self, command: Launch, taken: set[str], state: ControllerState, s: Snapshot) -> Launch:
         """Return the launch with the offers that the cloud may start instead.
 
-        An offer that was refused, interrupted or did not boot is launched alone: the outcome then shows whether it is
-        available again, and a failure spoils no other launch.
+        An offer that was refused, interrupted or did not boot gets no alternatives and is nobody's alternative. So the
+        outcome shows whether it is available again, and its failure affects no other launch.
         """
         doubtful = {name for name, known in state.beliefs.items() if known.refusals or s.now_s < known.until_s}
         doubtful |= {name for name, boots in state.boots.items() if boots.failed}
@@ -170,7 +170,7 @@ class Decider:
     # -- plan ----------------------------------------------------------------------------------------------------------
 
     def _plan_first(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan the first fleet within the limits; the program that runs the controller makes all of it ready."""
+        """Plan the first fleet within the limits; the simulator makes all of it ready at once."""
         state = replace(state, believed=s.forecast, believed_s=s.now_s)
         plan, state = self._plan(s, state, s.fleet, s.forecast, s.last_minute_rps, first=True)
         targets, notes = [], plan.notes
@@ -187,7 +187,7 @@ class Decider:
     def _plan_minute(self, s: Snapshot, state: ControllerState) -> Decided:
         fleet = mark_unhealthy(s.fleet, s.now_s)
         state = self._watch_market(s, state, fleet)
-        # Keep the last plan in a gap, because a new one would rest on the same observations.
+        # While observations are missing, keep the last plan: a new one would use the same old observations.
         if not s.gap or state.plan is None:
             forecast, state = self._corrected(s, state)
             plan, state = self._plan(s, state, fleet, forecast, s.last_minute_rps)
@@ -195,7 +195,7 @@ class Decider:
         return self._follow(s, state, fleet)
 
     def _replan(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Plan again by the forecast of the last plan, without the offers that the market has refused since."""
+        """Plan again with the forecast of the last plan, but without the offers refused since."""
         believed, again, last = state.believed, state.replanning, state.plan
         assert believed is not None
         assert again is not None
@@ -292,7 +292,7 @@ class Decider:
         return condition_on_rate(s.forecast, seen_rps), replace(state, surprised_s=s.now_s)
 
     def _watch_market(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> ControllerState:
-        """Note that the spot instances of the fleet have not been interrupted since the last look."""
+        """Count the time since the last look, in which the fleet's spot instances were held without interruption."""
         held = {i.offer for i in fleet.instances if i.phase in (Phase.PENDING, Phase.READY)}
         held = {name for name in held if self._offers[name].market is Market.SPOT}
         known = held | state.beliefs.keys()
@@ -313,8 +313,8 @@ class Decider:
             state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n in there})
         commands: list[Command] = []
         launches: list[Launch] = []
-        taking: set[str] = set()  # offers whose launches take the place of an old release
-        if plan.leaving and not self._follows_blindly(state):  # since an old plan, they may have earned credits again
+        taking: set[str] = set()  # offers whose launches replace instances of an old release
+        if plan.leaving and not self._follows_blindly(state):  # those of an old plan may have earned credits since
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self._end(i, "its credits are spent") for i in spent]
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
@@ -324,7 +324,7 @@ class Decider:
             there_now = have.get(target.offer, ())
             count, surge = target.count, 0
             if state.rollout is not None and any(map(state.rollout.is_old, there_now)):
-                # Replace the SLO monitor's instances as well: they are ended no sooner than the plan's.
+                # Also replace the SLO monitor's instances, which stay at least as long as the plan's.
                 count += added
                 surge = self._surge(state, s.fleet, target.offer, count, there_now)
             missing = count + surge - len(there_now) - s.unsure.get(target.offer, 0)
@@ -350,10 +350,10 @@ class Decider:
             state = replace(state, deferred=())
         serving = "" if state.rollout is None else state.rollout.release
         if any(o.whole_release and isinstance(o.command, Launch) and o.command.release == serving for o in s.outcomes):
-            # Any other plan would be refused too. No instance is ended, because no replacement was launched.
+            # The cloud would refuse this release for any plan. End nothing, because no replacement was launched.
             return (), _planned(state), ()
         if any(outcome.refused for outcome in s.outcomes) and self.replans(state):
-            # The market is not the one that the plan was made for, so no instance is ended for this plan.
+            # The plan assumed offers that the market refused, so end no instance because of it.
             if state.replanning is None:
                 return self._ask_again(state, s.last_minute_rps, "the market refused")
             if state.replanning.left > 0:
@@ -365,8 +365,8 @@ class Decider:
     def _have(self, state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
         """Return the instances by the planned offer that they count for.
 
-        A plan of another process may be older than the running instances, so for such a plan a surplus of an equivalent
-        offer counts toward an offer that is short.
+        Another process's plan may be older than the running instances. For such a plan, surplus instances of an
+        equivalent offer count toward an offer that lacks some.
         """
         have: dict[str, list[Instance]] = {}
         counted = counted_as(state.stands_for, fleet, plan.counts)
@@ -407,7 +407,7 @@ class Decider:
                     wanted = 0  # otherwise the roll-out would wait for a replacement that cannot be launched
                 # End instances of an old release first, and only after others are ready.
                 reason = f"release {rollout.release} takes the place of {{}}"
-                # Ready instances of the new release count as replacements even if their offer may not be bought again.
+                # Leaving instances of the new release count as replacements while they are ready.
                 ending = releases.replaceable(rollout, max(0, wanted - serving_on), instances)
                 serving_on -= min(wanted, serving_on)
                 commands += [self._end(i, reason.format(i.release or "one without a name")) for i in ending]
@@ -425,9 +425,9 @@ class Decider:
     ) -> list[tuple[Target, int]]:
         """Return the plan's targets, each with the number of instances that the SLO monitor added of its offer.
 
-        An unplanned offer of the SLO monitor gets a target of zero, so that a roll-out replaces its instances too. They
-        come after all planned ones, because their boots say nothing about planned offers, and only if a launch may
-        succeed.
+        If the plan lacks the monitor's offer, it gets a target of zero, so that a roll-out replaces its instances too.
+        Its turn comes after all planned ones, because its boots say nothing about planned offers, and only if a launch
+        may succeed.
         """
         rescued = self._rescued(s, state)
         targets = [(target, rescued.get(target.offer, 0)) for target in plan.targets]
@@ -438,7 +438,7 @@ class Decider:
         return targets
 
     def _added_as(self, s: Snapshot, state: ControllerState, offer: str, count: int) -> Launch | None:
-        """Return a launch that replaces the SLO monitor's instances of an unplanned offer, or None without an offer."""
+        """Return a launch that replaces the SLO monitor's instances of an unplanned offer; None if no offer is left."""
         launch = self._launch_of(Target(offer, 0, _ADDED), count, standby=False)
         return launch if self._is_had(s, state, offer) else self._as_stand_in(launch, s, state)
 
@@ -448,7 +448,7 @@ class Decider:
         return rollout is None or not any(rollout.is_old(i) for offer in plan.counts for i in have.get(offer, ()))
 
     def _is_had(self, s: Snapshot, state: ControllerState, offer: str) -> bool:
-        """Return whether the offer boots and is neither refused now nor at a limit, as far as is known."""
+        """Return whether the offer is launchable as far as is known: no failed boots, refusal or limit."""
         known, boots = state.beliefs.get(offer), state.boots.get(offer)
         refused = known is not None and s.now_s < known.until_s
         return not refused and not (boots and boots.failed) and self._headroom(s.fleet, offer)[0] > 0
@@ -457,7 +457,7 @@ class Decider:
         """Return the SLO monitor's instances by offer, as far as the limits have room for them beside the plan."""
         if self._monitor is None:
             return {}
-        # `self._monitor.offer` is launched next, and may differ because prices have moved.
+        # The monitor's next launch is of `self._monitor.offer`, which may differ after a price change.
         offer = state.monitor.offer if state.monitor.offer in self._offers else self._monitor.offer
         # Count the price of the cheapest offer whose instances stand in for this one.
         standing = {i.offer for i in s.fleet.instances if state.stands_for.get(i.number) == offer}
@@ -494,10 +494,10 @@ class Decider:
     def _elsewhere(
         self, s: Snapshot, state: ControllerState, launches: Sequence[Launch], taking: Collection[str]
     ) -> list[Launch]:
-        """Return the launches. Refused offers in `taking` are replaced by another offer of the same market.
+        """Return the launches, with refused offers in `taking` replaced by another offer of the same market.
 
-        Launches of offers in `taking` replace an old release, which would stay otherwise. The other offer must not be
-        part of another launch of this round.
+        Launches in `taking` replace an old release, which would otherwise keep running. The other offer must not be
+        launched already in this round.
         """
         if not taking or not self.replans(state):
             return list(launches)
@@ -563,11 +563,11 @@ class Decider:
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
 
     def _rescue_elsewhere(self, s: Snapshot, state: ControllerState) -> Decided:
-        """Launch the missing part of a refused rescue as another offer.
+        """Launch the missing part of a refused rescue with another offer.
 
-        If no offer has capacity, undo the rescue and retry.
+        If no offer has capacity, count only the launched part; without one, restore the monitor, which retries.
 
-        The plan does not make up for the missing part, because it was made from the forecast that failed.
+        The plan does not launch the missing part, because it was made from the forecast that failed.
         """
         rescue, state = state.rescue, replace(state, rescue=None)
         stopped = {i.number for i in s.fleet.instances if i.phase is Phase.STOPPED}
@@ -597,7 +597,7 @@ class Decider:
         return self._as_stand_in(rescue, s, state)
 
     def _as_stand_in(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """Return a launch of another offer that counts for the rescue's; None if no offer may be available.
+        """Return a launch of another offer that counts for the rescue's; None if none is known to be available.
 
         Burstable offers are excluded, because they would spend their credits.
         """
@@ -614,10 +614,10 @@ class Decider:
         )
 
     def _beside_what_is_left(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """Return the rescue less the instances that the last rescue left; None if they are enough.
+        """Return the rescue less the surplus instances that an earlier rescue left; None if these suffice.
 
-        Their drain is due or was refused, and from now on they are kept. Otherwise the next plan would end as many of
-        the booting ones.
+        They should have been drained, but are now kept. If the rescue did not count them, the next plan would end as
+        many of its booting instances.
         """
         plan, rollout = state.plan, state.rollout
         if plan is None or (rollout is not None and rollout.stage is not releases.RolloutStage.DONE):
@@ -657,7 +657,7 @@ class Decider:
             boots = failed_boots.seen(state.boots, state.boots_seen_s, planned_for, s.now_s, numbers)
             if boots != state.boots:
                 state = replace(state, boots=boots)
-        # The time of the look matters only while an instance boots, because its outcome could be missed.
+        # The time of this look matters only while an instance boots: a boot that ended between looks could be missed.
         trial = state.rollout is not None and bool(state.rollout.booting)
         if trial or any(one.booting or one.given_up for one in state.boots.values()):
             state = replace(state, boots_seen_s=s.now_s)
@@ -695,7 +695,7 @@ class Decider:
                 i.phase is Phase.READY and (i.standby or i.interruption_at_s is not None or i.silent_s is not None)
                 for i in fleet.instances
             ),
-            # Look again after commands, because one may fail, and an instance that was not ended keeps costing.
+            # After commands, check again in the next round: if one failed, its instance still costs money.
             seen=None if commands else s.fleet,
         )
         return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
@@ -719,8 +719,8 @@ class Decider:
     def _resumable(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> Fleet:
         """Return the fleet of the release that serves, without standbys that were just refused or exceed a limit.
 
-        An interruption notice leaves only two minutes, so standbys are retried sooner than instances of the warm pool,
-        for which a launch is the alternative.
+        An interruption notice leaves only two minutes, so refused standbys are retried sooner than instances of the
+        warm pool, which a launch can replace.
         """
         fleet = _of_release(state, fleet)
         kept_back = [
@@ -780,18 +780,18 @@ class Decider:
         planned = None if plan is None else sum(plan.counts.values())
         known = state.rollout
         if known is not None and known.booting and s.now_s - state.boots_seen_s > failed_boots.LOOKS_S:
-            known = replace(known, booting={})  # these may have served since, and been terminated
+            known = replace(known, booting={})  # these may have become ready and been terminated meanwhile
         rollout = releases.rolled(known, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings, planned=planned)
         if rollout is not None and releases.is_rolling_out(rollout):
             held = state.held.get(rollout.release)
             if held is not None and held.gone and held.refusals > releases.FAILED_BOOTS:
-                # Go back, because a lost instance can only be replaced by one of the release before.
+                # Roll back, because only the previous release can replace a lost instance.
                 taken = releases.stopped(rollout, f"nothing of it can be launched: {held.reason}")
-                if taken.release != rollout.release:  # without a way back the release stays held, with longer pauses
+                if taken.release != rollout.release:  # if no rollback is possible, it stays held, with longer pauses
                     state = replace(state, held=held_releases.launched(state.held, rollout.release))
                 rollout = taken
         if rollout is not None and known is not None and known.release in {*rollout.refused} - {*known.refused}:
-            # Failed boots of the refused release say nothing about the one before, nor do its overdue instances.
+            # Failed boots and overdue instances of the rejected release say nothing about the previous one.
             late: dict[str, tuple[int, ...]] = {}
             for i in overdue(s.fleet, s.now_s):
                 late[i.offer] = (*late.get(i.offer, ()), i.number)
@@ -827,7 +827,7 @@ class Decider:
     def _room_of_bad(self, state: ControllerState, fleet: Fleet) -> list[Command]:
         """At a limit, end some instances of a rejected release to make room for good ones.
 
-        The next ones follow after the good ones have replaced these.
+        End more only after good instances have replaced these.
         """
         rollout = state.rollout
         assert rollout is not None
@@ -862,7 +862,7 @@ class Decider:
     def _canaries(
         self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan
     ) -> tuple[list[Command], str | Limit]:
-        """Return launches of canaries beside the planned instances if the fleet lacks them, and the reason to wait."""
+        """Return launches of missing canaries beside the planned instances, and why they wait ("" if they do not)."""
         rollout = state.rollout
         assert rollout is not None
         there = [i for i in fleet.instances if rollout.on_trial(i) and counts_toward_target(i)]
@@ -900,7 +900,7 @@ class Decider:
     def _surge_limit(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
     ) -> Limit | None:
-        """Return the limit that allows no surge instance of any offer to be replaced; None if it allows one."""
+        """Return the limit that prevents a surge instance for every offer with an old release; None if one fits."""
         assert state.rollout is not None
         limit = None
         for target, added in self._with_rescued(s, state, plan, have):
@@ -993,7 +993,7 @@ def _without_canaries(state: ControllerState, fleet: Fleet) -> Fleet:
 
 
 def _without_bad(state: ControllerState, fleet: Fleet) -> Fleet:
-    """Return the fleet without instances of a release that is rolled back, because these replace no others."""
+    """Return the fleet without instances of a release that is being rolled back: these replace no leaving ones."""
     rollout = state.rollout
     if rollout is None or not rollout.back:
         return fleet
@@ -1001,9 +1001,9 @@ def _without_bad(state: ControllerState, fleet: Fleet) -> Fleet:
 
 
 def _served_meanwhile(state: ControllerState, fleet: Fleet) -> int:
-    """Return how many leaving instances keep serving while a release is on trial, and are not replaced until it ends.
+    """Return how many leaving instances keep serving during a canary trial, and are replaced only after it.
 
-    A replacement would have the release before, and would itself be replaced right after the trial.
+    A replacement during the trial would run the previous release, and be replaced itself right after the trial.
     """
     rollout = state.rollout
     if rollout is None or rollout.stage is not releases.RolloutStage.CANARY:
@@ -1027,7 +1027,7 @@ def limits_of(resolved: ResolvedService) -> Limits:
 def from_now(forecast: Forecast, now_s: float) -> Forecast:
     """Return the next hour of a forecast on 60 s steps, without the steps before `now_s`.
 
-    If the forecast ends earlier, because the observed load ended long ago, its last step is repeated.
+    If the forecast ends earlier, because it began before `now_s`, its last step is repeated.
     """
     past = max(0, round((now_s - forecast.origin_s) / STEP_S))
     if past == 0 and forecast.steps == HORIZON_STEPS:
@@ -1045,7 +1045,7 @@ def from_now(forecast: Forecast, now_s: float) -> Forecast:
 
 
 def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool, float, int]]:
-    """Return the sort key: burstables with the fewest credits, then booting instances, stand-ins, and the youngest."""
+    """Return the sort key: fewest credits first (burstables), then booting, then stand-ins, then youngest."""
 
     def order(i: Instance) -> tuple[float, bool, bool, float, int]:
         credits = math.inf if i.credits is None else i.credits
@@ -1065,6 +1065,6 @@ def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
 
 
 def _clustering(resolved: ResolvedService) -> float | None:
-    """Return how the misses of a fleet cluster, for the type that carries the load; None if that was not counted."""
+    """Return how strongly misses cluster on the cheapest lasting type; None if its late shares were not counted."""
     shares = lateness_of(resolved, buyable(resolved)).shares if resolved.offers else None
     return None if shares is None else shares.clustering(1.0 - resolved.slo.attainment)

@@ -36,7 +36,7 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class HalfHour:
-    """The sum of a half hour's minutes. `minutes` of them were observed; counts and `usd` (of instances) are theirs."""
+    """The `minutes` of a half hour that were observed: their mean rate, total counts and dollars of instances."""
 
     minutes: int
     rps: float | None
@@ -47,9 +47,9 @@ class HalfHour:
 
 
 class MinuteHistory:
-    """Rings of minutes and half hours, kept in the store by the hour and by the day.
+    """The last minutes and half hours; the store has a chunk of minutes per hour and a chunk of half hours per day.
 
-    Minutes and half hours are counted from the service's beginning. A half hour of which less than half was observed
+    Minutes and half hours are numbered from the service's beginning. A half hour of which less than half was observed
     is left out.
     """
 
@@ -83,7 +83,7 @@ class MinuteHistory:
         return dict(self._rows)
 
     def _sum_up(self, until: int) -> None:
-        """Add the half hours before number `until` that are not there yet and whose minutes are still known."""
+        """Add the missing half hours before number `until` whose minutes are still kept."""
         first = max(next(reversed(self._halves), -1) + 1, next(iter(self._rows)) // _HALF_HOUR)
         days = set()
         for half in range(first, until):
@@ -143,8 +143,8 @@ def history_view(
 def next_day_of(halves: Mapping[int, HalfHour], allowed: float, call_usd: float) -> NextDay | None:
     """Estimate the next day's bill and the probability of keeping the promise, from up to 45 days of half hours.
 
-    Return None without 24 hours. `allowed` is the share of requests that may be late, `call_usd` the price of a
-    function call. Plans cost in proportion to the load. Takes some milliseconds.
+    Return None with less than 24 hours. `allowed` is the share of requests that may be late, `call_usd` the price of a
+    function call. Assume that a plan costs in proportion to the load. Takes some milliseconds.
     """
     last = max(halves, default=-1)
     first = min(halves, default=0)

@@ -1,4 +1,4 @@
-"""One service of the manager: its controller, ports and view, reconciled once a window.
+"""One service of the manager: its controller, ports and view. It runs a round in every 5 s window.
 
 The view is made at the end of a round, so reading it neither waits for a round nor disturbs one.
 """
@@ -37,7 +37,7 @@ from mark.planning.next_day import NextDay
 from mark.planning.planner import Policy
 from mark.planning.promise_cost import PromiseCost
 
-LAG_S = 1.0  # this time after its end a window has been counted
+LAG_S = 1.0  # a window's requests are counted by this time after its end
 NEWEST = 500  # decisions kept in memory
 _NEWER = 20  # decisions read after a round; few rounds make more
 # In the store: {"wish": BACK or AGAIN, "release": the release it concerns}.
@@ -70,8 +70,8 @@ class ServiceRuntime:
     """A service whose controller runs while this process leads.
 
     `start` builds the parts from the state of store and cloud, and may fail. It is called whenever this process begins
-    to lead, so that a take-over is a restart, and gets the function that wraps its store. One thread at a time runs
-    `reconcile`; all other methods may be called from other threads.
+    to lead, so a take-over works like a restart. Its argument is a function with which it must wrap its store. Only
+    one thread at a time may run `reconcile`; other threads may call all other methods.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ServiceRuntime:
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._limits = self._configured_limits
         self._changed_limits: Limits | None = None
-        # Its share of common limits for the next round, and whether it may keep its instances; then the share in force.
+        # Its share of common limits, raised to what it holds if the flag is set: for the next round, and last applied.
         self._share: tuple[Limits, bool] | None = None
         self._applied: tuple[Limits, bool] | None = None
         self._holding: Holding | None = None  # at the end of the last round
@@ -96,14 +96,14 @@ class ServiceRuntime:
         self._fence: int | None = None
         self._parts: RuntimePorts | None = None
         self._again_unix_s = -math.inf
-        self._window = self._minute = -2  # before the first number, which is -1 until LAG_S have passed
+        self._window = self._minute = -2  # below the lowest number, -1, which holds until LAG_S have passed
         self._noted = False
         self._counted = RecentAnswers(0, 0)  # at the last full minute
         self._by_functions = 0
         self._conditions: tuple[str, ...] = ()
         self.late = ""  # set by the manager while a round takes too long
-        self.turn = False  # set by the manager: the next round may learn
-        self.shares = False  # set by the manager: whether it shares limits, so that `shared` is needed
+        self.turn = False  # set by the manager: the predictor may train a piece in the next round
+        self.shares = False  # set by the manager: this service shares limits with others, so `shared` is needed
         self._decisions: list[DecisionSchema] = []
         self._rows: dict[int, Minute] = {}
         self._halves: dict[int, HalfHour] = {}
@@ -115,7 +115,7 @@ class ServiceRuntime:
 
     @property
     def _configured_limits(self) -> Limits:
-        """The limits of the service's file, which hold until the store has others."""
+        """The limits in the service's file, which are used unless the store has others."""
         return Limits(self._resolved.service.max_instances, self._resolved.service.max_usd_per_hour)
 
     # -- asked by others -----------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class ServiceRuntime:
         )
 
     def promise_cost(self) -> PromiseCost:
-        """Return the cost of any load for each RT_max, at today's prices."""
+        """Return the calculator of cost by load and RT_max, at today's prices."""
         resolved = self._resolved if self._repriced is None else self._repriced.resolved
         made = self._promise_cost
         if made is None or made[0] is not resolved:
@@ -165,18 +165,18 @@ class ServiceRuntime:
         self._limits = self._changed_limits = limits
 
     def share_limits(self, limits: Limits, *, keeps: bool) -> None:
-        """Set its share of common limits, from the next round on; if it `keeps` its instances, no less than it has."""
+        """Set its share of common limits, from the next round on; with `keeps`, raised to what it then holds."""
         self._share = limits, keeps
 
     def shared(self) -> Holding | None:
-        """Return the instances and dollars of the last round; None if they are unknown or the share is to change."""
+        """Return the holding after the last round; None if it is unknown or new limits are not in force yet."""
         return self._holding if self._share is None else None
 
     def roll_back(self) -> None:
-        """Return to the release before, from the next round on.
+        """Roll back to the previous release, from the next round on.
 
-        Raises BadInput if that release is unknown, or if another release than the last deployed one would be taken
-        back.
+        Raises BadInput if no previous release is known, or if the newest release of the roll-out is not the last
+        deployed one.
         """
         parts = self._parts
         rollout = None if parts is None else parts.controller.state.rollout
@@ -334,10 +334,10 @@ class ServiceRuntime:
             self._share = None
 
     def _wish(self, parts: RuntimePorts, full: bool) -> None:
-        """Carry out a roll-back or another try, requested by the API or stored by `mark deploy`."""
+        """Carry out a requested roll-back or retry, from the API or stored by `mark deploy`."""
         wish, self._rollout_wish = self._rollout_wish, ""
         controller = parts.controller
-        # A wish for another release is for a controller that will be started with it, or comes too late.
+        # A wish for another release is left to a controller started with that release, or is outdated.
         written = parts.store.get(WISH) if full and controller.release else None
         granted = written is not None and written.get("release") == controller.release
         if written is not None and granted:
@@ -423,7 +423,7 @@ class ServiceRuntime:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
-        """Return whether the action succeeded; note its error, because other services must go on."""
+        """Run the action and return whether it succeeded; an error becomes a condition, so other services continue."""
         try:
             action()
         except LostLease as error:
@@ -438,7 +438,7 @@ class ServiceRuntime:
         return False
 
     def _unforeseen(self, error: Exception) -> str:
-        """Log an unexpected error and word it for the service's view."""
+        """Log an unexpected error, and return its text for the service's view."""
         _log.exception("a fault of ours", extra={"service": self.service})
         return f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
@@ -480,7 +480,7 @@ class ServiceRuntime:
         ]
 
     def _with_newer(self, parts: RuntimePorts) -> list[DecisionSchema]:
-        """Return the known decisions with those written since, because lines of the journal do not change."""
+        """Return the known decisions, which never change, with those written since in front."""
         known = self._decisions[0].id if self._decisions else 0
         lines = parts.store.recorded(None, _NEWER)
         if len(lines) == _NEWER and lines[-1].id > known + 1:
@@ -537,7 +537,7 @@ class ServiceRuntime:
 
 
 class _Noting:
-    """A store that also logs every decision and reports that there was one. A dry run's are marked as not done."""
+    """A store that also logs each decision and calls `note`. In a dry run it marks decisions as not carried out."""
 
     def __init__(self, store: Store, service: str, dry_run: bool, note: Callable[[], None]) -> None:
         self._store, self._service, self._dry_run, self._note = store, service, dry_run, note

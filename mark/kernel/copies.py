@@ -57,7 +57,7 @@ class Copies(NamedTuple):
     last_waiting: Ints  # [S]
     first_running: Ints  # [S, C] started and not answered
     last_running: Ints  # [S, C]
-    free_s: Floats  # [S, C] when workers end their current batches; Stage.free_s includes waiting batches
+    free_s: Floats  # [S, C] when workers end their current batches; a replica's own `free_s` includes waiting batches
     faults: FaultState  # as far as batches have started; Stage.faults is as far as they are foreseen
     in_flight: Ints  # [S] copies of requests that are not answered
     start_tree: Floats  # by slot, when its next batch starts

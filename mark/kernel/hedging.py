@@ -3,11 +3,10 @@
 The rules are the gateway's (docs/semantics.md, 19): a request that is not answered `hedge_after_s` after its arrival
 gets a second copy on another replica, and the first answer wins; the other copy leaves its queue if it still waits.
 
-A wait that may end early cannot be settled when a batch closes, so here batches start, and answers come, in order of
-time. Second copies come in the order of arrivals, so the two sequences are merged; every replica has its next event,
-and the replicas are the leaves of two trees. `Stage.free_s` and the trees of `loop` hold the foreseen times, and
-`mark.kernel.known` the expected ones, as without second copies, so requests are routed and admitted by the same
-functions.
+A copy may leave a closed batch, so here batches start, and answers come, in order of time. Second copies are due in the
+order of arrivals, so the two sequences are merged. Two trees hold each replica's next start and next answer. The
+slots, `Stage.worker_free_s` and the routing trees hold the foreseen times, and `mark.kernel.known` the expected ones,
+as without second copies. So the same functions admit requests, and route them unless routing counts those in flight.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ _FUNCTION = admission.FUNCTION
 
 @compiled
 def _show(st: Stage, slot: int) -> None:
-    """Update the trees by which requests are routed."""
+    """Update a replica's leaves in the routing trees."""
     own = of_slot(st, slot)
     kind, leaf = own.kind, own.leaf
     if leaf < 0 or known.varies(st):
@@ -96,7 +95,7 @@ def _show(st: Stage, slot: int) -> None:
 
 @compiled
 def _hide(st: Stage, slot: int) -> int:
-    """Exclude the replica from routing until it is shown, and return its place among the ready ones, or -1."""
+    """Exclude the replica from routing until `_unhide`, and return its place among the ready ones, or -1."""
     leaf = of_slot(st, slot).leaf
     if leaf >= 0:
         at = of_kind(st, of_slot(st, slot).kind).tree_at
@@ -186,14 +185,14 @@ def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batc
 
 @compiled
 def _foresee_free(st: Stage, slot: int) -> None:
-    """Set the time of the first free worker from `worker_free_s`, used here even for a single worker."""
+    """Set the slot's `free_s` from `worker_free_s`, which this module also uses for a single worker."""
     free_s, own = st.worker_free_s, of_slot(st, slot)
     own.free_s = free_s[slot, loop.earliest(free_s, slot, of_kind(st, own.kind).workers)]
 
 
 @compiled
 def _foresee(st: Stage, cp: Copies, slot: int) -> None:
-    """Play all waiting batches through again, after a copy has left the queue."""
+    """Compute all waiting batches again, after copies have left the queue."""
     kind = of_slot(st, slot).kind
     for worker in range(of_kind(st, kind).workers):
         st.worker_free_s[slot, worker] = cp.free_s[slot, worker]
@@ -220,7 +219,7 @@ def _foresee(st: Stage, cp: Copies, slot: int) -> None:
 
 @compiled
 def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
-    """Close the open batch; it starts at `ready_s`, or when a worker is free for it."""
+    """Close the open batch. It starts at `ready_s`, or later, when a worker is free."""
     batch = cp.open_batch[slot]
     kind = of_slot(st, slot).kind
     cp.size[batch] = of_slot(st, slot).open_size
@@ -280,7 +279,7 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
 
 @compiled
 def _start(st: Stage, cp: Copies, slot: int) -> None:
-    """Start the next batch of a replica, after which its members stay in it."""
+    """Start the next batch of a replica. From then on no copy leaves it."""
     if cp.first_waiting[slot] < 0:
         close(st, cp, slot, of_slot(st, slot).open_start_s)
     batch = cp.first_waiting[slot]
@@ -309,7 +308,7 @@ def _start(st: Stage, cp: Copies, slot: int) -> None:
 
 @compiled
 def _run(cp: Copies, slot: int, worker: int, batch: int) -> None:
-    """Add a batch to a worker's unanswered ones, in the order of their answers, which may be delayed."""
+    """Insert a started batch into its worker's list by answer time, because answers may be delayed."""
     last = cp.last_running[slot, worker]
     if last >= 0 and cp.answer_s[last] <= cp.answer_s[batch]:
         cp.behind[last] = batch
@@ -347,7 +346,7 @@ def _is_open(cp: Copies, place: int, copy: int) -> bool:
 
 @compiled
 def _cancel(st: Stage, cp: Copies, member: int) -> None:
-    """Remove a waiting copy from its queue. The batch stays open, or closed."""
+    """Remove a waiting copy from its batch, which stays open or closed unless empty."""
     place, copy = _place_of(cp, member)
     slot, batch = cp.slot[place, copy], cp.batch[place, copy]
     cp.state[place, copy] = ENDED
@@ -451,8 +450,8 @@ def _answer_call(st: Stage, cp: Copies, out: Departures, ring: int) -> None:
 def _until(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
     """Process answers and starts up to `until_s` in order of time; return False if the buffer is full.
 
-    At one moment answers come before starts, so that a cancelled copy does not start. Functions come first, warm calls,
-    then cold ones, then replicas by their numbers.
+    At one moment answers come before starts, so that a cancelled copy does not start. Among answers, functions' warm
+    calls come first, then cold ones, then replicas by number.
     """
     levels, leaf = cp.number[LEVELS], cp.number[LEAF]
     while out.rows[0] < CHUNK:
@@ -473,7 +472,7 @@ def _until(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
 
 @compiled
 def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
-    """Answer all of a replica's copies as foreseen, regardless of the time; return False if the buffer is full."""
+    """Answer all copies of a replica as foreseen, ahead of the clock; return False if the buffer is full."""
     while out.rows[0] < CHUNK:
         worker = _answers_next(st, cp, slot)
         if worker >= 0:
@@ -487,9 +486,9 @@ def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
 
 @compiled
 def lose(st: Stage, cp: Copies, slot: int) -> int:
-    """Let a crash take all unanswered copies of a drained replica; fill `again`, and return the number of its requests.
+    """Remove all unanswered copies of a drained replica that crashes.
 
-    These are the requests that no other copy may answer.
+    Fill `again` with the requests that no other copy may answer, and return their number.
     """
     count = 0
     for list_of in range(cp.free_s.shape[1] + 1):
@@ -525,7 +524,7 @@ def lose(st: Stage, cp: Copies, slot: int) -> int:
 
 @compiled
 def _fewest_in_flight(st: Stage, cp: Copies) -> int:
-    """Return the choice of `loop._fewest_in_flight`, by the counts that are kept here."""
+    """Return the choice of `loop._fewest_in_flight`, by `Copies.in_flight`."""
     best = -1
     best_s = INF
     for at in range(st.counter[READY]):
@@ -541,7 +540,7 @@ def _fewest_in_flight(st: Stage, cp: Copies) -> int:
 
 @compiled
 def _learned_completion(st: Stage, cp: Copies, now_s: float, besides: int) -> int:
-    """Return the choice of `loop._learned_completion`, by the counts that are kept here."""
+    """Return the choice of `loop._learned_completion`, by `Copies.in_flight`."""
     best = -1
     best_s = INF
     for at in range(st.counter[READY]):
@@ -556,7 +555,7 @@ def _learned_completion(st: Stage, cp: Copies, now_s: float, besides: int) -> in
 def _reach(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
     """Process answers and starts up to `until_s`, and let a gateway forget at its ticks; False if the buffer is full.
 
-    At infinity nothing more is sent, so there are no ticks.
+    At an infinite time nothing is sent, so there are no ticks.
     """
     while True:
         ticks = learned.learns(st) and learned.next_tick_s(st) <= until_s < INF
@@ -598,7 +597,7 @@ def _send(
     bouncers: bool,
     late: int,
 ) -> None:
-    """Send a copy to the replica that routing chooses now, on to a function, or refuse it."""
+    """Send a copy to the replica that routing chooses now or to a function, or refuse it."""
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
     if routing == GATEWAY:
@@ -650,7 +649,7 @@ def _send(
     arrival = cp.arrival_s[place]
     function_environments.begin(pool, now_s)
     answer = now_s + function
-    if slot < 0:  # the gateway's own call, which it waits for
+    if slot < 0:  # no replica is ready, so no second copy follows
         cp.state[place, copy] = ENDED
         cp.answered[place] = 1
         depart(out, member >> 1, arrival, now_s, answer, answer - arrival, BY_FUNCTION)
@@ -668,7 +667,7 @@ def _send(
 
 @compiled
 def _due_s(st: Stage, cp: Copies) -> float:
-    """Return when the next second copy is due, as far as is known; `NEXT` is its request."""
+    """Return when a second copy is due next if no answer comes first; set `NEXT` to its request."""
     number = cp.number
     mask = cp.arrival_s.shape[0] - 1
     while number[NEXT] < st.counter[REQUEST]:
@@ -711,8 +710,8 @@ def advance(
 ) -> int:
     """Simulate arrivals [first, ...) before `until_s`, and second copies; return the position of the next arrival.
 
-    `last`: no other arrival comes before `until_s`. Otherwise the time after the last of these is only simulated when
-    another arrival comes. Requests retried after a crash are sent first. `STOPPED` has the reason for returning.
+    With `last` no other arrival comes before `until_s`. Otherwise simulation ends at the last of these arrivals.
+    Requests retried after a crash are sent first. `Copies.number[STOPPED]` is the reason for returning.
     """
     number, value = cp.number, cp.value
     mask = cp.arrival_s.shape[0] - 1

@@ -1,7 +1,7 @@
 """What a gateway learns from the answers of replicas, in compiled code, by the rules of `mark.domain.rules.routing`.
 
-A stage keeps the answers that are to come, each with the time at which its request was sent. An answer counts once the
-clock has reached it.
+A stage keeps outstanding answers, each with the time at which its request was sent. An answer counts once the clock
+has reached it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def nothing_learned(learns: bool, budget: float) -> tuple[Floats, Records]:
 
 
 def new_replica(st: Stage, number: int) -> None:
-    """Let a replica begin with the best response time of the ready ones that have answered."""
+    """Give a replica the best response time of ready ones that have answered, else `FIRST_RESPONSE_S`."""
     ready = st.learned[st.ready[: st.counter[READY]]]
     known_s = ready["response_s"][ready["answers"] > 0]
     first_s = known_s.min() if len(known_s) else routing.FIRST_RESPONSE_S
@@ -52,7 +52,7 @@ def of_replica(st: Stage, slot: int) -> Any:
 
 @compiled
 def sent(st: Stage, slot: int, sent_s: float, answer_s: float) -> None:
-    """Note when a request that went to the replica is answered. At most F are counted."""
+    """Insert the answer time of a request in order, for as many as `flight_s` has columns."""
     own = of_slot(st, slot)
     place = own.flight_count
     if place == st.flight_s.shape[1]:
@@ -114,7 +114,7 @@ def best_seen_s(st: Stage) -> float:
 
 @compiled
 def forget(st: Stage, slot: int, in_flight: int, best_s: float, now_s: float) -> None:
-    """Let a tick at `now_s` forget how slow a replica was that had no request since the last one."""
+    """At a tick, forget in part how slow a replica was, if it had no request since the last tick."""
     own, ticked_s = of_replica(st, slot), st.gateway[TICKED_S]
     if own.seen_s < ticked_s and in_flight == 0:
         own.response_s = _forgotten_s(own.response_s, best_s, now_s - ticked_s)
@@ -136,7 +136,7 @@ def refused(st: Stage, slot: int, now_s: float) -> None:
 
 @compiled
 def outrun(st: Stage, slot: int, took_s: float, now_s: float) -> None:
-    """Learn that a replica takes longer than another one that has just answered the same request."""
+    """Learn that a replica is slower than its response time: another just answered the request."""
     if took_s > of_replica(st, slot).response_s:
         of_replica(st, slot).avoid_until_s = now_s + AVOID_S
         learn(st, slot, took_s, now_s)

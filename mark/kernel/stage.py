@@ -58,10 +58,10 @@ ROUTING = {
     "fewest-in-flight": FEWEST_IN_FLIGHT,
     "alb": ALB,
 }
-# Behind mark's gateway, which learns how fast each replica answers.
+# Routings of mark's gateway, which learns how fast each replica answers.
 LEARNING = ("least-completion", "fewest-in-flight")
 COUNTING = (FEWEST_IN_FLIGHT, ALB, GATEWAY)
-# Limit of requests in flight that are counted for a replica: a gateway sends no more there either.
+# Most requests in flight counted for a replica: a live gateway has no more there either.
 MOST_IN_FLIGHT = 512
 
 
@@ -69,16 +69,15 @@ class StageSimulation:
     """Replicas behind one queue discipline, simulated request by request.
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
-    Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens a bouncer's
-    promise for a candidate (spot). Requests that are late everywhere go to `late` (`mark.domain.rules.admission`). If
-    service times vary, a function that is in time gets a request that a bouncer would answer in time with a lower
-    probability than `least_in_time` (`admission.least_probability`). `classes` are the capacity classes of the
-    candidates (`mark.domain.rules.capacity_classes`) for routing by an ALB; by default one for all. Stages whose
-    replicas are on the same instances have one `fault_seed`. With `keep` the departures are kept until `departures`
-    takes them.
+    Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` limits the latency that a
+    candidate's bouncers promise (spot). Requests that are late everywhere go to `late`
+    (`mark.domain.rules.admission`). If service times vary, a request goes to a function that is in time if a replica
+    is in time with a lower probability than `least_in_time` (`admission.least_probability`). `classes` are the
+    capacity classes of the candidates (`mark.domain.rules.capacity_classes`) for routing by an ALB; by default one for
+    all. Stages whose replicas are on the same instances share one `fault_seed`. With `keep` the departures are kept
+    until `departures` takes them.
 
-    Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or NaN,
-    because compiled code would read and write elsewhere.
+    Methods raise BadInput for numbers and times with which compiled code would read and write elsewhere.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class StageSimulation:
     # -- replicas (the simulated cloud's data plane) -------------------------------------------------------------------
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
-        """Make replica `number` of a candidate ready from `at_s` on. Also brings a resumed one back."""
+        """Make replica `number` of a candidate ready from `at_s` on; a resumed one comes back under its number."""
         if number < 0:
             raise BadInput("must be from 0 on", "number", number)
         if not 0 <= offer_index < len(self._candidates):
@@ -196,7 +195,7 @@ class StageSimulation:
         self._ready.discard(number)
 
     def remove(self, number: int, at_s: float) -> None:
-        """Remove a replica. A drained one loses nothing, because a bouncer promises nothing beyond a notice."""
+        """Remove a replica. It loses no request: a spot bouncer promises nothing beyond the notice time."""
         self.drain(number, at_s)
         if self._lost is not None:
             self._st.faults.crash_s[number] = INF
@@ -205,7 +204,7 @@ class StageSimulation:
     def doom(self, number: int, crash_s: float) -> None:
         """Let a replica crash at `crash_s`, unless it is removed before.
 
-        Call this right after `add`. No decision uses it.
+        Call this right after `add`. No decision uses this time.
         """
         check_replica(number, self._added)
         if math.isnan(crash_s):
@@ -213,11 +212,11 @@ class StageSimulation:
         self._st.faults.crash_s[number] = crash_s
 
     def crash(self, number: int, at_s: float) -> None:
-        """Crash a replica at the time set by `doom`. Its unanswered requests are lost, and retried.
+        """Crash a replica at the time set by `doom`. Its unanswered requests are lost.
 
-        A gateway retries: on another replica, once, immediately, and within the budget of second attempts; else a
-        function answers, or the request fails. Behind an ALB it always fails. A request with its own limit keeps the
-        rest of it.
+        A gateway immediately sends each to another replica, once, within the budget of second attempts. Otherwise a
+        function answers it, or it fails; behind an ALB it always fails. A request with its own limit has what is left
+        of it.
         """
         assert self._lost is not None
         assert self._st.faults.crash_s[number] == at_s
@@ -253,20 +252,20 @@ class StageSimulation:
 
     def busy_s(self, number: int) -> float:
         """Return the worker-seconds of its batches since it was first added, current batches in full."""
-        if number not in self._added:  # stages that share instances may learn of one later
+        if number not in self._added:  # a stage on shared instances may get its replica later
             check_time("number", number)
             return 0.0
         return float(self._st.slots["busy_s"][number])
 
     def in_flight(self, at_s: float) -> int | None:
-        """Return the requests that wait or are served at `at_s`, at most `MOST_IN_FLIGHT` a replica.
+        """Return the number of requests that wait or are served at `at_s`, at most `MOST_IN_FLIGHT` a replica.
 
         None if routing does not count them.
         """
         if self._routing not in COUNTING:
             return None
         slots, answers_s = self._st.slots, self._st.flight_s
-        # An idle replica keeps its last answers until it is routed to again, and forever after its end.
+        # An idle replica's last answers stay until routing considers it again, and forever after its end.
         busy_until_s = np.maximum(slots["free_s"], self._st.worker_free_s.max(axis=1, initial=0.0))
         kinds, opened = self._st.kinds, slots[slots["open_size"] > 0]
         overhead_s = kinds.rows["overhead_s"].max(initial=0.0)
@@ -274,7 +273,7 @@ class StageSimulation:
         counts = slots["flight_count"][some]
         most = int(counts.max(initial=0))
         to_come = (np.arange(most) < counts[:, None]) & (answers_s[some, :most] > at_s)
-        # An open batch that is due may have started, and been answered, without a look at it.
+        # Simulation is lazy: an open batch whose start has passed may have been answered by now.
         answer_s = opened["open_start_s"] + kinds.service_s[opened["kind"], opened["open_size"]] + overhead_s
         return int(to_come.sum() + opened["open_size"][answer_s > at_s].sum())
 
@@ -315,9 +314,9 @@ class StageSimulation:
         """Simulate arrivals [first, ...) before `until_s`, and return the position of the next.
 
         May be called repeatedly. `limit_s` is the latency that each request is admitted for, by default RT_max. Either
-        all calls for a stage pass it or none does. Raises BadInput for arrivals that are not ascending, from one call
-        to the next, or come after `end_s`. Calls of queries, which have limits, may come later: accounts have them in
-        the last minute.
+        all calls for a stage pass it or none does. Raises BadInput for arrivals that do not ascend, also from one call
+        to the next, or come after `end_s`. Requests of a pipeline, which have limits, may come later: accounts count
+        them in the last minute.
         """
         after = self._pass(arrivals_s, first, until_s, limit_s)
         if self._lost is not None and limit_s is not None:
@@ -363,7 +362,7 @@ class StageSimulation:
         """Declare that no further arrival comes before `until_s`. Nothing to do here, because simulation is lazy."""
 
     def settle(self, until_s: float) -> None:
-        """Let all accepted requests that start by `until_s` depart, including all that complete before then."""
+        """Let all accepted requests depart whose batches start by `until_s`, and so all that complete before then."""
         if self._stale:
             self._rebuild()
         loop.settle(self._st, self._out, until_s)
@@ -386,7 +385,7 @@ class StageSimulation:
         return taken
 
     def recording(self) -> Recording:
-        """Return the kept departures by request, since `departures` was called last."""
+        """Return the departures kept since the last call of `departures`, by request."""
         assert self._kept is not None, "made without `keep`"
         return by_request(joined(self._kept), self.arrived)
 
@@ -401,7 +400,7 @@ class StageSimulation:
 
     @property
     def hedges(self) -> tuple[int, int, float]:
-        """Second copies sent, copies that answered first, and worker-seconds spent on the others."""
+        """Second copies sent, those that answered first, and worker-seconds of copies that were not used."""
         return 0, 0, 0.0
 
     @property
@@ -410,7 +409,7 @@ class StageSimulation:
         return self.arrived - self.accounts.by_functions - self.accounts.rejected
 
     def function_usd(self) -> float:
-        """Return the bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
+        """Return the dollars of all invocations: warm, cold (initialisation if the catalogue bills it) and pings."""
         return 0.0 if self._function is None else function_environments.usd_of(self._function, self._pool.number)
 
     def function_calls(self) -> FunctionCalls:
@@ -457,7 +456,7 @@ class StageSimulation:
         )
         self._st.slots["leaf"][have:] = -1
         self._st.slots["flight_next_s"][have:] = INF
-        # A single arrival may find every open batch due, when all but the last place of a chunk is filled.
+        # A chunk with one free row left must also hold the rows of one arrival that starts every open batch.
         self._out = buffer(CHUNK + self._st.members.size + 1, self._has_rows)
 
     def _learn(self, until_s: float) -> None:
@@ -469,7 +468,7 @@ class StageSimulation:
             self._departed()
 
     def _introduce(self, number: int, at_s: float) -> None:
-        """Let a gateway have a new replica. It still knows one that has requests in flight."""
+        """Give a gateway a new replica. One that still has requests in flight stays known."""
         own = self._st.slots[number]
         if not (self._st.flight_s[number, : own["flight_count"]] > at_s).any():
             own["flight_count"], own["flight_next_s"] = 0, INF
@@ -480,7 +479,7 @@ class StageSimulation:
         queue["first"], queue["count"], queue["behind_s"] = 0, 0, 0.0
 
     def _settle(self, number: int) -> None:
-        """Start the open batch when it is due, without updating the trees, which are rebuilt later."""
+        """Start the open batch at its due time, without updating the trees, which are rebuilt later."""
         own = self._st.slots[number]
         own["leaf"] = -1
         self._stale = True
@@ -511,11 +510,11 @@ class StageSimulation:
 
     @property
     def _has_rows(self) -> bool:
-        """Whether the buffer has every column, and is read here."""
+        """Whether the buffer has every column, and is read in Python."""
         return self._kept is not None or self._lost is not None
 
     def _rebuild(self) -> None:
-        """Lay out the trees again: leaves of a kind in ascending number, so that leftmost means lowest id."""
+        """Lay out the trees again: leaves of a kind ascend by number, so that the leftmost has the lowest number."""
         st = self._st
         numbers = np.array(sorted(self._ready), dtype=np.int64)
         kinds = st.slots["kind"][numbers]

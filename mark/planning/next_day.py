@@ -1,10 +1,10 @@
-"""The bill of the next day as an interval, and how likely the promise is kept, by the days that were seen.
+"""The next day's bill as an interval, and the probability that the promise is kept, estimated from past days.
 
-Three forecasts of a day are planned in whole instances: yesterday, the day a week ago and the median of the last seven
-days. The dollars of these plans are multiplied by the ratio of past bills to their plans, and averaged in logarithms. A
-forecast whose errors were small counts more. The errors of this average on past days are the width of the interval; its
-level moves with the misses (adaptive conformal prediction, Gibbs and Candes 2021). The promise is judged by a logistic
-map of how far the late requests of the past days stayed below the share that the promise allows.
+Three forecasts of a day are priced by `plan_usd`: yesterday, the day a week ago and the median of the last seven days.
+The dollars are multiplied by the ratio of past bills to their plans, and the logarithms are averaged; a forecast with
+small past errors counts more. The width of the interval is a quantile of this average's errors on past days. The level
+of that quantile adapts to how often the interval missed (adaptive conformal prediction, Gibbs and Candes 2021). The
+probability is a logistic function of how far the late share of past days stayed below what the promise allows.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _EVERY = DAY // 2  # half hours from one past day to the next one
 _WEEK = 7
 _KEPT_WINDOWS = 60
 _MISS = 0.1  # the bill may lie outside on this share of the days
-_LEARNT = 0.02  # step of the level for each miss
+_LEARNT = 0.02  # learning rate of the level
 _MOST_MISS = 0.3
-_BEYOND = 1.3  # factor on the largest error, if the level asks for more than was ever seen
+_BEYOND = 1.3  # factor on the largest past error, if the level asks for a wider interval
 _LEAST_USD = 1e-9
 _LEAST_LATE = 1e-4
 # Bills of `mark` on the demo and on ten days of five families (docs/results.md) were 0.88 to 1.17 times their plans.
 BILL_OF_PLAN = 1.0  # if no bill is known
-BILL_SPREAD = 0.2  # error of its logarithm
+BILL_SPREAD = 0.2  # added to the half width, in logarithms, then
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
-UNREST_FACTOR = 2.3  # error of the logarithm of a bill over its forecast, in units of the day's unrest
+UNREST_FACTOR = 2.3  # half width in logarithms, in units of the day's unrest, with too few past errors
 LEAST_UNREST = 0.02
-PROMISE_MAP = (0.0, 1.5)  # from the margin to the log odds
+PROMISE_MAP = (0.0, 1.5)  # intercept and slope from the margin to the log odds
 
 PlanUsd = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenHalfHours:
-    """The past by half hours, the last of which ends now; NaN for unknown values.
+    """The past by half hours, the last of which ends now; NaN means unknown.
 
-    `usd` are dollars of a real bill, `late` is the share of the requests that was late or refused.
+    `usd` is the billed amount (not a plan's), `late` the share of requests that were late or refused.
     """
 
     rates_rps: FloatArray
@@ -55,7 +55,10 @@ class SeenHalfHours:
 
 @dataclass(frozen=True, slots=True)
 class BillInterval:
-    """The bill lies within [low, high] on nine of ten days; `calibrated` by the bills of `past_windows` days."""
+    """The bill lies within [low, high] on nine of ten days, by `past_windows` past days.
+
+    `calibrated`: these days were enough, and a bill is known.
+    """
 
     low: float
     high: float
@@ -74,7 +77,7 @@ class BillInterval:
 
 @dataclass(frozen=True, slots=True)
 class KeptProbability:
-    """The probability that the promise is kept over the next day; `calibrated` by the days that kept or missed it."""
+    """The probability that the next day keeps the promise. `calibrated`: it was fitted on enough past days."""
 
     probability: float
     calibrated: bool
@@ -97,10 +100,10 @@ class NextDay:
 def next_day(
     seen: SeenHalfHours, allowed: float, plan_usd: PlanUsd, *, stated_confidence: float | None = None
 ) -> NextDay | None:
-    """Return the interval and the probability; None with less than a day of known traffic.
+    """Return the interval and the probability; None unless half of the last day's rates are known and some are above 0.
 
-    `allowed` is the share of requests that may be late. `plan_usd` gives the dollars of a plan for rates of half hours,
-    of any shape. `stated_confidence` is the planner's own, used if no late shares were observed.
+    `allowed` is the share of requests that may be late. `plan_usd` returns a plan's dollars for each half hour's rate,
+    in an array of any shape. `stated_confidence` is the planner's own, used if no late shares were observed.
     """
     known = np.isfinite(seen.rates_rps)
     if len(known) < DAY or known[-DAY:].mean() < 0.5 or not np.nansum(seen.rates_rps[-DAY:]) > 0.0:
@@ -148,8 +151,8 @@ def _forecasts(rates_rps: FloatArray, at: int) -> FloatArray:
 def conformal_width(errors: FloatArray) -> tuple[FloatArray, float | None]:
     """Return weights of the forecasts (3,), and the half width of the next day's interval; None with too few errors.
 
-    `errors` (days, 3) are logarithms of the bill over each forecast, oldest first. Days begin half a day apart, so that
-    two of them are not over when the next one begins. The last of them is over now.
+    `errors` (days, 3) are logarithms of the bill over each forecast, oldest first. Days begin half a day apart, so a
+    day is not over when the next one begins. The last of them is over now.
     """
     level = _MISS
     for at in range(LEAST_WINDOWS + 1, len(errors)):
@@ -171,7 +174,7 @@ def _width(errors: FloatArray, level: float) -> tuple[FloatArray, float]:
 
 
 def unrest(rates_rps: FloatArray) -> float:
-    """Return how much the load of a day changes between half hours, as a standard deviation of logarithms."""
+    """Return the standard deviation of the changes of the log load from one half hour to the next."""
     return max(LEAST_UNREST, float(np.std(np.diff(np.log(rates_rps + 0.1 * rates_rps.mean())))))
 
 
@@ -195,12 +198,12 @@ def _promise(
 def kept_probability(late_shares: FloatArray, allowed: float) -> tuple[float, bool]:
     """Return the probability that the next day keeps the promise, from the late shares of past days, oldest first.
 
-    Days begin half a day apart. The flag says whether there were enough days to fit the map on them.
+    Days begin half a day apart. The flag says whether there were enough of them to fit the logistic map.
     """
     logs = np.log(late_shares + _LEAST_LATE)
     limit = math.log(allowed + _LEAST_LATE)
     levels = np.cumsum(logs) / np.arange(1, len(logs) + 1)
-    errors = logs[2:] - levels[:-2]  # when a day is over, the next day but one begins
+    errors = logs[2:] - levels[:-2]  # a day is over when the next but one begins
     spreads = np.array([_spread(errors[: max(0, known - 2)]) for known in range(1, len(logs) + 1)])
     margins = (limit - levels) / spreads
     calibrated = len(errors) >= LEAST_WINDOWS
@@ -210,16 +213,16 @@ def kept_probability(late_shares: FloatArray, allowed: float) -> tuple[float, bo
 
 
 def _spread(errors: FloatArray) -> float:
-    """Return the spread of the errors so far, with prior errors that count until there are enough."""
+    """Return the root mean square of the errors so far and of `_PRIOR_ERRORS` assumed ones of `_PRIOR_SPREAD`."""
     return math.sqrt((float(errors @ errors) + _PRIOR_ERRORS * _PRIOR_SPREAD**2) / (len(errors) + _PRIOR_ERRORS))
 
 
 _PRIOR_ERRORS, _PRIOR_SPREAD = 4, 0.5
-_PRIOR_WEIGHT = 1.0  # of the shipped map, in days
+_PRIOR_WEIGHT = 1.0  # of the penalty for a distance from PROMISE_MAP
 
 
 def _logistic(margins: FloatArray, kept: BoolArray) -> tuple[float, float]:
-    """Return the likeliest map, drawn towards the shipped one: Newton's method on two numbers."""
+    """Return the fitted intercept and slope, regularized towards PROMISE_MAP, by Newton's method."""
     found = np.array(PROMISE_MAP)
     design = np.column_stack([np.ones(len(margins)), np.clip(margins, -10.0, 10.0)])
     for _ in range(25):

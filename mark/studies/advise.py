@@ -1,4 +1,4 @@
-"""The user's own autoscaler over the last weeks, beside the cost and lateness of other policies.
+"""Compare the user's own autoscaler over the last weeks with other policies by cost and late answers.
 
 The requests that Prometheus counted become a trace, and the facts known about a replica become a profile. Both are
 files in a folder, because runs in other processes read files. Then `mark compare` runs on the last days of them. Only
@@ -39,11 +39,11 @@ from mark.traffic.prometheus.history import LATENCY_STEP_S, WorkloadHistory
 POLICIES = ("mark", BEST_FIXED, "oracle")
 MONTH_H = 730.0
 _MOST_INSTANCES = 1000
-_NEAR = 0.1  # a counted capacity this near to the known one is not counted again
-_FAR = 3.0  # times: a known capacity this far from the measured one is refused
-_APART = 1.25  # times: from here on the difference is said
-_STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
-_LEAST_AT_MINIMUM = 0.01  # share of the time: the number of replicas at this quantile is the scaler's minimum
+_NEAR = 0.1  # if the simulated capacity is within this share of the known one, the service time is not scaled
+_FAR = 3.0  # a stated capacity that is this factor off the measured one is refused
+_APART = 1.25  # from this factor on, a note states the difference
+_STALE_S = 300.0  # a number of replicas holds this long, as in Prometheus
+_LEAST_AT_MINIMUM = 0.01  # the scaler's minimum is this quantile of the number of replicas over time
 _AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; for other kinds it is a share
 _WHOLE_DAY_H = 24.0  # a fixed fleet needs a whole day to prove anything
 _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
@@ -51,14 +51,14 @@ _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
 @dataclass(frozen=True, slots=True)
 class AdviseOptions:
-    """The user's settings beside the queries. `slo` may be None if a service file states the promise."""
+    """The user's settings, except the queries. `slo` may be None if a service file states the promise."""
 
     slo: Slo | None = None
     service: str | None = None
     catalog: str | None = None
     instance: str | None = None
     replicas_per_instance: int | None = None
-    rps_per_replica: float | None = None  # or the workload's unit a second
+    rps_per_replica: float | None = None  # in the workload's unit a second
     boot_s: float | None = None
     scaler: str | None = None
     policies: tuple[str, ...] = POLICIES
@@ -68,7 +68,7 @@ class AdviseOptions:
 
 @dataclass(frozen=True, slots=True)
 class PricedReplica:
-    """A replica's price: `per_instance` of them share an instance, which `offer` prices. `said` names the source."""
+    """A replica's price: `per_instance` replicas share an instance of `offer`. `said` names the source."""
 
     offer: Offer
     per_instance: int
@@ -78,7 +78,7 @@ class PricedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The measured record of the own scaler over a span. Without a histogram of latencies, lateness is unknown (None).
+    """What the user's scaler did over a span, measured. Without a histogram of latencies, lateness is unknown (None).
 
     `late_least` and `late_most` are proven by the buckets around RT_max; `late_share` is interpolated between them.
     """
@@ -114,7 +114,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class AdvisedChange:
-    """One sentence about the own scaler, with the dollars a month that it concerns, or None."""
+    """One finding about the user's scaler, with the dollars a month that are at stake, or None."""
 
     about: str
     text: str
@@ -128,7 +128,7 @@ class ScalerAdvice:
     history: WorkloadHistory
     slo: Slo
     replica: PricedReplica
-    rps_per_replica: float  # or the workload's unit a second
+    rps_per_replica: float  # in the workload's unit a second
     fitted: FittedReplica | None
     capacity_said: str
     now: Observed
@@ -179,7 +179,7 @@ class ScalerAdvice:
         } | self._in_units()
 
     def _in_units(self) -> dict[str, Any]:
-        """Return the load in the workload's unit; nothing for requests."""
+        """Return the load in the workload's unit; an empty dict if that is requests."""
         unit, trace, fitted = self.history.workload.unit, self.history.trace, self.fitted
         if unit.is_requests:
             return {}
@@ -200,7 +200,8 @@ def advise(
 ) -> ScalerAdvice:
     """Compare the own scaler with the policies on the last days of the history; write files into `folder`.
 
-    `types` are pods and nodes by instance type, empty if Prometheus does not know them. Raises BadInput, Infeasible.
+    `types` has the numbers of pods and of nodes by instance type, empty if Prometheus does not know them. Raises
+    BadInput, Infeasible.
     """
     unit = history.workload.unit
     service = None if options.service is None else load_service(options.service, any_unit=True)
@@ -354,7 +355,7 @@ def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
 
 
 def _minimum(advice: ScalerAdvice) -> AdvisedChange:
-    """Return the bill's share of a static minimum, or otherwise how busy the replicas are."""
+    """Return the dollars that a static minimum wastes, or else how busy the replicas are."""
     history, now = advice.history, advice.now
     replicas = history.replicas
     lowest = float(np.quantile(replicas, _LEAST_AT_MINIMUM, method="inverted_cdf"))
@@ -425,7 +426,7 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
 
 
 def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tuple[float, str, FittedReplica | None]:
-    """Return a replica's requests/s within the promise, the source of the number, and the fit if it is one.
+    """Return a replica's requests/s within the promise, the source of the number, and the fit if it was fitted.
 
     Raises BadInput.
     """
@@ -445,7 +446,7 @@ def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tup
 
 
 def _contradictions(history: WorkloadHistory, rps: float, slo: Slo, where: str) -> tuple[str, ...]:
-    """Return a note if a replica measurably does more or less than `rps`. Raises BadInput if it is far from that."""
+    """Return a note if Prometheus shows another capacity of a replica than `rps`. Raises BadInput if far from it."""
     kept, broken, by, per_s = 0.0, math.inf, "", f"{history.workload.unit.name}/s"
     if history.latency is not None:
         late, _, _ = history.latency.late(slo.rt_max_s)
@@ -482,13 +483,13 @@ def _profiled(
     folder: Path,
     unit: LoadUnit,
 ) -> RunRequest:
-    """Return the request with a profile on which a replica keeps the promise up to `rps`, as the simulator counts it.
+    """Return the request with a profile by which a replica keeps the promise up to `rps` in the simulator.
 
-    The rate is in the `unit`, and so is the profile.
+    `rps` and the profile are in the `unit`.
 
-    The measured service time is tried first. If the simulator then counts another capacity, because replicas share a
-    processor or take batches, say, the service time is scaled once: the capacity must be right, and its cause is not
-    known.
+    The measured service time is tried first. If the simulator then finds another capacity, for example because replicas
+    share a processor or take batches, the service time is scaled once: the capacity must be right, and the reason for
+    the difference is not known.
     """
     path = folder / "profile.csv"
     request = replace(request, profile=str(path))
@@ -559,7 +560,7 @@ def _load_per_replica(history: WorkloadHistory) -> FloatArray:
 
 
 def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
-    """Return the rate of spans of Unix time; NaN if less than half of a span is known."""
+    """Return the mean rate over each span of Unix time; NaN if less than half of the span is known."""
     counted, seen = (
         [part - history.began_s for part in (begins_s, ends_s)],
         history.trace.series,
@@ -598,9 +599,9 @@ def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, sc
 
 
 def _policy_text(scaler: str | None, instance: str, per_instance: int, size: float = 1.0) -> str:
-    """Return `hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances.
+    """Turn `hpa:target=0.7,min=2,max=50`, which counts replicas, into the section [policy], which counts instances.
 
-    A target of KEDA is in the load's unit, of which a request has `size`; those of Knative and Ray count requests.
+    KEDA's target is in the load's unit, and a request has `size` units; the targets of Knative and Ray count requests.
     """
     if scaler is None:
         return ""

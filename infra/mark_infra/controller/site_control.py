@@ -68,19 +68,19 @@ from mark_infra.telemetry.telemetry import BilledFunction, HistoryEnd, ScrapedTe
 
 T = TypeVar("T")
 STORE_READ_S = 2.0  # short, because DynamoDB answers within milliseconds and a tick asks it often
-ROUND_S = 35.0  # a round starts no call after it; the last call takes 24 s at most, and a tick is due every 60
+ROUND_S = 35.0  # a round starts no call after it; the last one takes 24 s at most, a launch 38 s: then a tick is late
 _THREADS = 4  # concurrent rounds, which mostly wait for AWS
 _PATIENCE_S = 120.0  # for an announced instance to appear
-_REMEMBERED = 1000  # instances that are gone
+_REMEMBERED = 1000  # gone instances whose number and offer are still known
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """One service to run. `policy` plans for a resolved service (in any limits), `predictor` makes a fresh one.
+    """One service to run. `policy` makes its policy, for any limits; `predictor` makes a fresh predictor.
 
-    `history` is the load before the service's first second, in steps of a minute that end there. `prices` are refreshed
-    while the service runs; without them the resolved service's prices hold. For stages that are bought together,
-    bouncers and gateway count `calls_per_request` calls per request of the service, on average.
+    `history` is the load before the service's second 0, in steps of a minute. `prices` are refreshed while the service
+    runs; without them the resolved service's prices hold. If the service is several stages bought together, bouncers
+    and gateway count `calls_per_request` calls for each of its requests, on average.
     """
 
     resolved: ResolvedService
@@ -95,8 +95,8 @@ class ServiceSpec:
 class SiteParts:
     """The parts of a site's control, which closes them at its end. `site_parts` makes the usual ones.
 
-    `gate` makes a new gate that waits at most the given seconds for an answer (None: the usual time). `pool` runs
-    rounds. `session` is boto3's, for calls that do not go through a gate.
+    `gate` makes a new gate (AWS clients) that waits at most the given seconds for an answer (None: the usual time).
+    `pool` runs rounds. `session` is boto3's, for calls that do not go through a gate.
     """
 
     gate: Callable[[float | None], Gate]
@@ -116,7 +116,7 @@ def site_parts(
     ttl_s: float = TTL_S,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> SiteParts:
-    """Return parts that reach AWS through `session`, boto3's, or by default as AWS's SDKs do.
+    """Return parts that reach AWS through boto3's `session`; without one, by the usual settings of AWS's SDKs.
 
     Time limits of calls use `monotonic`. Raises CloudError or BadInput.
     """
@@ -147,9 +147,9 @@ class SiteControl:
     """The control of a site, in one process. Building it reads the store and raises CloudError or BadInput.
 
     A dry run reads the same cloud and load but takes no notice out of the queue. It writes only the service's origin
-    and the numbers of its instances, which all controllers share. Stages of `pipelines` share their limits.
+    and the numbers of its instances, which all controllers share. The stages of each pipeline share its limits.
 
-    `conducted` has the whole queries of the pipelines whose conductors the site knows, by the pipeline's name.
+    `conducted` counts whole queries, not calls of stages, for each pipeline whose conductors the site knows, by name.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class SiteControl:
         for n, spec in enumerate(specs):
             name, resolved = spec.resolved.service.name, spec.resolved
             there = site.service(name)
-            # Minutes begin at different times, so that the services do not all plan at the same moment; windows end
-            # together.
+            # The minutes of each service begin at another time, so that not all plan at the same moment; their windows
+            # still end together.
             origin = parts.table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
             clock = WallClock(origin, site.time_scale)
             capacity = zip(resolved.offers, resolved.candidates, strict=True)
@@ -262,7 +262,7 @@ class SiteControl:
             self.unstored_s.pop(name, None)
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
-        """Scrape the pipeline's conductors for whole queries, and tell them of each other."""
+        """Scrape the pipeline's conductors for whole queries, and tell them prices and each other's addresses."""
         site, there = self._site, self._site.pipelines[pipeline]
         conductors = None if there.address else Conductors(self._parts.gate(None), there.conductors)
         urls: list[str] = []  # of the last look
@@ -351,7 +351,7 @@ class SiteControl:
         return ServiceStore(self._parts.table, service, self._parts.lease)
 
     def serving(self) -> dict[str, ServingNow]:
-        """Return every service's present state, from which the balancer's lost requests are estimated."""
+        """Return every service's present state, by which the balancer's lost requests are divided among services."""
         snapshot = self._inventory.snapshot()
         return {
             name: ServingNow(any(map(takes_requests, snapshot.of(name))), one.rps())
@@ -359,7 +359,7 @@ class SiteControl:
         }
 
     def coming(self, service: str) -> ComingCalls | None:
-        """Return the calls that a pipeline's stage will get, if they are more than the calls that arrive now."""
+        """Return the calls that a pipeline's stage will get; None if the calls that arrive there already show them."""
         for pipeline, conducted in self.conducted.items():
             for stage, name in self._alone.get(pipeline, {}).items():
                 if name == service and (wanted_rps := conducted.wanted_rps(stage)) is not None:
@@ -370,12 +370,12 @@ class SiteControl:
         return None
 
     def leads(self) -> bool:
-        """Return whether this process may act, by a clock that cannot be set and without asking the store."""
+        """Return whether this process may act, by the monotonic clock and without asking the store."""
         return self._parts.lease.lasts()
 
 
 class _Rounds(ThreadPoolExecutor):
-    """Runs rounds with a time limit, so that none waits for AWS until the next tick is due."""
+    """Runs rounds with a time limit, so that none still waits for AWS when the next tick is due."""
 
     def __init__(self, threads: int, monotonic: Callable[[], float]) -> None:
         super().__init__(threads, "round")
@@ -390,7 +390,7 @@ class _Rounds(ThreadPoolExecutor):
 
 
 class _ComingToStages:
-    """The service that buys each stage of a pipeline, and the present state of all stages."""
+    """The calls that will come to the stages of a pipeline, asked by the service that buys the stage."""
 
     def __init__(self, config: PipelineConfig, calls: PipelineCalls) -> None:
         self._calls, self._of_stages = calls, list(config.service_of_stages().values())
@@ -628,7 +628,7 @@ class _StateChanges:
 
 
 def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str]:
-    """Return the stages that have their own fleet among `services`, each with its service's name."""
+    """Return the service's name by stage, for the stages of `services` that share their fleet with no other stage."""
     of = pipeline.service_of_stages()
     return {group[0]: of[group[0]] for group in pipeline.groups if len(group) == 1 and of[group[0]] in services}
 
@@ -640,7 +640,7 @@ def last_rps(history: Load) -> float | None:
 
 
 def over(load: Load, now_s: float) -> Load:
-    """Return the steps that are over now, because the clock may have been set back since they were counted."""
+    """Return only the steps that have ended by now; the clock may have been set back since they were counted."""
     steps = max(0, min(len(load), math.floor((now_s - load.start_s) / load.step_s)))
     return replace(load, mean_rps=load.mean_rps[:steps], peak_rps=load.peak_rps[:steps])
 
@@ -664,10 +664,10 @@ def joined(before: Load, seen: Load) -> Load:
 
 
 def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList:
-    """Return the prices that a conductor is told of a stage; with `fleet` also cost and capacity, for parity models.
+    """Return the prices of a stage for the conductors; with `fleet` also cost and capacity, for parity models.
 
-    The marginal price is told only if conductors count the `wanted` calls that it prevents. Otherwise it would hide
-    these calls from the planner, which would then buy nothing.
+    The marginal price is included only if conductors count the `wanted` calls, those that they would make at planned
+    prices. Otherwise the price would hide the calls it prevents from the planner, which would then buy nothing.
     """
     found = view.price_list
     told = PriceList(found.usd_per_request if wanted else None, None, found.usd_per_planned_request)
@@ -684,7 +684,7 @@ def open_control(
     session: Any = None,
     pipelines: Sequence[PipelineConfig] = (),
 ) -> SiteControl | None:
-    """Build and start the control, retrying CloudErrors; None if `wait(seconds)` says to give up.
+    """Build and start the control, retrying after a CloudError; None if `wait(seconds)` returns True to give up.
 
     See `site_parts` for `session` and `SiteControl` for `pipelines`.
     """

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class InstanceEvent(IntEnum):
-    """The kind of an event. The value is the priority among events of one time: losses come before gains."""
+    """The kind of an event. The value is the priority among events of one time, lowest first."""
 
     GONE = 0  # the cloud takes a spot instance back
     RUNNING = 1  # billing begins

@@ -1,27 +1,25 @@
-"""Routing: least expected completion; ties go to the open batch, then to the lowest id.
+"""Routing: least expected completion; ties go to the open batch, then to the lowest number.
 
-A gateway sees no queue. It expects a request's completion from the requests in flight at a replica and from the
-replica's earlier answers, so that a slow replica gets fewer requests. mark's gateway calls these functions, and the
-kernel compiles them.
+A gateway sees no queue. It estimates a request's completion from a replica's requests in flight and earlier answers, so
+that a slow replica gets fewer requests. mark's gateway calls these functions, and the kernel compiles them.
 """
 
 from __future__ import annotations
 
 from math import exp
 
-# Of the first replicas, before any answer. It is shorter than any real time: a replica with more requests then looks
-# slower, so that all are tried, and a slow first answer over a new connection does not discourage the use of its
-# replica.
+# Response time of the first replicas, before any answer. It is shorter than any real one, so that all replicas are
+# tried, and a slow first answer over a new connection hardly counts against its replica.
 FIRST_RESPONSE_S = 0.0005
-# A replica that just refused or failed is put back for so long; a queue's state changes within a batch or two.
+# A replica that just refused or failed is avoided for this long; a queue's state changes within a batch or two.
 AVOID_S = 0.1
-TICK_S = 0.25  # between the moments at which a gateway forgets
+TICK_S = 0.25  # between ticks, at which a gateway forgets (`forgotten_s`)
 _LEARNED = 0.1  # share of the newest answer in the response time
 _FORGETTING_S = 10.0  # seconds in which two thirds of a replica's excess over the best response time are forgotten
 
 
 def better(finish_s: float, joins_open: bool, number: int, than_s: float, than_open: bool, than_number: int) -> bool:
-    """Return whether the first choice (completion, open batch, id) is better than the second, in a total order."""
+    """Return whether the first choice (completion, open batch, number) is better than the second, in a total order."""
     if finish_s != than_s:
         return finish_s < than_s
     if joins_open != than_open:
@@ -48,7 +46,7 @@ def learned_s(response_s: float, newest_s: float) -> float:
 def forgotten_s(response_s: float, best_s: float, since_s: float) -> float:
     """Return the response time of a replica that had no request for `since_s`.
 
-    It approaches the best replica's. Otherwise a slow replica is not chosen any more, and cannot show that it is fast
+    It approaches the best replica's. Otherwise a slow replica is never chosen again, and cannot show that it is fast
     again.
     """
     if response_s <= best_s:

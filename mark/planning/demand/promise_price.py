@@ -1,23 +1,24 @@
-"""The price of a late request: the least with which a window keeps the promise at the stated confidence.
+"""The price of a late request: the lowest at which the SLO's window keeps the promise with the stated confidence.
 
-With price p a planner holds the capacity that is worth its dollars at p, and leaves r(p) of the requests late: less,
-the higher p is. r(p) is learned from what the prices of a grid *would have done*: each minute the fleet that each price
-asks for, one boot ahead, is worked out from the forecast, and once that minute is over the late requests of each fleet
-are counted with the load that came. So r(p) has the forecast's errors in it. `Law` keeps the sums by hour; until there
-is an hour of them, the forecast's own distribution stands in.
+At price p a planner holds the capacity that is worth its dollars, and leaves a share r(p) of the requests late: the
+higher p, the smaller the share. r(p) is learned from what the prices of a grid *would have done*. Each minute, the
+fleet that each price asks for, one boot ahead, is computed from the forecast; after that minute the late requests of
+each fleet are computed from the load that came. So r(p) includes the forecast's errors. `Law` keeps the sums by hour;
+the forecast's own distribution is added to them with the weight of `PRIOR_HOURS`.
 
-The real fleet differs from the one-step choice. If it holds more, because launches cost, `bias` is the ratio of late
-requests to those that the prices in use should have left, at most 1. If more were late, because boots vary or a release
-is slow, the excess share e is taken to fall as the price rises above the mean price q it was seen at. In the rest of a
-window, N requests in H hours, the late ones then have
+The real fleet differs from this one-step choice. If it holds more, because launches cost, `bias` is the ratio of late
+requests to those expected at the prices in use, at most 1. If more were late, because boots vary or a release is slow,
+the excess share e is assumed to be inversely proportional to the price; q is the mean price at which e was seen. In
+the rest of a window, with N requests in H hours, the late ones then have
 
     mean m(p) = (bias r(p) + e q / p) N          variance v(p) = H s(p)^2
 
-s(p) being the spread of the hours, the excess spread as much as its mean; the error of the counted shares, which is the
-same in all hours, comes on top. The price is the least one with m + z sqrt(v) within the rest of this window's budget,
-1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no licence for
-the evening. z is the normal quantile of the confidence. If no price keeps within both, the window cannot be kept at
-that confidence, and the least of the prices that come nearest is taken: a budget that is spent cannot be bought back.
+where s(p) is the standard deviation of an hour's late requests; that of the excess equals its mean. The error of the
+counted shares, which is the same in all hours, is added. The price is the lowest one whose m + z sqrt(v) fits into the
+rest of this window's budget (1 - SL_min of its requests) and into the whole budget of a window that begins now, so
+that a quiet morning does not allow a bad evening. z is the normal quantile of the confidence. If no price fits into a
+budget, the lowest of those that come nearest is taken; if all are expected to exceed this window's, only the new
+window's counts.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ from mark.planning.demand.served_load import (
 )
 from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 
-# Multiples of usd_per_request / (1 - SL_min), the price at which misses cost as much as all instances. Beyond 5 the
-# rarest load that is believed is worth its instances, and a higher price only keeps instances for longer.
+# Multiples of usd_per_request / (1 - SL_min), the price at which the allowed misses cost as much as all instances. At 5
+# even the rarest believed load is worth its instances; a higher price would only keep instances for longer.
 GRID = np.geomspace(0.1, 5.0, 21)
 PRIOR_HOURS = 1.0  # the forecast's own distribution counts like this many observed hours
-BIAS_HOURS = 1.0  # hours of a budget spent as promised, which count for a bias of 1
+BIAS_HOURS = 1.0  # a bias of 1 counts like this many observed hours that spent exactly their budget
 LEAST_BIAS = 0.2
 SPREAD_HOURS = 2.0  # the forecast's own spread counts like this many observed hours
 KEPT_HOURS = 24
-NEAR = 0.1  # deviations that count as equal
+NEAR = 0.1  # standard deviations that count as equal
 _LEAST_RPS = 1.0 / STEP_S  # a load below a request a minute needs no instance
 _MOST_COUNTS = 100_000  # numbers of instances that are compared for one price
 _CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
@@ -63,9 +64,9 @@ _CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Counts of one hour: requests, late ones by price of the grid, and late ones of the prices in use.
+    """Counts of one hour: requests, late ones by price of the grid, and (`used`) late ones at the prices in use.
 
-    `places` is the sum over the requests of the place in the grid of the price in use.
+    `places` sums over all requests the grid index of the price then in use.
     """
 
     number: int
@@ -137,7 +138,7 @@ class PromisePrice:
             self._capped_rps = capped_rps(resolved)
 
     def seen(self, law: Law, now_s: float, load_rps: float | None, windows_rps: FloatArray) -> Law:
-        """Return the law with the minute that ended now and its load `load_rps`, by windows of 5 s; None: unknown."""
+        """Return the law with the minute that just ended, its load `load_rps` (None: unknown) and its 5 s windows."""
         due, law = law.due(now_s), law.since(now_s)
         if due is None or load_rps is None or not math.isfinite(load_rps):
             return law
@@ -149,9 +150,9 @@ class PromisePrice:
     def usd_per_miss(
         self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
     ) -> tuple[MissPrice, Law]:
-        """Return the price of a late request now, without its call; and the law with the capacity of each price.
+        """Return the price of a late request now, without its function call, and the law with each price's capacity.
 
-        `saved` is of `forecast`, which begins now; `first`: a first fleet is there immediately.
+        `saved` is made from `forecast`, which begins now. `first`: this is the first fleet, which needs no boot.
         """
         lead = 0 if first else min(self._boot_steps, saved.steps - 1)
         prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
@@ -166,7 +167,7 @@ class PromisePrice:
         return lead, self._choices(served_load(forecast, self.lateness, lead + 1), lead)[1]
 
     def late_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
-        """Return the requests/s that capacity leaves late beyond the functions' limit. Arguments broadcast."""
+        """Return the requests/s left late, less those that functions in time take up to their limit. Broadcasts."""
         return np.maximum(0.0, self.lateness.late_rps(load_rps, capacity_rps) - self._capped_rps)
 
     def called_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
@@ -177,17 +178,17 @@ class PromisePrice:
         return np.minimum(left_rps, self._capped_rps) if self._capped_rps > 0.0 else left_rps
 
     def window(self, answered: Answered, law: Law, forecast: Forecast, capacity_rps: FloatArray) -> WindowLaw:
-        """Return the law of late requests by price, for a forecast that begins now; `capacity_rps` at least
-        `asked_rps`.
+        """Return the law of late requests by price, for a forecast that begins now. `capacity_rps` must be at least
+        that of `asked_rps`.
         """
         lead = min(self._boot_steps, forecast.steps - 1)
         coming_rps = float(forecast.mean_at(0.5)[:HORIZON].mean())
         return self._window(answered, law, self._foreseen(forecast, lead, capacity_rps), coming_rps)
 
     def _choices(self, saved: ServedLoad, lead: int) -> tuple[FloatArray, FloatArray, float]:
-        """Return dollars a miss and the requested capacity by price of the grid, and the average load to come."""
+        """Return, by price of the grid, dollars per miss and the requested capacity; and the mean load to come."""
         load_rps = float(np.diff(saved.load).mean())
-        # An instance that is never full costs more a request: otherwise no price would buy one for a small load.
+        # Raise the prices if an instance is never full: otherwise none would buy one for a small load.
         idle = max(1.0, self._unit_rps / load_rps) if load_rps >= _LEAST_RPS else 1.0
         prices_usd = self.prices_usd * idle
         return prices_usd, self._asked(saved, lead, prices_usd), load_rps
@@ -219,8 +220,8 @@ class PromisePrice:
         return np.asarray(capacity_rps[best])
 
     def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> tuple[int, float]:
-        """Return the place in the grid of the least price that keeps the promise, and how likely it keeps this
-        window.
+        """Return the grid index of the lowest price that keeps the promise, and its probability of keeping it in
+        this window.
         """
         rest = self._window(answered, law, foreseen, coming_rps)
         window_hours = self._slo.window_s / HOUR_S
@@ -239,7 +240,7 @@ class PromisePrice:
         return place, probability(float(this[place]))
 
     def _window(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> WindowLaw:
-        """Return the law of late requests by the observed hours and, before an hour of them, by the forecast."""
+        """Return the law of late requests from the observed hours, with the forecast weighted as one more hour."""
         rate_rps = coming_rps
         if answered.seen_s > 0.0:
             rate_rps = (answered.requests + HOUR_S * coming_rps) / (answered.seen_s + HOUR_S)
@@ -249,7 +250,7 @@ class PromisePrice:
         prior = PRIOR_HOURS * hourly
         by_forecast = foreseen.late_rps / max(foreseen.load_rps, 1e-9)
         share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)
-        # A higher price asks for no less; differences are rounding.
+        # A higher price never leaves more late, so remove rounding differences.
         share = np.minimum.accumulate(share)
         used, pseudo = sum(hour.used for hour in law.hours), BIAS_HOURS * self._allowed * hourly
         bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), 1.0)
@@ -268,9 +269,9 @@ class PromisePrice:
 
 @dataclass(frozen=True, slots=True)
 class WindowLaw:
-    """The law of an hour: its requests, and by price mean and variance of the late ones among them.
+    """An hour's requests, and the mean and variance of the late ones among them, by price.
 
-    `error` is the error of the counted shares in the same unit, the same in all hours.
+    `error` is the standard error of the counted shares, in late requests per hour. It is the same in all hours.
     """
 
     requests: float
@@ -292,7 +293,7 @@ class WindowLaw:
 
 @dataclass(frozen=True, slots=True)
 class MissPrice:
-    """Dollars per late request, and the probability with which the window is kept at that price."""
+    """Dollars per late request, and the probability that the window keeps the promise at that price."""
 
     usd: float
     confidence: float

@@ -1,17 +1,18 @@
-"""`mark`: the fleet over the next minutes that costs the fewest expected dollars, launches and overflow included.
+"""`mark`: the fleet over the next 40 minutes with the lowest expected cost, including launches and overflow.
 
-In step t capacity x leaves E[D_t - S(D_t, x)] requests/s over, D_t being the believed load and S(D, x) the part that
-bouncers serve in time: a queueing formula (mark/planning/demand/served_load.py). With a price for each of these
-requests that is a convex function of x by step. The choice of instances of each offer in each step, launches at their
-price and a boot ahead, is a `Program` (mark/planning/solver/program.py), solved exactly if it is small and nearly
-exactly otherwise (`solve`). Only its holdings and launches of now are carried out; a minute later it is solved again.
+In step t, capacity x leaves an overflow of E[D_t - S(D_t, x)] requests/s. D_t is the believed load, and S(D, x) is the
+part that bouncers serve in time, counted or by a queueing formula (mark/planning/demand/served_load.py). Each request
+of the overflow has a price, so its cost in a step is a convex function of x. Choosing the instances of each offer in
+each step, with launches at their price and a boot ahead, is a `Program` (mark/planning/solver/program.py). `solve`
+solves it exactly if it is small, else nearly exactly. Only the first step is carried out; a minute later it is solved
+again.
 
-So load that comes with probability q is covered when q x (functions saved) exceeds the price, a newsvendor's choice
-with the launch as its set-up cost; and a running instance is swapped for a cheaper one if that pays for the launch. It
-stays until its replacement serves, because booting capacity counts only from when it is expected.
+So load of probability q is covered if q times the cost of the function calls that it saves exceeds the instance's
+price: a newsvendor problem with the launch as set-up cost. A running instance is swapped for a cheaper one if that pays
+for the launch. It stays until its replacement serves, because a booting one counts only from its expected ready time.
 
-Without functions that answer within RT_max, the overflow is late or refused. Such a miss costs the price that keeps the
-promise at its confidence (mark/planning/demand/promise_price.py), and a function call if one is made.
+If no function answers within RT_max, the overflow is late or refused: a miss. It costs the price that keeps the promise
+with its confidence (mark/planning/demand/promise_price.py), and a function call if one is made.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
 _LIKELY = 0.9  # quantile of the likely load
-TIME_BUDGET_S = 2.0  # of an integer program, if one is asked for and the plan is not proven before
+TIME_BUDGET_S = 2.0  # of the integer program, which `how` "ilp" uses if the plan is not proven without it
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCostMemory:
-    """The policy's memory: its burstables, past costs and late requests, and its own boots."""
+    """The policy's memory: its burstables, past costs, late requests (`law`), and measured boots and resumes."""
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
@@ -61,9 +62,9 @@ class ExpectedCostMemory:
 
 
 class ExpectedCostPolicy:
-    """Expected dollars behind the port `Planner`. Another policy's memory is ignored.
+    """A `Planner` that minimizes expected dollars. It ignores another policy's memory.
 
-    `how` its program is solved: see `solve`.
+    `how` says how its program is solved: see `solve`.
     """
 
     needs_forecast = True
@@ -80,7 +81,7 @@ class ExpectedCostPolicy:
         if carries is not None:
             chosen += (carries,)
         usable_rps = [resolved.candidates[i].capacity_rps for i in chosen]
-        # From here on an offer is the first member of a pool.
+        # From here on, each pool is represented by its first offer.
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
@@ -103,8 +104,8 @@ class ExpectedCostPolicy:
         if carries is not None:
             self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
         self._usd_per_overflow = shed_usd(resolved, neutral_usd(resolved, self._steady))
-        # Compare with fixed fleets unless functions answer in time, where a forecast's error costs a call and no
-        # promise, or burstables stay beside the plan, which these fleets lack.
+        # Do not compare with fixed fleets if functions answer in time, because a wrong forecast then costs only calls,
+        # or if burstables stay beside the plan, because fixed fleets have none.
         compares = not resolved.functions_in_time and self._offers and self._burst is None
         self._fixed = self._fixed_fleets() if compares else None
         self._overflow = "function calls" if resolved.functions_in_time else "misses of the SLO"
@@ -159,7 +160,7 @@ class ExpectedCostPolicy:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
             if memory.past is not None and self._fixed.best(memory.past) is not None:
-                # Held capacity is not part of the plans: plans that found it running would be spared its launches.
+                # Compare plans made without the held capacity: if they found it running, they would save its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
                 own, _, _ = self._wanted(saved, usable_rps, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(
@@ -204,17 +205,16 @@ class ExpectedCostPolicy:
         return plan, memory
 
     def _usable_at(self, forecast: Forecast) -> FloatArray:
-        """Return the requests/s of an instance of each pool: (pools,). At the highest likely load, for all steps alike.
+        """Return the requests/s of an instance of each pool, at the highest likely load, for all steps: (pools,).
 
-        At a quiet minute's load one instance of any type would suffice, and a burst would be planned with that
-        capacity.
+        At a quiet minute's load one instance of any type suffices, so all types would seem equal, also for a burst.
         """
         if self._weights is None:
             return self._usable_rps
         return self._weights.at(float(forecast.peak_at(_LIKELY)[:HORIZON].max()))
 
     def _ready(self, fleet: Fleet) -> IntArray:
-        """Return the instances that serve and go on serving: (pools,)."""
+        """Return how many instances serve and are not being interrupted: (pools,)."""
         serving = [i for i in fleet.instances if i.phase is Phase.READY and i.interruption_at_s is None]
         return self._pools.count(Counter(i.offer for i in serving if not i.standby))
 
@@ -254,8 +254,8 @@ class ExpectedCostPolicy:
         those: tuple[Lasting, ...],
         memory: ExpectedCostMemory,
     ) -> tuple[IntArray, int, str]:
-        """Return the instances to hold now by pool, how many of the burstables `those` stay beside them, solver and
-        status.
+        """Return the instances to hold now by pool, how many of the burstables `those` stay beside them, and the
+        solver with its status.
         """
         pool, program, law = self._program(saved, usable_rps, running, terms, context, price, memory)
         stay = 0
@@ -279,9 +279,9 @@ class ExpectedCostPolicy:
     ) -> tuple[IntArray, Program, FloatArray]:
         """Return the pool of each column, the program, and the boot law (`there`) of each column.
 
-        First come all pools at their price, then the committed ones. For a pool with stopped instances to resume that
-        price is for resumes and for running instances, which can be stopped and resumed as well; its launches beyond
-        those come last.
+        The first columns are all pools at their price, the next ones the committed instances, which are free. If a
+        pool has stopped instances, its first column has the launch price of a resume and covers running and stopped
+        instances; a last column has its new launches.
         """
         service = self._resolved.service
         free = np.flatnonzero(self._committed)
@@ -332,7 +332,7 @@ class ExpectedCostPolicy:
     def _late_rps(
         self, context: PlanningContext, usable_rps: FloatArray, steps: int, memory: ExpectedCostMemory
     ) -> FloatArray:
-        """Return the capacity of booting instances, times the probability that it does not serve by a step:
+        """Return, for each step, the capacity of booting instances that is expected not to serve by then:
         (steps,).
         """
         late_rps = np.zeros(steps)
@@ -363,11 +363,10 @@ class ExpectedCostPolicy:
         return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
 
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
-        """Return one instance, the cheapest and preferably a running one, if nothing else answers and requests are to
-        come.
+        """Return one instance, a running one if there is any, else the cheapest; none if no request is expected.
 
-        A budget of misses is for the unforeseen. To the program a load far below one instance is not worth it, and
-        every request would be late, or refused without a function.
+        The program finds a load far below one instance not worth one, so every request would be late or refused. But
+        the budget of misses is for unforeseen load.
         """
         counts = np.zeros_like(running)
         if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:
@@ -406,7 +405,7 @@ class ExpectedCostPolicy:
     def _missing(
         self, counts: IntArray, running: IntArray, ready: IntArray, context: PlanningContext, load_rps: float
     ) -> IntArray:
-        """Return how many of the coming instances replace capacity lost to recent interruptions, by pool: (pools,)."""
+        """Return how many planned instances, not ready yet, replace recently interrupted capacity: (pools,)."""
         coming = np.maximum(0, counts - ready)
         lost_s = max((belief.lost_s for belief in context.beliefs.values()), default=-math.inf)
         boots_s = STEP_S * float(self._boot_steps[coming > 0].max(initial=0))
@@ -444,14 +443,14 @@ class ExpectedCostPolicy:
         )
 
     def _burst_rps(self, forecast: Forecast) -> float:
-        """Return the highest likely rate of seconds within the next two steps."""
+        """Return the `_LIKELY` quantile of the highest 5 s rate in the next two steps."""
         return float(forecast.peak_at(_LIKELY)[:2].max())
 
     def _warm(self, overflow_rps: float) -> int:
-        """Return the environments for the planned overflow, because a cold start would be a miss.
+        """Return how many function environments to keep warm for the planned overflow; a cold start would be a miss.
 
-        Busy environments are Poisson with mean a = rate x time if calls come as Poisson; a + 3 sqrt(a) + 1 are nearly
-        always enough (square-root staffing), and an idle one costs nothing but a ping when it is recycled.
+        With Poisson calls the number of busy environments is Poisson with mean a = rate x time. So a + 3 sqrt(a) + 1
+        are nearly always enough (square-root staffing). An idle one costs only a ping when it is recycled.
         """
         function = self._resolved.function
         if function is None or not self._resolved.functions_in_time:
@@ -483,7 +482,7 @@ class ExpectedCostPolicy:
             i = pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
-            # The load that the last of them serves on average, from when one that is launched now is ready.
+            # Average load that the last instance serves, from the time at which a launch of now is ready.
             one_less = np.array([max(0.0, planned_rps - float(self._usable_rps[i]))])
             served = saved.between(one_less, np.array([planned_rps]))[0]
             ready = min(step, saved.steps - 1)
@@ -508,9 +507,9 @@ class ExpectedCostPolicy:
 
 
 def overflow_while_booting(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
-    """Return the overflow (T, K + 1) of a capacity of which `levels` (T,) do not serve yet.
+    """Return the overflow's cost, (T, K + 1) or wider, if `levels` (T,) of the capacity do not serve yet.
 
-    A plan that gives up booting instances is priced as if less than nothing served: convex, and no boot is cancelled.
+    Below zero serving capacity the cost is extrapolated, so that it stays convex and no boot is cancelled.
     """
     late = np.flatnonzero(levels > 0.0)
     if len(late) == 0:

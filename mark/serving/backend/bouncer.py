@@ -1,9 +1,9 @@
 """The bouncer: admission and batching for the workers of one instance (MArk, sections 4.1 and 4.3).
 
 It is one state machine without I/O and without a clock: requests, workers' events and the time go in, decisions come
-out. It decides with the functions of `mark.domain.rules`, as the kernel does, so the simulator and the live bouncer
-share their semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it
-does, in this order:
+out. It decides with the functions of `mark.domain.rules`, as the simulator's kernel does, so both share their
+semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it calls, on
+each event in the order of its line:
 
     on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
     after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
@@ -15,10 +15,10 @@ does, in this order:
 Requests that arrive together may be offered before next_batch is called once, so that they share a batch.
 
 The queue has closed batches, which no request joins any more, in order, and at most one open batch behind them. A
-request never overtakes another. A closed batch may be handed to the worker that will be free first before that worker
-is free (`next_ahead`): the batch could not change any more, and the worker need not idle for a round trip. If that
-worker then takes so long that a promise is in danger, an idle worker gets the batch instead, and the first one's answer
-is dropped.
+request never overtakes another. While all workers are busy, the one that will be free first may already get a closed
+batch (`next_ahead`): the batch cannot change any more, and the worker need not idle for a round trip. If that worker
+then takes so long that a promise is in danger, an idle worker gets the batch instead, and the first worker's answer to
+it is dropped.
 
 Predictions start from the current state: a batch runs until its predicted end, and a batch that overran it is assumed
 to end now. Times are seconds of one monotonic clock.
@@ -54,10 +54,10 @@ __all__ = [
 
 # The reason why a request was not queued here (`Bouncer.reason`).
 OVERLOADED = "overloaded"  # it would not finish within RT_max
-DEADLINE = "deadline"  # its client's own deadline is shorter than the time of an idle instance
+DEADLINE = "deadline"  # its client's own deadline is too short even for an idle instance
 TOO_LARGE = "too_large"  # more items than service times are known for, or more bytes than a batch may have
 QUEUE_FULL = "queue_full"
-NO_WORKER = "no_worker"  # no worker is up, or expected back in time
+NO_WORKER = "no_worker"  # no worker is up, and none is expected back
 DRAINING = "draining"
 
 # A lost or failed request is tried once more, apart from others. A third try could cost a third worker, because the
@@ -77,7 +77,7 @@ class ServiceTimes(Protocol):
 
     @property
     def service_s(self) -> Sequence[float]:
-        """Return `service_s[items]`, predicted seconds for at least 0 (unused) to `n_batch` items.
+        """Return predicted seconds by number of items, up to `n_batch` or more; the one at index 0 is unused.
 
         If the sequence is longer, a single request of more than `n_batch` items is served too, alone in its batch.
         """
@@ -112,9 +112,9 @@ class Overflow:
     """The rule for requests that workers do not answer in time.
 
     `function_s` is the service time of a warm function, infinite without functions. A request that would be late
-    everywhere goes to the destination `late`, FUNCTION or REJECT. If times vary, a request that workers would answer in
-    time with a lower probability than `least_in_time` goes to a function that would be in time
-    (`mark.domain.rules.admission.least_probability`).
+    everywhere goes to the destination `late`, FUNCTION or REJECT. If service times vary, a request goes to a function
+    that is in time if the probability that workers are in time is too low, by `least_in_time`
+    (`mark.domain.rules.admission.doubtful`).
     """
 
     function_s: float = NEVER_S
@@ -158,7 +158,7 @@ class _Deadlines:
         return request.arrived_s + self._rt_max_s, False
 
     def tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
-        """Return the earliest promise in a batch that an answer at `answer_s` keeps, or a new request's promise."""
+        """Return the earliest deadline in a batch that an answer at `answer_s` meets, else that of a new request."""
         promises = (self.of(request)[0] for request in batch.requests)
         return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._rt_max_s)
 
@@ -168,8 +168,8 @@ class Bouncer:
 
     `times` has the mean service times, and `variation` is their squared coefficient of variation, 0 if they are certain
     or unknown. `overhead_s` is added once per request. A batch that is not full waits up to `window_s` for more
-    requests though a worker is idle (0: work-conserving). `workers` is the number of workers that are up, and may be 0.
-    The shell may set `function_s` to infinity while functions refuse.
+    requests even if a worker is idle (0: work-conserving). `workers` is the number of workers that are up, and may be
+    0. The shell may set `function_s` to infinity while functions refuse.
 
     A request whose deadline differs from arrival + RT_max has its client's own deadline, which replaces RT_max. It is
     not admitted if it would miss that deadline, and dropped (`take_expired`) once it cannot be met. A request without
@@ -253,17 +253,17 @@ class Bouncer:
         return where
 
     def retry_after_s(self, now_s: float) -> float:
-        """Return the seconds until a request may be admitted, when the queue will be short enough; at most a minute."""
+        """Return the seconds until the queue is short enough to admit a request; at most a minute."""
         latency_s = self._line.behind_all_s(now_s, self._service_s) + self._service_s[1] + self._overhead_s - now_s
         return min(max(latency_s - self._rt_max_s, 0.0), _LONGEST_RETRY_AFTER_S)
 
     def next_batch(self, now_s: float) -> Batch | None:
         """Return the batch that an idle worker starts now, if any, and mark it as running.
 
-        Full batches come first, in order, then one whose window is over. Before both comes a batch that waits for a
-        worker that takes too long: its requests move to the idle worker, and an empty batch keeps its place at the
-        first one, whose answer is dropped. Requests are taken out (`take_expired`) if their client has gone, or if
-        their own deadline cannot be met even alone.
+        A batch that was handed ahead to a worker that takes too long comes first: its requests move to the idle worker,
+        and an empty batch stays behind the slow worker's, whose answer to it is dropped. Next come closed batches, in
+        order, and then the open one if its window is over. Requests are taken out (`take_expired`) if their client has
+        gone, or if their own deadline cannot be met even alone.
         """
         line = self._line
         while line.idle > 0:
@@ -339,9 +339,9 @@ class Bouncer:
         """Note that a worker answered its batch, and is idle or begins its next one.
 
         `took_s` is the worker's own measurement. It exceeds the time between two answers if a part of the work overlaps
-        the model's run, and a batch that starts on an idle worker will take that long. A batch that `failed` sooner
-        than predicted tells nothing about successful ones, and is not learned from. Raises IllegalTransition if the
-        batch is not running.
+        the model's run on another batch. It is then the time that is learned, because a batch on an idle worker takes
+        that long. A batch that `failed` sooner than predicted tells nothing about successful ones, and is not learned
+        from. Raises IllegalTransition if the batch is not running.
         """
         self._leave(batch)
         if batch.behind is None:
@@ -359,8 +359,8 @@ class Bouncer:
         """Return the new destination of each of the requests that failed together in a finished batch.
 
         One of them may have caused the others' failure, so each is tried once more alone, and its next error is its
-        own. INSTANCE: it is queued behind all waiting requests, so that it breaks no promise, if it meets its deadline
-        there. FUNCTION: only a function meets it. REJECT: neither does, or this was its second try, and it failed.
+        own. INSTANCE: the request meets its deadline behind all waiting requests, where it breaks no promise, and is
+        queued there. FUNCTION: only a function meets the deadline. REJECT: neither does, or its second try has failed.
         """
         self._line.close_open(self._service_s)
         self._together = 1
@@ -385,10 +385,10 @@ class Bouncer:
 
         Lost and queued requests that can no longer be answered in time are returned by the rule of admission: to
         functions if there are any. Without functions a lost request fails, and a request that has not been tried yet
-        stays, however late, if a worker is expected back. `at_next`: the worker had finished that batch but not
-        reported it, and was at the batch behind it, so that batch's requests are the suspects.
+        stays, however late, if a worker is expected back. `at_next`: the worker had finished `batch` without reporting
+        it and was running the batch behind it, whose requests are therefore the suspects.
 
-        Raises IllegalTransition if the batch is not running, or no worker is idle.
+        Raises IllegalTransition if the batch is not running, or if it is None and no worker is idle.
         """
         line = self._line
         if batch is not None:
@@ -431,8 +431,9 @@ class Bouncer:
     def drain(self, now_s: float, until_s: float) -> list[Request]:
         """Accept no new requests; return the queued ones that cannot be finished by `until_s`.
 
-        Windows end. It may be called again with a new `until_s`; finally `drain(now, now)` returns all requests that
-        still wait. Running batches continue: end a worker and report it with `worker_down`.
+        Batches no longer wait for a window. It may be called again with a new `until_s`; finally `drain(now, now)`
+        returns all requests that still wait. Running batches continue; to stop one, end its worker and call
+        `worker_down`.
         """
         self._room = 0
         self._until_s = until_s
@@ -477,8 +478,8 @@ class Bouncer:
     def _decide(self, request: Request, size: int, now_s: float, deadline_s: float, hard: bool, reserves: bool) -> int:
         """Return where the request goes, and queue it if it stays here.
 
-        A request that would miss a hard deadline is refused. `reserves`: a request that opens a batch is admitted only
-        if it would be in time with a full batch.
+        `hard`: a request that is late everywhere is refused. `reserves`: a request that opens a batch is admitted only
+        if it would be in time with a full batch, and any request only with a margin if service times vary.
         """
         service_s, full, items, overhead_s = self._service_s, self._n_batch, request.items, self._overhead_s
         line = self._line
@@ -493,7 +494,7 @@ class Bouncer:
         if batch is not None:
             start = start_s(free, batch.oldest_s, self._window_s)
             total = batch.items + items
-            # For one more item this was checked when the batch last grew, unless a worker overran since.
+            # Whether one more item may join was checked when the batch last grew; a worker that overran changes that.
             asks_again = items > 1 or start > batch.start_s
             if (
                 total > full
@@ -512,7 +513,7 @@ class Bouncer:
                 latency += reserve_s(self._window_s > 0.0 or free > now_s, service_s[items], service_s[full])
         else:
             answer_s = start + service_s[total] + overhead_s
-            # a request that fills a batch ends its window
+            # A request that fills a batch ends the batch's window.
             latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
         left_s = deadline_s - now_s
         if reserves and self._variation > 0.0:
@@ -549,7 +550,7 @@ class Bouncer:
         return INSTANCE
 
     def _passed_on(self, items: int, expected_s: float, squares_s2: float, left_s: float) -> bool:
-        """Return whether a function gets a request that is expected in time here, because that is too uncertain."""
+        """Return whether a request that is expected in time here goes to a function, because that is too doubtful."""
         if self._least == 0.0 or self.function_s > left_s + TOLERANCE_S:
             return False
         room_s, one_s = left_s - self._overhead_s, self._service_s[items]
@@ -595,14 +596,14 @@ class Bouncer:
     # Queue and workers
 
     def _first_stuck(self) -> Batch | None:
-        """Return the running batch with requests behind it whose worker has the least time left."""
+        """Return the running batch, of those with requests behind them, whose patience (`_patience_s`) ends first."""
         stuck = [batch for batch in self._line.running if batch.behind is not None and batch.behind.requests]
         return min(stuck, key=self._patience_s, default=None)
 
     def _patience_s(self, batch: Batch) -> float:
-        """Return until when the batch behind this one waits for its worker.
+        """Return the time until which the batch behind this one waits for its worker.
 
-        That is the predicted end, plus half of the time that then remains until another worker would have to begin.
+        That is this batch's predicted end, plus half of the time from then until another worker would have to begin.
         """
         assert batch.behind is not None, "only batches with one behind them are stuck"
         promise_s = min(batch.behind.tightest_s, batch.behind.oldest_s + self._rt_max_s)

@@ -9,8 +9,8 @@ from heapq import heapify, heapreplace
 from mark.domain.rules.admission import NEVER_S
 from mark.serving.backend.request import Batch, Request
 
-# Up to this number, closed batches are assigned to workers one by one. More are divided evenly among them, which is
-# wrong by less than one batch's time.
+# Up to this many closed batches are assigned to workers one by one in predictions. More are divided evenly among the
+# workers; the error is less than one batch's time.
 _DEEP = 64
 
 
@@ -78,7 +78,7 @@ class Lineup:
         return queued
 
     def play_through(self, now_s: float) -> float:
-        """Return when a worker is free for the batch behind all closed ones, and keep the answer while it is valid."""
+        """Return when a worker is free for the batch behind all closed ones; keep all workers' times in `free_s`."""
         free = [batch.free_s(now_s) for batch in self.running]
         free += [now_s] * self.idle
         back = [back_s for back_s in self.back_s if back_s >= now_s]
@@ -86,8 +86,8 @@ class Lineup:
         if not free:
             free.append(NEVER_S)
         heapify(free)
-        # The times are valid until a worker overruns its batch, including one that has a batch ahead; with an idle
-        # worker they are valid only now.
+        # The times are valid until a worker overruns its running batch, even if another batch is behind that; with an
+        # idle worker they are valid only now.
         self.settled_s = -NEVER_S if self.idle else min([b.end_s for b in self.running] + back, default=NEVER_S)
         if len(free) == 1:
             free[0] += self._backlog_s
@@ -109,9 +109,10 @@ class Lineup:
         return played[0]
 
     def squares_s2(self, service_s: Sequence[float], items: int, opens: bool, workers: int) -> tuple[float, bool]:
-        """Return the squared mean times of the batches up to a request's, and whether a closed batch waits.
+        """Return the sum of squared mean times of a request's batch and of a worker's share of the batches before it.
 
-        The request's batch is the open one, or with `opens` a new one behind it.
+        Also return whether a batch waits for a worker. The request's batch is the open one, or with `opens` a new one
+        behind it.
         """
         before = [*self.running, *self.closed]
         ahead = [batch.behind for batch in self.running if batch.behind is not None]

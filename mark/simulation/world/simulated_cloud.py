@@ -1,4 +1,4 @@
-"""World 1: a cloud in virtual time.
+"""The simulator's cloud, in virtual time.
 
 It boots, bills, refuses, interrupts, stops and resumes instances, all from one seed. Times are seconds from the start
 of the evaluated part. Which instance serves which request is decided behind `DataPlane`.
@@ -27,7 +27,7 @@ from mark.domain.fleet import Fleet, Notice, Phase
 from mark.domain.offer import Market, Offer
 
 # A balance far from empty need not be settled every 5 s, because it is linear in time and use (except at its cap, where
-# this overstates it by at most one step's earnings). This limits the age of the balances that fleet() shows.
+# a longer step overstates it by at most its earnings). This is the greatest age of balances in fleet().
 _LONGEST_CREDIT_STEP_S = 300.0
 
 
@@ -67,18 +67,18 @@ class CrashingPlane(Protocol):
 class _Record(InstanceLife):
     index: int  # of its offer
     offer: Offer
-    warm: bool = False  # of the first fleet: began before the run, so no minimum applies
+    warm: bool = False  # of the first fleet, which began before the run: no billed minimum
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMarket:
     """The instances that the simulated cloud sells.
 
-    `spot` are series of either kind, one per zone in order of `zones` (else of the offers' zones); if there are fewer
-    series than zones, they are reused from the first. A price series needs the on-demand price of each spot type:
-    `on_demand_usd_per_hour` by instance type, else taken from on-demand offers. `capacity` is the number of instances
-    of an offer at a time (without an entry: unlimited). `max_instances` is the account's limit on instances that are
-    neither stopped nor gone.
+    `spot` are availability and price series, of each kind one per zone in order of `zones` (else of the offers' zones);
+    fewer series than zones are reused from the first. A price series needs the on-demand price of each spot type:
+    `on_demand_usd_per_hour` by instance type, else taken from on-demand offers. `capacity` is the most instances of an
+    offer at a time (without an entry: unlimited). `max_instances` is the account's limit on instances that are neither
+    stopped nor gone.
     """
 
     spot: Sequence[SpotSeries] = ()
@@ -93,7 +93,7 @@ class BillingTerms:
     """The rules of the simulated bill besides prices.
 
     `bills_disks` bills all instances' disks; `bills_pool` only those of the warm pool. `committed[name]` instances of
-    an offer are paid by `committed_usd_per_hour`, whether they run or not.
+    an offer are paid whether they run or not, `committed_usd_per_hour` for all.
     """
 
     spot_first_hour_free: bool = False
@@ -105,7 +105,7 @@ class BillingTerms:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """Serving instances crash `per_hour` times, which `plane` carries out.
+    """Each serving instance crashes at the rate `per_hour`; `plane` carries crashes out.
 
     A crashed instance answers nothing, and is paid until it is ended.
     """
@@ -129,9 +129,9 @@ class FleetResult:
 class SimulatedCloud:
     """Implements `mark.control.ports.Cloud` (and `Clock`) in virtual time.
 
-    `offers[i]` is the data plane's offer index i, and `workers[i]` is how many batches its instances run at a time.
+    The data plane knows `offers[i]` by its index i. `workers[i]` is how many batches its instances run at a time.
 
-    The same arguments and calls give the same events: every draw is a function of (seed, instance number, purpose).
+    The same arguments and calls give the same events: a draw is a function of (seed, instance number, start, purpose).
     """
 
     def __init__(
@@ -291,9 +291,9 @@ class SimulatedCloud:
         return bool(self._notices)
 
     def start_ready(self, offer: str, count: int, *, standby: bool = False, pooled: bool = False) -> tuple[int, ...]:
-        """Add instances of the warm first fleet: ready and billed from now, not counted as launched.
+        """Add instances of the first fleet: ready and billed from now, not counted as launched.
 
-        Standbys and pooled instances are stopped.
+        Standbys and pooled instances are stopped instead.
         """
         index = self._offer_index(offer)
         numbers = []
@@ -460,7 +460,7 @@ class SimulatedCloud:
             self._terminated += 1
 
     def _leave(self, record: _Record) -> bool:
-        """Take an instance that stops running out of service; return whether it served."""
+        """Take out of service an instance that stops or ends; return whether it served."""
         self._active[record.index] -= 1
         if record.ready_s is None:
             return False

@@ -79,10 +79,11 @@ def compare_report(
     spot: SimulationResult | None = None,
     data: Mapping[str, Any] = MappingProxyType({}),
 ) -> Report:
-    """Return policies side by side, the bill by market, the dollars above the bound, and the words.
+    """Return the report: policies side by side, the bill by market, the dollars above the bound, and sentences.
 
-    `attribution` covers some of the policies; `outlook` is the promise's, and `next_days` has each policy's next day.
-    `spot` is the run of `mark` with spot, which the policies may not buy. `data` is the JSON.
+    `attribution` covers some of the policies; `outlook` says how likely the promise is, and `next_days` has each
+    policy's forecast of the next day. `spot` is a run of `mark` that may buy spot, unlike those in `results`. `data` is
+    the JSON.
     """
     first = next(iter(results.values()))
     half = -(-len(results) // 2)
@@ -114,7 +115,7 @@ def compare_report(
 
 
 def compare_page(report: Report, results: Mapping[str, SimulationResult], rows: Sequence[Variation] = ()) -> Report:
-    """Add each policy's figures and decisions, and the runs under worse assumptions, which only a page shows."""
+    """Add the parts of the page: each policy's figures and decisions, and the runs under worse assumptions."""
     of_policies = {
         "policies": [
             {
@@ -172,7 +173,7 @@ def sensitivity_table(rows: Sequence[Variation]) -> DataTable:
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
-    """Return the answers for a budget: today's bill, tomorrow's, the range, the prices' age, and the next steps."""
+    """Return a budget's numbers: today's bill, the best, the saving, the prices' date, the next day; and next steps."""
     rows = [*at_a_glance(results), *next_day_row(results, next_days)]
     if not rows:
         return ""
@@ -211,7 +212,7 @@ _HEADS: tuple[Head, ...] = (
 
 
 def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
-    """Return the table; a page also has columns that would not fit a terminal, but for those that are all zero."""
+    """Return the table; a page also has the columns that do not fit a terminal, except those that are all zero."""
     against, winner = reference(results), best(results)
     used = [market for market in MARKETS if any(getattr(result.bill, market) for result in results.values())]
     rejected = any(result.requests.rejected for result in results.values())
@@ -244,7 +245,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
 
 
 def _markets(results: Mapping[str, SimulationResult]) -> DataTable:
-    """Return the markets in which money was spent, without the dollar sign so that eight columns fit."""
+    """Return the bills by market in which money was spent, without dollar signs so that eight columns fit."""
     small = min(result.bill.total for result in results.values()) < 1.0
 
     def amount(dollars: float) -> str:
@@ -261,7 +262,7 @@ def _markets(results: Mapping[str, SimulationResult]) -> DataTable:
 
 def _policy_part(results: Mapping[str, SimulationResult]) -> str:
     """Return the figures of one policy at a time, chosen by buttons; the script fills them in."""
-    # The recommended policy is shown first; the script starts with its place.
+    # The recommended policy is shown first: the script starts with the selected button.
     start = list(results).index(best(results) or next(iter(results)))
     buttons = "".join(
         f"<button type=button role=tab data-policy={i} aria-selected={'true' if i == start else 'false'}>"
@@ -289,7 +290,7 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
 
 
 def _weighed(weighed: Weighed, unit: LoadUnit) -> list[Any]:
-    """Return the alternatives of a decision for the page's script: words, saving, and rows of a table."""
+    """Return the alternatives of a decision for the page's script: words, saving, and a table's heads and rows."""
     others = weighed.alternatives
     near = [one for place, one in enumerate(others, 1) if place <= MOST_CHOICES or one.label in (KEPT, NONE)]
     table = choices_table(weighed, near, unit)

@@ -1,4 +1,4 @@
-"""A study's answer as one value: words, tables and plots, which the terminal, JSON and pages show alike."""
+"""A study's answer as one value: words, tables and plots for the terminal and HTML pages, and the data for JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Head = str | tuple[str, Callable[[Any], str]]
 
 
 def formatted(*names: str) -> tuple[Head, ...]:
-    """Return heads over figures whose cells are texts already."""
+    """Return heads of columns of numbers whose cells are already text."""
     return tuple((name, str) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Words with a mark, shown by colour and weight. A page shows the hint under the pointer."""
+    """Words with a mark, shown by colour and weight. A page shows the hint as a tooltip."""
 
     words: str
     mark: Mark = ""
@@ -26,7 +26,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
-    """A table. A column of words has a head alone; a column of figures has a head and the format of its unit.
+    """A table. The head of a column of words is its name; that of a column of numbers is a name and a format.
 
     A cell is a value for its column's format, or a text or `Marked` that is shown as it is. A page shows every column
     of the tables that have a title; a terminal shows every table, but only its first `printed` columns.
@@ -68,7 +68,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """HTML that only a page has. Its maker escapes every text from outside."""
+    """HTML that only a page shows. The code that makes it must escape every text from outside."""
 
     html: str
 
@@ -78,11 +78,11 @@ Part = DataTable | Plot | Marked | Prose | Markup
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A study's answer. `data` is the JSON; its keys are a promise (docs/json.md).
+    """A study's answer. `data` is the JSON; its keys stay stable (docs/json.md).
 
     The terminal shows, in this order, the trace that was `read`, the headline, the parts, the sentences, the warnings
-    and the notes. A page has the sentences at its top, and `subject` above them. `is_told_first` moves the sentences
-    before the parts on the terminal, too.
+    and the notes. A page has the sentences at its top, and `subject` above them. With `is_told_first` the terminal
+    shows the sentences before the parts, too.
     """
 
     data: Mapping[str, Any]

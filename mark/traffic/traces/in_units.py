@@ -1,12 +1,11 @@
-"""A trace of tokens, pages or seconds as one of requests of the mean size.
+"""Turns a trace of tokens, pages or seconds into one of requests of the mean size.
 
-A bin of u units expects u / size requests, which are drawn as Poisson. Each has a size of its own, because service
-times scatter as sizes do: so the units of a bin scatter as a compound Poisson number does, with the variance
-u E[S^2] / E[S].
+A bin of u units becomes a Poisson number of requests, u / size on average. The service times of requests scatter as
+their sizes do, so the work of a bin is a compound Poisson number: counted in units, its variance is u E[S^2] / E[S].
 
-Requests whose sizes are known keep their times. Where a thousand of them are larger than the mean, some count twice,
-and where they are smaller, some are left out, so that the work follows the trace through days. Their own sizes are not
-replayed: they are drawn like all others.
+Requests whose sizes are known keep their times. Where a thousand in a row are larger than the mean size, some are
+repeated, and where they are smaller, some are left out, so that the work follows the trace through days. Their own
+sizes are not replayed: service times are drawn for them like for all others.
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ def counted_in(trace: Trace, service: ServiceConfig) -> Trace:
 
 
 def resized(times_s: FloatArray, sizes: FloatArray, size: float) -> FloatArray:
-    """Return ascending times of requests of one `size`, with the work of these: copies stand between their neighbours.
+    """Return ascending times of requests of one `size` with the same work; a copy comes before the next request.
 
-    The sum of sizes is kept for each `_ALIKE` requests, to one request.
+    Each `_ALIKE` requests keep their sum of sizes, to within one request.
     """
     groups = np.arange(len(sizes)) // _ALIKE
     shares = np.bincount(groups, weights=sizes) / np.bincount(groups) / size
-    # Rounded down at the middle of each step, so that equal sizes keep every request.
+    # Rounded to the nearest number, so that equal sizes keep every request.
     copies = np.diff(np.floor(np.cumsum(shares[groups]) + 0.5), prepend=0.0).astype(np.int64)
     first = np.repeat(np.cumsum(copies) - copies, copies)
     part = (np.arange(len(first)) - first) / np.repeat(copies, copies)

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    REQUESTS = "requests"  # the name says requests, or a rate of something
+    REQUESTS = "requests"  # the name says requests, or a rate such as `rps`
     COUNT = "a count"  # of anything
     PART = "a part of the requests"
     ERRORS = "errors"
@@ -43,10 +43,11 @@ UNITS = {"count": ROW, **RATES, "counter": COUNTER}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of a name. `unit` may be unstated (None).
+    """The meaning of a name. `unit` is None if the name states none.
 
-    `may_count` is a counter by its name, if its values rise. `times` is 1000 if the name says that the numbers are
-    thousands. `window_s` is a span of time in the name (`requests_5m`, `hourly`), which may be longer than a row.
+    `may_count`: by its name the column is a counter, if its values never fall. `times` is 1000 if the name says that
+    the numbers are thousands. `window_s` is a span of time in the name (`requests_5m`, `hourly`), which may be longer
+    than a row.
     """
 
     kind: Kind
@@ -124,7 +125,7 @@ _STATISTICS = frozenset(
         *("peak", "highest", "lowest", "per", "pro", "por", "durchschnitt", "mittelwert", "moyenne", "promedio"),
     ]
 )
-# A share for each of something, as in `requests/pod`.
+# A number for each of several things, as in `requests/pod`.
 _EACH = re.compile(
     r"/\s?(?:pod|instance|replica|host|node|target|server|user|client|session|worker|container|core|cpu|gpu)s?\b"
 )
@@ -177,8 +178,8 @@ _SCALES = (
         1e6,
     ),
 )
-_FACTOR = re.compile(r"[x\u00d7*]\s?10+\b")  # of the numbers or of the unit
-# A label whose value is a status of an error, as in `code=~"5.."`, or any but a success, as in `code!="200"`.
+_FACTOR = re.compile(r"[x\u00d7*]\s?10+\b")  # unclear whether it scales the numbers or the unit
+# A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
 _OF_ERRORS = re.compile(
     r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)",
     re.IGNORECASE,
@@ -189,7 +190,7 @@ _OTHER_CALLS = re.compile(
     r"\s*(?:\(|\b(?:by|without)\b)",
     re.IGNORECASE,
 )
-_WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query's function of a window of time
+_WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query function over a time window
 _METRIC = re.compile(r"([a-zA-Z_:][\w:.]*)\s*(?:\{[^}]*\})?\s*\[")
 _OVER = re.compile(r"\[\s*([^\]:]+)(?::[^\]]*)?\]")
 _OF_SERIES = re.compile(r"\b(?:count|count_values|group)\s*\(")  # the number of series
@@ -227,7 +228,7 @@ def _of_name(name: str) -> Meaning:
     if _WINDOWED.search(name) and not _OTHER_CALLS.search(low):
         return Meaning(Kind.UNCLEAR)  # delta, deriv, changes, ...
     per = _PER.search(low)
-    # The unit of time of `requests per minute` is neither a measure nor a minimum.
+    # Left out: the unit of time, because the `min` of `requests/min` is neither a measure nor a minimum.
     words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}
     if words & _FOREIGN:
         return Meaning(Kind.MEASURE)
@@ -256,7 +257,7 @@ def _of_name(name: str) -> Meaning:
     if words & _OTHERS:
         return Meaning(Kind.UNKNOWN)
     if (part := _part(words, low)) is not None:
-        # A rate of errors or successes is a share, if no unit says otherwise.
+        # An error rate or a success rate is a share unless a unit says otherwise.
         return Meaning(Kind.STATISTIC if unit is None and "rate" in words else part, unit)
     if unit is not None:
         # Packets and bytes have rates, too.
@@ -275,7 +276,7 @@ def _of_name(name: str) -> Meaning:
 
 
 def _of_words(words: set[str], low: str, kind: Kind) -> Meaning:
-    """Return `kind`, or errors, a part, or the unknown, by the words of a metric's name."""
+    """Return the meaning by the words of a metric's name: unknown, errors, a part of the requests, or else `kind`."""
     return Meaning(Kind.UNKNOWN if words & _OTHERS else _part(words, low) or kind)
 
 
