@@ -565,9 +565,14 @@ def _reach(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
         if not ticks:
             return True
         best_s = learned.best_seen_s(st)
+        idle = best_s == INF
         for at in range(st.counter[READY]):
-            learned.forget(st, st.ready[at], cp.in_flight[st.ready[at]], best_s, tick_s)
+            in_flight = cp.in_flight[st.ready[at]]
+            idle = idle and in_flight == 0
+            learned.forget(st, st.ready[at], in_flight, best_s, tick_s)
         st.gateway[TICKED_S] = tick_s
+        if idle:
+            learned.skip_ticks(st, until_s)
 
 
 @compiled

@@ -102,6 +102,13 @@ def next_tick_s(st: Stage) -> float:
 
 
 @compiled
+def skip_ticks(st: Stage, until_s: float) -> None:
+    """Skip the ticks up to `until_s`: without answers, and without requests in flight, they change nothing."""
+    ticked_s = st.gateway[TICKED_S]
+    st.gateway[TICKED_S] = ticked_s + max(0.0, np.floor((until_s - ticked_s) / TICK_S)) * TICK_S
+
+
+@compiled
 def best_seen_s(st: Stage) -> float:
     """Return the best response time of the ready replicas that answered since the last tick; infinite without one."""
     best_s = INF

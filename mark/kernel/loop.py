@@ -375,11 +375,16 @@ def learn(st: Stage, out: Departures, until_s: float) -> None:
         if not ticks:
             return
         best_s = learned.best_seen_s(st)
+        idle = best_s == INF
         for a in range(st.counter[READY]):
             slot = st.ready[a]
             own = of_slot(st, slot)
-            learned.forget(st, slot, own.open_size + own.flight_count, best_s, tick_s)
+            in_flight = own.open_size + own.flight_count
+            idle = idle and in_flight == 0
+            learned.forget(st, slot, in_flight, best_s, tick_s)
         st.gateway[TICKED_S] = tick_s
+        if idle:
+            learned.skip_ticks(st, until_s)
 
 
 @compiled

@@ -70,3 +70,14 @@ def test_without_slow_replicas_routing_still_sees_every_queue() -> None:
     one, other = by_kernel(calm)[0].recording(), by_kernel(crashing)[0].recording()
     np.testing.assert_array_equal(one.slot, other.slot)
     np.testing.assert_array_equal(one.finish_s, other.finish_s)
+
+
+@pytest.mark.parametrize("hedged", [False, True])
+def test_a_pause_changes_no_choice(hedged: bool) -> None:
+    """Ten minutes without requests have 2,400 ticks of the gateway, at which nothing is left to forget."""
+    case = case_of(30.0, 300)
+    paused = replace(case, arrivals_s=(*case.arrivals_s, *(600.0 + at_s for at_s in case.arrivals_s)))
+    if hedged:
+        check_hedged(paused, 2.0 * SERVICE_S)
+    else:
+        check(paused)
