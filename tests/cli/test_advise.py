@@ -180,10 +180,10 @@ def test_example_month_gives_a_true_sentence_about_its_scaler(tmp_path: Path, ca
 def tokens(prometheus: EmulatedPrometheus, asked: tuple[str, ...]) -> tuple[str, ...]:
     """Add a model of 16 requests/s with 480 tokens each; return the arguments that ask for it."""
     add_workload(prometheus, "llama")
-    requests = next(one for one in prometheus.series if one.labels.get("app") == "llama")
-    for metric, size in (("request_success", 1.0), ("prompt_tokens", 300.0), ("generation_tokens", 180.0)):
-        labels = {"namespace": "shop", "pod": requests.labels["pod"], "model_name": "llama"}
-        prometheus.add(f"vllm:{metric}_total", labels, requests.times_s, size * requests.values)
+    for requests in [one for one in prometheus.series if one.labels.get("app") == "llama"]:
+        for metric, size in (("request_success", 1.0), ("prompt_tokens", 300.0), ("generation_tokens", 180.0)):
+            labels = {"namespace": "shop", "pod": requests.labels["pod"], "model_name": "llama"}
+            prometheus.add(f"vllm:{metric}_total", labels, requests.times_s, size * requests.values)
     return asked[: -len(QUICK)] + QUICK[:-2]
 
 

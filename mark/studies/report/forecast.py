@@ -11,7 +11,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
-from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import forecasters
 from mark.studies.report.words import duration, milliseconds, number, percent, percent_2, usd

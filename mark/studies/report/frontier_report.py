@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.domain.slo import CONFIDENCE
 from mark.studies.frontier import nines
-from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed, notes
 from mark.studies.report.words import count, dollars, duration, latency, number, per_month, percent, usd

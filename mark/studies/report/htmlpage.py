@@ -42,7 +42,7 @@ def asset(name: str) -> str:
 
 def page_script(own: str = "") -> str:
     """Return the last element of a page with figures: it draws them and runs `own`, a function's text or nothing."""
-    from mark.studies.report.plots import ON_DARK
+    from mark.studies.report.figure_style import ON_DARK
 
     return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.domain.offer import instance_of
 from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_instances
-from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed
 from mark.studies.report.words import count, dollars, duration, latency, per_month, percent, percent_2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.graph_svg import StageBox, graph_svg
-from mark.studies.report.plots import COLOURS, new_figure, styled
 from mark.studies.report.words import count, milliseconds, percent, usd
 
 if TYPE_CHECKING:

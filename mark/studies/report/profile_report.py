@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mark.domain.profile import Candidate
 from mark.domain.slo import Slo
 from mark.profiling.measure import KNEE_SHARE, Measured
-from mark.studies.report.plots import faint, new_figure, styled
+from mark.studies.report.figure_style import faint, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.words import grouped, percent, rate
 

@@ -9,8 +9,8 @@ import pytest
 from mark_papers.paper.fig6 import Fig6
 from mark_papers.paper_pages.fig6_page import fans_figure, fig6_report, takeaways
 
+from mark.studies.report.figure_style import COLOURS, ON_DARK
 from mark.studies.report.htmlpage import html_of
-from mark.studies.report.plots import COLOURS, ON_DARK
 from tests.api.browser import CHROMIUM, Browser
 from tests.studies.report import test_forecast
 from tests.studies.report.test_compare_report import EVIL, parsed

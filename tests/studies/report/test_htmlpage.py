@@ -8,8 +8,8 @@ from importlib.resources import files
 from plotly.graph_objects import Figure
 from plotly.offline import get_plotlyjs
 
+from mark.studies.report.figure_style import faint, styled
 from mark.studies.report.htmlpage import html_of
-from mark.studies.report.plots import faint, styled
 from mark.studies.report.report import DataTable, Marked, Part, Plot, Prose, Report
 from tests.studies.report.test_compare_report import EVIL, parsed
 

@@ -16,7 +16,7 @@ import pytest
 from mark.domain.bill import Bill
 from mark.simulation.result import Decision
 from mark.studies.report.compare_report import render_report
-from mark.studies.report.plots import COLOURS, DASHES, ON_DARK
+from mark.studies.report.figure_style import COLOURS, DASHES, ON_DARK
 from tests.api.browser import CHROMIUM, Browser
 from tests.studies.report.results import result, timeline
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import Head, Part, Plot, Report, formatted
 from mark.studies.report.words import number, percent
 from mark_papers.paper_pages.shared import titled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import Head, Part, Plot, Report, formatted
 from mark.studies.report.words import percent, usd
 from mark_papers.inferline_pages.planners_page import PROFILES

@@ -11,8 +11,8 @@ import numpy as np
 
 from mark.domain.load import Forecast
 from mark.domain.time import HOUR_S
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.forecast import fan_lines, truth_line
-from mark.studies.report.plots import COLOURS, new_figure, styled
 from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import listed
 from mark.studies.report.words import duration, number, percent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mark.simulation.result import SimulationResult
-from mark.studies.report.plots import COLOURS, faint, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, faint, new_figure, styled
 from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import listed, overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.control.ports import WINDOW_S
-from mark.studies.report.plots import COLOURS, new_figure, styled
+from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import Marked, Part, Plot, Report, formatted
 from mark.studies.report.takeaway import overflow_share, promises
 from mark.studies.report.words import duration, latency, percent, usd

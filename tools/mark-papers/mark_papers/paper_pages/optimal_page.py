@@ -48,7 +48,7 @@ def optimal_report(found: Optimal) -> Report:
             Marked("The same with minutes capped at 1.15 x their running median"),
             _prices([row for row in found.rows if row.capped]),
         ],
-        _verdict(found),
+        _verdict(found) if found.rows else [],
         [
             "printed C: Algorithm 1 with instances planned at their highest throughput, which no wait is part of",
             "no delay: Algorithm 1 without its cool-down",
