@@ -1,4 +1,4 @@
-"""`doubled`: twice the capacity for what came in the last minute, of the cheapest offer."""
+"""`doubled`: twice the capacity for the last minute's requests, of the cheapest offer."""
 
 from __future__ import annotations
 

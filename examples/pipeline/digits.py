@@ -1,4 +1,4 @@
-"""A cascade on handwritten digits: straighten, a small model, and a bigger one for what the small one is unsure of.
+"""A cascade on handwritten digits: straighten, a small model, and a bigger one if the small one is unsure.
 
 The models are trained as they are loaded, in a second or two, on the digits that scikit-learn brings along.
 """
@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 
 import mark
 
-SURE = 0.95  # what the small model is at least as sure of needs no second opinion
+SURE = 0.95  # if the small model is at least as sure, no second opinion is asked
 
 
 @mark.pipeline(slo_ms=100)
