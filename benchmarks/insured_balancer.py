@@ -1,4 +1,4 @@
-"""Balancers before instances that are slow now and then: the simulator's, mark's gateway, and one that knows all."""
+"""Compare balancers of instances that are sometimes slow: the simulator's, mark's gateway, and one that knows all."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mark.studies.insure import _opened
 SERVICE = Path(__file__).parents[1] / "examples" / "insurance" / "noisy.toml"
 TRACE = "synthetic:poisson?rate=100"
 REQUEST_S, SIGMA = 0.1, 0.05
-# Option, RT_max in times of a request, SL_min, and fleets, the second fleet after the first: those of this command and
-# those of the design if they differ by more than one, and fleets without protection for a short RT_max.
+# Option, RT_max in multiples of a request's time, SL_min, and fleets, the second fleet after the first: the fleets of
+# this command, the design's fleets if they differ by more than one, and fleets without protection for a short RT_max.
 COMPARED = (
     ("instances", 5.0, 0.999, ((17, 0), (13, 0))),
     ("parity", 3.0, 0.999, ((20, 5), (14, 4))),

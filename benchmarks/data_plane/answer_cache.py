@@ -1,19 +1,21 @@
-"""The cache of answers: how often it hits, what a hit saves, and what it costs where no call is repeated.
+"""The cache of answers: its hit rates, the saving of a hit, and its cost if no call is repeated.
 
     python benchmarks/data_plane/answer_cache.py [--only hit-rates,calls,hits,misses] [--rounds 15]
                                                  [--seconds 2] [--compiled] [--out out/answer_cache.json]
 
 hit-rates: SIEVE (`mark/serving/backend/sieve.py`) beside CLOCK and LRU on four streams of keys, with room for 1 % and
-10 % of the different keys. Target: CLOCK and 5 points more at 1 %.
-hits, misses: the echo server of `serving.py` with `[cache]` and without, asked one call again and again, or calls that
-never repeat. Both servers run all the time, on core 0, and are asked in turns from core 1, 64 connections each. Every
-answer is compared with the right one, and the server's own counts say that every call was a hit, or none. The figure is
-requests per second of processor time that the server used, worker included, so that neither the client nor other work
-on the machine is part of it; a ratio is the median of the rounds. A second plain server is asked like the others: how
-far it is from the first is the noise. Targets: twice as many with hits, 2 % fewer without.
-calls: microseconds that the cache takes for a call in this process, the least of many runs, which other work on the
-machine disturbs little: a hit, a call that is kept, and a call after many that were in vain.
-Exits 1 where a target is missed.
+10 % of the different keys. Target: at 1 %, SIEVE hits 5 points more often than CLOCK.
+hits, misses: the echo server of `serving.py` with `[cache]` and without. `hits` repeats one call; `misses` never
+repeats a call. Both servers run all the time, on core 0. The client on core 1 asks them in turns, over 64 connections
+each. It compares every answer with the right one, and checks by the server's counters that every call was a hit, or
+that none was. The figure is requests per second of processor time that the server used, worker included. So neither the
+client nor other work on the machine is part of the figure. A ratio is the median of the rounds. The client also asks a
+second plain server; its distance from the first is the noise. Targets: twice as many requests with hits, 2 % fewer
+with misses.
+calls: microseconds that the cache takes for a call in this process: for a hit, for a call that is kept, and for a call
+after many calls that were never repeated. The figure is the least of many runs, because other work on the machine
+disturbs it little.
+Exits with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Owner, Sieve
 
 SHARES = (0.01, 0.1)
-# More calls than are ever in memory, asked in turn: SIEVE, which nothing marks, then drops each before it comes again.
+# More calls than fit into memory, asked in turn: no call is marked, so SIEVE drops each one before it comes again.
 DIFFERENT = 20_000
 MEMORY_MB = 1
 

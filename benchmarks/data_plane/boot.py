@@ -1,15 +1,16 @@
-"""A bouncer's user data on disks and memory as small as an instance's: bare, then on the image made of that.
+"""Run a bouncer's user data with the disk and memory of an instance: on a bare image, then on the image made from it.
 
     sudo .venv/bin/python benchmarks/data_plane/boot.py [--only NAME] [--system-mib 192] [--out out/boot]
 
 Root on Linux only, x86-64. Each case is an ext4 file system in a file, as large as mark deploy makes the disk, over
 this machine's own programs (overlayfs; 1.7 GiB of it is taken, as by Amazon's image); /tmp is a tmpfs of half the
-type's memory; a cgroup has what the type's memory leaves after --system-mib for the kernel, the system and cloud-init,
-which is an assumption. User data is rendered as Terraform does, runs in a chroot with namespaces of its own, and finds
-stand-ins for what only AWS has: its CLI, metadata, systemd (boot_units.py). Users, pip, mark serve and its workers are
-real; when it is ready it is asked once. CPUs are this machine's, and S3 is a folder, so seconds are without network.
+type's memory. A cgroup limits memory to the type's memory less --system-mib, an assumed amount for the kernel, the
+system and cloud-init. The user data is rendered as Terraform does it and runs in a chroot with separate namespaces.
+Stand-ins replace the AWS CLI, the instance metadata and systemd (boot_units.py). Users, pip, mark serve and its workers
+are real. Once the bouncer is ready, it gets one request. CPUs are this machine's, and S3 is a folder, so the seconds
+contain no network time.
 
-Written are OUT.json and OUT.md. Exits 1 where a boot failed, 2 where something is missing here.
+Writes OUT.json and OUT.md. Exits with 1 if a boot failed, with 2 if this machine lacks something.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ from tests.terraform.booting import (  # noqa: E402
 
 MIB = 1024**2
 CGROUPS = Path("/sys/fs/cgroup")
-TYPE = "c6i.large"  # in the examples' profiles; two processors, as t3's small ones have
-PYTHON = "/usr/bin/python3.11"  # as seen from the chroot, where Amazon's image would have it from dnf
+TYPE = "c6i.large"  # is in the examples' profiles and has two processors, as small t3 types have
+PYTHON = "/usr/bin/python3.11"  # path in the chroot; Amazon's image has it from dnf
 PROGRAMS = AWS_PROGRAMS | {
     "curl": METADATA + '  *) exec /usr/bin/curl "$@" ;;\nesac',
     "systemctl": f"""
@@ -306,15 +307,15 @@ def missing(folder: Path) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="NAME", help="cases whose name contains this")
-    parser.add_argument("--system-mib", type=int, default=192, help="what kernel and system take of the memory")
+    parser.add_argument("--only", default="", metavar="NAME", help="run only cases whose name contains NAME")
+    parser.add_argument("--system-mib", type=int, default=192, help="MiB of memory that kernel and system take")
     parser.add_argument("--out", type=Path, default=Path("out/boot"))
     args = parser.parse_args()
     if os.environ.get("BOOT_BENCH_INSIDE") is None and os.geteuid() == 0 and shutil.which("unshare"):
         # This process has its own mount namespace, so that a failure leaves no mount behind.
         os.environ["BOOT_BENCH_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # mounts and cgroups are taken away then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that mounts and cgroups are removed then, too
     # /tmp may be in memory.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as work:
         if lacking := list(missing(Path(work))):

@@ -1,4 +1,4 @@
-"""systemd, as far as a bouncer's boot needs it: runs mark.service, and a keeper for each worker that it asks for.
+"""Stand-in for systemd in a bouncer's boot: runs mark.service, and a keeper for each worker that the service asks for.
 
 The stand-in for systemctl starts it in the chroot of boot.py, with the system's Python, which has no package of ours.
 """

@@ -2,10 +2,10 @@
 
     python benchmarks/data_plane/conductor.py
 
-Three stages of a model that does nothing, each with one worker process, one query at a time, in this process without
-HTTP; then the same with all stages in another process, called by HTTP. "Alone" is the same calls made straight to the
-three stages, one after the other, so that the difference is the conductor. Both take turns, query by query. Times are
-medians; processor time is this process's, without the workers' and without that of the other process.
+Three stages run a model that does nothing, each with one worker process, for one query at a time. First the stages are
+in this process, without HTTP; then they are in another process and called by HTTP. "Alone" makes the same calls
+directly to the three stages, one after the other, so that the difference is the conductor. Both take turns, query by
+query. Times are medians. Processor time is this process's, without the workers and the other process.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The control room with 200 services and 2,000 instances: how long one tick of all takes, and how much memory.
+"""The seconds of a tick and the memory of a controller with 200 services and 2,000 instances.
 
     python benchmarks/data_plane/controller.py [--services 200] [--instances 10] [--minutes 5] [--policy greedy]
         [--predictor auto] [--days 1]
 
-Every service has the real controller, predictor and planner over a simulated cloud, and days of history. All plan at
-the same moment, which a real room spreads over the minute: the worst case. Predictors learn in turns, one every window
-of 5 s: after as many windows as there are services, or a few times as many where much was seen, all are fitted.
-Asserted is the work (plans made, instances held, nothing skipped); seconds and memory are printed, beside what is asked
-for (5 s on 2 cores, 500 MB).
+Every service has the real controller, predictor and planner over a simulated cloud, and days of history. All services
+plan at the same moment, which is the worst case: a real controller spreads the plans over the minute. Predictors learn
+in turns, one every window of 5 s. All are fitted after one window for each service, or after a few windows for each
+if the history is long. The benchmark asserts the work (plans made, instances held, no service skipped) and prints
+seconds and memory beside their targets (5 s on 2 cores, 500 MB).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mark.traffic.forecast.supervised import Supervised
 from mark.traffic.forecast.turns import taking_turns
 
 DAY_MINUTES = 1440
-INSTANCES = ("c5.large", "c5.xlarge")  # small ones, so that there are many
+INSTANCES = ("c5.large", "c5.xlarge")  # small instances, so that there are many
 
 
 class IdlePlane:
@@ -182,11 +182,13 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", type=int, default=200)
-    parser.add_argument("--instances", type=int, default=10, help="of c5.large that each service's load is for")
+    parser.add_argument(
+        "--instances", type=int, default=10, help="instances of c5.large that the load of each service needs"
+    )
     parser.add_argument("--minutes", type=int, default=20)
     parser.add_argument("--policy", default="greedy")
     parser.add_argument("--predictor", default="auto")
-    parser.add_argument("--days", type=int, default=1, help="of history")
+    parser.add_argument("--days", type=int, default=1, help="days of history")
     args = parser.parse_args()
     bench = Bench(args)
     print(f"{args.services} services, {args.policy}, {args.predictor}, {args.days} d of history, {os.cpu_count()} CPUs")

@@ -1,4 +1,4 @@
-"""Kill, cut off and replace servers that learn together while feedback comes, and count what was lost or doubled.
+"""Kill, cut off and replace servers that learn together while feedback comes, and count lost and doubled feedback.
 
     .venv/bin/python benchmarks/data_plane/learned_kills.py [--kills 200] [--rate 500] [--servers 2] [--keep-disk 0.5]
     .venv/bin/python benchmarks/data_plane/learned_kills.py --personal --rate 2000 --partitions 50 --rollouts 20
@@ -6,9 +6,10 @@
 Each kill is a SIGKILL of one server at a random time; a share of them takes the server's disk, too. A partition stops
 all that servers send each other for 0.3 to 3 s. A roll-out replaces all servers, one after the other. The next fault
 comes as soon as all servers are ready again. Clients send feedback to any server and repeat it until they hear a
-result. Afterwards no piece that was told `applied` may lack in a state, none may be there twice, and all states must be
-equal. With `--personal` the feedback is observations of 200 users, each roll-out brings another table of item vectors,
-and the heads must be those of a fold of the observations to 1e-6. Exits 1 where one of these does not hold.
+result. Afterwards every state must contain each piece of feedback that was answered with `applied`, and contain it
+once, and all states must be equal. With `--personal` the feedback is observations of 200 users, each roll-out brings
+another table of item vectors, and the heads must equal those of a fold of the observations to 1e-6. Exits with 1 if one
+of these checks fails.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from tests.serving.personal.processes import Observations, PersonalPlace  # noqa
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--personal", action="store_true", help="observations for personal heads")
+    parser.add_argument("--personal", action="store_true", help="send observations for personal heads")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--partitions", type=int, default=0)
     parser.add_argument("--rollouts", type=int, default=0)
-    parser.add_argument("--rate", type=float, default=500.0, help="pieces of feedback a second that are due")
-    parser.add_argument("--batch", type=int, default=10, help="pieces of a post")
+    parser.add_argument("--rate", type=float, default=500.0, help="pieces of feedback due per second")
+    parser.add_argument("--batch", type=int, default=10, help="pieces of feedback in a POST")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--keep-disk", type=float, default=0.5, help="share of the kills that leave the disk")
-    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no fault begins later")
+    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="seconds after which no fault begins")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     told = Observations(args.batch, seed=args.seed) if args.personal else Labels(args.batch)

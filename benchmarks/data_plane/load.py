@@ -3,10 +3,10 @@
     python benchmarks/data_plane/load.py http://127.0.0.1:8080/invocations --body FILE [--rate RPS] \
             [--connections N] [--seconds S]
 
-`closed_loop` keeps a fixed number of requests in flight: what throughput? `open_loop` sends when a request is due,
-whatever the server does: what latency? There latency counts from when it was due, so that a server which stops for a
-second is charged for every request that came meanwhile. Sent minus due is the client's own lag (or all connections
-were busy): it is in the answers, and belongs beside every latency that is reported.
+`closed_loop` keeps a fixed number of requests in flight and measures throughput. `open_loop` sends each request when it
+is due, even if the server is late, and measures latency. Its latency counts from the due time, so that a server which
+stops for a second is charged for every request that came in that second. The time from due to sent is the client's lag,
+or the wait for a free connection. `Answers` contains it, and every report of a latency should state it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-# One row a request, in the order in which they were due. Times are in seconds from the start; `answered_s` is NaN and
-# `status` 0 where no answer came, `sent_s` NaN where there was never a connection for it. `answered_by` is the header
-# mark-answered-by; `right`: 2xx, and the expected body.
+# One row for each request, in the order of due times. Times are in seconds from the start. `answered_s` is NaN and
+# `status` 0 if no answer came; `sent_s` is NaN if no connection was ever free. `answered_by` is the header
+# mark-answered-by. `right` means a 2xx answer with the expected body.
 ANSWER = [("scheduled_s", "f8"), ("sent_s", "f8"), ("answered_s", "f8"), ("status", "i2"), ("answered_by", "U16")]
 ANSWERS = np.dtype([*ANSWER, ("right", "?")])
 Answers = npt.NDArray[np.void]
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _ANSWERED_BY = re.compile(rb"\r\nmark-answered-by: *([\w-]+)", re.IGNORECASE)
-_AWAKE_S = 150e-6  # the kernel may wake us so much too late; the rest of a wait is spent awake
-_SENT_AT_ONCE = 16  # due at the same time: after that many it looks for answers
+_AWAKE_S = 150e-6  # the kernel may wake us this late, so we spin for the rest of a wait
+_SENT_AT_ONCE = 16  # of requests due at the same time; then the client looks for answers
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Target:
 
 @contextmanager
 def serving(arguments: Sequence[str], folder: Path, core: str) -> Iterator[str]:
-    """Yield the address of `mark serve` with these arguments, in the folder and on these cores (as of taskset)."""
+    """Yield the address of `mark serve` with these arguments, in the folder and on these cores (as in taskset)."""
     command = ["taskset", "-c", core, sys.executable, "-m", "mark.cli.main", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     try:
@@ -129,7 +129,7 @@ def open_loop(target: Target, arrivals_s: FloatArray, connections: int = 256, pa
 def closed_loop(target: Target, duration_s: float, connections: int = 64, patience_s: float = 10.0) -> Answers:
     """Send again on each connection when it is answered, for `duration_s`; a request is due when it is sent.
 
-    Requests under way at the end are waited for, `patience_s` at most.
+    At the end it waits for requests under way, for `patience_s` at most.
     """
     with _client(target, connections) as client:
         free = list(client.connections)
@@ -215,7 +215,7 @@ class _Client:
             assert connection.sock is not None
             wire = next(self._wires)
             sent = connection.sock.send(wire)
-            if sent < len(wire):  # the server doesn't read; rare enough to wait for it
+            if sent < len(wire):  # the server doesn't read, which is rare enough to wait for it
                 connection.sock.settimeout(5.0)
                 connection.sock.sendall(wire[sent:])
                 connection.sock.setblocking(False)
@@ -264,7 +264,7 @@ class _Client:
         """Count the request on a lost connection as lost."""
         if connection.sock is not None:
             del self._by_fd[connection.sock.fileno()]
-            connection.sock.close()  # takes it out of the epoll as well
+            connection.sock.close()  # also removes the socket from the epoll
             connection.sock = None
         connection.busy = False
         self.rows.append((connection.due_s, connection.sent_s, np.nan, 0, "", False))
@@ -281,7 +281,7 @@ class _Client:
         if not data:
             if connection.busy:
                 self._lose(connection)
-            else:  # the server was tired of an idle one
+            else:  # the server closed an idle connection
                 del self._by_fd[sock.fileno()]
                 sock.close()
                 connection.sock = None
@@ -321,9 +321,15 @@ def _client(target: Target, connections: int) -> Iterator[_Client]:
 def main(argv: Sequence[str] = sys.argv[1:]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("--body", type=Path, required=True, metavar="FILE", help="sent as application/json")
-    parser.add_argument("--rate", type=float, metavar="RPS", help="open loop, Poisson; without it a closed loop")
-    parser.add_argument("--connections", type=int, metavar="N", help="64 closed, 256 open")
+    parser.add_argument(
+        "--body", type=Path, required=True, metavar="FILE", help="body of the requests, sent as application/json"
+    )
+    parser.add_argument(
+        "--rate", type=float, metavar="RPS", help="rate of a Poisson open loop (default: a closed loop)"
+    )
+    parser.add_argument(
+        "--connections", type=int, metavar="N", help="connections (default: 64 in a closed loop, 256 in an open loop)"
+    )
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)

@@ -3,8 +3,8 @@
     python benchmarks/data_plane/make_alb_log.py 1000000 --spec 'synthetic:diurnal?rate=160' --seed 1 --out \
             access.log.gz
 
-The requests arrive as the generator says; a line stands where its request was answered, so creation times are not in
-order, as in real logs. Same arguments, same bytes.
+The requests arrive as the generator draws them. Lines are in the order of the answers, so creation times are not in
+order, as in real logs. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("lines", type=int)
     parser.add_argument("--spec", default="synthetic:diurnal?rate=160")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True, help="gzip where the name ends in .gz")
+    parser.add_argument("--out", type=Path, required=True, help="log file, compressed if its name ends in .gz")
     options = parser.parse_args()
     text = "".join(alb_lines(options.lines, options.spec, options.seed)).encode()
     # No time stamp in the gzip header, so that equal arguments give equal bytes.

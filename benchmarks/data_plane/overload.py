@@ -1,14 +1,14 @@
-"""A bouncer offered 150 % of its capacity: what share is answered, how soon, and how soon is the rest refused?
+"""Offer a bouncer 150 % of its capacity: the share of answers, their latency, and the time until a refusal.
 
     python benchmarks/data_plane/overload.py [--seconds 60] [--rate 1.5] [--out out/overload.json]
 
 The model takes 5 ms + 0.5 ms x b for a batch of b <= 16 and computes nothing; RT_max is 100 ms. Its profile is measured
 first, by `mark profile`. The server has core 0 with all its processes; the client, an open loop of Poisson arrivals,
-and the function, a second server whose model takes 20 ms, share core 1. Exits 1 where a promise is broken:
+and the function, a second server whose model takes 20 ms, share core 1. Exits with 1 if a promise is broken:
 
-- with functions every request is answered, and 98 % within RT_max;
-- without, what is answered in time is 95 % of the capacity, and refusals take 5 ms (median; the 99th percentile is
-  printed, and is the machine's as much as ours).
+- with functions, every request is answered, and 98 % are answered within RT_max;
+- without functions, the answers in time are at least 95 % of the capacity, and the median refusal takes 5 ms at most
+  (the 99th percentile is only printed, because it depends on the machine as much as on mark).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def offered(url: str, rate_rps: float, seconds: float, capacity_rps: float) -> d
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rate", type=float, default=1.5, help="of the capacity")
+    parser.add_argument("--rate", type=float, default=1.5, help="offered load, as a multiple of the capacity")
     parser.add_argument("--out", default="out/overload.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -2,11 +2,12 @@
 
     python benchmarks/data_plane/personal_serving.py [--rate 500] [--seconds 20] [--rounds 5] [--items 10000]
 
-A server on core 0, clients on core 1, a table of 64 dimensions, 1,000 keys with 20 observations each. Each route has
-the rate by itself, as a Poisson stream; latency counts from when a request was due, and processor time is the server's,
-which other programs on the machine change little. A second server on core 0 serves a plain model without heads. The
-routes and the plain model are asked in turns, so that the ratios hold on a busy machine, too. "Stage" is the processor
-time of the head alone, in this process and without HTTP, once the heads are built. Exits 1 where a target is missed.
+The server has core 0, the clients have core 1. The table has 64 dimensions, and 1,000 keys have 20 observations each.
+Each route gets the full rate as a Poisson stream. Latency counts from the due time of a request. Processor time is the
+server's, because other programs on the machine change it little. A second server on core 0 serves a plain model without
+heads. The clients ask the routes and the plain model in turns, so that the ratios hold on a busy machine, too. "Stage"
+is the processor time of the head alone, in this process and without HTTP, once the heads are built. Exits with 1 if a
+target is missed.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ def latencies(rate_rps: float, seconds: float, items: int, explore: str, rounds:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rate", type=float, default=500.0, help="requests a second that are due")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each route, in all rounds together")
+    parser.add_argument("--rate", type=float, default=500.0, help="requests due per second")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each route, in all rounds together")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--explore", default="greedy", choices=EXPLORING)

@@ -1,9 +1,11 @@
-"""What the price list costs a processor: what one more request and miss cost, and what a millisecond of RT_max does,
-planned and estimated as a controller does it.
+"""Processor time of the price list: of the price of one more request and miss, and of a millisecond of RT_max.
+
+The latter is measured twice: by planning again, and by the estimate that a controller makes.
 
     python benchmarks/data_plane/price_list.py [--service NAME|FILE ...]
 
-One decision at noon of the diurnal day, repeated; processor time, so that other work on the machine counts little.
+The benchmark repeats one decision at noon of the diurnal day. It measures processor time, because other work on the
+machine affects it little.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What `mark profile --on` saves: the same best type as measuring all of them, for which share of the dollars?
+"""The saving of `mark profile --on`: it finds the same best type as measuring all types, for a share of the dollars.
 
     python benchmarks/data_plane/profile_on.py [--seeds 20]
 
-Five families of profiles over types and prices of aws-2026, whose truth is known: times that shrink in proportion to
-the vCPUs, times that do not (Amdahl), a GPU that wins by its batches, one that does not, and types that are too small
-for the model. Measured times are noisy, the less the longer they are measured; boots are drawn. Billed as EC2 does, at
-the price on demand. Asserted for each family: the best type of the truth is found with every seed, for half of the
-dollars of measuring all of them at most.
+The true times of five families of profiles over types and prices of aws-2026 are known: times that shrink in
+proportion to the vCPUs, times that do not (Amdahl), a GPU that wins by its batches, a GPU that does not, and types that
+are too small for the model. Measured times are noisy, less so in longer measurements; boot times are drawn. Machines
+are billed as by EC2, at the price on demand. For each family the benchmark asserts that every seed finds the truly best
+type, for at most half of the dollars of measuring all types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GPUS = ("g6.xlarge", "g6.2xlarge", "g6.4xlarge")
 BUDGET_USD = 2.0
 _LOAD_S = 10.0  # a model, once the machine has booted
 _AROUND = 1.15  # overhead of measuring: warm-up rounds, and requests on their way
-_SIGMA = 0.01  # of a mean of a full measurement: within +-2 % in 95 of 100, as `--precision` asks
+_SIGMA = 0.01  # of the mean of a full measurement: 95 of 100 are within +-2 %, as `--precision` asks
 _SHARE = 0.5
 
 

@@ -4,15 +4,16 @@
             [--workloads echo,...]
                                  [--rounds 5] [--seconds 5] [--ours COMMAND] [--out out/serving]
 
-A server has core 0 for all its processes, the client core 1 (wrk where there is one, else load.py): 64 connections,
-each sends again when it is answered. The workloads: echo of 107 bytes of JSON; 4 KiB of float32 times a fixed 1024 x 64
-matrix; a model that takes 5 ms + 0.2 ms x b for a batch of b <= 32, whose ceiling is 2,807 requests/s, and which is
-also offered 90 % of that as a Poisson stream, where latency counts from when a request was due.
+A server has core 0 for all its processes, and the client has core 1. The client is wrk if it is installed, else
+load.py, and has 64 connections; each sends again when it is answered. The workloads are an echo of 107 bytes of JSON;
+4 KiB of float32 times a fixed 1024 x 64 matrix; and a model that takes 5 ms + 0.2 ms x b for a batch of b <= 32, so at
+most 2,807 requests/s. That model also gets 90 % of this rate as a Poisson stream, where latency counts from the due
+time of a request.
 
-Each round starts every server anew, in an order that rotates, so that a machine that gets slower hits all alike; the
-table has the median of the rounds. Every answer is compared with the right one, byte by byte; only right ones count,
-and the table says how many requests were refused (429, 503), and how many answered wrongly or not at all. Written are
-OUT.json, OUT.md and OUT.html.
+Each round restarts every server, in an order that rotates, so that a machine that gets slower affects all servers
+alike. The table has the median of the rounds. Every answer is compared with the right one, byte by byte, and only right
+answers count. The table also says how many requests were refused (429, 503), and how many were answered wrongly or not
+at all. Writes OUT.json, OUT.md and OUT.html.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ CONNECTIONS = 64
 WORKLOADS = {"echo": "echo, 107 B JSON", "binary": "4 KiB binary x matrix", "sleep": "5 ms + 0.2 ms x batch"}
 SLO_MS = 100  # of our service files: far above the need of any workload
 BASELINE = "mosec"
-TOO_MUCH = "Ray Serve"  # its processes alone keep one core busy: tens of requests a second. Only when named
+TOO_MUCH = "Ray Serve"  # its processes keep one core busy with tens of requests/s, so it runs only if named
 
 DATA = [1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5]
-# The id is there because MLServer invents a new one for every answer without.
+# The id is there because MLServer otherwise invents a new id for every answer.
 ECHO = json.dumps(
     {"id": "1", "inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": DATA}]}, separators=(",", ":")
 ).encode()
@@ -77,7 +78,7 @@ OIP_HEAD = json.dumps(
 
 @dataclass(frozen=True)
 class Server:
-    """How a server is started ({words} are filled in), and asked."""
+    """The command that starts a server ({words} are filled in), and the form of its requests."""
 
     command: str
     path: str = "/inference"
@@ -190,7 +191,7 @@ def question(url: str, workload: str, oip_binary: bool) -> load.Target:
 def is_right(answer: bytes, workload: str) -> bool:
     """Return whether an answer is right in meaning; later ones must repeat its bytes.
 
-    Tensors come last in an answer, whatever stands before.
+    Tensors come last in an answer.
     """
     return answer.endswith(PRODUCT) if workload == "binary" else numbers(json.loads(answer)) == DATA
 
@@ -375,12 +376,14 @@ def plot(table: Table, runs: dict[str, dict[str, list[dict[str, float]]]], file:
 def main(argv: Sequence[str] = sys.argv[1:]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, default=Path(".venv-serving-peers"), metavar="FOLDER")
-    parser.add_argument("--servers", help=f"all but {TOO_MUCH} unless said", metavar="A,B")
+    parser.add_argument("--servers", help=f"servers (default: all but {TOO_MUCH})", metavar="A,B")
     parser.add_argument("--workloads", default=",".join(WORKLOADS), metavar="A,B")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--ours", default=OURS)
-    parser.add_argument("--out", type=Path, default=Path("out/serving"), metavar="PATH", help="without an ending")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/serving"), metavar="PATH", help="path of the results without a suffix"
+    )
     args = parser.parse_args(argv)
     os.sched_setaffinity(0, {CLIENT_CORE})
     known = servers(args.ours)

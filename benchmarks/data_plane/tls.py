@@ -1,11 +1,11 @@
-"""What TLS costs: a bouncer's requests, new connections, and the controller's rounds of metrics.
+"""The cost of TLS for a bouncer's requests, for new connections, and for the controller's rounds of metrics.
 
     python benchmarks/data_plane/tls.py [--rounds 5] [--seconds 3] [--bouncers 500]
 
-A bouncer in clear and one with a certificate as instances on AWS make it take turns on core 0; wrk has core 1, and 64
-connections that are kept, or a new one for each request. CPU is the bouncer's with its worker. Then as many addresses
-of loopback as `--bouncers` are asked for metrics by the controller's scraper, every five seconds: CPU is that of this
-process from one round to the next. Printed are medians; compare those of one run.
+A bouncer without TLS and one with a certificate, made as instances on AWS make it, take turns on core 0. wrk has core 1
+and keeps 64 connections, or opens a new connection for each request. CPU is the time of the bouncer and its worker.
+Then the controller's scraper asks `--bouncers` addresses of loopback for metrics every five seconds. Here CPU is the
+time of this process from one round to the next. The figures are medians; compare only medians of the same run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def bouncer(folder: Path, workload: str, tls: TlsFiles | None) -> Iterator[tuple
     if tls is not None:
         command += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key)]
     with (folder / "log").open("wb") as log:
-        path = f"{serving.HERE}:{os.environ.get('PYTHONPATH', '')}"  # the models are there
+        path = f"{serving.HERE}:{os.environ.get('PYTHONPATH', '')}"  # the models are loaded
         process = psutil.Popen(
             command, env=os.environ | {"PYTHONPATH": path}, stdout=log, stderr=log, start_new_session=True
         )
@@ -172,7 +172,7 @@ def scrapes(page: bytes, count: int, tls: TlsFiles | None, rounds: int) -> tuple
         lambda window, asked, answered, gateway: heard.put((time.process_time(), len(answered))),
     )
     ends = [heard.get()]
-    while sum(answered == count for _, answered in ends) <= rounds:  # on a busy machine some are late at first
+    while sum(answered == count for _, answered in ends) <= rounds:  # some are late on a busy machine
         ends.append(heard.get())
     scraper.close()
     server.kill()

@@ -1,16 +1,16 @@
-"""The testbed beside the simulator: the same traffic, two services, processes against the kernel; then with faults.
+"""Compare the testbed's processes with the simulator's kernel on the same traffic of two services, then inject faults.
 
     python benchmarks/fidelity/fidelity.py [--trace FILE] [--start S] [--scale X] [--calm 600] [--faulty 600]
                                   [--account generous|strict|new] [--out FILE]
 
-The trace is cut: `--history` days before, a gap of `--lead` seconds, then the load. Both worlds begin with nothing but
-that history, buy what it says, and have it ready when the first request comes. The first `--settle` seconds of the
-load are not looked at; of the `--calm` seconds that follow, the dollars of instances and functions, latency quantiles
-and the share of overflow are compared: the same seconds and requests in both worlds, all of them. It measures queueing
-and control: prices come from one catalogue, service times are the profile's in both, and no invoice is involved. Then,
-for `--faulty` seconds, a worker is killed (SIGKILL), the cloud takes 40 % of the spot instances, and a controller is
-killed; `fidelity_faults` checks what became of that. OUT.md, OUT.html and OUT.json have the results; exits 1 where
-something is not as asked.
+The trace is cut: `--history` days of history, a gap of `--lead` seconds, then the load. Both worlds begin with only
+that history, buy a fleet for its forecast, and have the fleet ready when the first request comes. The comparison skips
+the first `--settle` seconds of the load. In the `--calm` seconds that follow it compares the dollars of instances and
+functions, latency quantiles and the share of overflow, over the same seconds and requests in both worlds. It measures
+queueing and control: prices come from one catalogue, service times are the profile's in both worlds, and no invoice is
+involved. Then, for `--faulty` seconds, a worker is killed (SIGKILL), the cloud takes 40 % of the spot instances, and a
+controller is killed; `fidelity_faults` checks the state afterwards. OUT.md, OUT.html and OUT.json have the results.
+Exits with 1 if a figure misses its asked precision or a check fails.
 """
 
 from __future__ import annotations
@@ -204,18 +204,20 @@ def run(args: argparse.Namespace, folder: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=lambda text: Path(text).resolve(), default=TRACE)
-    parser.add_argument("--start", type=float, default=0.75 * DAY_S, help="where in the trace the load begins")
+    parser.add_argument(
+        "--start", type=float, default=0.75 * DAY_S, help="second of the trace at which the load begins"
+    )
     parser.add_argument("--scale", type=float, default=0.16)
     parser.add_argument("--history", type=float, default=2.0, metavar="DAYS")
     parser.add_argument("--lead", type=float, default=300.0, help="seconds to make the first fleet ready")
     parser.add_argument("--settle", type=float, default=480.0)
     parser.add_argument("--calm", type=float, default=600.0)
-    parser.add_argument("--faulty", type=float, default=600.0, help="0: no faults")
+    parser.add_argument("--faulty", type=float, default=600.0, help="seconds with faults; 0: no faults")
     parser.add_argument("--predictor", default="auto")
-    parser.add_argument("--account", default="generous", help="what the testbed's AWS refuses, as of `mark testbed up`")
+    parser.add_argument("--account", default="generous", help="limits of the testbed's AWS, as in `mark testbed up`")
     parser.add_argument("--recovery", type=float, default=60.0, help="seconds after a fault that do not count")
     parser.add_argument("--out", type=Path, default=Path("out/fidelity"))
-    parser.add_argument("--keep", type=Path, help="a folder for all logs")
+    parser.add_argument("--keep", type=Path, help="folder for all logs")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if args.keep is not None:

@@ -1,26 +1,26 @@
-"""Does one bouncer do what the simulator says? The same arrivals through the kernel and through a real `mark serve`.
+"""Compare a simulated bouncer with a real one: the same arrivals through the kernel and through `mark serve`.
 
     python benchmarks/fidelity/fidelity_bouncer.py [--seconds 12] [--rounds 3] [--loads 0.3,0.6,0.9,1.2]
                                           [--streams poisson,bursty] [--tail 1] [--out out/fidelity_bouncer]
 
-The server has core 0 for all its processes, the open-loop client core 1. The model computes nothing and takes 5 ms +
-0.5 ms x b for a batch of b <= 16 (`mark.profiling.replay`), RT_max is 100 ms, there are no functions: what is not
-admitted is refused. First the server is profiled from outside, as `profiled` says; that profile is what both worlds
-then decide by. Each load is a share of the capacity in it, as a Poisson stream and as a bursty one (gamma
-inter-arrivals with a coefficient of variation of 4), new arrivals each round.
+The server has core 0 for all its processes, the open-loop client has core 1. The model computes nothing and takes 5 ms
++ 0.5 ms x b for a batch of b <= 16 (`mark.profiling.replay`). RT_max is 100 ms. There are no functions, so a request
+that is not admitted is refused. First `profiled` measures the server's profile from outside; both worlds then decide by
+this profile. Each load is a share of the profile's capacity. It is sent as a Poisson stream and as a bursty stream
+(gamma inter-arrivals with a coefficient of variation of 4), with new arrivals each round.
 
-The kernel gets the times at which the client did send, and latency counts from there, of the requests answered: the
-bouncer is compared, not the client, whose own lag is in the table. A machine that stands still now and then shows in
-that lag, on a core where nothing of the server runs: a round in which its p99 is above 1 ms is played once more, with
-new arrivals, up to two more times as many rounds, and those with the least lag count. `refused` is the share of those
-not admitted. Each column of the table shows the round whose difference is the median. Written are OUT.json, OUT.md and
-OUT.html; exit 1 where a quantile of the two worlds differs by more than 10 %, or the share refused by more than 2
-points.
+The kernel gets the times at which the client really sent, and the latency of answered requests counts from these times.
+So the comparison excludes the client's lag, which the table shows. A machine that pauses shows in that lag, because
+nothing of the server runs on the client's core. A round in which the p99 of the lag is above 1 ms is repeated with new
+arrivals, until there are three times as many rounds; the rounds with the least lag count. `refused` is the share of
+requests that were not admitted. Each column of the table shows the round whose difference is the median. Writes
+OUT.json, OUT.md and OUT.html. Exits with 1 if a quantile of the two worlds differs by more than 10 %, or the refused
+share by more than 2 points.
 
 With `--tail R` the model's times are lognormal with a 99th percentile of R times their mean, and so is the profile. The
-means are profiled without that, because a mean of heavy tails takes minutes to measure. The two worlds draw times of
-their own, so the kernel's row is the mean of eight seeds, and what is asked is that the late shares (late or refused)
-are within 0.5 points in the median round. docs/fidelity.md says what that shows. On a machine that others use too,
+means are profiled without tails, because a mean of heavy tails takes minutes to measure. The two worlds draw different
+times, so the kernel's row is the mean of eight seeds, and the target is that the late shares (late or refused) are
+within 0.5 points in the median round. docs/fidelity.md interprets the results. On a machine that others use too,
 `chrt -f 1` before the command helps.
 """
 
@@ -52,12 +52,12 @@ SERVER_CORE, CLIENT_CORE = 0, 1
 FIXED_MS, EACH_MS, LARGEST, RT_MAX_MS = 5.0, 0.5, 16, 100.0
 SIZES = (1, 2, 4, 8, 13, 14, 15, 16)  # in the profile
 OVERLOAD, PART_LOADS, WARM_UP_S = 1.4, (0.4, 0.6, 0.8), 0.5  # while it is profiled
-APART_S = 2e-3  # answers further apart are not of one batch: it takes 5 ms, and writing its answers 1 ms
+APART_S = 2e-3  # answers further apart are of different batches: a batch takes 5 ms, and writing its answers 1 ms
 CV = 4.0
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 TOLERANCE, POINTS = 0.10, 0.02
 LATE_POINTS, SEEDS = 0.005, 8  # with a tail
-CALM_MS, MORE_ROUNDS = 1.0, 3  # the client's lag in a round that counts, and how many times the rounds there may be
+CALM_MS, MORE_ROUNDS = 1.0, 3  # p99 of the client's lag in a good round; most rounds, in multiples of --rounds
 CONNECTIONS = 512
 REFUSED = 429
 
@@ -90,7 +90,7 @@ def p99_ms(batch: int, mean_ms: float, tail: float) -> float:
 
 @contextmanager
 def served(folder: Path, latency_ms: dict[int, float], overhead_ms: float, tail: float = 1.0) -> Iterator[load.Target]:
-    """Yield a target on a real server that decides by this profile, whatever its model takes."""
+    """Yield a target on a real server that decides by this profile, even if its model takes other times."""
     (folder / "service.toml").write_text(SERVICE)
     nominal = {b: nominal_ms(b) for b in (1, LARGEST)}
     (folder / "nominal.csv").write_text(
@@ -111,11 +111,11 @@ def served(folder: Path, latency_ms: dict[int, float], overhead_ms: float, tail:
 def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:
     """Return milliseconds by batch size and the overhead of a request, seen from outside.
 
-    A full batch waits with its worker, which decodes it while the model has the one before; a batch that is not full
-    waits in the bouncer, because requests may join. So the two are profiled apart, and the time between two batches is
-    in both: full ones while far more is offered than the server can take; the others below saturation, as `part_ms`
-    says. A closed loop would not do: there the next requests all arrive while the next batch begins, and two processes
-    on one core delay each other. The overhead is the excess of a lone request's time over that of a batch of one.
+    A full batch waits with its worker, which decodes it while the model runs the batch before. A batch that is not full
+    waits in the bouncer, because requests may join it. So both kinds are profiled separately, each including the time
+    between two batches: full batches while the load is far above the capacity, the others below saturation, as
+    `part_ms` says. A closed loop would not do: its next requests all arrive while the next batch begins, and two
+    processes on one core delay each other. The overhead is the excess of a lone request's time over a batch of one.
     """
     with served(folder, {b: nominal_ms(b) for b in (1, LARGEST)}, 0.0) as target:
         full_rps = 1e3 * LARGEST / nominal_ms(LARGEST)
@@ -276,7 +276,7 @@ def plot(table: Table, file: Path) -> None:
 
 def main(argv: Sequence[str] = sys.argv[1:]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of one stream")
+    parser.add_argument("--seconds", type=float, default=12.0, help="seconds of one stream")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loads", default="0.3,0.6,0.9,1.2")
     parser.add_argument("--streams", default="poisson,bursty")

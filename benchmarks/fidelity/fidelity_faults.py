@@ -1,8 +1,8 @@
 """The second half of `fidelity`: faults on the testbed, and whether everything is as it should be after them.
 
-Every request was answered exactly once, by the client's log and the servers'; no launch was repeated and no instance
-left behind; the controller's bill is the meter's to the cent; the SLO was kept outside `--recovery` seconds after a
-fault.
+The checks: every request was answered exactly once, by the logs of the client and the servers; no launch was repeated
+and no instance left behind; the controller's bill equals the meter's to the cent; the SLO was kept outside `--recovery`
+seconds after a fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Log = list[dict[str, str]]
 
 @dataclass
 class Faults:
-    """The planned faults; `faults` are (Unix time, fault) of those that have happened."""
+    """The planned faults. `faults` lists the faults that have happened, as (Unix time, fault)."""
 
     timers: list[threading.Timer] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)

@@ -1,21 +1,21 @@
-"""Does the estimator say what a pipeline's queries take? The same arrivals through it and through a real `mark serve`.
+"""Compare the estimator of pipelines with a real `mark serve`: the same arrivals, and the latency of queries in both.
 
     python benchmarks/fidelity/fidelity_pipelines.py [--seconds 30] [--rounds 3] [--out out/fidelity_pipelines]
 
-Four pipelines, each stage with worker processes of its own. Three are in the shape of InferLine's (SoCC '20, figure 2),
-with models that compute nothing and take a fixed time and some more for each item (`mark.profiling.replay`); the fourth
-is a real cascade: sheets of handwritten digits are straightened, read by a small model, and by a bigger one where that
-is unsure, and its times are those that `mark profile` measures here. The server has core 0 for all its processes (the
-real cascade both), the open-loop client core 1. RT_max is so long that nothing is late: what is compared is queueing
-and batching, and deadlines are not.
+Each stage of the four pipelines has separate worker processes. Three pipelines have the shapes of InferLine's (SoCC
+'20, figure 2); their models compute nothing and take a fixed time and some more for each item
+(`mark.profiling.replay`). The fourth is a real cascade: its stages straighten sheets of handwritten digits, read them
+with a small model, and read them with a bigger model if the small one is unsure. Its times are those that `mark
+profile` measures here. The server has core 0 for all its processes (both cores for the real cascade), the open-loop
+client has core 1. RT_max is so long that no query is late: the benchmark compares queueing and batching, not deadlines.
 
-The estimator is told what a plan is told: times by batch size and workers. What a lone query takes longer than its
-batches is spread over its calls as their overhead: once as plans have it, as time of the workers, and once as time that
-passes between stages, which occupies none. It gets the times at which the client did send, and the calls that each
-query made. Arrivals are Poisson and bursty (gamma inter-arrivals, CV 4 as sigma^2 / mu^2). The table shows the round
-whose difference is the median. Written are OUT.json and OUT.md; exit 1 where p50 or p99 of the second differ by more
-than 5 %. On a
-machine that others use too, `chrt -f 1` before the command helps.
+The estimator knows as much as a plan: times by batch size and workers. The excess of a lone query's time over its
+batches is spread over its calls as their overhead. The first estimate treats the overhead as time of the workers, as
+plans do; the second as time between stages, which occupies no worker. Both get the times at which the client really
+sent, and the calls that each query made. Arrivals are Poisson and bursty (gamma inter-arrivals, CV 4 as sigma^2 /
+mu^2). The table shows the round whose difference is the median. Writes OUT.json and OUT.md. Exits with 1 if p50 or p99
+of the second estimate differs from the measured one by more than 5 %. On a machine that others use too, `chrt -f 1`
+before the command helps.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SIZES = (1, 2, 4, 8)
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 ASKED = {"p50": 0.05, "p99": 0.05}
 CONNECTIONS = 512
-UNSURE = 0.12  # of the digits on a sheet: above it the bigger model reads it as well
+UNSURE = 0.12  # share of the digits on a sheet above which the bigger model reads the sheet, too
 LONE = 60  # single queries, which show the overhead of their calls beside the models
 
 Row = dict[str, float]

@@ -3,12 +3,13 @@
     python benchmarks/fidelity/fidelity_stages.py [--rate 20] [--surge 1.5] [--out FILE]
 
 The digits cascade of examples/pipeline on slow machines (assumed times), a fleet for each stage, on demand and spot.
-Both worlds begin with nothing but two hours of history, buy what it says, and have it ready when the first query comes.
-Then the same seconds in both: all spot instances of one zone are told to go, and later the load rises to `--surge`
-times its rate within three minutes. Compared are the dollars of instances from the first launch on, and the latency of
-queries; on the testbed each query must have exactly one answer. Boots are the same draws, and so are arrivals; which
-queries go to the large model is drawn in the simulator, from the trace of the driver on what the testbed is sent.
-OUT.md and OUT.json have the results; exits 1 where something is not as asked.
+Both worlds begin with only two hours of history, buy fleets for its forecast, and have them ready when the first query
+comes. Then both get the same events in the same seconds: all spot instances of one zone are interrupted, and later the
+load rises to `--surge` times its rate within three minutes. The benchmark compares the dollars of instances from the
+first launch on, and the latency of queries. On the testbed each query must have exactly one answer. Boots and arrivals
+are the same draws in both worlds. The simulator draws the queries that go to the large model from a trace of the
+driver, recorded on the queries that the testbed gets. OUT.md and OUT.json have the results. Exits with 1 if a figure
+misses its asked precision, the promise is missed or a check fails.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def run(args: argparse.Namespace, folder: Path) -> int:
         origin = max(testbed.origins(SERVICES).values())
         look = testbed.status()
         testbed.looks.append((time.time(), look))
-        began = time.time() - look["control_s"]  # of the cloud, and so of its market
+        began = time.time() - look["control_s"]  # start of the cloud, and so of its market
         begin = origin + args.lead
         watching = testbed.watch(begin)
         told = testbed.load({"digits": begin}, "--body", str(queries))["digits"]
@@ -192,13 +193,17 @@ def run(args: argparse.Namespace, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=20.0, help="queries/s, before the surge")
-    parser.add_argument("--surge", type=float, default=1.5, help="times as much after it")
+    parser.add_argument("--rate", type=float, default=20.0, help="queries/s before the surge")
+    parser.add_argument(
+        "--surge", type=float, default=1.5, help="load after the surge, as a multiple of the rate before"
+    )
     parser.add_argument("--lead", type=float, default=240.0, help="seconds to make the first fleet ready")
     parser.add_argument("--calm", type=float, default=360.0, help="seconds until the surge begins")
-    parser.add_argument("--interruption", type=float, default=60.0, help="second of the load")
+    parser.add_argument(
+        "--interruption", type=float, default=60.0, help="second of the load at which the zone is interrupted"
+    )
     parser.add_argument("--high", type=float, default=300.0, help="seconds after the surge")
-    parser.add_argument("--asked", type=float, default=0.03, help="of the bill")
+    parser.add_argument("--asked", type=float, default=0.03, help="asked precision of the bill")
     parser.add_argument("--predictor", default="auto")
     parser.add_argument("--account", default="generous")
     parser.add_argument("--out", type=Path, default=Path("out/fidelity_stages"))

@@ -1,13 +1,14 @@
-"""Instances that slow down, hang and crash on the testbed, beside the simulator: how late do both say answers are?
+"""Compare the latencies of testbed and simulator while instances slow down, hang and crash.
 
     python benchmarks/fidelity/fidelity_straggling.py [--only slow|hangs|crashes] [--rate 8] [--out FILE]
 
-A small fleet of one type, without functions, whose service times are an assumed profile's and which has `FAULTS`. Both
-worlds draw the same: arrivals, boots, slow periods, hangs, crashes; on the testbed the load begins so that the clocks
-of faults agree. Compared are quantiles of latency, the shares late (RT_max) and refused, and crashes; on the testbed
-each request must have exactly one answer. Beside them stands the simulator with `--others` other seeds, which is how
-much of a difference is chance, and without faults. OUT.md and OUT.json have the results; exits 1 where an answer is
-missing or given twice. Nothing is asked of quantiles: minutes of a few rare periods are one draw of them.
+The fleet is small, of one type and without functions; its service times are an assumed profile's, and its faults are
+`FAULTS`. Both worlds draw the same arrivals, boots, slow periods, hangs and crashes; the testbed's load begins so that
+the clocks of the faults agree. The benchmark compares quantiles of latency, the shares of late (RT_max) and refused
+requests, and crashes. On the testbed each request must have exactly one answer. Two more results stand beside these:
+the simulator with `--others` other seeds, which shows how much of a difference is chance, and the simulator without
+faults. OUT.md and OUT.json have the results. Exits with 1 if an answer is missing or given twice. Quantiles have no
+target, because a few minutes contain only one draw of rare periods.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def played(args: argparse.Namespace, part: Cut, file: Path, folder: Path) -> tup
     with testbed:
         origin = testbed.origins(("straggler",))["straggler"]
         look = testbed.status()
-        began = time.time() - look["control_s"]  # of the cloud, and so of its faults
+        began = time.time() - look["control_s"]  # start of the cloud, and so of its faults
         print(f"the controller began {origin - began:.1f} s after the cloud", flush=True)
         watching = testbed.watch(began + args.lead)
         told = testbed.load({"straggler": began + args.lead})["straggler"]
@@ -156,17 +157,17 @@ def run(args: argparse.Namespace, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=FAULTS, help="of the kinds of faults (default: all)")
+    parser.add_argument("--only", choices=FAULTS, help="kind of faults (default: all)")
     parser.add_argument("--rate", type=float, default=8.0, help="requests/s")
-    parser.add_argument("--instances", type=int, default=4, help="at least; one more may be bought")
+    parser.add_argument("--instances", type=int, default=4, help="instances at least; one more may be bought")
     parser.add_argument("--lead", type=float, default=MINUTE_S, help="seconds to make the fleet ready")
     parser.add_argument("--calm", type=float, default=240.0, help="seconds of load")
-    parser.add_argument("--others", type=int, default=20, help="other seeds, of the simulator")
+    parser.add_argument("--others", type=int, default=20, help="number of other seeds of the simulator")
     parser.add_argument("--predictor", default="seasonal-naive")
-    parser.add_argument("--account", default="generous", help="what the testbed's AWS refuses, as of `mark testbed up`")
+    parser.add_argument("--account", default="generous", help="limits of the testbed's AWS, as in `mark testbed up`")
     parser.add_argument("--out", type=Path, default=Path("out/fidelity_straggling"))
     args = parser.parse_args()
-    args.settle = args.faulty = 0.0  # of `fidelity`: no seconds are left out, and no process is killed by hand
+    args.settle = args.faulty = 0.0  # options of `fidelity`: skip no seconds and kill no process
     with tempfile.TemporaryDirectory(prefix="mark-straggling-") as name:
         return run(args, Path(name))
 

@@ -1,12 +1,13 @@
-"""Do the simulated and the live bouncer miss as many requests where service times scatter? Both without I/O.
+"""Compare the late shares of the simulated and the live bouncer if service times scatter, both without I/O.
 
     python benchmarks/fidelity/fidelity_tails.py [--requests 40000] [--json FILE]
 
 The same arrivals and the same drawn service times go through the kernel and through `mark.serving.backend.bouncer` in
 virtual time: one instance, batches of up to 8 that take 20 ms + 2 ms x b on average, RT_max 100 ms, lognormal times
 with a 99th percentile of 1.1 to 3 times their mean, Poisson arrivals at 5 to 130 % of the capacity. Each row shows the
-late share (late or refused) of both in per cent, and that of a bouncer that hands its workers the next batch ahead, as
-`mark serve` does. Exit 1 where the kernel and the bouncer without that differ by more than 0.2 points.
+late share (late or refused) of both in per cent, and the late share of a bouncer that hands its workers the next batch
+ahead, as `mark serve` does. Exits with 1 if the kernel and the bouncer without this hand-over differ by more than 0.2
+points.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ def live(kind: Candidate, arrivals_s: Floats, *, ahead: bool) -> float:
 
 def main(argv: Sequence[str] = sys.argv[1:]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=40_000, help="in each row")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--requests", type=int, default=40_000, help="requests in each row")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
     args = parser.parse_args(argv)
     rows = []
     print("| workers | p99 / mean | load | kernel % | bouncer % | with the next batch ahead % |")

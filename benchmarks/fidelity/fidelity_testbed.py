@@ -1,4 +1,4 @@
-"""The testbed's half of `fidelity`: the load that it gets, and one run of it."""
+"""The testbed's half of `fidelity`: cut the load from a trace, and run the testbed under this load."""
 
 from __future__ import annotations
 

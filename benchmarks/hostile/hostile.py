@@ -1,21 +1,22 @@
-"""The live data plane under everything that clients, models, functions and machines may do to it, while honest clients
-ask on: is any accepted request lost, answered twice or with another's answer; does anything grow; does all of it end?
+"""Inject faults of clients, models, functions and machines into the live data plane while honest clients keep asking.
+
+No accepted request may be lost, answered twice or given another request's answer; no resource may grow; and all
+processes must end when asked.
 
     python benchmarks/hostile/hostile.py [--minutes 10] [--seed 0] [--only "NAME;NAME"] [--out out/hostile]
 
 `mark gateway` stands before two bouncers (`mark serve`, two workers each) on loopback; functions are a server in this
-process. First each kind of fault comes once, for a second; then, a minute after the start at the earliest, kinds are
-drawn by the seed, one or two at a time, with pauses in which nothing is done, once both bouncers are ready again. What
-is checked:
+process. First each kind of fault comes once, for a second. Then, a minute after the start at the earliest, the seed
+draws one or two kinds at a time; the next faults come after a pause, once both bouncers are ready again. The checks:
 
-- every request that an honest client sent has one answer, its own (`hostile_clients`), whatever happens meanwhile;
-- in the pauses nine in ten are answered right, and within a minute of a fault all is ready again;
-- no process ends by itself; those that are asked to end do, with exit code 0, and leave nothing behind;
-- memory of the gateway and of the bouncer that is never killed, descriptors and shared memory stay flat after that, as
-  looks in rests of half a minute see it: `hostile_watch.MOST_RISE` says how flat. A worker stays within its bound.
+- every request that an honest client sent has one answer, its own (`hostile_clients`), even during faults;
+- in the pauses nine in ten requests are answered right, and all programs are ready again within a minute of a fault;
+- no process ends by itself; a process that is asked to end does so, with exit code 0, and leaves nothing behind;
+- after the first minute, memory of the gateway and of the bouncer that is never killed, descriptors and shared memory
+  stay flat within `hostile_watch.MOST_RISE`, as measured in rests of half a minute. A worker stays within its bound.
 
-Exits 1 with the story where one of these does not hold. Writes PATH.json and PATH.md: kinds of faults, how often, and
-what honest clients saw during them.
+Exits with 1 and prints the story if a check fails. Writes PATH.json and PATH.md: the kinds of faults, how often each
+came, and the outcomes of honest requests during them.
 """
 
 from __future__ import annotations
@@ -86,11 +87,12 @@ WORKERS, WORKER_MIB = 2, 400.0
 _WORKER_SLACK_MIB = 200.0  # a worker is measured once a second, and its successor is loaded beside it
 _CALM_SHARE = 0.9
 _WELL_S = 60.0
-_FIRST_S = 1.0  # of each fault in the first minute
-# Longer than an idle connection to a replica or a function is kept; between two rests; in a run that is long enough.
+_FIRST_S = 1.0  # seconds of each fault in the first round
+# Seconds of a rest, longer than an idle connection to a replica or a function is kept; of work between two rests; and
+# of the shortest run that has rests.
 _REST_S, _WORK_S, _LONG_S = 35.0, 150.0, 240.0
 _ERRORS = ("full", "closed", "file")  # the targets of the second bouncer's standard error, by turns
-_AIM_GONE = (ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess)  # of a fault: another one ended it
+_AIM_GONE = (ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess)  # another fault ended the target
 
 
 class ServedProgram:
@@ -493,8 +495,8 @@ def main(argv: Sequence[str] = sys.argv[1:]) -> int:
     parser.add_argument("--warm-up-s", type=float, default=60.0, metavar="S")
     parser.add_argument("--seed", type=int, default=0)
     kinds = "; ".join(fault.name for fault in ALL)
-    parser.add_argument("--only", default="", metavar="NAME;NAME", help=f"of these kinds of faults: {kinds}")
-    parser.add_argument("--out", type=Path, default=Path("out/hostile"), metavar="PATH", help="without an ending")
+    parser.add_argument("--only", default="", metavar="NAME;NAME", help=f"kinds of faults, of: {kinds}")
+    parser.add_argument("--out", type=Path, default=Path("out/hostile"), metavar="PATH", help="path without a suffix")
     args = parser.parse_args(argv)
     only = [name.strip() for name in args.only.split(";") if name]
     if unknown := set(only) - {fault.name for fault in ALL}:

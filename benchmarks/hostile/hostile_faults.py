@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 from hostile_clients import BROKEN, LOST, ClientLine, HonestTally, answer_to, request, verdict
 
-# Attackers have separate addresses: a client may exhaust the limits of its own address, but not those of others.
+# Attackers have separate addresses: a client may exhaust the limits of its own address, but not of other addresses.
 FOES, CROWD = "127.0.0.2", "127.0.0.3"
 MEMORY = "memory limit"
 RIGHT, HANG, THROTTLE, DRIP, ENDLESS, RESET = FUNCTION_MODES = ("right", "hang", "throttle", "drip", "endless", "reset")
@@ -49,7 +49,7 @@ class HostileWorld(Protocol):
     function: OverflowFunction
     gateway: HostileProgram
     bouncers: list[HostileProgram]
-    disk: Path | None  # a small one, which holds the logs of the first bouncer; None: this machine has no such disk
+    disk: Path | None  # small disk with the logs of the first bouncer; None if this machine lacks it
 
     async def kill(self) -> None:
         """Kill the second bouncer with SIGKILL; its workers must end with it. It is started again."""

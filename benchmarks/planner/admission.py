@@ -1,15 +1,16 @@
-"""Admission by value: what is passed on to a function that is in time, where an instance may well be late?
+"""Admission by value: compare rules for passing a request on to a function that is in time if an instance may be late.
 
     python benchmarks/planner/admission.py [--requests 20000] [--seeds 2] [--json FILE]
 
-The kernel simulates fleets of 1, 4 and 16 instances at 5 to 130 % of what they can do, with lognormal service times,
-one by one and in the batches of their policy: 24 ms with a 99th percentile of 75 in 80 ms, 31/90 in 100, 50/140 in 200
-and 20/60 in 200. All rules see the same arrivals. A rule is the least probability of being in time with which an
-instance keeps a request (`StageSimulation(least_in_time=...)`); 0 is the margin for scatter alone.
+The kernel simulates fleets of 1, 4 and 16 instances at 5 to 130 % of their capacity, with lognormal service times, one
+by one and in the batches of their policy. The services have a mean of 24 ms, a 99th percentile of 75 ms and an RT_max
+of 80 ms; 31, 90 and 100 ms; 50, 140 and 200 ms; and 20, 60 and 200 ms. All rules see the same arrivals. A rule is the
+least probability of being in time with which an instance keeps a request (`StageSimulation(least_in_time=...)`); 0 is
+the margin for scatter alone.
 
 Each table is for one price of a miss, in calls: late requests x price + calls, per request, by load. `better` and
-`worse` count the cases that differ from the margin alone by more than 2 % and by more than 0.1 points of misses. Exit 1
-where the rule for a promise of 98 % is worse than the margin alone in more than one case of 20 at 10 calls a miss.
+`worse` count the cases that differ from the margin alone by more than 2 % and by more than 0.1 points of misses. Exits
+with 1 if the rule for a promise of 98 % is worse than the margin alone in more than one case of 20 at 10 calls a miss.
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ def table(found: NDArray[np.float64], price: float) -> tuple[list[str], float]:
 
 def main(argv: Sequence[str] = sys.argv[1:]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=20_000, help="in each case")
+    parser.add_argument("--requests", type=int, default=20_000, help="requests in each case")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the shares there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the shares to FILE")
     args = parser.parse_args(argv)
     cases = list(itertools.product(SERVICES, (True, False), FLEETS))
     found = np.zeros((len(cases), len(LOADS), len(LEAST), 2))

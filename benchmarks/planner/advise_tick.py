@@ -2,11 +2,11 @@
 
     python benchmarks/planner/advise_tick.py [--services 20] [--minutes 30] [--days 14] [--json FILE]
 
-One process and one thread, on a virtual clock: a step each second, as the real loop takes them. The workloads are
-arrays in memory, days of a daily and weekly pattern with noise, one replica up to twenty. A tick is one minute of all
-services: four looks, twelve rounds between minutes and a full round of each. The first minutes, in which predictors
-learn in turns, count apart. Exit 1 where the 95th percentile of the ticks takes more than 1 s, or the process more than
-300 MB.
+One process with one thread runs on a virtual clock and takes a step each second, as the real loop does. The workloads
+are arrays in memory: days of a daily and weekly pattern with noise, for one replica up to twenty. A tick is one minute
+of all services: four looks, twelve rounds between minutes and a full round of each. The first minutes, in which
+predictors learn in turns, are reported separately. Exits with 1 if the 95th percentile of the ticks is more than 1 s,
+or the process takes more than 300 MB.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def run(services: int, minutes: int, days: int) -> dict[str, Any]:
             specs, SqliteTable(Path(folder) / "state.db"), Inline(), Inline(),
             monotonic=clock.monotonic, unix_s=clock.unix_s,
         )  # fmt: skip
-        # Each service learns in its turn, one every 5 s: so many minutes until all have had several.
+        # One service learns every 5 s, so that each service has had several turns after these minutes.
         warm_up = 5 + services
         ticks_s = []
         for _ in range(warm_up + minutes):

@@ -1,11 +1,11 @@
-"""What an AWS load balancer costs that counts requests: target groups by capacity class, and all in one group.
+"""The cost of an AWS load balancer that counts requests: target groups by capacity class, and a single group.
 
     python benchmarks/planner/alb.py [--service NAME|FILE ...] [--seeds 1 2 3] [--json FILE]
 
 Two hours of the diurnal day with `mark`, forecasts by seasonal-naive, and three balancers: least completion (the best
 there is), `routing = "alb"`, and the same with a single target group. Inception-v3 then runs on c5.large and p2.xlarge,
-a twelvefold difference. There, unless other services are named, it exits 1 where `alb` sends more than 1 % to functions
-or costs 3 % more than least completion. Some seconds.
+a twelvefold difference. Unless other services are named, the benchmark exits with 1 if `alb` sends more than 1 % of the
+requests to functions or costs 3 % more than least completion. It takes some seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Row:
     overflow: float  # share of the requests
     attainment: float
     usd: float
-    extra: float  # share of the bill above that of least completion
+    extra: float  # excess over the bill of least completion, as a share
     p99_ms: float
 
 
@@ -99,7 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--service", nargs="+", default=["inception-v3"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--json", metavar="FILE", help="write the rows there, too")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
     options = parser.parse_args()
 
     found = []

@@ -1,16 +1,16 @@
-"""How close the bound is to its linear program, and how long it takes.
+"""The distance of the bound from its linear program, and the seconds of both.
 
     python benchmarks/planner/bound.py [--days 1]
 
-Real traffic (twitter_stream x 2.5, from MARK_DATA or ../shared/data) where it is there, else a seeded stand-in.
-Asserted is what does not depend on the machine: the bound never exceeds the program, stays within 0.1 % of it, and the
-interior-point method takes at most 40 steps. Seconds are printed.
+The traffic is real (twitter_stream x 2.5, from MARK_DATA or ../shared/data) if the trace exists, else a seeded
+stand-in. The assertions do not depend on the machine: the bound never exceeds the program and stays within 0.1 % of it,
+and the interior-point method takes at most 40 steps. Seconds are only printed.
 
     python benchmarks/planner/bound.py --whole
 
-The bound in whole instances of a diurnal day and of a week with 600 million requests (seed 0, `inception-v3-2026`): its
-seconds, a plan, the certificate's bytes, and the seconds of `scripts/check_bound.py`. Asserted: bound <= plan, at most
-1 MB, and the script's agreement.
+This measures the bound in whole instances of a diurnal day and of a week with 600 million requests (seed 0,
+`inception-v3-2026`): its seconds, a plan, the certificate's bytes, and the seconds of `scripts/check_bound.py`. It
+asserts that the bound is at most the plan, that the certificate has at most 1 MB, and that the script accepts it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def whole() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=1)
-    parser.add_argument("--whole", action="store_true", help="the bound in whole instances, of a day and of a week")
+    parser.add_argument(
+        "--whole", action="store_true", help="measure the bound in whole instances of a day and of a week"
+    )
     args = parser.parse_args()
     if args.whole:
         whole()

@@ -1,12 +1,13 @@
-"""Jobs that start by the clock: does `mark` keep what the best fixed fleet, or the oracle, keeps, and for no more?
+"""Jobs that start by the clock: check that `mark` keeps the promise if the best fixed fleet or the oracle does.
 
     python benchmarks/planner/clocked.py [--only NAME=VALUE ...] [--sample N] [--hours 4] [--seeds 1]
             [--out out/clocked.json]
 
-Bursts of 100 requests/s on 2 requests/s: period x length x jitter of their beginning x service, after two days of the
-same. 99 % within 200 ms are asked. A case counts where the best fixed fleet keeps 99.2 %, or `oracle` 99 %. It is bad
-where `mark` misses the promise, or costs more than 1.02 x that fleet, balancer and controller left out. Three services:
-one type, two types, and one type beside a function in time. A case takes 5 s; exits 1 where one is bad.
+The traffic has bursts of 100 requests/s over 2 requests/s, after two days of the same. The cases are all combinations
+of period, length, jitter of a burst's beginning, and service. The promise is 99 % within 200 ms. A case counts if the
+best fixed fleet keeps 99.2 %, or `oracle` 99 %. It is bad if `mark` misses the promise or costs more than 1.02 times
+that fleet, without balancer and controller. The three services have one type, two types, and one type beside a function
+in time. A case takes 5 s. Exits with 1 if a case is bad.
 """
 
 from __future__ import annotations

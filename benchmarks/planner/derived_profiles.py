@@ -2,8 +2,9 @@
 
     python benchmarks/planner/derived_profiles.py     # writes mark/profiling/data/derived-2026.csv
 
-AWS says "up to", and peak arithmetic is no served request. So half of each advertised gain is believed: a type that is
-advertised as 1.39 times as fast counts as 1.19 times. docs/profiles.md has the sources of the gains.
+AWS advertises gains of "up to" a number, and peak arithmetic is not the same as served requests. So only half of each
+advertised gain counts: a type that is advertised as 1.39 times as fast counts as 1.19 times as fast.
+docs/profiles.md has the sources of the gains.
 """
 
 from __future__ import annotations

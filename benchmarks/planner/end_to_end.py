@@ -1,8 +1,10 @@
 """End to end: a day of 14 million requests, bound included, and a week of 605 million, through the command line.
 
-The day by `mark-paper` and by `mark`, whose decisions are counted and timed; the week by `mark-paper`.
+`mark-paper` and `mark` simulate the day, and their decisions are counted and timed; `mark-paper` simulates the week.
 
-Asserts the amount of work, prints the time: python benchmarks/planner/end_to_end.py [--week] [--json FILE]
+The benchmark asserts the amount of work and prints the time:
+
+    python benchmarks/planner/end_to_end.py [--week] [--json FILE]
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def measure(trace: list[str], at_least: int, policy: str = "mark-paper") -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--week", action="store_true", help="the week too: a minute or two")
+    parser.add_argument("--week", action="store_true", help="also simulate the week, which takes a minute or two")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     measure(DAY, 13_000_000)  # fills the compile caches

@@ -1,7 +1,7 @@
 """Figures of the source itself, as a Markdown table: `python benchmarks/planner/figures.py [BEFORE] [AFTER]`.
 
-Without arguments it describes this checkout; with two checkouts each has a column. It reads files and imports no module
-of theirs.
+Without arguments it describes this checkout; with two checkouts each has a column. It reads the checkouts' files and
+imports none of their modules.
 """
 
 from __future__ import annotations

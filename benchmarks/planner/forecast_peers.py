@@ -2,8 +2,9 @@
 
     python forecast_peers.py SERIES ORIGINS OUT STEP_S HORIZON
 
-SERIES has a rate a line from step 0 on, gaps filled; ORIGINS a step a line; OUT gets `peer,origin,target,quantile,rate`
-with steps as places. statsforecast 2.1.1 needs a pandas below 3, so it has a separate environment.
+SERIES has one rate on each line from step 0 on, with gaps filled; ORIGINS has one step on each line. OUT gets
+`peer,origin,target,quantile,rate`, where origin and target are steps. statsforecast 2.1.1 needs a pandas below 3, so it
+has a separate environment.
 
 Each peer gets the most history that it can use in seconds a fit. It is estimated again once a day on minutes and once a
 week on half hours; in between, its estimate is applied to the newest history (`forward`).

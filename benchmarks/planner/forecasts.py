@@ -5,10 +5,10 @@
                                    [--every-s 11100] [--duration-s S] [--json FILE]
 
 All predictors forecast the same hour from the same origins, one every 185 minutes in the second half of each trace (so
-that each minute of the hour has its turn), with the same past to look at; peers look at its last days
-(forecast_peers.py says what each was given, and why). Printed are the CRPS, its ratio to seasonal-naive's, and the
-coverage of the 90 % interval; asserted is that each made all forecasts. Needs the traces in MARK_DATA or
-../shared/data. Without --peer-python only our own are compared.
+that each minute of the hour has its turn). All have the same past; the peers use only its last days, for the reasons in
+forecast_peers.py. The benchmark prints the CRPS, its ratio to seasonal-naive's, and the coverage of the 90 % interval,
+and asserts that each predictor made all forecasts. It needs the traces in MARK_DATA or ../shared/data. Without
+--peer-python it compares only our predictors.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def filled(rates: FloatArray) -> FloatArray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python that has statsforecast")
+    parser.add_argument("--peer-python", metavar="PATH", help="Python with statsforecast")
     parser.add_argument("--families", default=",".join(FAMILIES), metavar="A,B")
     parser.add_argument("--predictors", default=f"{BASELINE},auto", metavar="A,B")
-    parser.add_argument("--every-s", type=float, default=11_100.0, metavar="S", help="between origins")
-    parser.add_argument("--duration-s", type=float, metavar="S", help="judge no more than that of each trace")
+    parser.add_argument("--every-s", type=float, default=11_100.0, metavar="S", help="seconds between origins")
+    parser.add_argument("--duration-s", type=float, metavar="S", help="seconds of each trace to judge")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     names = list(dict.fromkeys([BASELINE, *args.predictors.split(",")]))

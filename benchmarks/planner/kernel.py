@@ -1,22 +1,24 @@
-"""How fast the kernel simulates, by scenario, and the same system in SimPy in the same run.
+"""The kernel's speed in simulated requests per second, by scenario, beside the same system in SimPy in the same run.
 
     python benchmarks/planner/kernel.py [--requests N] [--rounds R] [--routing NAME] [--json FILE|-]
-    python benchmarks/planner/kernel.py --digests FILE      # what was simulated, to the byte
-    python benchmarks/planner/kernel.py --insured           # what parity models cost the simulator
+    python benchmarks/planner/kernel.py --digests FILE      # hashes of all simulated results
+    python benchmarks/planner/kernel.py --insured           # the simulator's cost of parity models
 
-Rates are requests per second of processor time on one core (the kernel is single-threaded), arrivals ready in memory,
-advanced minute by minute; what a call of `advance` costs is measured apart. Rounds go through all scenarios in turn, so
-that a noisy minute hits all of them; medians are shown. What is asserted is the work: every request simulated, with the
-same outcome each time, and request for request as much in SimPy, in as many batches. SimPy routes by least completion.
+Rates are requests per second of processor time on one core (the kernel is single-threaded). Arrivals are ready in
+memory, and the stage advances minute by minute; the cost of a call of `advance` is measured separately. Rounds go
+through all scenarios in turn, so that a noisy minute affects all of them; the tables show medians. The benchmark
+asserts the work: the kernel simulates every request, with the same outcome each time, and SimPy agrees request by
+request, in as many batches. SimPy routes by least completion.
 
-Then a day of the Twitter stream x 2.5 (13.8 million requests), for two services, as policy `mark` changes the fleet, in
-calls of 5 s at most: the processor time of the stage alone. From MARK_DATA or ../shared/data; left out without.
+Then it simulates a day of the Twitter stream x 2.5 (13.8 million requests) for two services, with a fleet that policy
+`mark` changes, in calls of 5 s at most, and measures the processor time of the stage alone. The trace comes from
+MARK_DATA or ../shared/data; without it this part is skipped.
 
-`--insured` simulates a fleet that straggles, and the same one with parity models: two passes of the kernel, and the
-coding groups. It prints how much longer that takes.
+`--insured` simulates a fleet that straggles, and the same fleet with parity models, which takes two passes of the
+kernel and the coding groups. It prints how much longer that takes.
 
-`--digests` writes a hash for each scenario, with every routing: of all departures, accounts, and what replicas and
-functions did. The same of another checkout: `PYTHONPATH=OTHER python benchmarks/planner/kernel.py --digests FILE`.
+`--digests` writes a hash for each scenario and routing: of all departures, accounts, and records of replicas and
+functions. To hash another checkout: `PYTHONPATH=OTHER python benchmarks/planner/kernel.py --digests FILE`.
 """
 
 from __future__ import annotations
@@ -294,7 +296,7 @@ def insured(requests: int, rounds: int) -> list[dict[str, float]]:
     ]
 
 
-# -- the same system in SimPy, as quick as it can be said plainly ---------------------------------------------------
+# -- the same system in SimPy, as quick as plain code can be ---------------------------------------------------------
 
 
 class Replica:
@@ -392,14 +394,14 @@ def against_simpy(replicas: int, requests: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=2_000_000, help="in each scenario and round")
+    parser.add_argument("--requests", type=int, default=2_000_000, help="requests in each scenario and round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--routing", choices=sorted(ROUTING), default="least-completion")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there; - prints them and nothing else")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers to FILE; - prints only the numbers")
     parser.add_argument(
-        "--digests", metavar="FILE", help="write what was simulated, of a tenth of the requests, no more"
+        "--digests", metavar="FILE", help="only write hashes of the results, of a tenth of the requests"
     )
-    parser.add_argument("--insured", action="store_true", help="only the cost of parity models")
+    parser.add_argument("--insured", action="store_true", help="measure only the cost of parity models")
     options = parser.parse_args()
 
     if options.insured:

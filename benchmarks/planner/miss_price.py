@@ -1,20 +1,22 @@
 """The price of a miss (mark/planning/demand/promise_price.py) on real traffic, with other constants beside its own.
 
-The fixed fleet of hindsight (mark/planning/policies/hindsight.py) is judged on the same: MARGIN=0 is without it.
+The constants include those of the fixed fleet of hindsight (mark/planning/policies/hindsight.py); MARGIN=0 turns that
+fleet off.
 
     python benchmarks/planner/miss_price.py fit [--set PRIOR_HOURS=2,NEAR=0.2 --set MARGIN=0 ...]
     python benchmarks/planner/miss_price.py judge
     python benchmarks/planner/miss_price.py beyond
     python benchmarks/planner/miss_price.py known
 
-`beyond`: how often the load of a minute, foretold a minute ahead, is above its p95; and how far beyond it such minutes
-lie on average, as a share of the distance from the median to the p95. Of an exponential it is 0.43, of a normal 0.24.
-`known`: the windows of the raw stream again, with the load of the next 0, 2, 3 and 5 minutes known for certain.
+`beyond` prints how often the load of a minute exceeds the p95 that was forecast a minute before, and the mean excess of
+these minutes as a share of the distance from the median to the p95. That share is 0.43 for an exponential distribution
+and 0.24 for a normal one. `known` runs the windows of the raw stream again, with the load of the next 0, 2, 3 and 5
+minutes known for certain.
 
-For NASNet and OpenNMT-ende, whose functions are slower than RT_max: `mark` with forecasts by `auto`, on demand, seed 0.
-One row for each setting (without --set: the constants as they are), with dollars and the share in time. Forecasts do
-not depend on what is bought, so those of a part are made once. Real traffic from MARK_DATA or ../shared/data; about a
-minute a part for its forecasts, and 5 to 15 s a run.
+The services are NASNet and OpenNMT-ende, whose functions are slower than RT_max. Policy `mark` runs with forecasts by
+`auto`, on demand, seed 0. Each setting has one row with dollars and the share in time; the first row has the constants
+as they are. Forecasts do not depend on purchases, so the forecasts of a part are made once. The traffic is real, from
+MARK_DATA or ../shared/data. A part takes about a minute for its forecasts, and a run 5 to 15 s.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ WORLD_CUP, TWITTER, NASA, TAXI = (
     "nasa_1995_07_60s",
     "nyc_taxi_d000_143_1800s",
 )
-STREAM = "twitter_stream_2021_d00_14_60s"  # 490 minutes of it, at the paper's rate; of the others a day
+STREAM = "twitter_stream_2021_d00_14_60s"  # parts of 490 minutes at the paper's rate; other traces have days
 SCALES = {WORLD_CUP: 0.2, TWITTER: 60.0, NASA: 20.0, TAXI: 15.0}
 Part = tuple[str, float]  # trace, day it begins on
 FITTED_ON: tuple[Part, ...] = (
@@ -209,7 +211,7 @@ def main() -> None:
                 flush=True,
             )
         return
-    settings = settings_of(given.set)  # before a run has changed any
+    settings = settings_of(given.set)  # read before a run changes any constant
     if given.parts == "known":
         for part in sorted(part for part in (*FITTED_ON, *JUDGED_ON) if part[0] == STREAM):
             run_known(part)

@@ -1,19 +1,20 @@
-"""How often does the next day's bill lie in its 90 % interval, and is the promise as likely as stated?
+"""Check how often the next day's bill lies in its 90 % interval, and whether the promise is as likely as stated.
 
     python benchmarks/planner/next_day.py [--bills out/next_day] [--simulate POLICY] [--out out/next_day.json]
 
-Real traffic from MARK_DATA or ../shared/data. Every window is a day that begins half a day after the one before, and
-is judged from what came before it alone. Three measures:
+The traffic is real, from MARK_DATA or ../shared/data. Every window is a day that begins half a day after the window
+before; its prediction uses only earlier data. There are three measures:
 
-1. `plans`: over 1,143 windows of all families a day's bill is its plan in whole instances, by half hours, of the load
-   that came, in small fleets (4 requests/s on average) and ten times as large ones.
+1. `plans`: over 1,143 windows of all families. The bill of a day is the cost of a plan in whole instances, by half
+   hours, for the actual load, in small fleets (4 requests/s on average) and in fleets ten times as large.
 2. `bills`: the bills of simulated runs, by `reactive` and `mark` on OpenNMT-ende without functions. `--simulate POLICY`
-   makes these first (10 s a day of traffic; a run already in the folder is kept). `one day simulated`: the same with
-   one simulated day known and plans before it. `promise`: the probabilities for five promises, of 1 to 10 % late.
-3. `short`: one day of traffic is known, the width is the shipped one; by trace the number of windows, the coverage, and
-   the coverage with the factor of all other families. `factor` is what this data has for UNREST_FACTOR.
+   makes these runs first (10 s for a day of traffic; a run already in the folder is kept). `one day simulated` is the
+   same with one simulated day known and plans before it. `promise` judges the probabilities of five promises, with 1 to
+   10 % of the requests late.
+3. `short`: one day of traffic is known, and the interval has the shipped width. Each trace has the number of windows,
+   the coverage, and the coverage with the factor of all other families. `factor` is the UNREST_FACTOR of this data.
 
-Exits 1 where the coverage lies outside 87 to 93 %, the width exceeds 1.1 times that of conformal prediction on
+Exits with 1 if the coverage lies outside 87 to 93 %, the width exceeds 1.1 times that of conformal prediction on
 yesterday's bill, or a probability has no skill.
 """
 

@@ -1,11 +1,11 @@
-"""How far mark's plans of pipelines are from what is proven that none can undercut.
+"""The distance of mark's plans of pipelines from proven lower bounds.
 
     python benchmarks/planner/pipeline_bound.py [--only image,video] [--out out/pipeline_bound.md]
 
 Pipelines, profiles, unit prices and gamma arrivals as in benchmarks/planner/pipeline_planning.py, 120 s of them.
-"Trusting" is the plan for just these queries, "mark" that for new ones. Both stand against a fixed fleet of whole
-machines and against any fleet, whose machines are billed for 70 s of boot. Exits 1 where a plan that keeps the promise
-costs less than a bound.
+"Trusting" is the plan for just these queries, "mark" the plan for new queries. Both are compared with the bound of
+fixed fleets of whole machines, and with the bound of any fleet, whose machines are billed for 70 s of boot. Exits with
+1 if the trusting plan costs less than a bound.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def distance(name: str, rate: float, slo_ms: float, cv: float, seed: int) -> Dis
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="image,video", help=f"of {', '.join(PIPELINES)}")
+    parser.add_argument("--only", default="image,video", help=f"pipelines of {', '.join(PIPELINES)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/pipeline_bound.md"))
     args = parser.parse_args()

@@ -1,12 +1,13 @@
-"""Stages that share instances against stages on instances of their own: whole instances at list prices, four pipelines.
+"""Compare stages that share instances with stages on separate ones: whole instances at list prices, four pipelines.
 
     python benchmarks/planner/pipeline_packs.py [--quick] [--seed 0] [--out out/pipeline_packs.md]
 
 The pipelines of `pipeline_planning.py` on c7i.large, c7i.xlarge, g4dn.xlarge, g6.xlarge and g5.xlarge at the prices of
 aws-2026. Profiles are made up for them in the same style: T(b) = fixed + b x each, on a GPU of g4dn, and faster by the
 factors below on others; small models (preprocess, language, categorise, plates) run on one vCPU anywhere. Both plans
-are for new traffic, by the same search; each is judged on traffic that it has not seen. Asked: a fleet that shares is
-15 % cheaper in the median of two of the four pipelines, and neither misses more than promised. Exits 1 where it is not.
+are for new traffic, by the same search; each is judged on traffic that it has not seen. Target: a fleet that shares is
+15 % cheaper in the median of two of the four pipelines, and neither fleet misses more than promised. Exits with 1 if
+the target is missed.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def told(pipeline: Pipeline, choices: tuple[StageChoice, ...]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one rate, one promise")
+    parser.add_argument("--quick", action="store_true", help="measure only one rate and one promise")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/pipeline_packs.md"))
     args = parser.parse_args()

@@ -1,12 +1,12 @@
-"""What a pipeline costs as planned here, by InferLine's planner and as one black box, and what new traffic then misses.
+"""The cost of a pipeline planned by mark, by InferLine's planner and as one black box, and the misses of new traffic.
 
     python benchmarks/planner/pipeline_planning.py [--quick] [--confidence 0.95] [--out out/pipeline_planning.md]
 
-Four pipelines as in InferLine's section 6, at unit prices as in its cost model (a vCPU, a K80, a V100 by itself), with
-profiles T(b) = fixed + b x each in the style of its figures. Planned on 120 s, judged on another 300 s, with gamma
-arrivals; CV is sigma / mu. "mark, trusting" plans by the 120 s as if new traffic were just so, as InferLine does.
-Prints dollars per hour and the share of new queries missed; exits 1 where a plan that trusts the sample is dearer than
-InferLine's, or one for new traffic misses more than promised.
+The four pipelines are those of InferLine's section 6, at unit prices as in its cost model (a vCPU, a K80, a V100 by
+itself), with profiles T(b) = fixed + b x each in the style of its figures. Each pipeline is planned on 120 s and judged
+on another 300 s, with gamma arrivals; CV is sigma / mu. "mark, trusting" plans as if new traffic were just like the
+120 s, as InferLine does. Prints dollars per hour and the share of new queries missed. Exits with 1 if a plan that
+trusts the sample is dearer than InferLine's, or if a plan for new traffic misses more than promised.
 """
 
 from __future__ import annotations
@@ -99,10 +99,12 @@ def summary(cells: list[Cell]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one rate, two promises")
+    parser.add_argument("--quick", action="store_true", help="measure only one rate and two promises")
     parser.add_argument("--only", choices=PIPELINES)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--confidence", type=float, default=CONFIDENCE, help="that new traffic keeps the promise")
+    parser.add_argument(
+        "--confidence", type=float, default=CONFIDENCE, help="probability that new traffic keeps the promise"
+    )
     parser.add_argument("--out", type=Path, default=Path("out/pipeline_planning.md"))
     args = parser.parse_args()
     rates, slos = ((150.0,), (150.0, 300.0)) if args.quick else ((50.0, 150.0, 300.0), (150.0, 300.0, 500.0))

@@ -1,4 +1,4 @@
-"""Bill over the clairvoyant bound of a pipeline of three stages on days of real traffic, and where the dollars go.
+"""Compare the bill of a pipeline of three stages with its clairvoyant bound on days of real traffic, and split the gap.
 
     python benchmarks/planner/pipeline_regret.py days [--days twitter_stream,worldcup98] [--rt-max-ms 4000] [--hours 24]
     python benchmarks/planner/pipeline_regret.py apart [--days twitter_stream,worldcup98] [--rt-max-ms 4000]
@@ -6,15 +6,16 @@
     python benchmarks/planner/pipeline_regret.py split [--days twitter_stream,worldcup98] [--hours 24]
 
 The pipeline sees each image (Inception-v3), finds words for it (LSTM-ptb) and translates those of three in ten
-(OpenNMT-ende), on the shipped profiles of the paper's models at prices of 2019; 98 % in time. Within 4 s each stage may
-have a function, within 2.1 s, the sum of these services' promises, `translate` has none.
+(OpenNMT-ende), on the shipped profiles of the paper's models at prices of 2019, with 98 % in time. With an RT_max of
+4 s each stage may have a function; with 2.1 s, the sum of these services' promises, `translate` has none.
 
-`days` is policy `mark` with and without functions and spot. `apart` takes the distance on demand, with functions,
-apart: runs with perfect forecasts and certain boots, and plans that know every arrival (docs/attribution.md). `split`
-says what the best split of RT_max of each hour would save beside the one that is made for the load before.
+`days` runs policy `mark` with and without functions and spot. `apart` attributes the distance on demand, with
+functions, to its causes: by runs with perfect forecasts and certain boots, and by plans that know every arrival
+(docs/attribution.md). `split` computes how much the best split of RT_max of each hour would save over the split for
+the load of the day before.
 
-Real traffic from MARK_DATA or ../shared/data; without it nothing is measured. A day is 7 to 10 million queries, five
-minutes and 3 GiB a run. Exits 1 where a bill that keeps the promise is below the bound.
+The traffic is real, from MARK_DATA or ../shared/data; without it nothing is measured. A day has 7 to 10 million
+queries; a run takes five minutes and 3 GiB. Exits with 1 if a bill that keeps the promise is below the bound.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Case:
 
 def run_of(request: RunRequest) -> PipelineRun:
     run = simulate_pipeline(request, ("mark",))["mark"]
-    # Every query reached the first two stages, unless it was given up before; none is counted twice.
+    # Each query calls the first stage once, and a later stage at most as often, because queries may be given up.
     see, word, translate = (stage.calls for stage in run.stages)
     assert see == run.queries, (see, run.queries)
     assert see >= word >= translate > 0, (see, word, translate)
@@ -286,11 +287,11 @@ ASKED = {"days": days, "apart": apart, "split": split}
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=tuple(ASKED))
-    parser.add_argument("--days", default="twitter_stream,worldcup98", help=f"of {', '.join(DAYS)}")
-    parser.add_argument("--variants", default="", help=f"separated by ; of {'; '.join(VARIANTS)}")
-    parser.add_argument("--rt-max-ms", default="4000", help="separated by commas")
+    parser.add_argument("--days", default="twitter_stream,worldcup98", help=f"days of {', '.join(DAYS)}")
+    parser.add_argument("--variants", default="", help=f"variants, separated by ;, of {'; '.join(VARIANTS)}")
+    parser.add_argument("--rt-max-ms", default="4000", help="RT_max in ms, separated by commas")
     parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--load", type=float, default=1.0, help="times the day's")
+    parser.add_argument("--load", type=float, default=1.0, help="load, as a multiple of the day's")
     parser.add_argument("--out", type=Path, default=Path("out/pipeline_regret.json"))
     args = parser.parse_args()
     if not DATA.is_dir():

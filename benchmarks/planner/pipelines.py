@@ -1,12 +1,12 @@
-"""How fast the estimator of pipelines is: calls of stages per second, and answers for a search.
+"""The speed of the estimator of pipelines: calls of stages per second, and the time of an answer in a search.
 
     python benchmarks/planner/pipelines.py [--rounds 7]
 
-An hour at 150 queries/s through four stages (a diamond; 40 % of the queries visit one of its branches), gamma
-inter-arrivals of CV 1 and 4. CV is sigma / mu here; InferLine's text (SoCC '20) has sigma^2 / mu^2, so that a CV of 4
-there is 2 here. What does not depend on the machine is asserted: each call is simulated once; a search simulates what
-changed and what lies behind it, and gives up early. Times are the best of all rounds, processor seconds of one core: on
-a shared machine the best is what other work disturbed least.
+The traffic is an hour at 150 queries/s through four stages (a diamond; 40 % of the queries visit one of its branches),
+with gamma inter-arrivals of CV 1 and 4. CV is sigma / mu here; InferLine's text (SoCC '20) has sigma^2 / mu^2, so that
+a CV of 4 there is 2 here. The assertions do not depend on the machine: the estimator simulates each call once; a search
+simulates only changed stages and the stages after them, and gives up early. Times are the best of all rounds, in
+processor seconds of one core, because other work on the machine disturbed the best round least.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""How good plans are, how much of that is proven, and how long it takes.
+"""The quality of plans, their proven gap, and their planning time.
 
     python benchmarks/planner/planner.py [--seeds 5] [--integer-s 3] [--json FILE]
 
-150 offers over 60 steps of a minute: eight families in six sizes, on demand and in two spot zones, and GPU types;
-prices like those of 2026, capacities that grow slower than sizes, boots of three steps. Forecasts of 225, 900 and 9000
-requests/s are a wave with noise, a burst of six minutes and a spread that grows with the horizon; what runs was planned
-for another load, and a few instances of any types run besides. Then the shipped catalogues and services, over the
-planner's own horizon and over 60 steps; a decision is all that is done with a forecast, from savings to a proven plan.
+The first problems have 150 offers over 60 steps of a minute: eight families in six sizes, on demand and in two spot
+zones, and GPU types. Prices are like those of 2026, capacities grow slower than sizes, and boots take three steps.
+Forecasts of 225, 900 and 9000 requests/s are a wave with noise, a burst of six minutes and a spread that grows with the
+horizon. The running fleet was planned for another load and has a few more instances of any types. The second problems
+are the shipped catalogues and services, over the planner's own horizon and over 60 steps. A decision includes all work
+on a forecast, from savings to a proven plan.
 
-Seconds are printed: medians and the slowest. Asserted is what does not depend on the machine: every plan can be carried
-out, costs what it says and no less than its bound, and is the same when it is asked for again; every one is proven
-within 1 % (by an integer program of three seconds at most, where nothing else does); the fast path is within 3 % on
-average of the best plan that is known, which is that of a longer proof, or with `--integer-s` of an integer program
-that begins with it. `--integer-s` also measures integer programs limited to that many seconds on their own.
+The benchmark prints seconds: medians and the slowest. Its assertions do not depend on the machine. Every plan can be
+carried out, costs the stated dollars and no less than its bound, and is repeatable. Every plan is proven within 1 % (if
+necessary by an integer program of three seconds at most). The fast path is within 3 % on average of the best known
+plan. That plan comes from a longer proof or, with `--integer-s`, from an integer program that begins with the longer
+proof's plan. `--integer-s` also measures integer programs alone, limited to that many seconds.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Answer = TypeVar("Answer")
 def timed(
     function: Callable[[], Answer], repeats: int = 5, clock: Callable[[], float] = time.process_time
 ) -> tuple[Answer, float]:
-    """Return the answer and the median of the seconds: of this process, unless another one works for it."""
+    """Return the answer and the median seconds: processor time of this process, unless `clock` is another clock."""
     seconds = []
     for _ in range(repeats):
         began = clock()

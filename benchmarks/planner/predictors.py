@@ -1,10 +1,11 @@
-"""What every predictor costs: one fit on ten days of minutes, updates of a minute, forecasts of an hour.
+"""The processing time of every predictor: one fit on ten days of minutes, updates of a minute, forecasts of an hour.
 
     python benchmarks/planner/predictors.py [--predictors auto,mstl] [--json FILE]
 
-The traffic is `synthetic:diurnal` with flash crowds, drawn. Updates come one by one through two days, so that whatever
-a predictor learns anew on the way is among them; a forecast is asked for at every fifth. Printed are the seconds of the
-fit, the medians and the 99th percentiles of the rest, warm; asserted is how many calls were made and answered.
+The traffic is drawn from `synthetic:diurnal` with flash crowds. Updates come one by one through two days, so that they
+include the updates in which a predictor learns again; every fifth update is followed by a forecast. The benchmark
+prints the seconds of the fit, and medians and 99th percentiles of updates and forecasts after a warm-up. It asserts how
+many calls were made and answered.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def measure(name: str, load: Load) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--predictors", metavar="NAMES", help="all that are registered, unless given")
+    parser.add_argument("--predictors", metavar="NAMES", help="predictors (default: all that are registered)")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     names = args.predictors.split(",") if args.predictors else predictor_names()

@@ -4,8 +4,9 @@
     python benchmarks/planner/regret.py families [--services inception-v3,lstm-ptb] [--workers 2]
             [--out out/regret.json]
 
-On demand and functions, seed 0. `mark-paper` has the paper's LSTM, trained on all that came before the part. Real
-traffic from MARK_DATA or ../shared/data. Families take some twenty minutes a service with two workers, the day ten.
+The runs buy on demand and functions, with seed 0. `mark-paper` has the paper's LSTM, trained on all traffic before the
+part. The traffic is real, from MARK_DATA or ../shared/data. `families` takes some twenty minutes a service with two
+workers, `day` ten minutes.
 """
 
 from __future__ import annotations

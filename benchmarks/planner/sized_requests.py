@@ -1,11 +1,11 @@
-"""Late shares of requests with sizes: mark, which draws lognormal sizes, beside SimPy, which has each request's own.
+"""Compare late shares of requests with sizes: mark draws lognormal sizes, SimPy uses the size of each request.
 
     python benchmarks/planner/sized_requests.py azure_llm_2023_code.csv.gz --sizes context_tokens+generated_tokens \
         --instances 8 --workers 4 --units-per-s 2400 --rt-max-s 20
 
-The trace has `t_seconds` and the columns of the sizes. Both serve it on the same fixed fleet, behind a balancer that
-counts requests in flight. Two more rows of SimPy draw the times from the sums of each minute, with sizes of the trace
-and with the mean size. `--spread-s 3` spreads stamps that are rounded to 3 s.
+The trace has `t_seconds` and the columns of the sizes. Both simulators serve it on the same fixed fleet, behind a
+balancer that counts requests in flight. Two more rows of SimPy draw the arrival times from the sums of each minute,
+with sizes of the trace and with the mean size. `--spread-s 3` spreads time stamps that are rounded to 3 s.
 """
 
 from __future__ import annotations

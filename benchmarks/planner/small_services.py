@@ -1,12 +1,13 @@
-"""Small services, every policy of ours beside the best fixed fleet: which is dearer, rejects or churns?
+"""Compare mark's policies with the best fixed fleet on small services: which is dearer, rejects more or launches often?
 
     python benchmarks/planner/small_services.py [--rates 0.01,1.5,20] [--hours 6] [--workers 2]
             [--out out/small_services.json]
 
-A quick model (0.6 ms, RT_max 100 ms) and a slow one (60 ms, RT_max 500 ms) on one type, on three, and on a GPU beside a
-CPU, with a function in time, a late one, and none, on calm, diurnal and spiky traffic. A row is flagged where a policy
-costs 2 % more than the best fixed fleet that keeps the promise, misses the promise, rejects what that fleet answers, or
-launches more than twice on calm traffic. Takes 20 s to a minute a row; exits 1 where `mark` has a flag on calm traffic.
+A quick model (0.6 ms, RT_max 100 ms) and a slow model (60 ms, RT_max 500 ms) run on one type, on three types, and on a
+GPU beside a CPU, with a function in time, a late function or none, on calm, diurnal and spiky traffic. A row is flagged
+if a policy costs 2 % more than the best fixed fleet that keeps the promise, misses the promise, rejects more requests
+than that fleet, or launches more than twice on calm traffic. A row takes 20 s to a minute. Exits with 1 if `mark` has a
+flag on calm traffic.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def flags(policy: str, traffic: str, results: Mapping[str, SimulationResult]) ->
     run, fixed = results[policy], results[BEST_FIXED]
     attained, promised = run.slo_result.attainment, run.slo.attainment
     found = []
-    # Without the balancer and the controller, which services share.
+    # Leave out the balancer and the controller, because services share them.
     run_usd, fixed_usd = (bill.total - bill.other for bill in (run.bill, fixed.bill))
     if run_usd > DEARER * fixed_usd:
         found.append(f"{run_usd / fixed_usd - 1.0:.0%} dearer")
@@ -109,7 +110,7 @@ def flags(policy: str, traffic: str, results: Mapping[str, SimulationResult]) ->
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", default="0.01,1.5,20", help="requests/s, by commas")
+    parser.add_argument("--rates", default="0.01,1.5,20", help="requests/s, separated by commas")
     parser.add_argument("--hours", type=float, default=6.0)
     parser.add_argument("--models", default="quick,slow")
     parser.add_argument("--workers", type=int, default=2)

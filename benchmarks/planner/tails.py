@@ -1,12 +1,12 @@
-"""Heavy tails: does `mark` keep what the best fixed fleet keeps, and for how many dollars?
+"""Heavy tails: check that `mark` keeps the promise if the best fixed fleet does, and compare their dollars.
 
     python benchmarks/planner/tails.py [--only NAME=VALUE ...] [--sample N] [--hours 6] [--seeds 3]
             [--out out/tails.json]
 
-p99 / mean x RT_max / mean x traffic x requests/s x types and functions, each with its seeds. A case counts where the
-best fixed fleet keeps SL_min + 0.2 points. It is bad where `mark` misses the promise, or costs more than 1.02 x that
-fleet on constant load. `--sample N` takes N cases, spread evenly over the list; all are 1,728 cases of 10 to 40 s each.
-Exits 1 where a case is bad.
+The cases are all combinations of p99 / mean, RT_max / mean, traffic, requests/s, types and functions, each with its
+seeds. A case counts if the best fixed fleet keeps SL_min + 0.2 points. It is bad if `mark` misses the promise, or costs
+more than 1.02 times that fleet on constant load. `--sample N` takes N cases, spread evenly over the list of 1,728; a
+case takes 10 to 40 s. Exits with 1 if a case is bad.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, obj
     kept, fixed_kept = run.slo_result.attainment, fixed.slo_result.attainment
     assert kept is not None
     assert fixed_kept is not None
-    # Without the balancer and the controller, which services share.
+    # Leave out the balancer and the controller, because services share them.
     ratio = (run.bill.total - run.bill.other) / (fixed.bill.total - fixed.bill.other)
     verdict = "not asked"
     if fixed_kept >= ATTAINMENT + MARGIN:

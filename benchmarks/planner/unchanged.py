@@ -1,4 +1,4 @@
-"""Does a refactoring leave every result as it was?
+"""Check that a refactoring leaves every result unchanged.
 
 Records the JSON of `mark compare`, `plan`, `bound`, `simulate`, `frontier`, `diff` and `torture` on services and
 pipelines, both OpenAPI descriptions and the help of every command, and compares two such records byte by byte:

@@ -1,14 +1,15 @@
-"""What a warm pool saves: bills with and without, the same forecasts (docs/results.md).
+"""The saving of a warm pool: bills with and without a pool, from the same forecasts (docs/results.md).
 
     python benchmarks/planner/warm_pool.py [--services nasnet,opennmt-ende] [--pools 0,8,16] [--parts STREAM:7,...]
             [--cold]
         [--capped] [--bound]
 
-`mark` with forecasts by `auto`, on demand, seed 0. A pool is full when a part begins, of one type, and what it holds
-changes with what is drained; with --cold nothing runs and nothing is stopped when a part begins. Disks of what is
-stopped are in the bill, 8 GiB on a CPU and 100 GiB on a GPU. --capped: the stream's minutes as the paper's figures show
-them; --bound: the regret too, against a bound in which every start is a resume. Real traffic from MARK_DATA or
-../shared/data; a minute for the forecasts of a part and a service, 5 to 20 s a run.
+Policy `mark` runs with forecasts by `auto`, on demand, seed 0. When a part begins, the pool is full of instances of one
+type; later its types change with the drained instances. With --cold there are neither running nor stopped instances
+when a part begins. The bill includes the disks of stopped instances, 8 GiB on a CPU and 100 GiB on a GPU. --capped
+takes the stream's minutes as the paper's figures show them. --bound adds the regret, against a bound in which every
+start is a resume. The traffic is real, from MARK_DATA or ../shared/data. The forecasts of a part and a service take a
+minute, a run 5 to 20 s.
 """
 
 from __future__ import annotations

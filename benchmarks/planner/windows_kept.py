@@ -1,13 +1,13 @@
-"""How often is a window kept, beside the confidence that was stated?
+"""Compare how often the promise of a window is kept with the stated confidence.
 
     python benchmarks/planner/windows_kept.py [--confidences 0.8,0.9,0.95] [--parts 14] [--out out/windows_kept.json]
 
-NASNet and OpenNMT-ende, whose functions are slower than RT_max, on windows of 490 minutes of the raw Twitter stream
-and on days of three other families, `mark` with forecasts by `auto`, each window by itself (`slo_window` as long as
-it). For each stated confidence: the share of the windows that kept 98 %, with its 90 % interval (Clopper and Pearson
-1934), and the dollars. A statement holds where the interval contains it or lies above it. Forecasts of a part are made
-once. Real traffic from MARK_DATA or ../shared/data; a minute a part for its forecasts, 5 to 30 s a run. Exits 1 where a
-statement does not hold.
+Policy `mark` with forecasts by `auto` serves NASNet and OpenNMT-ende, whose functions are slower than RT_max, on
+windows of 490 minutes of the raw Twitter stream and on days of three other families. Each window is a separate run,
+with a `slo_window` of the same length. For each stated confidence the table has the share of the windows that kept
+98 %, with its 90 % interval (Clopper and Pearson 1934), and the dollars. A stated confidence holds if the interval
+contains it or lies above it. Forecasts of a part are made once. The traffic is real, from MARK_DATA or ../shared/data.
+The forecasts of a part take a minute, a run 5 to 30 s. Exits with 1 if a stated confidence does not hold.
 """
 
 from __future__ import annotations

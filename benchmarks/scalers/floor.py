@@ -1,15 +1,15 @@
-"""A floor that cannot hurt: HPA and KEDA alone, above mark's floor, and above the best static minimum.
+"""Check that a floor does no harm: HPA and KEDA alone, above mark's floor, and above the best static minimum.
 
     python benchmarks/scalers/floor.py --traces FOLDER [--hours 24] [--worlds 40] [--kinds keda] [--workers 2]
             [--out docs/measured/floor.json] [--table FILE.md]
 
 On each part of a trace a scaler runs with a target at which a replica has 70 % of its capacity: alone, above the floor,
 and above the floor while its exporter fails (an hour's crash, Prometheus down for an hour with the last number kept for
-three minutes, NaN for ten minutes, a clock set an hour ahead and back). Failing, the floor must not add 0.05 points of
-late requests. The best static minimum is the smallest one with which the scaler alone has no more late requests than
-above the floor; what it costs more is the floor's saving. Every boot takes its mean, because runs that launch the same
-instances would otherwise draw other boot times, and a burst answers that with more late requests than a floor ever
-does. Exits 1 where a floor hurts.
+three minutes, NaN for ten minutes, a clock set an hour ahead and back). The floor must not add 0.05 points of late
+requests, even if it fails. The best static minimum is the smallest number of replicas with which the scaler has no more
+late requests than above the floor; its extra cost is the floor's saving. Every boot takes its mean time. Otherwise runs
+that launch the same instances would draw different boot times, and in a burst these add more late requests than a floor
+ever does. Exits with 1 if a floor does harm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mark.simulation.result import SimulationResult
 
 SHARE = 0.7
 KINDS = ("hpa", "keda")
-# Forty days of five traces. They take turns, so that the first few are of different traces too.
+# Forty days of five traces. The traces take turns, so that even the first few days are of different traces.
 DAYS = tuple(
     World(name, scale, day + turn)
     for turn in range(8)
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True, help="the folder of traces")
     parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--worlds", type=int, default=len(DAYS), help="the first so many days")
+    parser.add_argument("--worlds", type=int, default=len(DAYS), help="number of days, from the first on")
     parser.add_argument("--kinds", default=",".join(KINDS), help="the scalers")
     parser.add_argument("--share", type=float, default=SHARE, help="the target, as a share of a replica's capacity")
     parser.add_argument("--workers", type=int, default=2)

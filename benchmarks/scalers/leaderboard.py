@@ -1,12 +1,12 @@
-"""Other projects' autoscalers and `mark` on the same parts of traces: dollars over the proven bound, and lateness.
+"""Compare other projects' autoscalers with `mark` on the same parts of traces: dollars over the bound, and lateness.
 
     python benchmarks/scalers/leaderboard.py --traces FOLDER [--hours 24] [--worlds 12] [--workers 2]
             [--out docs/measured/scalers.json] [--table FILE.md] [--svg docs/scalers.svg]
 
-Everybody has one instance type and no functions (service.toml): only decisions differ. Each scaler runs with targets at
-which a replica has 30, 50 and 70 % of its capacity. Its row on a trace is the cheapest of the three that keeps the
-promise, or else the one with the fewest late requests: the choice is made afterwards, in its favour. In a Python that
-has `ray[serve]`, Ray Serve is Ray's own policy, called on a virtual clock.
+Every scaler has one instance type and no functions (service.toml), so that only decisions differ. Each scaler runs with
+targets at which a replica has 30, 50 and 70 % of its capacity. Its row on a trace is the cheapest run of the three that
+keeps the promise, or else the run with the fewest late requests: the choice is made in hindsight, in its favour. In a
+Python that has `ray[serve]`, Ray Serve is Ray's own policy, called on a virtual clock.
 """
 
 from __future__ import annotations
@@ -174,8 +174,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True, help="the folder of traces")
     parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--worlds", type=int, default=len(WORLDS), help="the first so many parts")
-    parser.add_argument("--shares", default=",".join(map(str, SHARES)), help="targets as shares of a capacity")
+    parser.add_argument("--worlds", type=int, default=len(WORLDS), help="number of parts, from the first on")
+    parser.add_argument(
+        "--shares", default=",".join(map(str, SHARES)), help="targets as shares of a replica's capacity"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)

@@ -1,11 +1,11 @@
-"""Is the confidence of an ensemble a probability? Expected calibration error (ECE) from 1,000 labels on.
+"""Check that the confidence of an ensemble is a probability: expected calibration error (ECE) from 1,000 labels on.
 
     python benchmarks/selection/confidence.py [--seeds 5] [--queries 20000] [--data mnist,digits]
 
-Exp4 answers held-out images, drawn at random. The label is told after each answer, of all queries or only of the first
-1,000, and the answers to the later queries are judged. ECE: ten bins of confidence, the mean absolute difference of
-confidence and share of correct answers, weighted by the queries of a bin (Guo et al. 2017).
-Exits with 1 where ECE is above 2 %.
+Exp4 answers held-out images, drawn at random. It learns the label after each answer, for all queries or only for the
+first 1,000, and the answers to the later queries are judged. ECE is the mean absolute difference of confidence and
+share of correct answers over ten bins of confidence, weighted by the queries of a bin (Guo et al. 2017).
+Exits with 1 if ECE is above 2 %.
 """
 
 from __future__ import annotations

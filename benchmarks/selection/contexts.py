@@ -2,8 +2,8 @@
 
     python benchmarks/selection/contexts.py [--users 630] [--data mnist]
 
-Prints the error by the feedbacks that a user has given, microseconds a query, and exits with 1 where the error after
-50 feedbacks is above the target (10.5 %, for MNIST-5k).
+Prints the error by the number of a user's feedbacks, and the microseconds a query. Exits with 1 if the error after 50
+feedbacks is above the target (10.5 %, for MNIST-5k).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python benchmarks/selection/frontier.py [--data mnist|digits] [--out docs/cascade.svg]
 
-A small model (logistic regression) and a large one (SVM) answer held-out images, 20,000 queries drawn at random. A
-million calls of the small one cost $10, of the large one $100. A cascade with `correct_usd` learns from the label after
-each query; one with `threshold` asks the large model below a fixed score.
+A small model (logistic regression) and a large model (SVM) answer held-out images, 20,000 queries drawn at random. A
+million calls cost $10 of the small model and $100 of the large model. A cascade with `correct_usd` learns from the
+label after each query; a cascade with `threshold` asks the large model below a fixed score.
 """
 
 from __future__ import annotations

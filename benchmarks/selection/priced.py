@@ -3,9 +3,9 @@
     python benchmarks/selection/priced.py [--data mnist|digits] [--seed 0] [--rate 200] [--surges 1]
 
 The cheap model is a logistic regression, the dear one a support vector machine; both answer held-out images. The dear
-model serves about 60 calls/s on an instance, an instance boots in 150 s, and a function takes what finds no room. Half
-an hour after the start the load is three times as high for a quarter of an hour; with `--surges N` this time is divided
-among N surges, one every quarter of an hour. Every run is `mark simulate --answers`.
+model serves about 60 calls/s on an instance, an instance boots in 150 s, and a function takes the calls that exceed the
+fleet's capacity. Half an hour after the start the load is three times as high for a quarter of an hour; with
+`--surges N` this time is divided among N surges, one every quarter of an hour. Every run is `mark simulate --answers`.
 """
 
 from __future__ import annotations

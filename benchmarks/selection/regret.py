@@ -3,7 +3,8 @@
     python benchmarks/selection/regret.py [--seeds 20] [--data mnist,digits] [--policies exp4,thompson,...]
 
 Each query is one of the held-out images, drawn at random; between query 5,000 and 10,000 the best model answers at
-random. The label is told after each answer. Errors in percent: before, while broken, after, and over all queries.
+random. The policy learns the label after each answer. The table has errors in percent: before the break, while the
+model is broken, afterwards, and over all queries.
 """
 
 from __future__ import annotations

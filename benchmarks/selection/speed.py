@@ -1,10 +1,10 @@
-"""Microseconds of the pure core for a query and for its feedback, of this process's CPU time.
+"""Microseconds of CPU time that the pure core takes for a query and for its feedback.
 
     python benchmarks/selection/speed.py
 
 A query is opened, started, given each asked candidate's answer, and decided. Its feedback is the note, the fact, and
 the fact applied. `both` is a query with its feedback, so that no curve or sum is ready from before. Target: 15 us each
-where there are two candidates.
+with two candidates.
 """
 
 from __future__ import annotations

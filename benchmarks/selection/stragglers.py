@@ -1,10 +1,11 @@
-"""Fig. 3.9: an ensemble of which one candidate hangs answers at its deadline, with what the others said.
+"""Fig. 3.9: an ensemble with one hanging candidate answers at its deadline, from the answers of the others.
 
     python benchmarks/selection/stragglers.py [--candidates 2,5,16] [--queries 500]
 
-A real `mark serve` on loopback, policy exp4, `deadline_ms` 50, `slo_ms` 500. The candidate `hangs` sleeps for 400 ms in
-its worker. Answers are arrays, whose mean waits for everybody until the deadline. One client asks, one query after the
-other, so no queue adds to the latency. Where the bouncer of `hangs` refuses a call the others answer at once.
+A real `mark serve` runs on loopback, with policy exp4, `deadline_ms` 50 and `slo_ms` 500. The candidate `hangs` sleeps
+for 400 ms in its worker. Answers are arrays, whose mean waits for all candidates until the deadline. One client asks,
+one query after the other, so no queue adds to the latency. If the bouncer of `hangs` refuses a call, the answer comes
+without waiting.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/selection/testbed_kills.py [--kills 20] [--rate 50] [--seed 0]
 
-`mark testbed` runs two candidates, each with a fleet of its own, and two conductors behind a gateway. The controller
-tells the conductors of each other. Each kill is a SIGKILL of one conductor; the next one follows when the gateway
-asks that conductor again. Afterwards all feedback that a client was told `applied` must be in the state of both
-conductors, none of it twice, and their weights must be equal to 1e-12. Exits 1 where one of these does not hold.
+`mark testbed` runs two candidates, each with a separate fleet, and two conductors behind a gateway. The controller
+tells the conductors of each other. Each kill is a SIGKILL of one conductor; the next kill follows when the gateway
+asks that conductor again. Afterwards the states of both conductors must contain all feedback that was answered with
+`applied`, and contain it once, and their weights must be equal to 1e-12. Exits with 1 if one of these checks fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _START_S = 120.0
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--rate", type=float, default=50.0, help="queries a second that are due, each with feedback")
+    parser.add_argument("--rate", type=float, default=50.0, help="queries due per second, each with feedback")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
