@@ -3,8 +3,8 @@
 The code is for Linux, this version of Python, and processors with the features of x86-64-v3 (AVX2; Intel since 2013,
 AMD since 2015). Others compile at their first run, as a checkout does.
 
-    python packaging/machine_code.py              what the commands below compile
-    python packaging/machine_code.py reactive     what one policy compiles: for a test
+    python packaging/machine_code.py              the functions that the commands below use
+    python packaging/machine_code.py reactive     the functions of one policy, for a test
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mark.kernel.compiled import SHIPPED_CPU, SHIPPED_FEATURES
+from mark.kernel.compiled import SHIPPED, SHIPPED_CPU, SHIPPED_FEATURES
 
 ROOT = Path(__file__).resolve().parents[1]
-SHIPPED = ROOT / "mark/kernel/machine_code"
 TRACE = str(ROOT / "traces/diurnal_day_5s.csv.gz")
 SERVICE = ("--service", "inception-v3-2026")
 

@@ -11,10 +11,9 @@ import numpy as np
 from mark.control.ports import Store
 from mark.control.views import HistorySchema
 from mark.domain.arrays import FloatArray
-from mark.planning.next_day import DAY, NextDay, SeenHalfHours, next_day
+from mark.planning.next_day import DAY, MOST_DAYS, NextDay, SeenHalfHours, next_day
 
 MINUTES = 24 * 60
-MOST_DAYS = 45  # an estimate of the next day looks no further back
 _HOUR = 60
 _HALF_HOUR = 30  # minutes
 _CHUNKS = MINUTES // _HOUR + 1  # in the store, one per hour; the newest overwrites the oldest

@@ -23,6 +23,7 @@ DAY = 48  # half hours
 LEAST_WINDOWS = 9  # with fewer errors, even the largest is exceeded on more than one of ten days
 _EVERY = DAY // 2  # half hours from one past day to the next one
 _WEEK = 7
+MOST_DAYS = 45  # days of the past that are examined
 _KEPT_WINDOWS = 60
 _MISS = 0.1  # the bill may lie outside on this share of the days
 _LEARNT = 0.02  # learning rate of the level

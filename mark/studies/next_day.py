@@ -16,7 +16,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.service import ResolvedService
 from mark.planning.bounds.whole_problem import mixes
-from mark.planning.next_day import DAY, HALF_HOUR_S, NextDay, PlanUsd, SeenHalfHours, next_day
+from mark.planning.next_day import DAY, HALF_HOUR_S, MOST_DAYS, NextDay, PlanUsd, SeenHalfHours, next_day
 from mark.planning.policies.names import BEST_FIXED, FIXED, split_policy
 from mark.simulation.inputs import Inputs
 from mark.simulation.request import RunRequest
@@ -27,7 +27,6 @@ from mark.studies.saving_range import spent_at
 if TYPE_CHECKING:
     from mark.studies.decision import PlannedService
 
-_MOST_DAYS = 45  # days of the past that are examined
 _IN_HAND = 1.2  # capacity over the mean of a half hour
 
 
@@ -78,7 +77,7 @@ def next_day_of_plan(planned: PlannedService) -> NextDay | None:
 
 def _past(inputs: Inputs, until_s: float) -> tuple[FloatArray, FloatArray]:
     """Return the rates of the half hours before `until_s`, and their edges."""
-    halves = min(_MOST_DAYS * DAY, int(until_s / HALF_HOUR_S + 1e-9))
+    halves = min(MOST_DAYS * DAY, int(until_s / HALF_HOUR_S + 1e-9))
     edges_s = np.asarray(until_s - HALF_HOUR_S * np.arange(halves, -1, -1), dtype=np.float64)
     load = inputs.trace.series.load(float(edges_s[0]), until_s, HALF_HOUR_S, inputs.request.scale)
     return load.mean_rps[:halves], edges_s

@@ -83,6 +83,9 @@ def test_next_day_costs_what_the_last_24_hours_did() -> None:
     assert not found.usd.calibrated
     assert found.promise is not None
     assert not found.promise.calibrated
+    every_other = next_day_of(halves({n: minute() for n in range(89, 90 + MINUTES, 2)}), 0.02, 0.01)
+    assert every_other is not None
+    assert every_other.usd.expected == pytest.approx(found.usd.expected)  # unobserved minutes cost as the others do
     late = next_day_of(halves({n: minute(in_time=50) for n in range(MINUTES)}), 0.02, 0.01)
     assert late is not None
     assert late.promise is not None

@@ -120,9 +120,7 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog, "lineage": config.lineage_file}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
     if config.personal is not None and config.personal.table.startswith(REGISTRY):
-        (sent_as,) = (
-            item_table  # so that servers need no registry, and all of them serve this version until the next deployment
-        )
+        (sent_as,) = item_table  # a file, so that servers need no registry
         text = re.sub(rf"""(["']){re.escape(config.personal.table)}\1""", json.dumps(sent_as), text)
     files["service.toml"] = text.encode()
     pipeline, whole = (None, config) if config.whole else (config, None)
