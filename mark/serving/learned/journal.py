@@ -22,6 +22,7 @@ from mark.serving.learned.facts import Fact, Vector, fact_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _FILES, _SNAPSHOT, _ASIDE = "learned-*.jsonl", "learned.snapshot", "learned.aside"
+_MADE = "made"
 
 
 class Journal:
@@ -124,6 +125,13 @@ class Journals:
             with suppress(OSError, ValueError):
                 found.append(snapshot_in(path.read_bytes()))
         return sorted(found, key=lambda one: -sum(each.through for each in one.vector.writers.values()))
+
+    def put_snapshot(self, snapshot: bytes) -> None:
+        """Add a snapshot that no server made, for servers that start from now on. Raises OSError."""
+        folder = self._folder / _MADE
+        folder.mkdir(exist_ok=True)
+        (folder / "lock").touch()  # as in a folder whose process has ended, so that deletions reach it
+        _replace(folder / _SNAPSHOT, snapshot)
 
     def aside(self) -> bytes | None:
         """Return the latest data that a process put beside its facts."""
