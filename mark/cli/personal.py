@@ -91,7 +91,7 @@ def _add_show(show: argparse.ArgumentParser) -> None:
 
 
 def _add_retrain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("service", metavar="FILE", help="service file with [personal] table")
+    parser.add_argument("service", metavar="FILE", help="service file with [personal]")
     parser.add_argument("--log", type=Path, metavar="FOLDER", help="what servers learned (default: [feedback] log)")
     parser.add_argument(
         "--held-out",
