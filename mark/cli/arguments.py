@@ -102,8 +102,8 @@ def refuse_overwriting(args: argparse.Namespace) -> None:
 
 
 def _is_updated(args: argparse.Namespace, name: str) -> bool:
-    """Return whether the output is extended: `mark profile --out` adds rows to an existing profile."""
-    return name == "out" and getattr(args, "command", None) == "profile"
+    """Return whether the command may update its input: `mark profile` adds rows, `mark catalog refresh` new prices."""
+    return name == "out" and getattr(args, "command", None) in ("profile", "catalog")
 
 
 def _model_files(text: str) -> list[str]:

@@ -98,6 +98,7 @@ def test_what_is_read_is_not_written_over(folder: Path, given: dict[str, Any], s
         {"trace": "t.csv", "json": "-"},
         {"trace": "logs", "json": "logs.json"},
         {"command": "profile", "model": "s.toml", "out": "p.csv"},  # rows are added to it
+        {"command": "catalog", "catalog": "p.csv", "out": "p.csv"},  # its prices are refreshed
         {"trace": "t.csv", "json": "new.json", "policy": "mark", "start": 3.0},
     ],
 )
