@@ -141,7 +141,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from mark.launch.running_personal import running_heads, running_key  # needs httpx, which replays do not
+    from mark.launch.running_server import running_heads, running_key  # needs httpx, which replays do not
 
     if args.key is None:
         said = running_heads(args.address, args.key_file)
