@@ -265,8 +265,7 @@ def check_feedback_is_kept(moto: MotoServer, store: str, folder: Path) -> None: 
         for file in ("profile.csv", "echo.py"):
             shutil.copy(folder / file, folder / name)
         (folder / name / "parity.toml").write_text(SELECTS.replace("/var/lib/mark/feedback", "feedback"))
-    begun = partial(served, service="parity.toml", **variables)
-    with begun(folder / "first", "--feedback-store", store) as (process, url):
+    with served(folder / "first", "--feedback-store", store, service="parity.toml", **variables) as (process, url):
         asked = httpx.post(f"{url}/invocations", json=7, headers={"x-request-id": "a-1"}, trust_env=False)
         assert asked.status_code == 200, asked.text
         told = httpx.post(f"{url}/v2/models/parity/feedback", json={"id": "a-1", "label": 7}, trust_env=False)
@@ -275,7 +274,7 @@ def check_feedback_is_kept(moto: MotoServer, store: str, folder: Path) -> None: 
         assert process.wait(60) == 0
     objects = moto.client("s3").list_objects_v2(Bucket=store.removeprefix("s3://"), Prefix="learned/parity/")
     assert objects["KeyCount"] == 1
-    with begun(folder / "second", "--feedback-store", store) as (_, url):
+    with served(folder / "second", "--feedback-store", store, service="parity.toml", **variables) as (_, url):
         page = httpx.get(f"{url}/metrics", trust_env=False).text
     assert 'mark_learned_facts_total{model="parity",result="applied"} 1.0' in page
 
