@@ -5,8 +5,7 @@ far too large if anything seems possible. So every minute the cost of the last h
 themselves and of every fleet of up to `MOST_INSTANCES` of one offer, held throughout: instances, launches, and misses
 at the price that the budget of misses gives them. The past counts half every `HALF_LIFE_S`. While the cheapest of the
 fleets that kept the promise beats the plans by `MARGIN`, its capacity is the minimum that is held, and also the maximum
-unless more is likely to be needed soon. It is not held if no load near it is likely to come at all, not even in a 5 s
-window.
+unless more is likely to be needed soon. It is not held if no load near it is likely to come at all.
 
 That is following the leader among those fleets and the planner, discounted because loads change (Cesa-Bianchi and
 Lugosi 2006, Prediction, Learning, and Games, sections 2.11 and 3.2). No larger fleets are compared: they have much to
@@ -36,7 +35,7 @@ ENOUGH_S = 0.5 * HOUR_S  # a shorter past says nothing
 MARGIN = 0.98
 # The load fits if the p90 of the next `_SOON` steps, a boot at least, is below `_FITS` of the capacity, because a
 # forecast's tails are wide, and its median below all of it. The capacity will not be needed if every p90 is below
-# `_IDLE` of it, also in the highest 5 s window.
+# `_IDLE` of it.
 _LIKELY, _SOON, _FITS, _IDLE = 0.9, 5, 1.25, 0.6
 
 
@@ -193,7 +192,7 @@ class FixedFleets:
         before cheaper ones; but `ready` ones leave only as far as other ready ones replace them, so that a swapped
         instance serves until its replacement does. If the market refuses offers the capacity may be lower.
         """
-        if float(forecast.peak_at(_LIKELY).max()) < _IDLE * fleet.capacity_rps:
+        if float(forecast.mean_at(_LIKELY).max()) < _IDLE * fleet.capacity_rps:
             return counts
         likely_rps = float(forecast.mean_at(_LIKELY)[: self._soon].max())
         expected_rps = float(forecast.mean_at(0.5)[: self._soon].max())

@@ -255,12 +255,6 @@ def test_nothing_is_held_where_nothing_near_it_is_likely() -> None:
     assert held(counts(1), counts(1), forecast(np.append(np.full(59, 5.0), 19.0))) == [3, 0]
 
 
-def test_fleet_is_held_for_bursts_of_seconds() -> None:
-    """A minute of 5 requests/s has a burst of 20; the fleet has room for 30."""
-    assert held(counts(1), counts(1), forecast(5.0, peak=4.0)) == [3, 0]
-    assert held(counts(1), counts(1), forecast(5.0, peak=3.0)) == [1, 0]
-
-
 def test_what_the_market_refuses_is_not_asked_for() -> None:
     refused = np.array([False, True])
     assert held(counts(1), counts(1), forecast(24.0), refused) == [1, 0]
