@@ -276,7 +276,7 @@ def test_a_retry_repeats_the_body_of_its_attempt() -> None:
 
 
 def test_an_outrun_replica_is_known_to_be_slow() -> None:
-    """Its attempt is cancelled, and is assumed to take as long again: until then the replica is avoided."""
+    """Its attempt is cancelled and counts as if it took as long again; until then the replica works and is avoided."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)
