@@ -105,13 +105,8 @@ class Frontier:
     def next_10_ms(self, point: FrontierPoint) -> StricterStep | None:
         """Return the cost of an RT_max shorter by 10 ms at this point; None if no shorter one was measured."""
         slo = point.slo
-        shorter = [
-            p
-            for p in self.points
-            if p.slo.attainment == slo.attainment
-            and p.slo.confidence == slo.confidence
-            and p.slo.rt_max_s < slo.rt_max_s
-        ]
+        alike = (p for p in self.points if replace(p.slo, rt_max_s=slo.rt_max_s) == slo)
+        shorter = [p for p in alike if p.slo.rt_max_s < slo.rt_max_s]
         if not shorter:
             return None
         stricter = max(shorter, key=lambda p: p.slo.rt_max_s)
@@ -120,13 +115,8 @@ class Frontier:
     def next_nine(self, point: FrontierPoint) -> StricterStep | None:
         """Return the cost of one more nine at this point; None if no higher attainment was measured."""
         slo = point.slo
-        more = [
-            p
-            for p in self.points
-            if p.slo.rt_max_s == slo.rt_max_s
-            and p.slo.confidence == slo.confidence
-            and p.slo.attainment > slo.attainment
-        ]
+        alike = (p for p in self.points if replace(p.slo, attainment=slo.attainment) == slo)
+        more = [p for p in alike if p.slo.attainment > slo.attainment]
         if not more:
             return None
         stricter = min(more, key=lambda p: p.slo.attainment)
