@@ -1,11 +1,19 @@
-"""A workload in an emulated Prometheus: requests around a rate, six replicas, one node."""
+"""The emulated Prometheus of the examples, and a workload in it: requests around a rate, six replicas, one node."""
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "advise"))
+
+from prometheus_in_memory import MOST_POINTS, EmulatedPrometheus
+from promql import PromqlError, Stored, Vector, evaluate
+
+__all__ = ["MOST_POINTS", "EmulatedPrometheus", "PromqlError", "Stored", "Vector", "add_workload", "evaluate"]
 
 REPLICAS = 6.0
 

@@ -24,9 +24,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from floored import Outage
 from worlds import HOUR_S, World, late_share, run, scaler
 
-from mark.planning.policies.floored import Outage
 from mark.simulation.inputs import Inputs
 from mark.simulation.result import SimulationResult
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from floored import Outage, floored
+
 from mark.domain.profile import Candidate
 from mark.domain.service import AsIsPolicy
 from mark.planning.planner import Policy
 from mark.planning.policies.as_is import as_is
-from mark.planning.policies.floored import Outage, floored
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult

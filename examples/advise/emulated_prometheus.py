@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
+from prometheus_in_memory import EmulatedPrometheus
 
 DAY_S = 86400
 SCRAPE_S = 30

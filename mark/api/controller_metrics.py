@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -19,6 +20,8 @@ from mark.domain.fleet import Phase
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _NONE: Mapping[str, SitedPipeline] = MappingProxyType({})
+V = TypeVar("V")
+Gauges = tuple[tuple[str, str, Callable[[V], float | None]], ...]  # name, help, and value of a view
 _PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
 
 
@@ -41,13 +44,7 @@ class ControllerMetrics(Collector):
         leads = self._room.leads()
         yield GaugeMetricFamily("mark_controller_leads", "1: this controller acts; 0: it stands by.", float(leads))
         found = [self._room.view(service) for service in self._room.services()]
-        for name, what, read in _PLAIN:
-            gauge = GaugeMetricFamily(f"mark_controller_{name}", what, labels=("service",))
-            for view in found:
-                value = read(view)
-                if value is not None:
-                    gauge.add_metric((view.service,), value)
-            yield gauge
+        yield from _gauges("", "service", _PLAIN, {view.service: view for view in found})
         yield from _by_label(found)
         if self._floors is not None:
             yield from floor_metrics(self._floors())
@@ -55,11 +52,20 @@ class ControllerMetrics(Collector):
             yield from _of_pipelines({name: one.view(self._room) for name, one in self._pipelines.items()})
 
 
+def _gauges(prefix: str, label: str, gauges: Gauges[V], views: Mapping[str, V]) -> Iterator[Metric]:
+    for name, what, read in gauges:
+        gauge = GaugeMetricFamily(f"mark_controller_{prefix}{name}", what, labels=(label,))
+        for of, view in views.items():
+            if (value := read(view)) is not None:
+                gauge.add_metric((of,), value)
+        yield gauge
+
+
 def _plan_rps(view: ServiceView) -> float | None:
     return None if view.plan is None else view.plan.capacity_rps
 
 
-_PLAIN = (
+_PLAIN: Gauges[ServiceView] = (
     ("load_rps", "Requests/s that arrive.", lambda v: v.rps),
     ("capacity_rps", "Requests/s that ready instances sustain within the SLO.", lambda v: v.capacity_rps),
     ("planned_capacity_rps", "The same of the plan, once everything is ready.", _plan_rps),
@@ -111,7 +117,7 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
     yield from (instances, wanted, forecast, mode, bill, requests)
 
 
-_PIPELINE: tuple[tuple[str, str, Callable[[PipelineSchema], float | None]], ...] = (
+_PIPELINE: Gauges[PipelineSchema] = (
     ("load_qps", "Queries/s.", lambda v: v.queries_per_s),
     ("usd_per_hour", "Dollars an hour of running instances, of all stages.", lambda v: v.usd_per_hour),
     ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.target),
@@ -125,12 +131,7 @@ _PIPELINE: tuple[tuple[str, str, Callable[[PipelineSchema], float | None]], ...]
 
 
 def _of_pipelines(found: Mapping[str, PipelineSchema]) -> Iterator[Metric]:
-    for name, what, read in _PIPELINE:
-        gauge = GaugeMetricFamily(f"mark_controller_pipeline_{name}", what, labels=("pipeline",))
-        for pipeline, view in found.items():
-            if (value := read(view)) is not None:
-                gauge.add_metric((pipeline,), value)
-        yield gauge
+    yield from _gauges("pipeline_", "pipeline", _PIPELINE, found)
     latency = GaugeMetricFamily(
         "mark_controller_pipeline_latency_seconds",
         "Of whole queries, of those of the last 1,000 or so that were answered.",

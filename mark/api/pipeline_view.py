@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Literal
 
 from pydantic import Field
@@ -15,7 +16,7 @@ from mark.api.schema import ApiAnswer, PromiseSchema
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.views import Maybe, Mode, Moment, Number, QueriesSchema, ServiceView, SloSchema
 from mark.domain.fleet import Phase
-from mark.domain.pipeline import Join, needed_s
+from mark.domain.pipeline import needed_s
 from mark.planning.graphs.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 
 
@@ -191,7 +192,9 @@ def _stage(
         service=view.service,
         model=stage.model,
         after=None if node is None else list(node.after),
-        join=None if node is None or len(node.after) < 2 else _join(node.join),
+        join=None
+        if node is None or len(node.after) < 2
+        else JoinSchema(least=node.join.least, deadline_ms=node.join.deadline_s * 1e3),
         calls_per_query=None if calls_per_query is None else calls_per_query[place],
         mode=view.mode,
         rps=view.rps,
@@ -205,10 +208,6 @@ def _stage(
         running=_running(view),
         troubles=list(view.conditions),
     )
-
-
-def _join(join: Join) -> JoinSchema:
-    return JoinSchema(least=join.least, deadline_ms=join.deadline_s * 1e3)
 
 
 def _longest_path_ms(config: PipelineConfig, of_stages: Sequence[ServiceView]) -> float | None:
@@ -274,15 +273,5 @@ def _running(view: ServiceView) -> list[InstancesByMarket]:
 
 
 def layout(found: GraphLayout, box_width: float, box_height: float) -> LayoutSchema:
-    return LayoutSchema(
-        width=found.width,
-        height=found.height,
-        box_width=box_width,
-        box_height=box_height,
-        end_width=END_WIDTH,
-        end_height=END_HEIGHT,
-        query=list(found.query),
-        answer=list(found.answer),
-        boxes=[list(corner) for corner in found.boxes],
-        lines=list(found.lines),
-    )
+    sizes = {"box_width": box_width, "box_height": box_height, "end_width": END_WIDTH, "end_height": END_HEIGHT}
+    return LayoutSchema(**sizes, **asdict(found))

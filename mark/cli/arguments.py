@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -152,3 +153,6 @@ def writable(text: str, option: str) -> str:
     except OSError as error:  # e.g. a name too long for any file
         raise BadInput(f"cannot be written ({error.strerror})", option, text) from None
     return text
+
+
+out_file = partial(writable, option="--out")

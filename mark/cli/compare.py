@@ -33,7 +33,7 @@ from mark.studies.promise_outlook import outlook_of_run
 from mark.studies.report.compare_report import compare_report
 from mark.studies.report.next_day_report import with_next_day
 from mark.studies.report.takeaway import listed, savings_json
-from mark.studies.with_spot import with_spot
+from mark.studies.spot_request import spot_request
 
 _MANAGED = ("target-tracking-best", "target-tracking")
 _DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{','.join(_MANAGED)},oracle"
@@ -72,11 +72,13 @@ def run(args: argparse.Namespace) -> int:
     if not open_service(request_from(args)).offers:
         names = _without_instances(request_from(args), names)
     executor = executor_from(args)
+    # If no policy is named, one more run shows the effect of spot, which is off by default.
+    asked = None if args.policies or args.policy else spot_request(request_from(args))
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
-        results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
-    # If no policy is named, one more run shows the effect of spot, which is off by default.
-    spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
+        results, attribution, spot = compare_attributed(
+            request, names, args.attribute, with_spot=asked, executor=executor
+        )
     with progress("judging the promise") as bar:
         outlook = outlook_of_run(request_from(args), results, bar)
     coming = next_days(request_from(args), results)

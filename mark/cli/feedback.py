@@ -8,7 +8,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from mark.cli.arguments import writable
+from mark.cli.arguments import out_file
 from mark.cli.numbers import span
 from mark.domain.service import FeedbackSettings
 from mark.serving.feedback.log_join import LogJoin, join_logs
@@ -34,7 +34,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"feedback counts for so long after its answer (default: {horizon_s:g})",
     )
-    join.add_argument("--out", type=_lines_file, metavar="FILE.jsonl", help="instead of stdout")
+    join.add_argument("--out", type=out_file, metavar="FILE.jsonl", help="instead of stdout")
     join.set_defaults(run=run)
 
 
@@ -50,7 +50,3 @@ def run(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
-
-
-def _lines_file(text: str) -> str:
-    return writable(text, "--out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mark.cli.arguments import Commands, writable
+from mark.cli.arguments import Commands, out_file
 from mark.cli.forecast_fit import add_fit
 from mark.cli.numbers import seconds
 from mark.cli.options import add_run_options, request_from
@@ -41,7 +41,7 @@ def _add_backtest(actions: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument("--horizon-s", type=seconds, default=3600.0, metavar="S", help="how far ahead (default: 3600)")
-    parser.add_argument("--out", type=_out_file, metavar="FILE.csv.gz", help="every forecast made, to score it again")
+    parser.add_argument("--out", type=out_file, metavar="FILE.csv.gz", help="every forecast made, to score it again")
     add_run_options(parser, service="optional", several_predictors=True, plotted=True)
     parser.set_defaults(run=run_backtest, start=None, predictor="auto")
 
@@ -86,7 +86,3 @@ def _names(text: str) -> tuple[str, ...]:
     if not all(names) or len(set(names)) < len(names):
         raise BadInput("must name predictors, each once, with commas between", "--predictor", text)
     return names
-
-
-def _out_file(text: str) -> str:
-    return writable(text, "--out")

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mark.cli.arguments import Commands, writable
+from mark.cli.arguments import Commands, out_file
 from mark.cli.numbers import seconds, seed
 from mark.cli.output import progress
 from mark.cli.reading import add_reading, reading
@@ -32,7 +32,7 @@ def add_fit(actions: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument("--predictor", required=True, metavar="NAME", help="the predictor: lstm, lstm-quantile, ...")
-    parser.add_argument("--out", required=True, type=_out_file, metavar="FILE", help="where it is saved")
+    parser.add_argument("--out", required=True, type=out_file, metavar="FILE", help="where it is saved")
     parser.add_argument("--start", type=seconds, metavar="S", help="seconds from the first row, where the history ends")
     parser.add_argument("--train", type=seconds, metavar="S", help="seconds of history (default: all)")
     add_reading(parser)
@@ -113,7 +113,3 @@ def _checkpoint(path: str, wanted: Saved) -> State | None:
         return None
     print(f"checkpoint: going on from {path}", file=sys.stderr)
     return found.state
-
-
-def _out_file(text: str) -> str:
-    return writable(text, "--out")

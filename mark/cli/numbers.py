@@ -33,35 +33,23 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error).replace("a number", "seconds, or 30m, 1h30m, 7d")) from None
 
 
-def above_zero(text: str) -> float:
-    value = number(text)
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
-    return value
+def _checked(parse: Callable[[str], float], is_valid: Callable[[float], bool], what: str) -> Callable[[str], float]:
+    """Return a parser that refuses all values but the valid ones; `what` names these."""
+
+    def parsed(text: str) -> float:
+        value = parse(text)
+        if not is_valid(value):
+            raise argparse.ArgumentTypeError(f"must {what}, not {text!r}")
+        return value
+
+    return parsed
 
 
-def seconds(text: str) -> float:
-    """Parse seconds, zero or more, in the forms of `_seconds`."""
-    value = _seconds(text)
-    if value < 0.0:
-        raise argparse.ArgumentTypeError(f"must be zero or more, not {text!r}")
-    return value
-
-
-def span(text: str) -> float:
-    """Parse seconds above zero, in the forms of `_seconds`."""
-    value = _seconds(text)
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
-    return value
-
-
-def share(text: str) -> float:
-    """Parse a share from 0 to 1, both included."""
-    value = number(text)
-    if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, not {text!r}")
-    return value
+above_zero = _checked(number, lambda value: value > 0.0, "be above zero")
+# Seconds, zero or more, and a span of them above zero, both in the forms of `_seconds`.
+seconds = _checked(_seconds, lambda value: value >= 0.0, "be zero or more")
+span = _checked(_seconds, lambda value: value > 0.0, "be above zero")
+share = _checked(number, lambda value: 0.0 <= value <= 1.0, "lie between 0 and 1")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

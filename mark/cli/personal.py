@@ -91,7 +91,7 @@ def _add_show(show: argparse.ArgumentParser) -> None:
 
 
 def _add_retrain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("service", metavar="FILE", help="service file with [personal] table")
+    parser.add_argument("service", metavar="FILE", help="service file with [personal]")
     parser.add_argument("--log", type=Path, metavar="FOLDER", help="what servers learned (default: [feedback] log)")
     parser.add_argument(
         "--held-out",
@@ -141,7 +141,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from mark.launch.running_personal import running_heads, running_key  # needs httpx, which replays do not
+    from mark.launch.running_server import running_heads, running_key  # needs httpx, which replays do not
 
     if args.key is None:
         said = running_heads(args.address, args.key_file)

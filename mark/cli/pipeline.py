@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from mark.cli.arguments import add_json, writable
+from mark.cli.arguments import add_json, out_file
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline
 from mark.planning.graphs.lineage_file import lineage_csv
@@ -26,7 +26,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     trace.add_argument("service", metavar="SERVICE", help="pipeline file: [service] pipeline names its driver")
     trace.add_argument("--queries", required=True, metavar="FILE", help="JSON Lines, a query a line")
     trace.add_argument(
-        "--out", type=_csv_file, metavar="FILE.csv", help="the lineage: a row a pattern of calls, a column a stage"
+        "--out", type=out_file, metavar="FILE.csv", help="the lineage: a row a pattern of calls, a column a stage"
     )
     add_json(trace)
     trace.set_defaults(run=run)
@@ -42,7 +42,3 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write_file(args.out, lineage_csv(found.lineage), "--out")
     return 0
-
-
-def _csv_file(text: str) -> str:
-    return writable(text, "--out")

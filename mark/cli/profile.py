@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mark.cli.arguments import Listed, add_json, plotted_file, writable
+from mark.cli.arguments import Listed, add_json, out_file, plotted_file
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
@@ -79,7 +79,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     well.add_argument("--seed", type=seed, metavar="N", help="of the order of sizes (default: 0)")
     result = parser.add_argument_group("output")
     result.add_argument(
-        "--out", type=_csv_file, metavar="FILE.csv", help="profile file; rows of other models and instances in it stay"
+        "--out", type=out_file, metavar="FILE.csv", help="profile file; rows of other models and instances in it stay"
     )
     result.add_argument("--instance", metavar="TYPE", help="the name of this machine in the file (default: local)")
     result.add_argument(
@@ -244,7 +244,3 @@ def _precision(text: str) -> float:
     if value >= 1.0:
         raise argparse.ArgumentTypeError(f"must be below 1, not {text!r}")
     return value
-
-
-def _csv_file(text: str) -> str:
-    return writable(text, "--out")

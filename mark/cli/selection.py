@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mark.cli.arguments import Listed, add_json, writable
+from mark.cli.arguments import Listed, add_json, out_file
 from mark.cli.numbers import above_zero, number, seed, whole
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
@@ -68,7 +68,7 @@ def _add_replay(replay: argparse.ArgumentParser) -> None:
     )
     add_json(replay)
     replay.add_argument(
-        "--out", type=_lineage_file, metavar="LINEAGE.csv", help="which candidates queries ask, for simulate and plan"
+        "--out", type=out_file, metavar="LINEAGE.csv", help="which candidates queries ask, for simulate and plan"
     )
     replay.set_defaults(run=_replay)
 
@@ -97,12 +97,8 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from mark.launch.running_selection import running_selection  # needs httpx, which replays do not
+    from mark.launch.running_server import running_selection  # needs httpx, which replays do not
 
     said = running_selection(args.address, args.key_file)
     deliver(state_report(said), args.json)
     return 0
-
-
-def _lineage_file(text: str) -> str:
-    return writable(text, "--out")

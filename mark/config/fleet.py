@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from mark.config.section import Section
 from mark.domain.catalog.tables import CATALOG_NAMES
@@ -41,6 +42,10 @@ class FleetConfig:
     functions: tuple[str, ...]
     max_function_usd_per_hour: float
     limits_unsaid: tuple[str, ...]  # names of max_instances and both max_usd_per_hour, if they are defaults
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields by name, which a service has too."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def fleet_of(fleet: Section, overflow: Section, *, others: bool = False) -> FleetConfig:

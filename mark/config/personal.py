@@ -27,7 +27,7 @@ from mark.personal.settings import (
 PERSONAL_KEYS = frozenset(
     (
         *("features", "table", "loss", "ridge", "bias", "prior", "explore", "memory_mb", "keep_days", "durability"),
-        "retrain",
+        *("retrain", "warm_s"),
     )
 )
 _DURABILITY = ("peers", "store")
@@ -62,6 +62,7 @@ def personal_of(
         keep_days=section.number("keep_days", above_zero=True) if "keep_days" in section.table else None,
         durability=section.one_of("durability", _DURABILITY),
         retrain=_retraining(section, loss),
+        warm_s=section.number("warm_s", own.warm_s),
     )
     if found.prior == MEAN and loss == LOGISTIC and not table:
         what = f"needs a table with loss {LOGISTIC!r}, because the vectors of single requests are not summed up"

@@ -248,21 +248,13 @@ class PipelineConfig:
         """
         self.check_visits()
         self._check_whole()
-        fleet = self.fleet
+        patterns = tuple(dict.fromkeys(pattern for stage in self.stages for pattern in stage.instances))
         return ServiceConfig(
             name=self.name,
             model="+".join(stage.model for stage in self.stages),
             slo=self.slo,
-            catalog=fleet.catalog,
-            markets=fleet.markets,
-            instances=tuple(dict.fromkeys(pattern for stage in self.stages for pattern in stage.instances)),
-            min_instances=fleet.min_instances,
-            max_instances=fleet.max_instances,
-            max_usd_per_hour=fleet.max_usd_per_hour,
-            warm_pool=fleet.warm_pool,
-            functions=(),
+            **replace(self.fleet, instances=patterns, functions=(), max_function_usd_per_hour=math.inf).settings(),
             late="refuse",
-            committed=fleet.committed,
             profile_file=self.profile_file,
             feedback=self.feedback,
             faults=self.faults,
@@ -270,7 +262,6 @@ class PipelineConfig:
             files=self.files,
             source=self.source,
             whole=self.names,
-            limits_unsaid=fleet.limits_unsaid,
         )
 
     def _check_whole(self) -> None:

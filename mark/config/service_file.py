@@ -122,15 +122,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         name=name,
         model=service.text("model"),
         slo=slo,
-        catalog=fleet.catalog,
-        markets=fleet.markets,
-        instances=fleet.instances,
-        min_instances=fleet.min_instances,
-        max_instances=fleet.max_instances,
-        max_usd_per_hour=fleet.max_usd_per_hour,
-        warm_pool=fleet.warm_pool,
-        functions=fleet.functions,
-        max_function_usd_per_hour=fleet.max_function_usd_per_hour,
+        **fleet.settings(),
         late=overflow.one_of("late", ("function", "refuse")),
         batching=service.one_of("batching", ("work-conserving", "paper")),
         routing=routing,
@@ -141,7 +133,6 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         tail=checked_tail(service.number("tail"), service.where("tail")) if "tail" in service.table else None,
         unit=_unit(service),
         as_is=as_is_of(Section(path, "policy", tables["policy"])) if "policy" in tables else None,
-        committed=fleet.committed,
         control=_control(Section(path, "control", tables.get("control", {}))),
         rollout=_rollout(Section(path, "rollout", tables.get("rollout", {}))),
         faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
@@ -151,7 +142,6 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         versions=_versions(service.below("versions")),
         files=tuple(service.texts("files", [])) if "files" in service.table else (),
         source=str(path),
-        limits_unsaid=fleet.limits_unsaid,
     )
 
 

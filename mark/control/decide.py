@@ -639,8 +639,9 @@ class Decider:
         fresh = min(len(s.windows_rps), round((s.now_s - state.believed_s) / WINDOW_S))
         if _surprise_rps(s, fresh, state.plan.capacity_rps) is None:  # nearly always, and cheaper than the forecast
             return (), state, ()
-        planned_rps = max(float(believed.mean_at(0.5)[0]), state.plan.capacity_rps)
-        seen_rps = _surprise_rps(s, fresh, planned_rps)
+        mean_rps, peak_rps = float(believed.mean_at(0.5)[0]), float(believed.peak_at(0.5)[0])
+        planned_rps = max(mean_rps, state.plan.capacity_rps)
+        seen_rps = _surprise_rps(s, fresh, planned_rps, mean_rps=mean_rps, peak_rps=peak_rps)
         if seen_rps is None:
             return (), state, ()
         believed = condition_on_rate(believed, seen_rps)
@@ -966,9 +967,12 @@ class Decider:
         return commands, state, ()
 
 
-def _surprise_rps(s: Snapshot, windows: int, expected_rps: float) -> float | None:
+def _surprise_rps(
+    s: Snapshot, windows: int, expected_rps: float, *, mean_rps: float = 0.0, peak_rps: float = 0.0
+) -> float | None:
     """Return the higher surprising rate, of arrivals or coming calls, in the last `windows`, or None."""
-    seen = [surprise_rps(s.windows_rps[max(0, len(s.windows_rps) - windows) :], expected_rps)]
+    recent_rps = s.windows_rps[max(0, len(s.windows_rps) - windows) :]
+    seen = [surprise_rps(recent_rps, expected_rps, mean_rps=mean_rps, peak_rps=peak_rps)]
     if s.coming is not None:
         seen.append(s.coming.surprise_rps(windows, expected_rps))
     return max((rps for rps in seen if rps is not None), default=None)

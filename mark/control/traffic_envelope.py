@@ -10,22 +10,27 @@ import math
 
 from mark.control.ports import WINDOW_S
 from mark.domain.arrays import FloatArray
+from mark.domain.time import STEP_S
 
 _LENGTHS = (2, 4, 8)  # in windows
 _DEVIATIONS = 5.0  # standard deviations of a Poisson count; many, because real traffic varies a little more
 
 
-def surprise_rps(recent_rps: FloatArray, expected_rps: float) -> float | None:
-    """Return the observed rate if it exceeds `expected_rps` beyond chance, else None.
+def surprise_rps(
+    recent_rps: FloatArray, expected_rps: float, *, mean_rps: float = 0.0, peak_rps: float = 0.0
+) -> float | None:
+    """Return the observed rate if it exceeds the expected one beyond chance, else None.
 
-    `recent_rps` are the rates of the last 5 s windows, newest last; NaN without observations. The rate is that of the
-    shortest surprising window, because the longer ones began before the surge.
+    `expected_rps` is expected at all times, and a burst of `peak_rps` until it has brought the requests of a minute
+    with `mean_rps`. `recent_rps` are the rates of the last 5 s windows, newest last; NaN without observations. The rate
+    is that of the shortest surprising window, because the longer ones began before the surge.
     """
     for length in _LENGTHS:
         window = recent_rps[-length:]
         if len(window) < length:
             continue
-        expected = expected_rps * length * WINDOW_S
+        burst = min(peak_rps * length * WINDOW_S, mean_rps * STEP_S)
+        expected = max(expected_rps * length * WINDOW_S, burst)
         counted = float(window.sum()) * WINDOW_S
         # The comparison is false for NaN, so a window with missing observations never surprises.
         if counted > expected + _DEVIATIONS * math.sqrt(expected + 1.0):

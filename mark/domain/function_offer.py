@@ -10,6 +10,8 @@ from dataclasses import dataclass
 # Let mark choose among all sizes with a profile, of one kind of processors.
 EVERY_FUNCTION, EVERY_ARM64_FUNCTION = "lambda:*", "lambda-arm64:*"
 _KINDS = {EVERY_FUNCTION: "lambda:", EVERY_ARM64_FUNCTION: "lambda-arm64:"}
+# Keeping environments warm pings those idle for this share of the keep-alive, because AWS guarantees no time.
+REFRESH_SHARE = 0.5
 
 
 def is_function(instance: str) -> bool:

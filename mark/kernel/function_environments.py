@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.errors import BadInput
-from mark.domain.function_offer import FunctionCalls
+from mark.domain.function_offer import REFRESH_SHARE, FunctionCalls
 from mark.domain.rules import admission
 from mark.domain.service import FunctionUse
 from mark.kernel.arrays import (
@@ -18,7 +18,9 @@ from mark.kernel.arrays import (
     IDLE_FIRST,
     INF,
     KEEP_ALIVE_S,
+    KEPT,
     PINGS,
+    REFRESH_S,
     THROTTLED,
     TOKENS,
     TOKENS_AT_S,
@@ -42,8 +44,8 @@ def pool_for(function: FunctionUse | None) -> FunctionPool:
 
     Raises BadInput for a concurrency below 1.
     """
-    number = np.zeros(10, dtype=np.int64)
-    value = np.zeros(8)
+    number = np.zeros(11, dtype=np.int64)
+    value = np.zeros(9)
     value[WARM_S] = INF
     size = 2
     if function is not None:
@@ -55,6 +57,7 @@ def pool_for(function: FunctionUse | None) -> FunctionPool:
         value[TOKENS] = value[TOKENS_MAX] = burst
         value[TOKENS_PER_S] = offer.ramp_per_10s / 10.0
         value[CONCURRENCY] = offer.concurrency
+        value[REFRESH_S] = REFRESH_SHARE * offer.keep_alive_s
         # Idle and busy environments together: idle ones may outnumber the limit on busy ones, because of the ramp.
         size = 1 << (4 * offer.concurrency).bit_length()
     return FunctionPool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
@@ -66,7 +69,7 @@ def calls_of(use: FunctionUse, number: Ints) -> FunctionCalls:
     return FunctionCalls(
         calls=int(number[WARM_CALLS] + number[COLD_CALLS]),
         cold=int(number[COLD_CALLS]),
-        pings=int(number[PINGS]),
+        pings=int(number[PINGS] + number[KEPT]),
         throttled=int(number[THROTTLED]),
         billed_gb_s=sum(n * use.offer.billed_s(takes_s) * gb for n, takes_s in _invocations(use, number)),
     )
@@ -78,12 +81,13 @@ def usd_of(use: FunctionUse, number: Ints) -> float:
 
 
 def _invocations(use: FunctionUse, number: Ints) -> tuple[tuple[int, float], ...]:
-    """Return (number, seconds of each) for warm calls, cold calls and pings."""
+    """Return (number, seconds of each) for warm calls, cold calls, and pings that start or keep."""
     init_s = use.cold_s if use.offer.bills_init else 0.0
     return (
         (int(number[WARM_CALLS]), use.warm_s),
         (int(number[COLD_CALLS]), use.warm_s + init_s),
         (int(number[PINGS]), init_s + use.offer.billing_step_ms / 1e3),
+        (int(number[KEPT]), use.offer.billing_step_ms / 1e3),
     )
 
 
@@ -165,13 +169,35 @@ def answer(pool: FunctionPool, out: Departures, request: int, now_s: float, take
 
 
 @compiled
+def _refresh(pool: FunctionPool, now_s: float, environments: int) -> None:
+    """Ping those of the wanted environments, used last, that were idle for long. A ping occupies one for a call."""
+    number, value = pool.number, pool.value
+    mask = pool.warm_end_s.shape[0] - 1
+    unwanted = max(0, number[IDLE_COUNT] + number[WARM_COUNT] + number[COLD_COUNT] - environments)
+    first, due = number[IDLE_FIRST], 0
+    while unwanted + due < number[IDLE_COUNT]:
+        if pool.idle_since_s[(first + unwanted + due) & mask] + value[REFRESH_S] > now_s:
+            break
+        pool.warm_end_s[(number[WARM_FIRST] + number[WARM_COUNT]) & mask] = now_s + value[WARM_S]
+        number[WARM_COUNT] += 1
+        due += 1
+    if due > 0:
+        for i in range(unwanted - 1, -1, -1):  # the unwanted ones stay, beside the others
+            pool.idle_since_s[(first + due + i) & mask] = pool.idle_since_s[(first + i) & mask]
+        number[IDLE_FIRST] += due
+        number[IDLE_COUNT] -= due
+        number[KEPT] += due
+
+
+@compiled
 def warm(pool: FunctionPool, now_s: float, environments: int) -> int:
-    """Ping until that many environments exist, as far as limits allow, and return how many were started."""
+    """Keep that many environments, start the missing ones as far as limits allow, and return how many were started."""
     number, value = pool.number, pool.value
     settle(pool, now_s)
     mask = pool.warm_end_s.shape[0] - 1
     started = 0
     environments = min(environments, int(value[CONCURRENCY]))  # the rings hold no more
+    _refresh(pool, now_s, environments)
     while number[IDLE_COUNT] + number[WARM_COUNT] + number[COLD_COUNT] < environments:
         if not _may_start(pool, now_s):
             number[THROTTLED] += 1

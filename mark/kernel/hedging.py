@@ -412,7 +412,7 @@ def _answered(st: Stage, cp: Copies, out: Departures, member: int, start_s: floa
     if _is_open(cp, place, other):
         cp.in_flight[cp.slot[place, other]] -= 1
         if learned.learns(st):
-            learned.outrun(st, cp.slot[place, other], answer_s - cp.sent_s[place, other], answer_s)
+            learned.outrun(st, cp.slot[place, other], cp.sent_s[place, other], answer_s)
         if cp.state[place, other] == WAITING:
             _cancel(st, cp, member ^ 1)
     return True

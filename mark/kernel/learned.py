@@ -17,6 +17,7 @@ from mark.kernel.records import of_slot
 
 _expected_s = compiled(routing.expected_s)
 _learned_s = compiled(routing.learned_s)
+_outrun_s = compiled(routing.outrun_s)
 _forgotten_s = compiled(routing.forgotten_s)
 TICK_S = routing.TICK_S
 AVOID_S = routing.AVOID_S
@@ -142,8 +143,11 @@ def refused(st: Stage, slot: int, now_s: float) -> None:
 
 
 @compiled
-def outrun(st: Stage, slot: int, took_s: float, now_s: float) -> None:
-    """Learn that a replica is slower than its response time: another just answered the request."""
-    if took_s > of_replica(st, slot).response_s:
-        of_replica(st, slot).avoid_until_s = now_s + AVOID_S
-        learn(st, slot, took_s, now_s)
+def outrun(st: Stage, slot: int, sent_s: float, now_s: float) -> None:
+    """Assume when a replica ends a request that another one just answered, and learn from it if it is slow."""
+    own = of_replica(st, slot)
+    took_s = now_s - sent_s
+    assumed_s = _outrun_s(own.response_s, took_s)
+    own.avoid_until_s = max(own.avoid_until_s, sent_s + assumed_s)
+    if took_s > own.response_s:
+        learn(st, slot, assumed_s, now_s)

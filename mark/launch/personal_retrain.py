@@ -1,7 +1,8 @@
 """Make a new table of item vectors from the servers' observations, and promote it in the registry if it is better.
 
-The user's command makes the table; without a command a matrix factorisation does. Servers that start afterwards build
-every head again from its key's observations, so a promotion or a roll-back loses none of them.
+A model behind `features` is retrained by `mark.launch.features_retrain`. The user's command makes the table; without a
+command a matrix factorisation does. Servers that start afterwards build every head again from its key's observations,
+so a promotion or a roll-back loses none of them.
 """
 
 from __future__ import annotations
@@ -12,24 +13,25 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.errors import BadInput
+from mark.launch.features_retrain import retrain_features
 from mark.launch.personal_serving import TABLE, personal_serving, table_file
 from mark.models.registry import NONE, ModelVersion, Registry, hash_of
 from mark.models.registry_place import open_registry, parse_reference
 from mark.personal.learner import PersonalObservation
-from mark.personal.retrain import LOG_LOSS, RMSE, Retrained, fitted_table, split_by_time, try_table
+from mark.personal.retrain import LEAST, LOG_LOSS, RMSE, Retrained, fitted_table, split_by_time, try_table
 from mark.personal.settings import IN_REGISTRY, LOGISTIC, PersonalSettings
 from mark.personal.table import ItemTable, item_table
 from mark.serving.personal.left import observations_left
 from mark.studies.rating_file import TIME, RatingColumns
 
 ALIAS = "production"
-LEAST = 100  # observations; fewer are not enough to judge a table
 _FILE = "items.npz"  # in a version
 _STDERR = 2
 
@@ -55,16 +57,19 @@ def retrain(request: RetrainRequest, progress: Callable[[float], None] | None = 
     where = f"{config.source} [personal]"
     if settings is None or feedback is None:
         raise BadInput("has no section [personal]", config.source)
+    folder = Path(feedback.log) if request.log is None else request.log
+    if settings.table:
+        name, alias, is_served = _reference(request, config)
+    if not folder.is_dir():
+        raise BadInput("no such folder", "--log" if request.log else f"{config.source} [feedback] log", str(folder))
     if not settings.table:
-        what = "is a model, and mark retrains tables only: register its next version with mark models register"
-        raise BadInput(what, f"{where} features", settings.features)
-    name, alias, is_served = _reference(request, config)
+        if request.name is not None:
+            raise BadInput("is of a table, and the service file names the model", "--name", request.name)
+        run = partial(_run, config, settings)
+        return retrain_features(config, settings, folder, request.held_out, request.registry, run, progress)
     serving = personal_serving(config, {})
     assert serving is not None, "there is a section [personal]"
     assert serving.table is not None, "there is a table"
-    folder = Path(feedback.log) if request.log is None else request.log
-    if not folder.is_dir():
-        raise BadInput("no such folder", "--log" if request.log else f"{config.source} [feedback] log", str(folder))
     before, after = split_by_time(observations_left(folder, serving), request.held_out)
     if (count := len(before) + len(after)) < LEAST:
         raise BadInput(f"has {count} observations: {LEAST} are needed at least", str(folder))
@@ -140,8 +145,17 @@ def _made(
         return table
     ratings = path.with_name("ratings.csv")
     _write_ratings(ratings, before)
+    _run(config, settings, {"MARK_RATINGS": str(ratings), "MARK_TABLE": str(own.absolute()), "MARK_OUT": str(path)})
+    if not path.is_file():
+        command = " ".join(settings.retrain.command)
+        raise BadInput("wrote no table to the path in MARK_OUT", f"{config.source} [personal.retrain] command", command)
+    return item_table(path.read_bytes(), "MARK_OUT")
+
+
+def _run(config: PipelineConfig, settings: PersonalSettings, given: dict[str, str]) -> None:
+    """Run the user's command with these environment variables. Raises BadInput if it fails."""
+    assert settings.retrain is not None, "there is a command"
     where, command = f"{config.source} [personal.retrain] command", settings.retrain.command
-    given = {"MARK_RATINGS": str(ratings), "MARK_TABLE": str(own.absolute()), "MARK_OUT": str(path)}
     try:
         # The command's output goes to stderr, because our stdout may be JSON.
         done = subprocess.run(
@@ -151,9 +165,6 @@ def _made(
         raise BadInput(f"cannot be started ({error.strerror})", where, command[0]) from None
     if done.returncode:
         raise BadInput(f"ended with exit code {done.returncode}", where, " ".join(command))
-    if not path.is_file():
-        raise BadInput("wrote no table to the path in MARK_OUT", where, " ".join(command))
-    return item_table(path.read_bytes(), "MARK_OUT")
 
 
 def _write_ratings(path: Path, observations: Sequence[PersonalObservation]) -> None:

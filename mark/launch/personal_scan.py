@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from mark.domain.errors import BadInput
-from mark.launch.running_personal import running_key
+from mark.launch.running_server import running_key
 from mark.models.registry import ObjectStore
 from mark.models.registry_place import open_objects
 from mark.serving.learned.facts import Fact, facts_in

@@ -33,8 +33,8 @@ def personal_serving(config: PipelineConfig, models: Mapping[str, str]) -> Perso
         where = f"{config.source} [personal] table"
         data = _content(table_file(config, where), where)
         return PersonalServing(settings, f"table@{_digest(data)}", item_table(data, settings.table))
-    graph = _up_to(config, settings.features)
-    models_there = "\n".join(f"{name} {models[name]}" for name in graph.names)
+    graph = features_graph(config, settings.features)
+    models_there = "\n".join(f"{name} {_identity(models[name])}" for name in graph.names)
     return PersonalServing(settings, f"{settings.features}@{_digest(models_there.encode())}", features=graph)
 
 
@@ -70,7 +70,7 @@ def with_head(config: PipelineConfig) -> Pipeline | None:
     return Pipeline.ordered([*stages, PipelineStage(STAGE, STAGE, after)])
 
 
-def _up_to(config: PipelineConfig, features: str) -> Pipeline:
+def features_graph(config: PipelineConfig, features: str) -> Pipeline:
     """Return the features stage and the stages before it."""
     if config.pipeline is None:
         return Pipeline((PipelineStage(features, features),))
@@ -79,6 +79,11 @@ def _up_to(config: PipelineConfig, features: str) -> Pipeline:
         if stage.name in needed:
             needed |= set(stage.after)
     return Pipeline(tuple(stage for stage in config.pipeline.stages if stage.name in needed))
+
+
+def _identity(model: str) -> str:
+    """Return a reference that is the same on every machine: an unpacked version's folder is named by its hash."""
+    return f"{IN_REGISTRY}{Path(model).name}" if model.startswith(UNPACKED) else model
 
 
 def _content(path: Path, where: str) -> bytes:

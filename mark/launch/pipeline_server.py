@@ -105,7 +105,10 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
             stages[stage.name] = serving_of(own, of_stage, learn=learns)
     if shared := _workers_together(options, config, stages):
         stages |= {name: replace(one, workers=shared[name]) for name, one in stages.items() if isinstance(one, Serving)}
-    models = zip(config.names, services, strict=True)
+    models = {
+        name: service.versions[0].model if service.versions else service.model
+        for name, service in zip(config.names, services, strict=True)
+    }
     keeps_parts = bool(config.stages) and all(stage.rt_max_s is not None for stage in config.stages)
     return Serving(
         name=config.name,
@@ -120,7 +123,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
             driver,
             None if apart else _selection(config, services, stages),
             None if apart else _insurance(config, services, stages),
-            None if apart else personal_serving(config, {name: one.model for name, one in models}),
+            None if apart else personal_serving(config, models),
             keeps_parts=keeps_parts,
         ),
         layers=() if apart else opened(config.layers),

@@ -11,14 +11,14 @@ from urllib.parse import quote, unquote, urlsplit
 import httpx
 
 from mark.domain.errors import BadInput
-from mark.serving.frontend.auth import key_with, read_keys
+from mark.serving.frontend.auth import ADMIN, INFER, key_with, read_keys
 
 _MOST_BYTES = 4 << 20
 _TIMEOUT_S = 10.0
 _MODELS = "/v2/models/"
 
 
-def of_running_model(
+def _of_running_model(
     address: str,
     path: str,
     scope: str,
@@ -48,6 +48,41 @@ def of_running_model(
         said = _asked(client, "GET", f"{_MODELS}{quote(model, safe='')}{path}", address, missing)
     if said is not None and not isinstance(said, dict):
         raise BadInput("answered JSON that is no object", address)
+    return said
+
+
+def running_selection(
+    address: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
+) -> dict[str, Any]:
+    """Return the JSON object of the server at `address`, which need not name the model of a server with one model.
+
+    Raises BadInput if the server cannot be asked or lacks a selection.
+    """
+    said = _of_running_model(address, "/selection", INFER, key_file, missing="no [selection]", transport=transport)
+    if said is None or not isinstance(said.get("candidates"), dict):
+        raise BadInput("answered JSON that describes no selection", address)
+    return said
+
+
+def running_heads(
+    address: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
+) -> dict[str, Any]:
+    """Return the present numbers of the heads. Raises BadInput if the server cannot be asked or lacks heads."""
+    said = _of_running_model(address, "/personal", INFER, key_file, missing="no [personal]", transport=transport)
+    if said is None or not isinstance(said.get("errors"), list):
+        raise BadInput("answered JSON that describes no personal heads", address)
+    return said
+
+
+def running_key(
+    address: str, key: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
+) -> dict[str, Any] | None:
+    """Return the server's data about a key; None for an unknown key. Raises BadInput as `running_heads` does."""
+    running_heads(address, key_file, transport=transport)
+    path = f"/keys/{quote(key, safe='')}"
+    said = _of_running_model(address, path, ADMIN, key_file, missing="", transport=transport)
+    if said is not None and not isinstance(said.get("observations"), int):
+        raise BadInput("answered JSON that describes no key", address)
     return said
 
 

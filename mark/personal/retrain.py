@@ -1,7 +1,7 @@
-"""Is another table of item vectors better than the present one? Rewards decide that neither table was made from.
+"""Is another table or model of item vectors better than the present one? Rewards decide that neither was made from.
 
-The oldest observations train the new table. Heads behind each table learn the same observations. Every newer one is
-predicted behind both tables before both learn it, so the errors are held out, and their differences are paired.
+The oldest observations train the new one. Heads behind each learn the same observations. Every newer one is predicted
+behind both before both learn it, so the errors are held out, and their differences are paired.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from mark.personal.settings import PersonalSettings
 from mark.personal.table import ItemTable
 
 RMSE, MAE, LOG_LOSS = "rmse", "mae", "log_loss"
+LEAST = 100  # observations; fewer are not enough to judge
 _LEAST_SHARE = 1e-9  # of a predicted click, whose logarithm would be infinite at 0
 _PROGRESS_EVERY = 1000
 
 
 @dataclass(slots=True)
-class TableTrial:
-    """Errors behind both tables, on `judged` observations. `gains` has how much lower the new one's are, by segment.
+class SourceTrial:
+    """Errors behind both sources of vectors, on `judged` observations.
 
-    `lacking` items have observations and are in the present table only, so that a server would refuse them.
+    `gains` has how much lower the new one's are, by segment. `lacking` items have observations and are in the present
+    table only, so that a server would refuse them.
     """
 
     metric: str
@@ -61,19 +63,21 @@ class TableTrial:
 
 @dataclass(frozen=True, slots=True)
 class Retrained:
-    """The new version of a table beside the present one. `why_not` None: it was promoted, and `alias` names it.
+    """The new version of a table or model beside the present one. `why_not` None: it was promoted, `alias` names it.
 
-    `reference` is what a service file names to serve it, and `is_served` says whether it does.
+    `reference` is what a service file names to serve it, and `is_served` says whether it does. `unlogged` observations
+    could not be used, because the log lacks their inputs.
     """
 
     present: str
     new: str
     alias: str
     keys: int
-    trial: TableTrial
+    trial: SourceTrial
     why_not: str | None
     reference: str
     is_served: bool
+    unlogged: int = 0
 
 
 def split_by_time(
@@ -109,27 +113,64 @@ def try_table(
     present: ItemTable,
     new: ItemTable,
     progress: Callable[[float], None] | None = None,
-) -> TableTrial:
+) -> SourceTrial:
     """Let heads behind both tables learn `before`, and judge them on `after`. Items of only one table do not count."""
     heads = [PersonalLearner(settings, version=name, table=table) for name, table in (("", present), ("new", new))]
-    counts: dict[str, int] = {}
-    total = len(before) + len(after)
     seen = {one.item for part in (before, after) for one in part}
-    trial = TableTrial(metric, len(before), lacking=len(seen & (present.numbers.keys() - new.numbers.keys())))
-    for number, (one, is_judged) in enumerate([*((one, False) for one in before), *((one, True) for one in after)]):
-        if is_judged and one.item in present.numbers and one.item in new.numbers:
+    lacking = len(seen & (present.numbers.keys() - new.numbers.keys()))
+    rows = [
+        *((one, one, False) for one in before),
+        *((one, one, one.item in present.numbers and one.item in new.numbers) for one in after),
+    ]
+    return _tried(metric, heads, rows, SourceTrial(metric, len(before), lacking=lacking), progress)
+
+
+def try_vectors(
+    settings: PersonalSettings,
+    metric: str,
+    before: Sequence[tuple[PersonalObservation, PersonalObservation]],
+    after: Sequence[tuple[PersonalObservation, PersonalObservation]],
+    progress: Callable[[float], None] | None = None,
+) -> SourceTrial:
+    """Do as `try_table`, for observations with the vectors of the present model and of the new one."""
+    heads = [
+        PersonalLearner(settings, version=name, dimension=len(one.vector if one.vector is not None else ()))
+        for name, one in zip(("", "new"), before[0], strict=True)
+    ]
+    rows = [*((*pair, False) for pair in before), *((*pair, True) for pair in after)]
+    return _tried(metric, heads, rows, SourceTrial(metric, len(before)), progress)
+
+
+def _tried(
+    metric: str,
+    heads: Sequence[PersonalLearner],
+    rows: Sequence[tuple[PersonalObservation, PersonalObservation, bool]],
+    trial: SourceTrial,
+    progress: Callable[[float], None] | None,
+) -> SourceTrial:
+    """Let the heads learn each row's observations, and judge the rows that say so."""
+    counts: dict[str, int] = {}
+    for number, (present, new, is_judged) in enumerate(rows):
+        key = present.key
+        if is_judged:
             errors = [
-                _error(metric, float(each.score(one.key, None, [one.item]).values[0]), one.reward) for each in heads
+                _error(metric, _predicted(head, one), one.reward)
+                for head, one in zip(heads, (present, new), strict=True)
             ]
             trial.present.add(errors[0])
             trial.new.add(errors[1])
-            trial.gains.add("", counts.get(one.key, 0), errors[0] - errors[1])
-        for each in heads:
-            each.observe(one, judged=False)
-        counts[one.key] = counts.get(one.key, 0) + 1
+            trial.gains.add("", counts.get(key, 0), errors[0] - errors[1])
+        for head, one in zip(heads, (present, new), strict=True):
+            head.observe(one, judged=False)
+        counts[key] = counts.get(key, 0) + 1
         if progress is not None and number % _PROGRESS_EVERY == 0:
-            progress(number / total)
+            progress(number / len(rows))
     return trial
+
+
+def _predicted(head: PersonalLearner, one: PersonalObservation) -> float:
+    vectors = None if one.vector is None else one.vector[None, :]
+    return float(head.score(one.key, vectors, None if one.item is None else [one.item]).values[0])
 
 
 def _error(metric: str, predicted: float, reward: float) -> float:

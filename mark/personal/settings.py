@@ -56,3 +56,4 @@ class PersonalSettings:
     keep_days: float | None = None  # without an observation, after which a key is forgotten; None: never
     durability: str = "peers"  # or "store": where an observation must be before its client is told
     retrain: Retraining | None = None
+    warm_s: float = 10.0  # at the start, for questions to the features stage that fill the cache

@@ -156,8 +156,8 @@ class _Outlook:
             requests += float(loads_rps.mean()) * STEP_S
         for number, minutes in hours.items():
             came = STEP_S * sum(load for load, _ in minutes)
-            late = STEP_S * np.sum([late for _, late in minutes], axis=0)
-            law = replace(law, hours=(*law.hours, Hour(number, came, tuple(late.tolist()), 0.0, 0.0))[-KEPT_HOURS:])
+            late = tuple((STEP_S * np.sum([late for _, late in minutes], axis=0)).tolist())
+            law = replace(law, hours=(*law.hours, Hour(number, came, late, 0.0, 0.0, late))[-KEPT_HOURS:])
         counted = sum(map(len, hours.values()))
         answered = Answered(seen_s=STEP_S * counted, requests=round(requests))
         _, capacity = promise.asked_rps(self._coming)

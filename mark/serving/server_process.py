@@ -263,7 +263,7 @@ class ModelServer:
         if serving.pipeline is not None and serving.pipeline.selection is not None:
             self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
             learner = None if serving.feedback is None else of_selection  # learning needs feedback
-        self._personal = _personal_of(serving, self._loop)
+        self._personal = _personal_of(serving, self._loop, self._see_ready)
         if self._personal is not None:
             learner = None if serving.feedback is None else self._personal.heads
         self._learning, self._feedback, self._forwarding = _feedback_of(serving, learner, self._writer, self._loop)
@@ -588,6 +588,8 @@ class ModelServer:
         return KeptChild.through(serving.worker_socket, self._printed.fd)
 
     def _see_ready(self) -> None:
+        if self._personal is not None:
+            self._personal.see_ready()
         if self.server.ready:
             self._first_ready.set()
 
@@ -751,14 +753,16 @@ def _tracer(name: str) -> Tracer:
     return from_environment(name)
 
 
-def _personal_of(serving: Serving, loop: asyncio.AbstractEventLoop) -> Personal | None:
+def _personal_of(
+    serving: Serving, loop: asyncio.AbstractEventLoop, became_ready: Callable[[], None]
+) -> Personal | None:
     settings = None if serving.pipeline is None else serving.pipeline.personal
     if settings is None:
         return None
     from mark.serving.personal.assembly import Personal  # imported here: it imports scipy and is needed for heads only
 
     horizon_s = FeedbackSettings("").horizon_s if serving.feedback is None else serving.feedback.horizon_s
-    return Personal(settings, serving.name, horizon_s, loop)
+    return Personal(settings, serving.name, horizon_s, loop, became_ready)
 
 
 def _feedback_of(

@@ -30,7 +30,7 @@ from mark.domain.bill import Bill
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
-from mark.domain.time import HOUR_S, STEP_S
+from mark.domain.time import DAY_S, HOUR_S, STEP_S
 from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
 from mark.planning.bounds.lower_bound import Bound, bin_width_s
@@ -59,7 +59,7 @@ from mark.simulation.result import (
     Speed,
     TraceInfo,
 )
-from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
+from mark.simulation.stopwatch import MadeForecasts, SharingPredictor, Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.world.shared_instances import SharedInstances
 from mark.simulation.world.simulated_cloud import FleetResult
 from mark.simulation.world.telemetry import CountedAnswers, CountedPlane, SeenTrace, SimulatedTelemetry
@@ -71,6 +71,7 @@ from mark.traffic.forecast.supervised import MOST_TIMES, Supervised
 WINDOWS_A_TICK = 12  # the controller plans once a minute
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
 MAX_WEIGHED = 1_000  # plans that are explained: a report shows no more
+_MOST_SHARED_S = 1.5 * DAY_S  # of forecasts that runs share: 100 MB a day
 
 
 class VirtualClock:
@@ -108,7 +109,8 @@ class Simulation:
     pipeline's stage, whose requests have their own limits. If either is given, the caller makes the steps of the run:
     `begin`, `pass_window` until the end, `finish`. `coming` tells the controller the coming calls. With `shared` the
     controller buys these instances, and the caller simulates the stages on them, each window between `open_window` and
-    `close_window`. The controller keeps the promise of `answers`, by default of the stage's own ones.
+    `close_window`. The controller keeps the promise of `answers`, by default of the stage's own ones. A named predictor
+    takes forecasts from `made`, and adds its own.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Simulation:
         coming: Callable[[], ComingCalls | None] = lambda: None,
         shared: SharedInstances | None = None,
         answers: CountedAnswers | None = None,
+        made: MadeForecasts | None = None,
     ) -> None:
         self._inputs = inputs
         request = inputs.request
@@ -147,7 +150,7 @@ class Simulation:
         self._clock, self._store = VirtualClock(), MemoryStore()
         self._telemetry = self.telemetry_of(self._plane, answers)
         self._predictor_note = self._pool_note = ""
-        self._predictor = self._supervised(predictor)
+        self._predictor = self._supervised(predictor, made)
         self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
         self._first: tuple[Decision, ...] = ()  # of the warm start, which no command makes
         self._weighed: list[Weighed] = []
@@ -167,18 +170,23 @@ class Simulation:
         self._window = 0
         self._windows_a_plan = round(self._policy.every_s / WINDOW_S)
 
-    def _supervised(self, predictor: str | Predictor | None) -> Supervised | None:
+    def _supervised(self, predictor: str | Predictor | None, made: MadeForecasts | None) -> Supervised | None:
         if not self._policy.planner.needs_forecast:
             return None
-        most_times = MOST_TIMES
-        if wants_perfect_forecast(self._policy_name) or self._inputs.request.foresight:
-            predictor, most_times = PerfectPredictor(self._inputs.drawn()), np.inf
+        watch, request = self._predictor_watch, self._inputs.request
+        if wants_perfect_forecast(self._policy_name) or request.foresight:
+            perfect = PerfectPredictor(self._inputs.drawn())
+            supervised = TimedPredictor(perfect, watch, most_times=np.inf)
         elif predictor is None or isinstance(predictor, str):
             name, self._predictor_note = predictor_of(self._policy_name, predictor)
-            request = self._inputs.request
             seed = request.seed if request.forecast_seed is None else request.forecast_seed
-            predictor = make_predictor(name, seed, self._inputs.history.step_s)
-        supervised = TimedPredictor(predictor, self._predictor_watch, most_times=most_times)
+            named = make_predictor(name, seed, self._inputs.history.step_s)
+            if made is None or self._end_s > _MOST_SHARED_S:
+                supervised = TimedPredictor(named, watch, most_times=MOST_TIMES)
+            else:
+                supervised = SharingPredictor(named, watch, made, identity=(name, seed))
+        else:
+            supervised = TimedPredictor(predictor, watch, most_times=MOST_TIMES)
         supervised.fit(self._inputs.history)
         return supervised
 
@@ -535,12 +543,14 @@ def simulate(request: RunRequest) -> SimulationResult:
     return simulate_inputs(open_inputs(request), request.policy, request.predictor)
 
 
-def simulate_inputs(inputs: Inputs, policy: str, predictor: str | None = None) -> SimulationResult:
+def simulate_inputs(
+    inputs: Inputs, policy: str, predictor: str | None = None, made: MadeForecasts | None = None
+) -> SimulationResult:
     """Run one policy over open inputs, with its own predictor unless one is named.
 
     Raises BadInput, Infeasible.
     """
-    return Simulation(inputs, policy, predictor).run()
+    return Simulation(inputs, policy, predictor, made=made).run()
 
 
 def _policy_named(name: str, inputs: Inputs) -> Policy:

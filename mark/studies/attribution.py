@@ -57,9 +57,10 @@ def compare_attributed(
     policies: Sequence[str],
     wanted: Sequence[str] | None = None,
     *,
+    with_spot: RunRequest | None = None,
     executor: StudyExecutor = HERE,
-) -> tuple[dict[str, SimulationResult], dict[str, Attribution]]:
-    """Return the results of `compare`, and the attribution of the policies in `wanted`.
+) -> tuple[dict[str, SimulationResult], dict[str, Attribution], SimulationResult | None]:
+    """Return the results of `compare`, the attribution of the policies in `wanted`, and the result of `with_spot`.
 
     By default these are all policies that forecast, except the paper's. Every planner takes two more runs: with perfect
     forecasts (unless `oracle` is among the policies and has the same planner), and with these in a world where every
@@ -75,14 +76,16 @@ def compare_attributed(
         if planner != "mark" or ORACLE not in asked:
             better[planner, False] = perfect
         better[planner, True] = replace(perfect, sensitivity=replace(request.sensitivity, certain_boots=True))
-    runs = run_all([*asked.values(), *better.values()], executor=executor, progress=request.progress)
+    requests = [*asked.values(), *better.values(), *([] if with_spot is None else [with_spot])]
+    runs = run_all(requests, executor=executor, progress=request.progress)
+    spot = None if with_spot is None else runs.pop()
     results = dict(zip(asked, runs[: len(asked)], strict=True))
     worlds = dict(zip(better, runs[len(asked) :], strict=True))
     if ORACLE in results:
         worlds.setdefault(("mark", False), results[ORACLE])
     kept = [named for named in planners if results[named].regret is not None]
     if not kept:
-        return results, {}
+        return results, {}, spot
     problem, total = drawn_problem(inputs)
     extras_in_bound = 0.0
     if inputs.resolved.catalog.bills_extras:
@@ -94,7 +97,7 @@ def compare_attributed(
         plans = cost_gap(problem, float(results[named].requests.late)) or CostGap(0.0, 0.0, 0.0, 0.0, 0.0)
         perfect_run, certain_run = (worlds[planners[named], certain] for certain in (False, True))
         found[named] = _split(results[named], perfect_run, certain_run, plans, extras_in_bound)
-    return results, found
+    return results, found, spot
 
 
 def _planners(asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> dict[str, str]:

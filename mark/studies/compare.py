@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
+from typing import TypeVar
 
 from mark.domain.errors import BadInput, Infeasible
 from mark.planning.policies.names import split_policy
-from mark.planning.policies.policy_registry import make_policy, predictor_of
+from mark.planning.policies.policy_registry import make_policy, policy_entry, predictor_of, wants_perfect_forecast
 from mark.simulation.inputs import Inputs, TraceQuery, inputs_of, open_inputs, open_service, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
-from mark.studies.executor import HERE, StudyExecutor
+from mark.simulation.stopwatch import MadeForecasts
+from mark.studies.executor import HERE, Share, StudyExecutor, part_of
 from mark.traffic.forecast.predictor_registry import make_predictor
 from mark.traffic.traces.in_units import counted_in
 from mark.traffic.traces.trace import Trace
+
+R = TypeVar("R")
+Run = Callable[[RunRequest, Share | None, MadeForecasts | None], R]
+"""Makes one run, with the forecasts that other runs made."""
 
 
 def compare(
@@ -60,22 +67,56 @@ def run_all(
     requests: Sequence[RunRequest],
     *,
     executor: StudyExecutor = HERE,
-    progress: Callable[[float], None] | None = None,
+    progress: Share | None = None,
 ) -> list[SimulationResult]:
     """Return the result of every request, in their order; `progress` takes the finished share.
 
     Raises the errors of a run and of the executor.
     """
-    tasks = [replace(request, progress=None) for request in requests]  # a progress bar does not work in another process
-    return executor.map(run_one, tasks, progress)
+    return map_runs(run_one, requests, executor=executor, progress=progress)
 
 
-def run_one(request: RunRequest, progress: Callable[[float], None] | None = None) -> SimulationResult:
-    """Simulate one request, as a task of an executor.
+def map_runs(
+    run: Run[R], requests: Sequence[RunRequest], *, executor: StudyExecutor, progress: Share | None
+) -> list[R]:
+    """Return `run` of every request, in their order.
 
-    The trace stays open for the next task, which mostly needs the same one. Raises BadInput, Infeasible.
+    Runs that share forecasts make one task, as far as no worker gets more than its share of all runs.
     """
-    return simulate_inputs(open_named(replace(request, progress=progress)), request.policy, request.predictor)
+    tasks = [replace(request, progress=None) for request in requests]  # a progress bar does not work in another process
+    groups = _forecast_alike(tasks, max(1, len(tasks) // executor.workers))
+    parts = executor.map(partial(_run_sharing, run), [[tasks[place] for place in group] for group in groups], progress)
+    found = dict(zip(chain(*groups), chain(*parts), strict=True))
+    return [found[place] for place in range(len(tasks))]
+
+
+def _run_sharing(run: Run[R], requests: Sequence[RunRequest], progress: Share | None = None) -> list[R]:
+    made: MadeForecasts | None = {} if len(requests) > 1 else None
+    return [run(request, part_of(progress, place, len(requests)), made) for place, request in enumerate(requests)]
+
+
+def _forecast_alike(requests: Sequence[RunRequest], most: int) -> list[list[int]]:
+    """Return the places of all requests in groups of at most `most` whose policies have the same predictor."""
+    groups: list[list[int]] = []
+    newest: dict[Hashable, list[int]] = {}
+    for place, request in enumerate(requests):
+        perfect = request.foresight or wants_perfect_forecast(request.policy)
+        alike: Hashable = place
+        if policy_entry(request.policy).forecasts and not perfect:
+            alike = (predictor_of(request.policy, request.predictor)[0], request.seed, request.forecast_seed)
+        if alike not in newest or len(newest[alike]) == most:
+            newest[alike] = []
+            groups.append(newest[alike])
+        newest[alike].append(place)
+    return groups
+
+
+def run_one(request: RunRequest, progress: Share | None = None, made: MadeForecasts | None = None) -> SimulationResult:
+    """Simulate one request, as a task of an executor, with the forecasts that other runs made.
+
+    The trace stays open for the next run, which mostly needs the same one. Raises BadInput, Infeasible.
+    """
+    return simulate_inputs(open_named(replace(request, progress=progress)), request.policy, request.predictor, made)
 
 
 def open_named(request: RunRequest) -> Inputs:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from typing import ClassVar, Protocol, TypeVar
 
 from mark.domain.errors import MarkError
 
@@ -27,6 +28,11 @@ Share = Callable[[float], None]
 
 class StudyExecutor(Protocol):
     """Executes the runs of a study."""
+
+    @property
+    def workers(self) -> int:
+        """About the number of tasks that run at a time."""
+        ...
 
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
         """Return `work` of every task in the order of the tasks, not of their ends.
@@ -42,27 +48,27 @@ class StudyExecutor(Protocol):
 class HereExecutor:
     """Runs one task after the other, in this process."""
 
+    workers: ClassVar[int] = 1
+
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
-        return [work(task, _part_of(progress, place, len(tasks))) for place, task in enumerate(tasks)]
+        return [work(task, part_of(progress, place, len(tasks))) for place, task in enumerate(tasks)]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExecutor:
     """Runs tasks in at most `workers` local processes. A script that uses it needs the usual `__main__` guard.
 
+    The processes stay for the next call of `map`, because starting one takes two seconds; they end with the executor.
     Raises MarkError if a process ends without an answer: it was killed, mostly for lack of memory.
     """
 
     workers: int
+    _idle: list[tuple[ProcessPoolExecutor, set[BaseProcess]]] = field(default_factory=list, compare=False, repr=False)
 
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
-        workers = min(self.workers, len(tasks))
-        if workers <= 1:
+        if min(self.workers, len(tasks)) <= 1:
             return HereExecutor().map(work, tasks, progress)
-        # Spawned, because forking a process that has threads (a progress bar's) may hang.
-        context = multiprocessing.get_context("spawn")
-        before = set(multiprocessing.active_children())
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+        pool, before = self._idle.pop() if self._idle else self._pool()
         results: dict[int, R] = {}
         try:
             # Starting the longest task first would balance best, but durations are not known beforehand.
@@ -77,12 +83,19 @@ class ProcessExecutor:
             # not.
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
+            pool.shutdown(cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise MarkError(_LOST) from error
             raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+        self._idle.append((pool, before))
         return [results[place] for place in range(len(tasks))]
+
+    def _pool(self) -> tuple[ProcessPoolExecutor, set[BaseProcess]]:
+        """Return a new pool, which starts processes as it needs them, and the other children of this process."""
+        # Spawned, because forking a process that has threads (a progress bar's) may hang.
+        context = multiprocessing.get_context("spawn")
+        others = set(multiprocessing.active_children())
+        return ProcessPoolExecutor(self.workers, mp_context=context, initializer=_begin), others
 
 
 HERE: StudyExecutor = HereExecutor()
@@ -95,7 +108,8 @@ def executor_for(workers: int) -> StudyExecutor:
     return HereExecutor() if workers <= 1 else ProcessExecutor(workers)
 
 
-def _part_of(progress: Share | None, place: int, tasks: int) -> Share | None:
+def part_of(progress: Share | None, place: int, tasks: int) -> Share | None:
+    """Return a `Share` for one of several tasks that are done one after the other."""
     return None if progress is None else (lambda share: progress((place + share) / tasks))
 
 

@@ -12,7 +12,8 @@ from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
-from mark.studies.compare import run_one
+from mark.simulation.stopwatch import MadeForecasts
+from mark.studies.compare import map_runs, run_one
 from mark.studies.executor import StudyExecutor
 
 RT_MAX_FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # times the service's own RT_max
@@ -104,13 +105,8 @@ class Frontier:
     def next_10_ms(self, point: FrontierPoint) -> StricterStep | None:
         """Return the cost of an RT_max shorter by 10 ms at this point; None if no shorter one was measured."""
         slo = point.slo
-        shorter = [
-            p
-            for p in self.points
-            if p.slo.attainment == slo.attainment
-            and p.slo.confidence == slo.confidence
-            and p.slo.rt_max_s < slo.rt_max_s
-        ]
+        alike = (p for p in self.points if replace(p.slo, rt_max_s=slo.rt_max_s) == slo)
+        shorter = [p for p in alike if p.slo.rt_max_s < slo.rt_max_s]
         if not shorter:
             return None
         stricter = max(shorter, key=lambda p: p.slo.rt_max_s)
@@ -119,13 +115,8 @@ class Frontier:
     def next_nine(self, point: FrontierPoint) -> StricterStep | None:
         """Return the cost of one more nine at this point; None if no higher attainment was measured."""
         slo = point.slo
-        more = [
-            p
-            for p in self.points
-            if p.slo.rt_max_s == slo.rt_max_s
-            and p.slo.confidence == slo.confidence
-            and p.slo.attainment > slo.attainment
-        ]
+        alike = (p for p in self.points if replace(p.slo, attainment=slo.attainment) == slo)
+        more = [p for p in alike if p.slo.attainment > slo.attainment]
         if not more:
             return None
         stricter = min(more, key=lambda p: p.slo.attainment)
@@ -153,8 +144,8 @@ def frontier(
     slos = promises_around(own, rt_max_s, attainments, confidences)
     policy, predictor = split_policy(request.policy, request.predictor)
     request = replace(request, policy=policy, predictor=predictor)
-    tasks = [replace(request, slo=slo, progress=None) for slo in slos]
-    outcomes = executor.map(run_or_why_not, tasks, request.progress)
+    tasks = [replace(request, slo=slo) for slo in slos]
+    outcomes = map_runs(run_or_why_not, tasks, executor=executor, progress=request.progress)
     return Frontier(service.name, policy, request.seed, own, with_bounds(dict(zip(slos, outcomes, strict=True))))
 
 
@@ -234,11 +225,11 @@ def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[
 
 
 def run_or_why_not(
-    request: RunRequest, progress: Callable[[float], None] | None = None
+    request: RunRequest, progress: Callable[[float], None] | None = None, made: MadeForecasts | None = None
 ) -> SimulationResult | Infeasible:
     """Return one run, or the reason why no offer can keep its promise. Raises BadInput."""
     try:
-        return run_one(request, progress)
+        return run_one(request, progress, made)
     except Infeasible as error:
         return error
 

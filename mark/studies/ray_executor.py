@@ -45,6 +45,10 @@ class RayExecutor:
     def __post_init__(self) -> None:
         _ray()
 
+    @property
+    def workers(self) -> int:
+        return self.jobs or self.cpus
+
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
         if not tasks:
             return []

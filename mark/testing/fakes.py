@@ -49,6 +49,14 @@ class ManualClock:
         return self.t_s
 
 
+class _Life(InstanceLife):
+    """A life whose fields a test may set: its view is then renewed."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__("_view", None)
+        super().__setattr__(name, value)
+
+
 class FakeCloud:
     """The port Cloud without time: instances stay pending until `boot()`. A test may change `lives`.
 
@@ -78,8 +86,6 @@ class FakeCloud:
     @property
     def instances(self) -> dict[int, Instance]:
         """All instances as the controller sees them, by number."""
-        for life in self.lives.values():
-            life.touch()  # a test may have changed it
         return {number: life.view for number, life in self.lives.items()}
 
     def fleet(self) -> Fleet:
@@ -119,7 +125,7 @@ class FakeCloud:
         numbers = tuple(range(self._last + 1, self._last + len(given) + 1))
         self._last += len(given)
         for n, name in zip(numbers, given, strict=True):
-            self.lives[n] = InstanceLife(n, name, self.clock.t_s, standby=standby, release=release)
+            self.lives[n] = _Life(n, name, self.clock.t_s, standby=standby, release=release)
             if (why := self.ends.get(name)) is not None:
                 self.end_at_launch(n, why)
         short = self.why or CapacityError(f"out of {offer}")

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.cli.main import main
-from tests.prometheus import add_workload
+from tests.prometheus import EmulatedPrometheus, add_workload
 
 Captured = pytest.CaptureFixture[str]
 

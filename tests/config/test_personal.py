@@ -46,6 +46,7 @@ explore = { policy = "item", alpha = 0.3, share = 0.02 }
 memory_mb = 64
 keep_days = 90
 durability = "store"
+warm_s = 2
 [personal.retrain]
 command = ["python", "train.py"]
 metric = "log_loss"
@@ -57,6 +58,7 @@ metric = "log_loss"
     assert (found.loss, found.ridge, found.bias, found.prior) == ("logistic", 2.5, False, "mean")
     assert found.explore == Exploration("item", 0.3, 0.02)
     assert (found.memory_mb, found.keep_days, found.durability) == (64, 90.0, "store")
+    assert found.warm_s == 2.0
     assert found.retrain == Retraining(("python", "train.py"), "log_loss")
 
 
@@ -100,6 +102,7 @@ def test_exploring_has_the_alpha_of_its_policy(tmp_path: Path) -> None:
         ('features = "tower"\nexplore = { epsilon = 0.1 }', "epsilon", "unknown key"),
         ('features = "tower"\nmemory_mb = 0', "memory_mb", "between 1"),
         ('features = "tower"\nkeep_days = 0', "keep_days", "above zero"),
+        ('features = "tower"\nwarm_s = -1', "warm_s", "zero or more"),
         ('features = "tower"\ndurability = "disk"', "durability", "must be one of peers, store"),
         ('features = "tower"\ndurability = "store"', "durability", "needs `store` in [feedback]"),
         ('features = "tower"\nretrain = { metric = "rmse" }', "command", "must be a list of texts"),

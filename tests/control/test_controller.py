@@ -24,6 +24,7 @@ from mark.domain.backoff import OFFER, RELEASE, RESUME, ROLLOUT
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
+from mark.domain.load import Forecast
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList
@@ -747,6 +748,28 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
     bench.clock.t_s = 10.0
     bench.controller.fast()
     assert len(bench.planner.contexts) == 1
+
+
+class BurstPredictor(RampPredictor):
+    """Forecasts 10 requests/s with a burst of 50 in each minute."""
+
+    def predict(self, steps: int) -> Forecast:
+        rates = np.full((2, steps), 10.0)
+        return replace(super().predict(steps), mean_rps=rates, peak_rps=5.0 * rates, paths_rps=None)
+
+
+def test_burst_of_the_foreseen_peak_is_no_news() -> None:
+    """Ten seconds of 50 requests/s are the foreseen burst of a minute of 600 requests; 20 s are more."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=BurstPredictor())
+    bench.tick({A: 1}, at_s=0.0)
+    bench.telemetry.windows = [50.0, 50.0]
+    bench.clock.t_s = 10.0
+    bench.controller.fast()
+    assert len(bench.planner.contexts) == 1
+    bench.telemetry.windows = [50.0] * 4
+    bench.clock.t_s = 20.0
+    bench.controller.fast()
+    assert len(bench.planner.contexts) == 2
 
 
 def test_a_stage_buys_for_calls_not_yet_reaching_it() -> None:

@@ -39,6 +39,15 @@ def test_a_few_requests_at_zero_forecast_are_no_surprise() -> None:
     assert surprise_rps(np.array([0.0, 1.2]), 0.0) == pytest.approx(0.6)
 
 
+def test_foreseen_burst_surprises_only_beyond_the_minutes_requests() -> None:
+    """A minute with 20 requests/s on average and a peak of 100 has a burst of 12 s; twice as high or long is more."""
+    foreseen = {"mean_rps": 20.0, "peak_rps": 100.0}
+    assert surprise_rps(np.full(2, 100.0), 20.0) == 100.0
+    assert surprise_rps(np.full(2, 100.0), 20.0, **foreseen) is None
+    assert surprise_rps(np.full(2, 200.0), 20.0, **foreseen) == 200.0
+    assert surprise_rps(np.full(4, 100.0), 20.0, **foreseen) == 100.0
+
+
 def test_missing_windows_are_never_a_surprise() -> None:
     assert surprise_rps(np.empty(0), 1.0) is None
     assert surprise_rps(np.array([500.0]), 1.0) is None

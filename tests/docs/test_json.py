@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.cli.main import main
 from tests.docs.pages import DOCS, ROOT
-from tests.prometheus import add_workload
+from tests.prometheus import EmulatedPrometheus, add_workload
 
 _OPEN = {
     "predictors",

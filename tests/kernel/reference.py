@@ -27,7 +27,7 @@ import simpy
 from numpy.typing import NDArray
 
 from mark.domain.faults import NO_FAULTS, Faults
-from mark.domain.function_offer import FunctionOffer
+from mark.domain.function_offer import REFRESH_SHARE, FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.rules import admission, batching, routing
 from mark.domain.rules.capacity_classes import class_weights
@@ -414,8 +414,16 @@ class Environments:
         if self.use is None:
             return 0
         self.latency_s()  # forgets those idle for too long
+        wanted = min(environments, self.use.offer.concurrency)
+        unwanted = max(0, len(self.idle_since_s) + self.busy - wanted)
+        refreshed_s = REFRESH_SHARE * self.use.offer.keep_alive_s
+        for since in sorted(self.idle_since_s)[unwanted:]:
+            if since + refreshed_s <= self.env.now:
+                self.idle_since_s.remove(since)
+                self.busy += 1
+                self.env.process(self.hold(self.use.warm_s))
         started = 0
-        while len(self.idle_since_s) + self.busy < min(environments, self.use.offer.concurrency):
+        while len(self.idle_since_s) + self.busy < wanted:
             if not self.may_start():
                 break
             self.tokens -= 1.0

@@ -124,6 +124,24 @@ def test_pings_make_calls_warm_and_are_repeatable() -> None:
     assert stage.recording().finish_s.tolist() == [30.25] * 3
 
 
+def test_warming_keeps_environments_beyond_their_idle_time() -> None:
+    """A ping in the second half of the keep-alive restarts it, and costs a billing step without an initialisation."""
+    use = function(WARM_S, COLD_S, keep_alive_s=60.0, bills_init=True)
+    stage, latencies = call(use, [100.0, 100.0, 100.0], pings={0.0: 2, 20.0: 2, 45.0: 2, 90.0: 2})
+    assert latencies.tolist() == [WARM_S, WARM_S, WARM_S + COLD_S]
+    assert stage.function_calls().pings == 2 + 0 + 2 + 2
+    step_usd = 0.1 * use.offer.usd_per_s
+    steps = 2 * 21 + (2 + 2) * 1 + 2 * 3 + 23  # started, kept, warm calls, cold call
+    assert stage.function_usd() == pytest.approx(steps * step_usd + 9 * 0.2e-6, rel=1e-12)
+
+
+def test_warming_keeps_only_wanted_environments() -> None:
+    """Of three environments the two used last are kept; the third is recycled."""
+    use = function(WARM_S, COLD_S, keep_alive_s=60.0)
+    _, latencies = call(use, [0.0, 10.0, 10.0, 20.0, 20.0, 20.0, 100.0, 100.0, 100.0], pings={65.0: 2})
+    assert latencies[-3:].tolist() == [WARM_S, WARM_S, WARM_S + COLD_S]
+
+
 def test_a_stage_without_functions_refuses() -> None:
     """Without functions nothing can be warmed or paid."""
     stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)

@@ -143,7 +143,7 @@ def test_logistic_loss_and_stages_and_few_observations_are_refused(place: Path, 
         (TABLE_FILE + 'loss = "logistic"\n', "needs a command with loss 'logistic'"),
         (TABLE_FILE.replace("songs.npz", "registry:songs-table@sha256:abcdef0"), "names one version for ever"),
         (FILE.partition("[feedback]")[0], "has no section [personal]"),
-        (FILE, "[personal] features: is a model, and mark retrains tables only"),
+        (FILE, "[personal] retrain: needs a command, because mark trains no model"),
     ):
         file.write_text(text)
         assert (

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.launch.running_selection import running_selection
+from mark.launch.running_server import running_selection
 
 SAID = {"policy": "exp4", "candidates": {"small": {"share": 0.25, "error": 0.1, "off": False}}, "feedback": 3}
 KEY = "0123456789abcdef"

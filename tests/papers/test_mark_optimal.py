@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from mark_papers.mark_optimal import MarkOptimalPolicy
+from mark_papers.mark_optimal import MarkOptimalPolicy, paper_capacities
 
 from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
@@ -12,7 +12,6 @@ from mark.domain.offer import Market
 from mark.domain.service import ControlSettings, ResolvedService
 from mark.planning.planner import PlanningContext
 from mark.planning.policies.mark_paper import MarkPaperPolicy
-from mark.planning.policies.paper_system import paper_capacities
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 NOTHING = Fleet(())

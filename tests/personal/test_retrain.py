@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mark.personal.learner import PersonalLearner, PersonalObservation
-from mark.personal.retrain import LOG_LOSS, MAE, RMSE, TableTrial, fitted_table, split_by_time, try_table
+from mark.personal.retrain import LOG_LOSS, MAE, RMSE, SourceTrial, fitted_table, split_by_time, try_table
 from mark.personal.settings import LOGISTIC, PersonalSettings
 from mark.personal.table import ItemTable
 from tests.personal.logs import low_rank_log
@@ -67,7 +67,7 @@ def test_new_table_that_lacks_items_with_observations_is_not_promoted() -> None:
 
 
 def test_new_table_that_is_worse_for_a_group_of_keys_is_not_promoted() -> None:
-    trial = TableTrial(RMSE, 100)
+    trial = SourceTrial(RMSE, 100)
     for before, gain in ((0, -1.0), (150, 3.0)):
         for _ in range(400):
             trial.gains.add("", before, gain)

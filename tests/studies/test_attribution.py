@@ -34,7 +34,7 @@ Compared = tuple[dict[str, SimulationResult], dict[str, Attribution]]
 
 @pytest.fixture(scope="module")
 def compared() -> Compared:
-    return compare_attributed(BASE, POLICIES, ("mark", "oracle", "mark-paper"))
+    return compare_attributed(BASE, POLICIES, ("mark", "oracle", "mark-paper"))[:2]
 
 
 def adds_up(one: Attribution) -> None:
@@ -82,7 +82,7 @@ def test_the_cost_gap_of_traffic_is_equal_for_all(compared: Compared) -> None:
 
 def test_without_oracle_among_the_policies_the_same_is_found(compared: Compared) -> None:
     _, found = compared
-    results, alone = compare_attributed(BASE, ("mark", "static-peak"))
+    results, alone, _ = compare_attributed(BASE, ("mark", "static-peak"))
     assert list(results) == ["mark", "static-peak"]
     assert alone["mark"].parts == pytest.approx(found["mark"].parts)
 
@@ -106,7 +106,7 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
         for row in reader:
             writer.writerow({key: "0" if value and key.startswith("boot_") else value for key, value in row.items()})
     request = replace(BASE, catalog=str(path))
-    _, attributed = compare_attributed(request, ("mark",))
+    _, attributed, _ = compare_attributed(request, ("mark",))
     found = attributed["mark"]
     adds_up(found)
     assert found.parts["boot_delay"] == 0.0
@@ -116,7 +116,7 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
 def test_what_the_bound_leaves_out_is_told_apart() -> None:
     """aws-2026 bills disks beside the balancer, and the bound includes launches, but no other cost of boots."""
     request = replace(BASE, catalog="aws-2026")
-    results, attributed = compare_attributed(request, ("oracle",))
+    results, attributed, _ = compare_attributed(request, ("oracle",))
     found = attributed["oracle"]
     adds_up(found)
     certain = simulate(replace(request, foresight=True, with_bound=False, sensitivity=Sensitivity(certain_boots=True)))
@@ -135,7 +135,7 @@ def test_what_the_bound_leaves_out_is_told_apart() -> None:
 def test_a_run_that_missed_its_slo_is_left_out() -> None:
     """NASNet's functions are too slow and a cold start has nothing else for three minutes."""
     request = replace(BASE, service="nasnet", duration_s=600.0, cold_start=True)
-    results, found = compare_attributed(request, ("mark",))
+    results, found, _ = compare_attributed(request, ("mark",))
     assert results["mark"].regret is None
     assert found == {}
 

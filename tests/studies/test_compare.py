@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
 from mark.domain.errors import BadInput
 from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
-from mark.studies.compare import compare, run_all
-from mark.studies.executor import ProcessExecutor
+from mark.simulation.stopwatch import MadeForecasts
+from mark.studies.compare import compare, map_runs, run_all, run_one
+from mark.studies.executor import HERE, ProcessExecutor, Share
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 REQUEST = RunRequest(
     trace="synthetic:poisson?rate=20",
@@ -22,9 +28,25 @@ REQUEST = RunRequest(
 )
 
 
+class Recording:
+    """Executes nothing elsewhere, and keeps the tasks."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.tasks: list[Any] = []
+
+    def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
+        self.tasks = list(tasks)
+        return HERE.map(work, tasks, progress)
+
+
+def policy_of(request: RunRequest, progress: Share | None, made: MadeForecasts | None) -> str:
+    return request.policy
+
+
 def test_two_processes_give_what_one_gives() -> None:
     """Results come in the order of the requests and do not depend on where they were made."""
-    requests = [dataclasses.replace(REQUEST, seed=seed) for seed in range(3)]
+    requests = [replace(REQUEST, seed=seed) for seed in range(3)]
     shares: list[float] = []
     alone = run_all(requests)
     spread = run_all(requests, executor=ProcessExecutor(2), progress=shares.append)
@@ -32,10 +54,27 @@ def test_two_processes_give_what_one_gives() -> None:
     assert shares == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
 
 
+def test_runs_with_the_same_forecasts_are_one_task() -> None:
+    """The tasks get no larger than a worker's share of the runs, so that no worker idles."""
+    policies = ("mark", "reactive", "mark-paper", "oracle", "greedy", "mark-paper:artefact")
+    requests = [replace(REQUEST, policy=p, predictor=q) for p, q in (split_policy(p, "auto") for p in policies)]
+    requests += [replace(requests[0], seed=1), replace(requests[0], foresight=True)]
+    for workers, tasks in ((1, [[0, 2, 4], [1], [3], [5], [6], [7]]), (4, [[0, 2], [1], [3], [4], [5], [6], [7]])):
+        executor = Recording(workers)
+        assert map_runs(policy_of, requests, executor=executor, progress=None) == [r.policy for r in requests]
+        assert executor.tasks == [[requests[place] for place in task] for task in tasks]
+
+
+def test_shared_forecasts_change_no_result() -> None:
+    requests = [replace(REQUEST, policy=policy) for policy in ("mark", "mark-paper", "mark")]
+    alone = [run_one(request).as_json() | {"speed": None} for request in requests]
+    assert [result.as_json() | {"speed": None} for result in run_all(requests)] == alone
+
+
 @pytest.mark.slow
 def test_bad_input_of_a_worker_reaches_the_caller() -> None:
     """An error in another process is the same one line."""
-    requests = [REQUEST, dataclasses.replace(REQUEST, trace="synthetic:nonsense")]
+    requests = [REQUEST, replace(REQUEST, trace="synthetic:nonsense")]
     with pytest.raises(BadInput, match="nonsense"):
         run_all(requests, executor=ProcessExecutor(2))
 

@@ -88,6 +88,20 @@ def test_answers_come_in_the_order_of_the_tasks(place: StudyExecutor) -> None:
     assert place.map(squared, []) == []
 
 
+def process_id(task: int, progress: Share | None = None) -> int:
+    return os.getpid()
+
+
+def test_processes_serve_every_call_and_end_with_the_executor() -> None:
+    with new_children() as children:
+        executor = ProcessExecutor(2)
+        first = {*executor.map(process_id, range(8)), *executor.map(process_id, range(8))}
+        assert {child.pid for child in children()} >= first
+        assert len(children()) == 2
+        del executor
+        assert psutil.wait_procs(children(), timeout=30.0)[1] == []
+
+
 def test_one_process_is_this_one() -> None:
     assert executor_for(1) == HereExecutor()
     assert executor_for(2) == ProcessExecutor(2)

@@ -45,6 +45,8 @@ slos = st.builds(Slo, st.sampled_from(LIMITS_S), st.sampled_from(SHARES))
 class CountingExecutor:
     """Runs tasks here and remembers them: another place for runs is one class."""
 
+    workers = 2
+
     def __init__(self) -> None:
         self.tasks: list[object] = []
 

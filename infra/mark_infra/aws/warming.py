@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mark.control.ports import Clock
+from mark.domain.function_offer import REFRESH_SHARE
 from mark.serving.overflow.functions import FunctionsFailed, Spent, Throttled
 from mark_infra.aws.lambda_functions import LambdaFunctions
 
@@ -24,8 +25,6 @@ _LOG = logging.getLogger("mark.aws")
 HOLD_MS = 200.0
 # Time for a cold start with a large model; the invocation continues after that.
 _TIMEOUT_S = 120.0
-# Environments are pinged again after this share of the keep-alive, because AWS guarantees no time.
-_REFRESH_SHARE = 0.5
 MOST = 1000  # an account's default limit of concurrent executions
 
 
@@ -93,7 +92,7 @@ class LambdaWarming:
         with self._lock:
             now_s = self._clock.now_s()
             age = (now_s - self._warm_s) / self._keep_alive_s
-            if self._under_way or (environments <= self._warm and age < _REFRESH_SHARE):
+            if self._under_way or (environments <= self._warm and age < REFRESH_SHARE):
                 return 0
             there = self._warm if age < 1.0 else 0
             self._under_way, name = True, self._name

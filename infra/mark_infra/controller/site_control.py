@@ -161,18 +161,19 @@ class SiteControl:
         parts: SiteParts | None = None,
         pipelines: Sequence[PipelineConfig] = (),
     ) -> None:
-        self._site, self._dry_run, self.services = site, dry_run, len(specs)
+        self.site, self.dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
-        self._gate = gate = parts.gate(None)
+        self.session = parts.session
+        self.gate = gate = parts.gate(None)
         gate.buy_while(self.leads)
-        self._inventory, events = Inventory(parts.gate(None), site), ScheduledEvents(parts.gate(None))
+        self.inventory, events = Inventory(parts.gate(None), site), ScheduledEvents(parts.gate(None))
         self.bouncers = bouncers = AskedBouncers(site)
-        self._notices = (
+        self.notices = (
             NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.manager.leads())
             if site.queue_url and not dry_run
             else None
         )
-        announced = self._notices or _NoNotices()
+        announced = self.notices or _NoNotices()
         services = []
         pace = LookPace()
         for n, spec in enumerate(specs):
@@ -186,10 +187,10 @@ class SiteControl:
             balancer = Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}, pace=pace)
             around = InstancePorts(bouncers, balancer, announced, events)
             store = ServiceStore(parts.table, name)
-            cloud = Ec2Cloud(name, resolved.offers, site, gate, self._inventory, store, clock, around)
+            cloud = Ec2Cloud(name, resolved.offers, site, gate, self.inventory, store, clock, around)
             services.append(_Service(spec, clock, cloud, self))
         self._services = {service.name: service for service in services}
-        self._scraper = Scraper(headers(site))
+        self.scraper = Scraper(headers(site))
         behind: dict[str, BehindBalancer] = {}
         for name in self._services:
             there = site.service(name)
@@ -219,18 +220,18 @@ class SiteControl:
             if (per_query := calls_per_query(one)) is not None
         ]
         self._keeper = Keeper(
-            self._inventory,
+            self.inventory,
             bouncers,
             clouds,
-            Reconciler(gate, self._inventory, site),
+            Reconciler(gate, self.inventory, site),
             lambda: self.manager.leads() and not dry_run,
             events,
         )
 
     def start(self) -> None:
         """Start to observe the cloud; returns after the first observation."""
-        if self._notices is not None:
-            self._notices.start()
+        if self.notices is not None:
+            self.notices.start()
         self._keeper.start()
         self.unseen.start()
         if self._metrics is not None:
@@ -263,7 +264,7 @@ class SiteControl:
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
         """Scrape the pipeline's conductors for whole queries, and tell them prices and each other's addresses."""
-        site, there = self._site, self._site.pipelines[pipeline]
+        site, there = self.site, self.site.pipelines[pipeline]
         conductors = None if there.address else Conductors(self._parts.gate(None), there.conductors)
         urls: list[str] = []  # of the last look
 
@@ -276,7 +277,7 @@ class SiteControl:
             return [ScrapeTarget(id, url, "", 0.0) for id, url in found.items()]
 
         def told() -> dict[str, str]:
-            if self._dry_run:
+            if self.dry_run:
                 return {}
             prices = {
                 stage: _told_of_stage(
@@ -297,7 +298,7 @@ class SiteControl:
             conducted.close_window(window, [target.id for target in asked], answered)
             self.hear_unstored(pipeline, answered)
 
-        self._scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
+        self.scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
 
     def close(self) -> None:
         """Stop everything in order, so that nothing acts after the lease is released."""
@@ -306,9 +307,9 @@ class SiteControl:
         self.manager.end(time.time)
         self.manager.close()
         self._parts.pool.shutdown()
-        self._scraper.close()
-        if self._notices is not None:
-            self._notices.close()
+        self.scraper.close()
+        if self.notices is not None:
+            self.notices.close()
         if self._metrics is not None:
             self._metrics.close()
         self._parts.close()
@@ -318,41 +319,13 @@ class SiteControl:
 
     # -- called by its services ----------------------------------------------------------------------------------------
 
-    @property
-    def site(self) -> Site:
-        return self._site
-
-    @property
-    def gate(self) -> Gate:
-        return self._gate
-
-    @property
-    def session(self) -> Any:
-        return self._parts.session
-
-    @property
-    def dry_run(self) -> bool:
-        return self._dry_run
-
-    @property
-    def inventory(self) -> Inventory:
-        return self._inventory
-
-    @property
-    def notices(self) -> NoticeListener | None:
-        return self._notices
-
-    @property
-    def scraper(self) -> Scraper:
-        return self._scraper
-
     def store(self, service: str) -> ServiceStore:
         """Return the service's store, which writes under the lease."""
         return ServiceStore(self._parts.table, service, self._parts.lease)
 
     def serving(self) -> dict[str, ServingNow]:
         """Return every service's present state, by which the balancer's lost requests are divided among services."""
-        snapshot = self._inventory.snapshot()
+        snapshot = self.inventory.snapshot()
         return {
             name: ServingNow(any(map(takes_requests, snapshot.of(name))), one.rps())
             for name, one in self._services.items()

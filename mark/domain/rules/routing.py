@@ -43,6 +43,15 @@ def learned_s(response_s: float, newest_s: float) -> float:
     return response_s + _LEARNED * (newest_s - response_s)
 
 
+def outrun_s(response_s: float, took_s: float) -> float:
+    """Return the assumed time of an attempt without an answer after `took_s`, when another attempt had one.
+
+    It is cancelled, so nobody sees its end, but a worker may go on with it. The best guess without more knowledge is
+    that an attempt takes as long again as it has taken.
+    """
+    return max(response_s, 2.0 * took_s)
+
+
 def forgotten_s(response_s: float, best_s: float, since_s: float) -> float:
     """Return the response time of a replica that had no request for `since_s`.
 

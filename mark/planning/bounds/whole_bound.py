@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -77,6 +79,12 @@ def highest_bound(problem: BoundProblem, late_allowed: float = 0.0, *, with_plan
     `with_plan` also looks for a feasible plan of whole instances. Deterministic. Raises BadInput for a `late_allowed`
     that is negative or not finite.
     """
+    return _highest_bound(pickle.dumps((problem, late_allowed, with_plan)))
+
+
+@lru_cache(maxsize=2)  # policies that are compared on a trace have the same bound
+def _highest_bound(pickled: bytes) -> Bound:
+    problem, late_allowed, with_plan = pickle.loads(pickled)
     fluid = fluid_bound(problem, late_allowed)
     proof = None if fluid.usd is None else whole_proof(problem, late_allowed)
     if proof is None or fluid.usd is None:

@@ -4,7 +4,8 @@ At price p a planner holds the capacity that is worth its dollars, and leaves a 
 higher p, the smaller the share. r(p) is learned from what the prices of a grid *would have done*. Each minute, the
 fleet that each price asks for, one boot ahead, is computed from the forecast; after that minute the late requests of
 each fleet are computed from the load that came. So r(p) includes the forecast's errors. `Law` keeps the sums by hour;
-the forecast's own distribution is added to them with the weight of `PRIOR_HOURS`.
+the forecast's own distribution is added to them with the weight of `PRIOR_HOURS`, and scaled down if forecasts have
+expected more late requests than came.
 
 The real fleet differs from this one-step choice. If it holds more, because launches cost, `bias` is the ratio of late
 requests to those expected at the prices in use, at most 1. If more were late, because boots vary or a release is slow,
@@ -66,7 +67,8 @@ _CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
 class Hour:
     """Counts of one hour: requests, late ones by price of the grid, and (`used`) late ones at the prices in use.
 
-    `places` sums over all requests the grid index of the price then in use.
+    `places` sums over all requests the grid index of the price then in use. `foreseen` are the late requests, by price,
+    that the forecasts expected.
     """
 
     number: int
@@ -74,48 +76,55 @@ class Hour:
     late: tuple[float, ...]
     used: float
     places: float
+    foreseen: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
     """The late requests that the prices of the grid would have left. A planner's memory.
 
-    `coming` are the choices not yet due: (begin of the minute, capacity by price, price in use), oldest first.
+    `coming` are the choices not yet due: (begin of the minute, capacity by price, price in use, foreseen late requests
+    by price), oldest first.
     """
 
     hours: tuple[Hour, ...] = ()
-    coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
+    coming: tuple[tuple[float, tuple[float, ...], int, tuple[float, ...]], ...] = ()
 
-    def due(self, now_s: float) -> tuple[FloatArray, int] | None:
-        """Return capacity by price, and the price in use, of the minute that ended now; None without a choice for
-        it.
+    def due(self, now_s: float) -> tuple[FloatArray, int, FloatArray] | None:
+        """Return capacity by price, the price in use, and foreseen late requests by price, of the minute that ended
+        now; None without a choice for it.
         """
         asked = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
-        return (np.array(asked[-1][1]), asked[-1][2]) if asked else None
+        return (np.array(asked[-1][1]), asked[-1][2], np.array(asked[-1][3])) if asked else None
 
     def since(self, now_s: float) -> Law:
         """Return the law without the choices of minutes that are over."""
         return replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
 
-    def counted(self, now_s: float, load_rps: float, late: FloatArray, used: int) -> Law:
-        """Count the minute that ended now: the late requests of each price (prices,), and the price that was in use."""
+    def counted(self, now_s: float, load_rps: float, late: FloatArray, used: int, foreseen: FloatArray) -> Law:
+        """Count the minute that ended now: late requests of each price and those foreseen (prices,), and the price
+        that was in use.
+        """
         number = math.floor((now_s - STEP_S) / HOUR_S)
         last = self.hours[-1] if self.hours and self.hours[-1].number == number else None
-        before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0, 0.0)
+        before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0, 0.0, (0.0,) * len(GRID))
         hour = Hour(
             number,
             before.requests + load_rps * STEP_S,
             tuple((np.array(before.late) + late).tolist()),
             before.used + float(late[used]),
             before.places + used * load_rps * STEP_S,
+            tuple((np.array(before.foreseen) + foreseen).tolist()),
         )
         earlier = self.hours if last is None else self.hours[:-1]
         return replace(self, hours=(*earlier, hour)[-KEPT_HOURS:])
 
-    def asked(self, at_s: float, capacity_rps: FloatArray, used: int) -> Law:
-        """Add the capacity that each price asks for in the minute that begins at `at_s`; a later call replaces it."""
+    def asked(self, at_s: float, capacity_rps: FloatArray, used: int, foreseen: FloatArray) -> Law:
+        """Add, by price, capacity and foreseen late requests of the minute that begins at `at_s`; a later call
+        replaces them.
+        """
         kept = tuple(one for one in self.coming if one[0] < at_s - 0.5 * STEP_S)
-        return replace(self, coming=(*kept, (at_s, tuple(capacity_rps.tolist()), used)))
+        return replace(self, coming=(*kept, (at_s, tuple(capacity_rps.tolist()), used, tuple(foreseen.tolist()))))
 
 
 class PromisePrice:
@@ -142,10 +151,10 @@ class PromisePrice:
         due, law = law.due(now_s), law.since(now_s)
         if due is None or load_rps is None or not math.isfinite(load_rps):
             return law
-        capacity_rps, used = due
+        capacity_rps, used, foreseen = due
         loads_rps = np.maximum(0.0, unrest_rps(load_rps, windows_rps))
         late_rps = self.late_rps(loads_rps[:, None], capacity_rps)
-        return law.counted(now_s, load_rps, late_rps.mean(axis=0) * STEP_S, used)
+        return law.counted(now_s, load_rps, late_rps.mean(axis=0) * STEP_S, used, foreseen)
 
     def usd_per_miss(
         self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
@@ -158,7 +167,7 @@ class PromisePrice:
         prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
         foreseen = self._foreseen(forecast, lead, capacity_rps)
         place, confidence = self._place(answered, law, foreseen, load_rps)
-        law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
+        law = law.asked(now_s + lead * STEP_S, capacity_rps, place, foreseen.late_rps * STEP_S)
         return MissPrice(float(prices_usd[place]), confidence), law
 
     def asked_rps(self, forecast: Forecast) -> tuple[int, FloatArray]:
@@ -248,11 +257,15 @@ class PromisePrice:
         requests = np.array([hour.requests for hour in law.hours])
         late = np.array([hour.late for hour in law.hours]).reshape(-1, len(GRID))
         prior = PRIOR_HOURS * hourly
-        by_forecast = foreseen.late_rps / max(foreseen.load_rps, 1e-9)
+        pseudo = BIAS_HOURS * self._allowed * hourly
+        told = np.array([hour.foreseen for hour in law.hours]).reshape(-1, len(GRID)).sum(axis=0)
+        # Forecasts that expected more late requests than came are believed so much less.
+        believed = np.minimum(1.0, (late.sum(axis=0) + pseudo) / np.maximum(told + pseudo, 1e-9))
+        by_forecast = believed * foreseen.late_rps / max(foreseen.load_rps, 1e-9)
         share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)
         # A higher price never leaves more late, so remove rounding differences.
         share = np.minimum.accumulate(share)
-        used, pseudo = sum(hour.used for hour in law.hours), BIAS_HOURS * self._allowed * hourly
+        used = sum(hour.used for hour in law.hours)
         bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), 1.0)
         excess = max(0.0, answered.late - used) / max(answered.requests, 1)
         seen_at = sum(hour.places for hour in law.hours) / max(float(requests.sum()), 1e-9)
@@ -260,7 +273,8 @@ class PromisePrice:
         off = late - share * requests[:, None]
         # A forecast's errors last for about two boots.
         alike = min(2.0 * self._boot_steps, HOUR_S / STEP_S)
-        errors = foreseen.variance * (HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps) ** 2 * alike * STEP_S / HOUR_S
+        per_hour = HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps
+        errors = believed * foreseen.variance * per_hour**2 * alike * STEP_S / HOUR_S
         variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)
         variance = bias**2 * variance + self._clustering * bias * share * hourly
         variance += more**2

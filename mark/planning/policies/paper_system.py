@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +18,8 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
-from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
-from mark.domain.slo import Slo
 from mark.domain.time import STEP_S
-from mark.planning.demand.queueing import rate_of_mean_wait, rate_of_wait_within
 from mark.planning.planner import PlanningContext
 from mark.planning.resolve import buyable, with_batching
 
@@ -83,30 +80,6 @@ def paper_admission(resolved: ResolvedService) -> ResolvedService:
     """Return the paper's bouncers (4.1, 4.3): a request that would be late goes to a function; batches wait for W."""
     shedding = replace(resolved, service=replace(resolved.service, late="function"))
     return with_batching(shedding, "paper")
-
-
-def paper_capacities(candidates: Sequence[Candidate], slo: Slo, *, tail: bool = False) -> FloatArray:
-    """Return lambda_i in requests/s, (J,): the highest rate at which M/D/c's wait on one instance is at most RT_max -
-    T_b.
-
-    The instance is the paper's black box: c workers, each of which takes D = T_N / N for a request when its batches are
-    full. A batch takes T_b = T_N and the service's overhead; if that takes all of RT_max, or leaves less than a
-    thousandth of the throughput, the capacity is 0. The mean wait, as in the paper; `tail`: the wait of a share SL_min
-    of the requests.
-    """
-    rates = []
-    for each in candidates:
-        batch_s, size = float(each.service_s[-1]), each.policy.n_batch
-        wait_s = max(0.0, slo.rt_max_s - each.overhead_s - batch_s)
-        share = min(slo.attainment, 1.0 - 1e-9)
-        request_s = batch_s / size
-        rates.append(
-            rate_of_wait_within(wait_s, share, request_s, each.workers)
-            if tail
-            else rate_of_mean_wait(wait_s, request_s, each.workers)
-        )
-    found = np.array(rates)
-    return np.where(found < 1e-3 * np.array([each.capacity_rps for each in candidates]), 0.0, found)
 
 
 class PaperSystem(ABC):

@@ -22,6 +22,7 @@ from hashlib import blake2b
 
 from mark.models.answer import CACHE, FUNCTION, INSTANCE, NOBODY, Answer
 from mark.models.call import Call, Reply
+from mark.serving.backend.hot_calls import HotCalls
 from mark.serving.backend.metrics import CacheCounts, ModelMetrics
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import error_reply, refusal
@@ -90,6 +91,7 @@ class Cache:
         # Look-ups since the last repeated call; requests that came while only every eighth is looked up.
         self._fruitless = self._passed = 0
         self._draining = False
+        self.hot: HotCalls | None = None  # counts the calls that are answered from memory
 
     # The port
 
@@ -122,6 +124,8 @@ class Cache:
         if kept is not None:
             self._fruitless = 0
             self._counts.hits += 1
+            if self.hot is not None:
+                self.hot.used(key, request.call, request.arrived_s)
             self._answer(request, Answer(kept, CACHE, request.version), self._now())
             return
         if key not in self._under_way:

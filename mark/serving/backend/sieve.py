@@ -54,6 +54,10 @@ class Sieve(Generic[V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def values(self) -> list[V]:
+        """Return all values."""
+        return [entry.value for entry in self._entries.values()]
+
     def get(self, key: bytes, now_s: float) -> V | None:
         """Return the value and mark it; None for a missing or old one."""
         entry = self._entries.get(key)

@@ -21,6 +21,9 @@ The rules:
 - Least expected completion: the learned response time x (in flight + 1) / weight, plus the remaining part of `avoid_s`
   for a replica that has just refused or failed. Otherwise a replica that refuses everything would look idle and attract
   all requests. Ties go to the older replica.
+- When one of two attempts is answered, the other is cancelled, but its replica may go on working. It is assumed to take
+  as long again, and at least the learned response time; until then the replica counts as avoided. If it has taken
+  longer than the learned response time, the assumed time is learned.
 - Or, to simulate an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight, whether it
   is ready or not, and its replica with the fewest requests in flight gets the request, whatever its capacity; ties in
   turn. There are no second attempts.
@@ -43,7 +46,7 @@ from typing import Any, Generic, TypeVar
 from mark.domain.errors import BadInput
 from mark.domain.rules import second_attempts
 from mark.domain.rules.admission import NEVER_S
-from mark.domain.rules.routing import AVOID_S, FIRST_RESPONSE_S, better, expected_s, forgotten_s, learned_s
+from mark.domain.rules.routing import AVOID_S, FIRST_RESPONSE_S, better, expected_s, forgotten_s, learned_s, outrun_s
 from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.backend.refusals import FULL, NOBODY_READY
 
@@ -411,15 +414,16 @@ class Gateway(Generic[P]):
             replica.each_s = replica.response_s / replica.weight
 
     def _outrun(self, request: P, now_s: float) -> None:
-        """Count the time so far for a replica that is still at its attempt; otherwise, once cancelled, it would look
-        fast.
+        """Assume when a replica ends its attempt at a request that another one just answered, and learn from it if it
+        is slow. Otherwise, once the attempt is cancelled, the replica would look free and fast.
         """
         for attempt in request.attempts:
             if attempt.open:
                 slow, took_s = attempt.replica, now_s - attempt.sent_s
+                assumed_s = outrun_s(slow.response_s, took_s)
+                slow.avoid_until_s = max(slow.avoid_until_s, attempt.sent_s + assumed_s)
                 if took_s > slow.response_s:
-                    slow.avoid_until_s = now_s + self.policy.avoid_s
-                    self._learn(slow, took_s, now_s)
+                    self._learn(slow, assumed_s, now_s)
 
     def _fault(self, replica: ReplicaState, now_s: float, *, answered: bool = False) -> None:
         policy = self.policy

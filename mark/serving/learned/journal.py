@@ -2,6 +2,7 @@
 
     FOLDER/1/learned-00000001.jsonl   facts, one a line
     FOLDER/1/learned.snapshot         the state and the vector of its facts
+    FOLDER/1/learned.aside            data beside the facts that helps a process to start
 
 A process begins new files, and at its start reads the files of all folders. Files from before the snapshot are kept up
 to `tail_bytes` in total, for processes that lag behind.
@@ -20,7 +21,8 @@ from mark.serving.feedback.rewriting import Change, left_folders, rewrite_lines
 from mark.serving.learned.facts import Fact, Vector, fact_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
-_FILES, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
+_FILES, _SNAPSHOT, _ASIDE = "learned-*.jsonl", "learned.snapshot", "learned.aside"
+_MADE = "made"
 
 
 class Journal:
@@ -64,6 +66,11 @@ class Journal:
                 del self._old[path]
                 path.unlink(missing_ok=True)
             self._covered = []
+
+    def put_aside(self, data: bytes) -> None:
+        """Replace the data beside the facts."""
+        with self._lock:
+            _replace(self._folder / _ASIDE, data)
 
     def rewrite(self, change: Change) -> None:
         """Change the lines of all files."""
@@ -118,6 +125,21 @@ class Journals:
             with suppress(OSError, ValueError):
                 found.append(snapshot_in(path.read_bytes()))
         return sorted(found, key=lambda one: -sum(each.through for each in one.vector.writers.values()))
+
+    def put_snapshot(self, snapshot: bytes) -> None:
+        """Add a snapshot that no server made, for servers that start from now on. Raises OSError."""
+        folder = self._folder / _MADE
+        folder.mkdir(exist_ok=True)
+        (folder / "lock").touch()  # as in a folder whose process has ended, so that deletions reach it
+        _replace(folder / _SNAPSHOT, snapshot)
+
+    def aside(self) -> bytes | None:
+        """Return the latest data that a process put beside its facts."""
+        found: list[tuple[float, bytes]] = []
+        for path in self._folder.glob(f"*/{_ASIDE}"):
+            with suppress(OSError):
+                found.append((path.stat().st_mtime, path.read_bytes()))
+        return max(found, default=(0.0, None))[1]
 
     def rewrite(self, vector: Vector, change: Change) -> None:
         """Change the lines in the folders of processes that have ended. Raises OSError.

@@ -218,6 +218,24 @@ class Learning:
         vector = self.shared.vector.copy()
         await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
+    async def put_aside(self, data: bytes) -> None:
+        """Keep data of the learner for a process that starts later: in the store, without one in the own folder."""
+        try:
+            if self._storing is not None:
+                await asyncio.wait_for(self._storing.put_aside(data), WRITE_S)
+            else:
+                await self._loop.run_in_executor(self._thread, self._journal.put_aside, data)
+        except (NotStored, TimeoutError, OSError) as error:
+            _LOG.warning("data for later processes is not kept: %s", error)
+
+    async def aside(self) -> bytes | None:
+        """Return the latest data that was put aside, None if there is none or it cannot be read."""
+        if self._storing is None:
+            return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).aside)
+        with suppress(NotStored, TimeoutError):
+            return await asyncio.wait_for(self._storing.aside(), WRITE_S)
+        return None
+
     # Requests from peers
 
     def have(self, lines: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
     learned/NAME/WRITER/FIRST-LAST          facts of one writer, one a line
     learned/NAME/snapshots/TIME-WRITER      a snapshot; TIME in milliseconds
+    learned/NAME/aside/TIME/WRITER          data beside the facts that helps a process to start
 
 Objects are never overwritten or deleted: a rule of the bucket may delete objects older than 30 days.
 """
@@ -15,6 +16,7 @@ from mark.models.registry import ObjectStore
 from mark.serving.learned.facts import Fact, Vector, facts_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
+_ASIDE_EVERY_S = 3600.0
 _DIGITS = 12  # fixed width, so that keys sort like numbers
 
 
@@ -44,6 +46,21 @@ class LearnedStore:
     def snapshot(self, key: str) -> LearnedSnapshot:
         """Return the snapshot of a key. Raises ValueError if it cannot be read, or was deleted."""
         return snapshot_in(self._objects.read(key) or b"")
+
+    def put_aside(self, data: bytes, writer: str, now_s: float) -> None:
+        """Store data for processes that start later, unless another object of the last hour has such data."""
+        last = max(self._aside(), default="")
+        if not last or now_s - int(last.split("/")[0]) / 1e3 >= _ASIDE_EVERY_S:
+            self._objects.create(f"{self._prefix}aside/{round(now_s * 1e3):015}/{writer}", data)
+
+    def aside(self) -> bytes | None:
+        """Return the latest data that a process put aside."""
+        last = max(self._aside(), default="")
+        return self._objects.read(f"{self._prefix}aside/{last}") if last else None
+
+    def _aside(self) -> list[str]:
+        prefix = f"{self._prefix}aside/"
+        return [key.removeprefix(prefix) for key in self._objects.keys(prefix)]
 
     def lacking(self, vector: Vector) -> list[str]:
         """Return the keys of objects with facts that this vector lacks."""

@@ -104,6 +104,14 @@ class Storing:
         for key in await self._call(self._store.lacking, lacked_by):
             yield await self._call(self._store.facts, key)
 
+    async def put_aside(self, data: bytes) -> None:
+        """Store data for processes that start later. Raises NotStored."""
+        await self._call(self._store.put_aside, data, self._writer, self._now())
+
+    async def aside(self) -> bytes | None:
+        """Return the latest data that a process put aside. Raises NotStored."""
+        return await self._call(self._store.aside)
+
     def close(self) -> None:
         """End the thread without waiting, because a hanging call must not keep the process."""
         self._thread.shutdown(wait=False, cancel_futures=True)

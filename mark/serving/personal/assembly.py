@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from threading import Thread
 
 from mark.personal.settings import STAGE
 from mark.personal.top import UsearchItems
+from mark.serving.backend.cache import Cache
+from mark.serving.backend.hot_calls import HotCalls, calls_in, packed
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
@@ -31,19 +34,38 @@ from mark.serving.personal.rows import SqliteRows
 from mark.serving.personal.served import PersonalServing
 from mark.serving.personal.stage import PersonalStage
 
-_EXPIRE_EVERY_S = 600.0
+_EXPIRE_EVERY_S = _KEEP_HOT_EVERY_S = 600.0
+_LOG = logging.getLogger("mark.serving")
 _ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback log
 
 
 class Personal:
-    """The heads of a server with their store, table and doors. `horizon_s` is the horizon of feedback."""
+    """The heads of a server with their store, table and doors. `horizon_s` is the horizon of feedback.
 
-    def __init__(self, serving: PersonalServing, name: str, horizon_s: float, loop: asyncio.AbstractEventLoop) -> None:
+    With a cache before the features stage, the head becomes ready after this stage was asked for the items that an
+    earlier process was asked for most often. Then it calls `became_ready`.
+    """
+
+    def __init__(
+        self,
+        serving: PersonalServing,
+        name: str,
+        horizon_s: float,
+        loop: asyncio.AbstractEventLoop,
+        became_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         self.heads = PersonalHeads(
             serving.settings, serving.version, now=time.monotonic, table=serving.table, horizon_s=horizon_s
         )
         self._serving, self._name, self._loop = serving, name, loop
+        self._became_ready = became_ready
         self._features: Features | None = None
+        self._before: Conductor | None = None  # the features stage and the stages before it
+        self._hot: HotCalls | None = None
+        self._stage: PersonalStage | None = None
+        self._warming: asyncio.Task[None] | None = None
+        self._keeping: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._feedback: PersonalFeedback | None = None
         self._doors: PersonalDoors | None = None
         self._rows: SqliteRows | None = None
@@ -54,7 +76,9 @@ class Personal:
         """Return the head as a stage."""
         own = ModelMetrics(self._name, version, STAGE)
         metrics.models.append(own)
-        return ConductedStage(STAGE, PersonalStage(self.heads, own, time.monotonic), 0.0, has_workers=False)
+        self._stage = PersonalStage(self.heads, own, time.monotonic)
+        self._stage.ready = self._hot is None
+        return ConductedStage(STAGE, self._stage, 0.0, has_workers=False)
 
     def ask(self, stages: Mapping[str, ConductedStage], rt_max_s: float) -> None:
         """Use the features stage, one of these, for items in feedback and in requests to `/top`."""
@@ -65,7 +89,10 @@ class Personal:
         conductor = Conductor(
             [stages[name] for name in graph.names], whole, self._loop, name=self._name, router=StageGraph(graph)
         )
-        self._features = Features(conductor, rt_max_s, self._loop)
+        self._before, self._features = conductor, Features(conductor, rt_max_s, self._loop)
+        first = conductor.backends[0]
+        if isinstance(first, Cache) and self._serving.settings.warm_s > 0.0:
+            self._hot = first.hot = HotCalls()
 
     def learn(self, learning: Learning, collector: FeedbackCollector, behind: TakesFeedback) -> TakesFeedback:
         """Learn from feedback. Returns the collector that takes it before `behind` does."""
@@ -115,6 +142,41 @@ class Personal:
             self._erasing.begin()
         self._index()
 
+    def see_ready(self) -> None:
+        """Begin to fill the cache once the features stage is ready."""
+        if self._hot is not None and self._warming is None and self._before is not None and self._before.ready:
+            self._warming = self._loop.create_task(self._warm_up())
+
+    async def _warm_up(self) -> None:
+        assert self._features is not None, "the cache is before a features stage"
+        assert self._stage is not None, "the head comes after it"
+        began_s = time.monotonic()
+        try:
+            data = None if self._learning is None else await self._learning.aside()
+            calls = calls_in(data) if data else []
+            answered = await self._features.ask(calls, began_s + self._serving.settings.warm_s)
+            if calls:
+                took_s = time.monotonic() - began_s
+                _LOG.info("the cache has %d of %d items used most, after %.1f s", answered, len(calls), took_s)
+        except Exception:  # a service with an empty cache is better than none
+            _LOG.exception("the cache stays empty")
+        self._stage.ready = True
+        self._became_ready()
+        self._keep_hot_later()
+
+    def _keep_hot_later(self) -> None:
+        self._keeping = self._loop.call_later(_KEEP_HOT_EVERY_S, self._keep_hot_now)
+
+    def _keep_hot_now(self) -> None:
+        task = self._loop.create_task(self._keep_hot())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._keep_hot_later()
+
+    async def _keep_hot(self) -> None:
+        if self._hot is not None and self._learning is not None and (calls := self._hot.most_used()):
+            await self._learning.put_aside(packed(calls))
+
     def _index(self) -> None:
         """Build an index of a large table if the extra `ann` is installed. Until then `/top` scores all items."""
         rows = self.heads.to_index() if find_spec("usearch") is not None else None
@@ -134,7 +196,13 @@ class Personal:
         return self._erasing is None or await self._erasing.done()
 
     async def close(self) -> None:
-        """Wait for feedback in progress, and for deletions."""
+        """Wait for feedback in progress, and for deletions; keep the items used most for the next process."""
+        if self._warming is not None:
+            self._warming.cancel()
+        if self._keeping is not None:
+            self._keeping.cancel()
+        await asyncio.gather(*self._tasks)
+        await self._keep_hot()
         if self._feedback is not None:
             await self._feedback.close()
         if self._erasing is not None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
 
 from mark.models.answer import Answer
-from mark.models.call import Reply
+from mark.models.call import Call, Reply
 from mark.models.results import call_with, results_of
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply
 from mark.serving.backend.request import Request
 from mark.serving.personal.notes import Vector
 from mark.serving.personal.stage import vector_in
+
+_AT_ONCE = 16  # calls before readiness
 
 
 class NoVector(Exception):
@@ -66,15 +68,7 @@ class Features:
             call = call_with(item)
         except (RecursionError, TypeError):
             raise NoVector(error_reply(400, "an item is nested too deeply, or no plain value")) from None
-        answered: asyncio.Future[Reply] = self._loop.create_future()
-
-        def answer(request: Request, answer: Answer) -> None:
-            if not answered.done():
-                answered.set_result(answer.reply)
-
-        now_s = self._now()
-        self._backend.offer(Request(call, 1, now_s, now_s + self._rt_max_s, answer, identity))
-        reply = await answered
+        reply = await self._reply(call, self._now() + self._rt_max_s, identity)
         if reply.status != 200:
             raise NoVector(reply)
         try:
@@ -82,3 +76,27 @@ class Features:
             return vector_in(result)
         except (ValueError, TypeError) as error:
             raise NoVector(error_reply(500, str(error))) from None
+
+    async def ask(self, calls: Iterable[Call], until_s: float) -> int:
+        """Ask the stage for the answers to the calls, a few at a time, until this time. Return how many it answered."""
+        left, answered = iter(calls), 0
+
+        async def ask_next() -> None:
+            nonlocal answered
+            for call in left:
+                if self._now() >= until_s:
+                    return
+                answered += (await self._reply(call, until_s, "")).status == 200
+
+        await asyncio.gather(*(ask_next() for _ in range(_AT_ONCE)))
+        return answered
+
+    async def _reply(self, call: Call, deadline_s: float, identity: str) -> Reply:
+        answered: asyncio.Future[Reply] = self._loop.create_future()
+
+        def answer(request: Request, answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer.reply)
+
+        self._backend.offer(Request(call, 1, self._now(), deadline_s, answer, identity))
+        return await answered

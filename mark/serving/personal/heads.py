@@ -9,6 +9,7 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,30 +150,15 @@ class PersonalHeads:
 
     def learnable(self, note: bytes, said: dict[str, Any], at_s: float) -> HeadFact | None:
         """Return the fact in feedback on an answer with this note; None: nothing can be learned from it."""
-        reward = said.get("reward", said.get("label"))
-        if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        found = learnable(self.settings, note, said, at_s)
+        if found is None or (self.table is None and (found.version != self.version or found.vector is None)):
             return None
-        if self.settings.loss == LOGISTIC and not 0.0 <= reward <= 1.0:
+        if self.table is not None and not self.has_item(found.item or ""):
             return None
-        chosen = [(one, scored) for one in notes_in(note) for scored in one.scored]
-        if "item" in said and any(scored.item is not None for _, scored in chosen):
-            chosen = [(one, scored) for one, scored in chosen if scored.item == said["item"]]
-        if len(chosen) != 1:  # the reward could belong to any of them
-            return None
-        head, scored = chosen[0]
-        if not head.key or (self.table is None and head.version != self.version):
-            return None
-        item = scored.item
-        if item is None and isinstance(said.get("item"), str) and said["item"]:
-            item = said["item"]
-        if self.table is not None and (item is None or not self.has_item(item)):
-            return None
-        if self.table is None and scored.vector is None:
-            return None
-        seen = PersonalObservation(head.key, item, scored.vector, float(reward), at_s)
+        seen = PersonalObservation(found.key, found.item, found.vector, found.reward or 0.0, at_s)
         if self._learner is not None and self._learner.problem(seen) is not None:
             return None
-        return HeadFact(head.key, at_s, self.version, float(reward), item, scored.vector, head.own_id)
+        return replace(found, version=self.version)
 
     def apply(self, fact: bytes) -> None:
         """Apply a fact of this process or another one. A malformed fact is logged and ignored."""
@@ -350,3 +336,24 @@ def note_of(key: str, version: str, found: TopItems, vectors: dict[str, Vector] 
         version,
         [Scored(item, None if vectors is None else vectors[item], propensity) for item, propensity in rows],
     )
+
+
+def learnable(settings: PersonalSettings, note: bytes, said: dict[str, Any], at_s: float) -> HeadFact | None:
+    """Return the fact in feedback on an answer of any version with this note; None: nothing can be learned from it."""
+    reward = said.get("reward", said.get("label"))
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        return None
+    if settings.loss == LOGISTIC and not 0.0 <= reward <= 1.0:
+        return None
+    chosen = [(one, scored) for one in notes_in(note) for scored in one.scored]
+    if "item" in said and any(scored.item is not None for _, scored in chosen):
+        chosen = [(one, scored) for one, scored in chosen if scored.item == said["item"]]
+    if len(chosen) != 1:  # the reward could belong to any of them
+        return None
+    head, scored = chosen[0]
+    item = scored.item
+    if item is None and isinstance(said.get("item"), str) and said["item"]:
+        item = said["item"]
+    if not head.key or (scored.vector is None and item is None):
+        return None
+    return HeadFact(head.key, at_s, head.version, float(reward), item, scored.vector, head.own_id)

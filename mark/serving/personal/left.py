@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from mark.personal.learner import PersonalObservation
+from mark.serving.learned.facts import Vector
 from mark.serving.learned.journal import Journals
 from mark.serving.learned.shared import Shared
 from mark.serving.personal.heads import PersonalHeads
@@ -18,12 +19,18 @@ _TRIES = 5
 
 
 def observations_left(folder: Path, serving: PersonalServing) -> list[PersonalObservation]:
-    """Return each observation once, without those of deleted keys. Servers may run during the call."""
+    """Return each observation of the table once, without those of deleted keys. Servers may run during the call."""
+    heads, _ = state_left(folder, serving)
+    return list(heads.logged())
+
+
+def state_left(folder: Path, serving: PersonalServing) -> tuple[PersonalHeads, Vector]:
+    """Return the heads, and the vector of their facts. Servers may run during the call."""
     for _ in range(_TRIES):
         heads = PersonalHeads(serving.settings, serving.version, now=time.monotonic, table=serving.table)
         shared, journals = Shared(heads, 0, 0), Journals(folder)
         for snapshot in journals.snapshots():
-            with suppress(ValueError):  # of another loss
+            with suppress(ValueError):  # of another loss or version
                 if shared.adopt(snapshot):
                     break
         facts = journals.facts()
@@ -33,4 +40,4 @@ def observations_left(folder: Path, serving: PersonalServing) -> list[PersonalOb
         # A server may have deleted files that a newer snapshot covers.
         if not any(shared.vector.lacks(one.vector) for one in journals.snapshots()):
             break
-    return list(heads.logged())
+    return heads, shared.vector

@@ -28,15 +28,14 @@ _LOG = logging.getLogger("mark.serving")
 
 
 class PersonalStage:
-    """Scores one item for the key of its request. `now` is the clock of requests."""
+    """Scores one item for the key of its request. `now` is the clock of requests.
+
+    It is ready from the start, because the process loads the state first. Its owner may delay that.
+    """
 
     def __init__(self, heads: PersonalHeads, metrics: ModelMetrics, now: Callable[[], float]) -> None:
         self.metrics, self._heads, self._now = metrics, heads, now
-
-    @property
-    def ready(self) -> bool:
-        """Return True, because the process is not ready before the state is loaded."""
-        return True
+        self.ready = True
 
     @property
     def least_s(self) -> float:

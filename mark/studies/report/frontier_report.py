@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -198,21 +199,11 @@ def _steps(found: Frontier) -> list[list[str]]:
     own = found.own
     rows = []
     for point in sorted(found.points, key=lambda point: -point.slo.rt_max_s):
-        step = (
-            found.next_10_ms(point)
-            if point.slo.attainment == own.attainment and point.slo.confidence == own.confidence
-            else None
-        )
-        if step is not None:
+        if replace(point.slo, rt_max_s=own.rt_max_s) == own and (step := found.next_10_ms(point)) is not None:
             span = f"{_percent(own)}: {_milliseconds(point.slo)} to {_milliseconds(step.to)}"
             rows.append([span, _signed(found, step.usd), ""])
     for point in found.points:
-        step = (
-            found.next_nine(point)
-            if point.slo.rt_max_s == own.rt_max_s and point.slo.confidence == own.confidence
-            else None
-        )
-        if step is not None:
+        if replace(point.slo, attainment=own.attainment) == own and (step := found.next_nine(point)) is not None:
             span = f"{_milliseconds(own)}: {_percent(point.slo)} to {_percent(step.to)}"
             rows.append([span, "", _signed(found, step.usd)])
     return rows

@@ -41,24 +41,6 @@ ALARMS_OF_LEARNER = 1
 # In mark_infra.aws.cloudwatch: one of the site, eight of each service, one of each offer that it bought, one of each
 # pipeline, and one of each service or pipeline whose servers learn.
 METRICS, METRICS_OF_SERVICE, METRICS_OF_PIPELINE, METRICS_OF_LEARNER = 1, 8, 1, 1
-# Terraform's types that a site has and that cost nothing themselves.
-FREE = frozenset((
-    *("aws_autoscaling_group", "aws_launch_template"),  # their instances have separate lines
-    *("aws_budgets_budget", "aws_sns_topic", "aws_sns_topic_subscription"),  # two budgets, 1,000 mails a month
-    *("aws_cloudwatch_event_rule", "aws_cloudwatch_event_target"),  # events of AWS's own services
-    *("aws_default_security_group", "aws_security_group"),
-    *("aws_vpc_security_group_egress_rule", "aws_vpc_security_group_ingress_rule"),
-    *("aws_iam_instance_profile", "aws_iam_role", "aws_iam_role_policy"),
-    "terraform_data",  # of Terraform alone
-    "aws_route53_record",  # an alias: its queries are free, and its zone exists already
-    *("aws_internet_gateway", "aws_route", "aws_route_table", "aws_route_table_association"),
-    *("aws_subnet", "aws_vpc", "aws_vpc_endpoint"),  # gateway endpoints, for S3 and DynamoDB
-    *("aws_lambda_alias", "aws_lambda_permission"),
-    *("aws_lb_listener", "aws_lb_listener_rule", "aws_lb_target_group", "aws_lb_target_group_attachment"),
-    *("aws_s3_bucket_lifecycle_configuration", "aws_s3_bucket_policy", "aws_s3_bucket_public_access_block"),
-    *("aws_s3_bucket_server_side_encryption_configuration", "aws_s3_bucket_versioning"),
-    *("aws_sqs_queue_policy", "aws_ssm_parameter"),  # a standard parameter
-))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

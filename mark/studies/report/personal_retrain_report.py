@@ -1,4 +1,4 @@
-"""`mark personal retrain`: the errors of both tables on newer rewards and the decision, as a table and as JSON."""
+"""`mark personal retrain`: the errors of both versions on newer rewards and the decision, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def retrain_report(service: str, found: Retrained) -> Report:
         "keys": found.keys,
         "trained": trial.trained,
         "judged": trial.judged,
+        "unlogged": found.unlogged,
         "metric": trial.metric,
         "present": {"version": found.present, "error": trial.error(trial.present)},
         "new": {"version": found.new, "error": trial.error(trial.new), "lacking_items": trial.lacking},
@@ -38,6 +39,8 @@ def retrain_report(service: str, found: Retrained) -> Report:
     ]
     gains = [(segment, tally.mean, *tally.interval(), tally.count) for _, segment, tally in trial.gains.rows()]
     said = [_verdict(found)]
+    if found.unlogged:
+        said.append(f"The log lacks the inputs of {found.unlogged:,} rewards, which were left out.")
     if not found.is_served:
         said.append(f'To serve what the alias names, write table = "{found.reference}" in {service}.')
     elif found.why_not is None:
@@ -45,18 +48,18 @@ def retrain_report(service: str, found: Retrained) -> Report:
     return Report(
         data,
         f"{trial.trained:,} rewards trained, {trial.judged:,} newer ones of {found.keys:,} keys judged",
-        [DataTable(("table", (trial.metric, number_4)), errors), DataTable(_HEADS, gains)],
+        [DataTable(("version", (trial.metric, number_4)), errors), DataTable(_HEADS, gains)],
         said,
         [
-            f"gain: how much lower the mean {_ERRORS[trial.metric]} of a prediction is with the new table; from and to "
-            f"contain the true gain with a probability of {1.0 - FALSE_ALARM:.0%}"
+            f"gain: how much lower the mean {_ERRORS[trial.metric]} of a prediction is with the new version; from and "
+            f"to contain the true gain with a probability of {1.0 - FALSE_ALARM:.0%}"
         ],
     )
 
 
 def _verdict(found: Retrained) -> str:
     if found.why_not is None:
-        return f"Promoted: {found.alias} names the new table."
+        return f"Promoted: {found.alias} names the new version."
     return f"Not promoted: {found.why_not}."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.studies.report.takeaway import is_oracle, kept
@@ -48,8 +49,9 @@ def sensitivity(
     """Run every policy again, without its bound, under each variation.
 
     `oracle` is left out, because nobody can run a policy that knows all arrivals. Interruptions vary only if spot was
-    bought, because AWS takes back nothing else. `requests` and `base` hold requests and results by policy name. Errors
-    of `run` pass through.
+    bought, because AWS takes back nothing else. `best-fixed` runs only if capacity changes: it calls no function and
+    buys no spot, and without a launch no boot matters. `requests` and `base` hold requests and results by policy name.
+    Errors of `run` pass through.
     """
     requests = {name: request for name, request in requests.items() if not is_oracle(name)}
     base = {name: base[name] for name in requests}
@@ -57,13 +59,22 @@ def sensitivity(
         return []
     buys_spot = any(result.bill.spot > 0.0 for result in base.values())
     variations = [(label, change) for label, change in VARIATIONS if buys_spot or change.interruptions == 1.0]
+
+    def differs(name: str, change: Sensitivity) -> bool:
+        never_changes = requests[name].policy == BEST_FIXED and base[name].fleet.launched == 0
+        return change.capacity != 1.0 or not never_changes
+
     changed = [
         replace(request, sensitivity=change, with_bound=False, explain=False)
         for _, change in variations
-        for request in requests.values()
+        for name, request in requests.items()
+        if differs(name, change)
     ]
     results = iter(run(changed))
-    return [variation(label, base, {name: next(results) for name in requests}) for label, _ in variations]
+    return [
+        variation(label, base, {name: next(results) if differs(name, change) else base[name] for name in requests})
+        for label, change in variations
+    ]
 
 
 def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:

@@ -103,19 +103,6 @@ def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
     return lines + [f"no regret for {listed(names)}: {reason}" for reason, names in why.items()]
 
 
-def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
-    """Return the policies that kept the promise in every case, and the cases that others missed, by name and case."""
-    missed = {
-        name: [f"{case} ({percent(run.slo_result.attainment)})" for case, run in cases.items() if kept(run) is False]
-        for name, cases in runs.items()
-    }
-    able = [name for name, cases in missed.items() if not cases]
-    return [
-        *([f"{listed(able)} kept the promise in every case."] if able else []),
-        *(f"{name} missed the promise for {listed(cases)}." for name, cases in missed.items() if cases),
-    ]
-
-
 def listed(names: Sequence[str]) -> str:
     """Return "a, b and c"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

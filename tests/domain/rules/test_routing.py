@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.domain.rules.routing import better, expected_s, forgotten_s, learned_s
+from mark.domain.rules.routing import better, expected_s, forgotten_s, learned_s, outrun_s
 
 Choice = tuple[float, bool, int]
 
@@ -53,3 +53,9 @@ def test_unasked_replica_approaches_the_best_but_never_passes_it() -> None:
     assert forgotten_s(0.3, 0.1, 1000.0) == pytest.approx(0.1)
     assert forgotten_s(0.1, 0.2, 10.0) == 0.1
     assert forgotten_s(0.3, math.inf, 10.0) == 0.3  # no replica answered
+
+
+def test_outrun_attempt_is_assumed_to_take_as_long_again() -> None:
+    assert outrun_s(0.1, 0.2) == 0.4
+    assert outrun_s(0.1, 0.06) == pytest.approx(0.12)
+    assert outrun_s(0.1, 0.01) == 0.1  # it had no time to answer

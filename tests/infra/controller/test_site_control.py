@@ -167,7 +167,7 @@ def test_conductors_are_told_of_each_other(
         pipelines = [load_pipeline(str(tmp_path / "two.toml"))]
         spec = replace(alone, resolved=stage)
         control = SiteControl(there, [spec], parts=parts, pipelines=pipelines, dry_run=dry_run)
-        control._scraper.watch = lambda clock, targets, gateway, sink, told, read: (  # type: ignore[method-assign, assignment, misc]
+        control.scraper.watch = lambda clock, targets, gateway, sink, told, read: (  # type: ignore[method-assign, assignment, misc]
             heard.append([told(), len(targets()), told()])
         )
         control._watch_conductors("two", control.conducted["two"])
@@ -198,7 +198,7 @@ def test_stage_is_planned_by_the_calls_that_a_selection_wants(
         control.manager, "view", lambda name: SimpleNamespace(price_list=prices, usd_per_hour=1.0, capacity_rps=2.0)
     )
     watches: list[Callable[[], dict[str, str]]] = []
-    control._scraper.watch = lambda clock, targets, gateway, sink, told, read: watches.append(told)  # type: ignore[method-assign, assignment, misc]
+    control.scraper.watch = lambda clock, targets, gateway, sink, told, read: watches.append(told)  # type: ignore[method-assign, assignment, misc]
     control._watch_conductors("two", control.conducted["two"])
     assert watches[0]()["mark-prices"] == "first.usd_per_planned_request=1e-05"
     assert control.coming("two-first") is None
@@ -236,8 +236,8 @@ def test_queries_are_counted_where_every_instance_serves_a_whole_pipeline(
     service = replace(one.resolved.service, whole=whole)
     parts = site_parts(site, options=place.server.options)
     control = SiteControl(site, [replace(one, resolved=replace(one.resolved, service=service))], parts=parts)
-    control._scraper.close()
-    control._scraper = watched = Watched()  # type: ignore[assignment]
+    control.scraper.close()
+    control.scraper = watched = Watched()  # type: ignore[assignment]
     control.start()
     step(control)
     control.close()

@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 from mark_infra.launch.launch_floor import FloorOptions, of_rate, of_service, too_busy
 from mark_infra.telemetry.watched_workload import WorkloadNow
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.cli.main import main
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.traffic.prometheus.workload import Asked
-from tests.prometheus import add_workload
+from tests.prometheus import EmulatedPrometheus, add_workload
 
 SLO = Slo(0.5, 0.98)
 WAIT_S = 120.0

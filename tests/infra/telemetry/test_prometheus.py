@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import trustme
 from mark_infra.telemetry.prometheus import PAGE_POINTS, Prometheus, PrometheusAccess
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.domain.errors import BadInput
 from mark.traffic.prometheus.answers import Unanswered
+from tests.prometheus import EmulatedPrometheus
 
 T = np.arange(0.0, 3000.0, 30.0)
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 from mark_infra.telemetry.prometheus_workload import PrometheusWorkload
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.domain.errors import BadInput
 from mark.traffic.prometheus.answers import Unanswered
 from mark.traffic.prometheus.workload import Asked, find_workload
+from tests.prometheus import EmulatedPrometheus
 
 NOW_S = 1_790_000_000.0
 POD = {"namespace": "shop", "app": "ranker", "pod": "ranker-1"}

@@ -93,6 +93,7 @@ def script() -> Any:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[loader.name] = module  # its dataclasses look it up there
+    sys.path.insert(0, str(SCRIPT.parent))  # its neighbour stands there
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # its bytecode would lie in the checkout
     loader.exec_module(module)
     sys.dont_write_bytecode = writes

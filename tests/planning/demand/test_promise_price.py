@@ -34,15 +34,16 @@ def price(of: ResolvedService, answered: Answered, law: Law | None = None, rps: 
     return found.usd
 
 
-def learned(late: np.ndarray, hours: int = 12, rps: float = 100.0) -> Law:
-    """Return the law of `hours` hours in which each price left those shares late.
+def learned(late: np.ndarray, hours: int = 12, rps: float = 100.0, times: float = 1.0) -> Law:
+    """Return the law of `hours` hours in which each price left those shares late, `times` as many as foreseen.
 
     The price in use is the promised one.
     """
     law = Law()
     for hour in range(hours):
         for _ in range(60):
-            law = law.counted(HOUR_S * hour + 120.0, rps, late * rps * 60.0, int(np.argmin(abs(late - 0.02))))
+            came, used = late * rps * 60.0, int(np.argmin(abs(late - 0.02)))
+            law = law.counted(HOUR_S * hour + 120.0, rps, came, used, came / times)
     return law
 
 
@@ -116,13 +117,21 @@ def test_prices_are_counted_with_the_load_that_came() -> None:
     for minute in range(6):
         law = asks.seen(law, 60.0 * minute, 140.0, np.full(12, 140.0))
         _, law = asks.usd_per_miss(60.0 * minute, believed, served_load(believed, asks.lateness), Answered(), law)
-    assert [at_s for at_s, _, _ in law.coming] == [300.0, 360.0, 420.0, 480.0]
+    assert [at_s for at_s, *_ in law.coming] == [300.0, 360.0, 420.0, 480.0]
     law = asks.seen(law, 360.0, 140.0, np.full(12, 140.0))
     (hour,) = law.hours
     capacity_rps = np.array(law.coming[0][1])
     late = overflow_rps(np.array(140.0), capacity_rps, asks.lateness.patience_s)
     assert np.array(hour.late) / hour.requests == pytest.approx(late / 140.0)
     assert np.all(np.diff(hour.late) <= 0.0)
+    assert np.array(hour.foreseen) / 3.0 == pytest.approx(np.array(law.coming[0][3]))  # of three minutes
+
+
+def test_forecasts_that_expected_too_many_late_requests_are_believed_less() -> None:
+    """A hundredth of the foreseen late requests came: the price falls. A hundred times as many do not raise it."""
+    shares, answered = np.full(len(GRID), 0.0005), half_a_day(40_000)
+    found = [price(small(), answered, learned(shares, hours=3, times=times)) for times in (0.01, 1.0, 100.0)]
+    assert found[0] < found[1] == found[2]
 
 
 def test_a_forecast_whose_highest_paths_explode_is_priced_in_bounded_memory() -> None:
@@ -132,13 +141,13 @@ def test_a_forecast_whose_highest_paths_explode_is_priced_in_bounded_memory() ->
     load = served_load(believed, asks.lateness)
     high = replace(load, spacing_rps=1e15 / (len(load.served) - 1))
     _, law = asks.usd_per_miss(0.0, believed, high, Answered(), Law())
-    ((_, capacity_rps, _),) = law.coming
+    ((_, capacity_rps, *_),) = law.coming
     assert np.isfinite(capacity_rps).all()
 
 
 def test_a_minute_without_an_observation_is_left_out() -> None:
     asks = PromisePrice(small(), (0,))
-    law = Law(coming=((0.0, (50.0,) * len(GRID), 0),))
+    law = Law(coming=((0.0, (50.0,) * len(GRID), 0, (0.0,) * len(GRID)),))
     for unknown in (None, float("nan")):
         assert asks.seen(law, 60.0, unknown, np.empty(0)) == Law()
 

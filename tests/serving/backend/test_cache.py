@@ -23,8 +23,10 @@ from mark.domain.pipeline import ALL, Pipeline, PipelineStage
 from mark.domain.service import CacheSettings
 from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer, Provenance
 from mark.models.call import RESULTS, Call, Reply
+from mark.models.results import call_with
 from mark.models.versions import Versions
 from mark.serving.backend.cache import Cache, KeptAnswers
+from mark.serving.backend.hot_calls import HotCalls
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import refusal
@@ -171,6 +173,18 @@ AGAIN = (200, CACHE, b"right")
 
 
 # Answers from memory
+
+
+def test_calls_answered_from_memory_are_counted() -> None:
+    bench = Bench()
+    bench.cache.hot = hot = HotCalls()
+    often, once = call_with("often"), call_with("once")
+    for call in (often, once):
+        bench.ask(call)
+        bench.behind.reply()
+    assert hot.most_used() == []
+    bench.ask(often)
+    assert hot.most_used() == [often]
 
 
 def test_a_repeated_call_is_answered_from_memory() -> None:

@@ -276,7 +276,7 @@ def test_a_retry_repeats_the_body_of_its_attempt() -> None:
 
 
 def test_an_outrun_replica_is_known_to_be_slow() -> None:
-    """Its attempt is cancelled, so it looks idle: without that each further request would go there and be hedged."""
+    """Its attempt is cancelled and counts as if it took as long again; until then the replica works and is avoided."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)
@@ -284,9 +284,24 @@ def test_an_outrun_replica_is_known_to_be_slow() -> None:
     assert first.replica.url == A
     second = again(gateway.hedge(first.request, 0.5))
     assert gateway.answered(second, 200, 0.51) is PASS_ON
-    assert first.replica.response_s == pytest.approx(0.9 * 0.01 + 0.1 * 0.51)
+    assert first.replica.response_s == pytest.approx(0.9 * 0.01 + 0.1 * 1.02)
+    assert first.replica.avoid_until_s == pytest.approx(1.02)
     for now_s in (0.51, 1.0):
         assert begun(gateway, now_s).replica.url == B
+
+
+def test_a_cancelled_attempt_keeps_its_replica_busy_for_one_response_time() -> None:
+    """The replica had half of its usual time, so nothing is learned, but it works on: another replica is chosen."""
+    gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
+    for url in (A, B, C):
+        teach(gateway, url, 0.1)
+    first = begun(gateway)
+    second = again(gateway.hedge(first.request, 0.05))
+    before_s = second.replica.response_s
+    assert gateway.answered(first, 200, 0.1) is PASS_ON
+    assert second.replica.response_s == before_s
+    assert second.replica.avoid_until_s == pytest.approx(0.05 + before_s)
+    assert {begun(gateway, 0.1).replica.url for _ in range(2)} == {A, C}
 
 
 def test_a_replica_outrun_by_a_moment_is_not_slow() -> None:

@@ -49,3 +49,13 @@ class LearnedStoreContract:
         assert store.lacking(Vector()) == []  # a snapshot does not count as facts
         with pytest.raises(ValueError, match="empty document"):
             store.snapshot("learned/m/snapshots/gone")
+
+    def test_data_aside_are_stored_once_an_hour(self, opened: Open) -> None:
+        store, other = LearnedStore(opened(), "m"), LearnedStore(opened(), "m")
+        assert store.aside() is None
+        store.put_aside(b"first", "b", 1000.0)
+        other.put_aside(b"too soon", "a", 4599.0)
+        assert other.aside() == b"first"
+        other.put_aside(b"later", "a", 4600.0)
+        assert store.aside() == b"later"
+        assert store.lacking(Vector()) == []  # they do not count as facts

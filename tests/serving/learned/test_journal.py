@@ -98,3 +98,13 @@ def test_files_are_for_the_servers_user_only(folder: Path) -> None:
     journal.append([fact("a", 1)])
     journal.keep(snapshot(1), [])
     assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
+
+
+def test_data_aside_of_the_last_process_are_read(folder: Path) -> None:
+    journals = Journals(folder.parent)
+    assert journals.aside() is None
+    (folder.parent / "2").mkdir()
+    for number, name in enumerate(("2", "1")):
+        Journal(folder.parent / name, 0).put_aside(name.encode())
+        os.utime(folder.parent / name / "learned.aside", (number, number))
+    assert journals.aside() == b"1"

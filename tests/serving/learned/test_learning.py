@@ -557,3 +557,27 @@ def test_the_store_gets_a_snapshot_each_day_but_none_that_hides_a_fuller_one(tmp
         await new.close()
 
     run(main)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_data_aside_reach_a_later_process(tmp_path: Path, stored: bool) -> None:
+    """They are in the store. Without a store they are in the log, whose folder the process must share."""
+
+    async def main() -> None:
+        objects = FlakyObjects()
+
+        def process(name: str) -> Process:
+            return Process(name, tmp_path / "log", store=LearnedStore(objects, "m") if stored else None)
+
+        a, b = process("a"), process("b")
+        assert await b.learning.aside() is None
+        await a.learning.put_aside(b"data")
+        assert await b.learning.aside() == b"data"
+        objects.gone = True
+        await a.learning.put_aside(b"more")  # a failure of the store stops no process
+        assert await b.learning.aside() == (None if stored else b"more")
+        objects.gone = False
+        for one in (a, b):
+            await one.close()
+
+    run(main)

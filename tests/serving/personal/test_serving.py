@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from mark.cli.main import main
 from mark.config.pipeline_file import load_pipeline
 from mark.serving.personal.notes import key_name
-from tests.serving.personal.made import FILE, ITEMS, TABLE_FILE, Songs, place
+from tests.serving.personal.made import FILE, ITEMS, TABLE_FILE, TOWER, Songs, place
 from tests.serving.test_server_process import served
 
 
@@ -294,6 +295,55 @@ def test_file_with_heads_is_bought_as_one_fleet_of_its_stages(tmp_path: Path) ->
     (bought,) = config.bought_services()
     assert (bought.name, bought.whole, config.groups) == ("songs", ("tower",), (("tower",),))
     assert config.stage_attainment == config.slo.attainment
+
+
+# The cache of a new release
+
+CACHED = FILE + "[cache]\nmemory_mb = 8\n"
+
+
+def by_cache(songs: Songs, item: float) -> bool:
+    answer = songs.http.post(f"{songs.url}/invocations", json=item, headers={"mark-key": "a"})
+    assert answer.status_code == 200, answer.text
+    return "tower" in answer.headers["mark-stages"] and "/cache" in answer.headers["mark-stages"]
+
+
+def test_new_features_model_is_asked_for_the_items_used_most_before_it_is_ready(tmp_path: Path) -> None:
+    """The new model gives other vectors, and fails for one of the items."""
+    folder = place(tmp_path, CACHED)
+    with served(folder, service="songs.toml") as (process, url), Songs(url) as songs:
+        assert [by_cache(songs, item) for item in (0.5, 0.5, 2.5, 2.5, 3.5)] == [False, True, False, True, False]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    renewed = TOWER.replace("1.0, float", "1.0 / (float(item) != 2.5), 7.0, float").replace("Tower", "Renewed")
+    slowly = "        __import__('time').sleep(0.3)\n        return [np"
+    (folder / "renewed.py").write_text(renewed.replace("        return [np", slowly))
+    (folder / "songs.toml").write_text(CACHED.replace("tower:Tower", "renewed:Renewed"))
+    with served(folder, service="songs.toml") as (_, url), Songs(url) as songs:
+        page = httpx.get(f"{url}/metrics", trust_env=False).text
+        (kept,) = [line for line in page.splitlines() if line.startswith("mark_cache_bytes{")]
+        assert float(kept.split()[-1]) > 0.0, "it is ready only then"
+        assert [by_cache(songs, item) for item in (0.5, 3.5)] == [True, False]
+        note = songs.http.post(f"{songs.url}/invocations", json=2.5, headers={"mark-key": "a"})
+        assert note.status_code == 500, "errors are not kept"
+
+
+def test_server_is_ready_after_the_allowed_time_if_items_take_longer(tmp_path: Path) -> None:
+    folder = place(tmp_path, CACHED.replace("[cache]", "warm_s = 2\n[cache]"))
+    with served(folder, service="songs.toml") as (process, url), Songs(url) as songs:
+        assert [by_cache(songs, item) for item in (0.5, 0.5)] == [False, True]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    (folder / "tower.py").write_text(TOWER.replace("        return [np", "        HANGS\n        return [np"))
+    hanging = "__import__('time').sleep(60.0 * (0.5 in map(float, batch)))"
+    (folder / "tower.py").write_text((folder / "tower.py").read_text().replace("HANGS", hanging))
+    with served(folder, service="songs.toml") as (process, url):
+        assert httpx.get(f"{url}/v2/health/ready", trust_env=False).status_code == 200
+        process.kill()
+        assert process.stderr is not None
+        found = [re.search(r"the cache has 0 of 1 items used most, after ([0-9.]+) s", line) for line in process.stderr]
+    (took_s,) = [float(one[1]) for one in found if one is not None]
+    assert 1.9 < took_s < 10.0
 
 
 # Bad input

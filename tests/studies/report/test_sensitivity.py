@@ -42,6 +42,25 @@ def test_oracle_runs_under_no_variation() -> None:
     assert sensitivity({"oracle": requests["oracle"]}, base, lambda changed: []) == []
 
 
+def test_best_fixed_runs_again_only_if_capacity_changes() -> None:
+    """It has no function and no spot, and without a launch there is no boot."""
+    requests = {name: RunRequest("t", "s", policy=name) for name in ("mark", "best-fixed")}
+    still = result("best-fixed", usd=9.0)
+    launched = replace(still, fleet=replace(still.fleet, launched=1))
+    for fixed, runs in ((replace(still, fleet=replace(still.fleet, launched=0)), 1), (launched, 3)):
+        asked: list[RunRequest] = []
+
+        def run(changed: Sequence[RunRequest], asked: list[RunRequest] = asked) -> list[SimulationResult]:
+            asked.extend(changed)
+            return [result(request.policy, usd=20.0) for request in changed]
+
+        rows = sensitivity(requests, {"mark": result(usd=9.5), "best-fixed": fixed}, run)
+        assert [request.policy for request in asked].count("best-fixed") == runs
+        assert [len(row.outcomes) for row in rows] == [2, 2, 2]
+        changes = [row.outcomes[1].change for row in rows]
+        assert [change == 0.0 for change in changes] == [False, runs == 1, runs == 1]
+
+
 def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
     requests, base = {"mark": RunRequest("t", "s")}, {"mark": result(usd=9.5)}
     rows = sensitivity(requests, base, lambda changed: [result() for _ in changed])

@@ -15,7 +15,6 @@ from mark.studies.report.takeaway import (
     listed,
     next_steps,
     notes,
-    promises,
     reference,
     row_name,
     saves,
@@ -170,22 +169,6 @@ def test_fallback_forecasts_are_counted() -> None:
     )
     assert forecasters(result(predictors={"last-value": 2})) == "last-value (2 plans)"
     assert forecasters(result(predictor="", predictors={})) == ""
-
-
-def test_policies_that_always_keep_the_slo_come_first() -> None:
-    good, bad = result(), result(attainment=0.9)
-    runs = {
-        "a": {"x": good, "y": good},
-        "b": {"x": bad, "y": good},
-        "c": {"x": good, "y": result(attainment=None)},  # no request, no promise to miss
-        "d": {"x": bad, "y": bad},
-    }
-    assert promises(runs) == [
-        "a and c kept the promise in every case.",
-        "b missed the promise for x (90.0 %).",
-        "d missed the promise for x (90.0 %) and y (90.0 %).",
-    ]
-    assert promises({"b": {"x": bad}}) == ["b missed the promise for x (90.0 %)."]
 
 
 def test_names_are_listed_as_people_do() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from mark_infra.testbed.promql import Stored, evaluate
 
 from mark.traffic.prometheus.answers import PromAnswer, PromSeries
+from tests.prometheus import Stored, evaluate
 
 
 class MemoryReader:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.domain.errors import BadInput
 from mark.domain.load_unit import LoadUnit
 from mark.traffic.prometheus.answers import summed
 from mark.traffic.prometheus.known import REQUESTS, RequestMetric
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
+from tests.prometheus import EmulatedPrometheus
 
 T = 1.79e9 + np.arange(0.0, 2 * 3600.0, 30.0)
 END = float(T[-1])

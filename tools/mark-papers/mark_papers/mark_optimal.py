@@ -9,19 +9,46 @@ over the steps from tau on. The first step of its plan is carried out. F, O_i an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from mark.domain.arrays import FloatArray
+from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
+from mark.domain.slo import Slo
 from mark.domain.time import STEP_S
-from mark.planning.policies.paper_system import Choices, PaperSystem, Provisioned, paper_capacities
+from mark.planning.policies.paper_system import Choices, PaperSystem, Provisioned
 from mark.planning.policies.policy_registry import PolicyEntry, paper_policy
 from mark_papers.paper_program import PaperProgram, solve_paper
+from mark_papers.queueing import rate_of_mean_wait, rate_of_wait_within
 
 GAP = 0.01
 TIME_BUDGET_S = 2.0  # of the integer program, which only large fleets of many types need
+
+
+def paper_capacities(candidates: Sequence[Candidate], slo: Slo, *, tail: bool = False) -> FloatArray:
+    """Return lambda_i in requests/s, (J,): the highest rate at which M/D/c's wait on one instance is at most RT_max -
+    T_b.
+
+    The instance is the paper's black box: c workers, each of which takes D = T_N / N for a request when its batches are
+    full. A batch takes T_b = T_N and the service's overhead; if that takes all of RT_max, or leaves less than a
+    thousandth of the throughput, the capacity is 0. The mean wait, as in the paper; `tail`: the wait of a share SL_min
+    of the requests.
+    """
+    rates = []
+    for each in candidates:
+        batch_s, size = float(each.service_s[-1]), each.policy.n_batch
+        wait_s = max(0.0, slo.rt_max_s - each.overhead_s - batch_s)
+        share = min(slo.attainment, 1.0 - 1e-9)
+        request_s = batch_s / size
+        rates.append(
+            rate_of_wait_within(wait_s, share, request_s, each.workers)
+            if tail
+            else rate_of_mean_wait(wait_s, request_s, each.workers)
+        )
+    found = np.array(rates)
+    return np.where(found < 1e-3 * np.array([each.capacity_rps for each in candidates]), 0.0, found)
 
 
 class MarkOptimalPolicy(PaperSystem):

@@ -18,8 +18,9 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.service import ControlSettings, ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.policies.mark_paper import greedy
-from mark.planning.policies.paper_system import Choices, Memory, cooled, paper_admission, paper_capacities
+from mark.planning.policies.paper_system import Choices, Memory, cooled, paper_admission
 from mark.planning.resolve import buyable
+from mark_papers.mark_optimal import paper_capacities
 from mark_papers.paper.replay import ASSUMED, DURATION_S, MODELS, open_replay, replay_inputs
 from mark_papers.paper_program import PaperPlan, PaperProgram, paper_cost_usd, solve_paper
 

@@ -11,9 +11,10 @@ import numpy as np
 from mark.simulation.result import SimulationResult
 from mark.studies.report.figure_style import COLOURS, faint, new_figure, styled
 from mark.studies.report.report import Plot, Report, formatted
-from mark.studies.report.takeaway import listed, overflow_share, promises
+from mark.studies.report.takeaway import listed, overflow_share
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.replay import ASSUMED
+from mark_papers.paper_pages.kept_promises import promises
 from mark_papers.paper_pages.shared import RT_MAX_LINE, TICKS_MS, FigureTable, asked, figure_report
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from mark.control.ports import WINDOW_S
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import Marked, Part, Plot, Report, formatted
-from mark.studies.report.takeaway import overflow_share, promises
+from mark.studies.report.takeaway import overflow_share
 from mark.studies.report.words import duration, latency, percent, usd
 from mark_papers.paper.fig9 import (
     DURATION_S,
@@ -25,6 +25,7 @@ from mark_papers.paper.fig9 import (
     SURGE_MODEL,
     SURGE_RPS,
 )
+from mark_papers.paper_pages.kept_promises import promises
 from mark_papers.paper_pages.shared import titled
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from mark_infra.testbed.emulated_prometheus import MOST_POINTS, EmulatedPrometheus
+
+from tests.prometheus import MOST_POINTS, EmulatedPrometheus
 
 T = np.arange(0.0, 600.0, 30.0)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from mark_papers.mark_optimal import paper_capacities
+from mark_papers.queueing import mean_wait_s, share_waiting_at_most
 
-from mark.planning.demand.queueing import mean_wait_s, share_waiting_at_most
-from mark.planning.policies.paper_system import paper_capacities
 from tests.planning.build import resolved, sold, usual
 
 

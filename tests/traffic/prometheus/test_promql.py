@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mark_infra.testbed.promql import PromqlError, Stored, Vector, evaluate
+
+from tests.prometheus import PromqlError, Stored, Vector, evaluate
 
 T = np.arange(0.0, 601.0, 15.0)
 AT = np.array([600.0])

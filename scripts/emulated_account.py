@@ -18,9 +18,6 @@ from types import TracebackType
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
-
-from mark.config.service_file import load_service
-from mark.domain.catalog.tables import load_catalog
 from mark_infra.aws.inventory import SITE
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.testbed.account import account_of
@@ -31,6 +28,9 @@ from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.kept import KeptProcess
 from mark_infra.testbed.machines import Processes, ServedProgram
+
+from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 
 _LOOK_S = 0.5
 

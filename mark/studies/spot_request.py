@@ -1,4 +1,4 @@
-"""The bill of `mark` with spot, for a service that buys on demand only."""
+"""The run of `mark` with spot, for a service that buys on demand only."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
-from mark.simulation.result import SimulationResult
-from mark.studies.compare import run_all
-from mark.studies.executor import HERE, StudyExecutor
 
 
-def with_spot(request: RunRequest, *, executor: StudyExecutor = HERE) -> SimulationResult | None:
-    """Simulate `mark` on the same arrivals with spot among its markets.
+def spot_request(request: RunRequest) -> RunRequest | None:
+    """Return the run of `mark` on the same arrivals with spot among its markets.
 
-    None if the service has spot already or its types are not sold as spot. Raises the errors of a run.
+    None if the service has spot already or its types are not sold as spot. Raises BadInput.
     """
     resolved = open_service(request)
     if Market.SPOT in resolved.service.markets or not _sells_spot(resolved):
         return None
     markets = (*map(str, resolved.service.markets), str(Market.SPOT))
-    asked = replace(request, policy="mark", markets=markets, with_bound=False, explain=False)
-    return run_all([asked], executor=executor)[0]
+    return replace(request, policy="mark", markets=markets, with_bound=False, explain=False)
 
 
 def _sells_spot(resolved: ResolvedService) -> bool:

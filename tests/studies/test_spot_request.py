@@ -8,7 +8,7 @@ from pathlib import Path
 import mark.domain.catalog
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.studies.with_spot import with_spot
+from mark.studies.spot_request import spot_request
 
 CATALOG = Path(mark.domain.catalog.__file__).parent / "data" / "aws-2026.csv"
 BASE = RunRequest(
@@ -21,8 +21,9 @@ BASE = RunRequest(
 
 
 def test_spot_is_added_to_the_markets_and_nothing_else_changes() -> None:
-    found = with_spot(BASE)
-    assert found is not None
+    request = spot_request(BASE)
+    assert request is not None
+    found = simulate(request)
     asked = simulate(replace(BASE, markets=("on-demand", "spot")))
     assert found.bill == asked.bill
     assert found.bill.spot > 0.0
@@ -30,8 +31,8 @@ def test_spot_is_added_to_the_markets_and_nothing_else_changes() -> None:
 
 
 def test_there_is_nothing_to_say_where_spot_adds_nothing(tmp_path: Path) -> None:
-    assert with_spot(replace(BASE, markets=("on-demand", "spot"))) is None
+    assert spot_request(replace(BASE, markets=("on-demand", "spot"))) is None
     on_demand_only = tmp_path / "catalog.csv"
     rows = CATALOG.read_text().splitlines(keepends=True)
     on_demand_only.write_text("".join(row for row in rows if ",spot," not in row))
-    assert with_spot(replace(BASE, catalog=str(on_demand_only))) is None
+    assert spot_request(replace(BASE, catalog=str(on_demand_only))) is None

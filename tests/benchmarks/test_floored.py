@@ -1,6 +1,13 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "scalers"))
+
+from floored import FlooredScaler, Outage, floored
 
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
@@ -8,7 +15,6 @@ from mark.domain.plan import Plan, Target
 from mark.domain.scaler import HpaSettings
 from mark.domain.service import AsIsPolicy
 from mark.planning.planner import PlanningContext
-from mark.planning.policies.floored import FlooredScaler, Outage, floored
 from mark.planning.policies.pod_scaler import HpaRule, PodScaler
 from tests.planning.build import fleet, forecast, load, usual
 

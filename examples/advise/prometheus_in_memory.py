@@ -18,9 +18,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+from promql import NAME, PromqlError, Stored, evaluate
 
 from mark.domain.arrays import FloatArray
-from mark_infra.testbed.promql import NAME, PromqlError, Stored, evaluate
 
 MOST_POINTS = 11_000
 FAULTS = (

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mark.domain.errors import BadInput
-from mark.planning.demand.queueing import (
+from mark_papers.queueing import (
     mean_wait_s,
     rate_of_mean_wait,
     rate_of_wait_within,
     share_waiting_at_most,
 )
+
+from mark.domain.errors import BadInput
 from tests.kernel.test_queueing import SERVICE_S, md_c_wait_at_most, number_in_system, workload_sum
 
 LOADS = st.floats(0.01, 0.995)
