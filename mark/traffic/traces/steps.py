@@ -140,13 +140,16 @@ def rising(counts: FloatArray) -> Rising:
     return Rising.SURELY if sure and len(steps) >= 19 else Rising.PERHAPS
 
 
-def never_falls_by_noise(counts: FloatArray) -> bool:
-    """Return whether requests at random times would hardly ever give counts that fall as rarely as these.
+def are_sums_so_far(counts: FloatArray) -> bool:
+    """Return whether counts look like sums so far, because requests at random times would hardly ever never fall.
 
-    A straight line is made by hand.
+    Straight lines and levels that last are made by hand, and growth begins above its steps.
     """
     steps = np.diff(counts)
     if rising(counts) is Rising.NO or np.any(steps < 0.0) or _is_straight(steps[steps > 0.0]):
+        return False
+    mean = float(steps.mean())
+    if counts[0] > 3.0 * mean or np.mean(steps == 0.0) > 2.0 * math.exp(-mean) + 0.1:
         return False
     scales = np.sqrt(2.0 * np.maximum(counts[1:] + counts[:-1], 1.0))
     unlikely = sum(math.log1p(-0.5 * math.erfc(x)) for x in ((steps + 0.5) / scales).tolist())

@@ -66,7 +66,8 @@ def refuse_two_objects(rows: Sequence[Row], seconds: FloatArray) -> None:
         else:
             pairs = _are_pairs(np.asarray(seconds)[order], requests, own, at_once=name != "")
         if pairs:
-            raise _two_objects(f"`log_filter` {name}={values[int(np.argmin(own))]}" if name else "", name or names[0])
+            one = next(value for value in reversed(values) if value)
+            raise _two_objects(f"`log_filter` {name}={one}" if name else "", name or names[0])
     if ids:
         raise _two_objects("", ids[0])
 
