@@ -273,5 +273,6 @@ def _running(view: ServiceView) -> list[InstancesByMarket]:
 
 
 def layout(found: GraphLayout, box_width: float, box_height: float) -> LayoutSchema:
-    sizes = {"box_width": box_width, "box_height": box_height, "end_width": END_WIDTH, "end_height": END_HEIGHT}
-    return LayoutSchema(**sizes, **asdict(found))
+    return LayoutSchema(
+        box_width=box_width, box_height=box_height, end_width=END_WIDTH, end_height=END_HEIGHT, **asdict(found)
+    )

@@ -11,7 +11,7 @@ import csv
 import math
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -291,28 +291,14 @@ def profile_csv(measured: Sequence[Measured], file: Path) -> str:
         ours = {(one.model, one.instance) for one in measured}
         others = [row for row in others if (row["model"], row["instance"]) not in ours]
     text = StringIO(newline="")
-    writer = csv.DictWriter(text, _COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(others)
     rows_of = ((one, *pair) for one in measured for pair in zip(one.profile().rows, one.sizes, strict=True))
     for one, row, size in rows_of:
         said = f"mark profile: {size.count} times, +-{size.half_s / size.mean_s:.1%}"
-        writer.writerow(
-            {
-                "model": one.model,
-                "instance": one.instance,
-                "batch": row.batch,
-                "latency_ms": row.latency_ms,
-                "p99_ms": row.p99_ms,
-                "overhead_ms": row.overhead_ms,
-                "cold_ms": row.cold_ms,
-                "workers": row.workers,
-                "vcpus": row.vcpus,
-                "memory_mb": row.memory_mb,
-                "basis": row.basis,
-                "source": said if size.p99_is_certain else f"{said}, p99 uncertain",
-            }
-        )
+        source = said if size.p99_is_certain else f"{said}, p99 uncertain"
+        writer.writerow({"model": one.model, "instance": one.instance, **asdict(row), "source": source})
     return text.getvalue()
 
 

@@ -14,8 +14,6 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.kernel.compiled import compiled
 from mark.planning.solver.program import ROUNDING, Program
 
-_NEVER_USD = 1e9  # finite, because the kernel interpolates
-
 
 def fewest(program: Program, states: int) -> IntArray:
     """Return the largest offers, in their order: the longest list with at most `states` combined counts."""
@@ -57,10 +55,10 @@ def cheapest(
         instances = states.sum(axis=1)
         usd[(instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
     value, after = np.empty((steps, total)), np.zeros(total)
-    _go_back(np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, value, after)
+    go_back(np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, value, after)
     before = np.minimum(program.before, program.most)[offers]
     chosen = np.empty(steps, dtype=np.int64)
-    _go_on(value, states, before, launch_usd, chosen)
+    go_on(value, states, before, launch_usd, chosen)
     return float(after[before @ stride]), states[chosen].T, np.maximum(0.0, rented_rps - capacity_rps[chosen])
 
 
@@ -75,51 +73,8 @@ def states_of(most: IntArray) -> tuple[IntArray, IntArray]:
     return np.arange(int(shape.prod()))[:, None] // stride % shape, stride
 
 
-def cover(
-    demand_rps: FloatArray,
-    capacity_rps: FloatArray,
-    state_usd: FloatArray,
-    states: IntArray,
-    most: IntArray,
-    stride: IntArray,
-    launch_usd: FloatArray,
-    before: IntArray,
-) -> IntArray:
-    """Return the cheapest counts (L, T) whose capacity is at least the demand (T,) in each step, with instant launches.
-
-    `capacity_rps` and `state_usd` (S,) are those of `states`; a forbidden state costs infinity. Some state must cover
-    all. The values of the best continuations are kept at some steps only and recomputed from there: a day would fill
-    the memory.
-    """
-    steps, total = len(demand_rps), len(states)
-    # A capacity is identified by the number of demands, in order, that it reaches.
-    place = np.searchsorted(np.sort(demand_rps), capacity_rps, side="right").astype(np.float64)
-    first = np.searchsorted(np.sort(demand_rps), demand_rps, side="right")
-    short_usd = np.where(np.arange(steps + 1) < first[:, None], _NEVER_USD, 0.0)
-    every_usd = np.repeat(launch_usd[:, None], steps, axis=1)
-    block = math.ceil(math.sqrt(steps))
-    begins = range(0, steps, block)
-    value, after = np.empty((block, total)), np.zeros(total)
-    ahead = {}
-
-    def back(begin: int, of: FloatArray) -> FloatArray:
-        part = short_usd[begin : begin + block]
-        _go_back(part, place, state_usd, most + 1, stride, every_usd, value[: len(part)], of)
-        return value[: len(part)]
-
-    for begin in reversed(begins):
-        ahead[begin] = after.copy()
-        back(begin, after)
-    chosen = np.empty(steps, dtype=np.int64)
-    for begin in begins:
-        part = back(begin, ahead[begin])
-        _go_on(part, states, before, every_usd, chosen[begin : begin + len(part)])
-        before = states[chosen[begin + len(part) - 1]]
-    return np.asarray(states[chosen].T)
-
-
 @compiled
-def _go_back(
+def go_back(
     left_usd: FloatArray,
     place: FloatArray,
     usd: FloatArray,
@@ -160,7 +115,7 @@ def _go_back(
 
 
 @compiled
-def _go_on(
+def go_on(
     value: FloatArray,
     states: IntArray,
     before: IntArray,

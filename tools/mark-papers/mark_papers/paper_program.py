@@ -18,9 +18,11 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import BadInput
-from mark.planning.solver.dynamic_program import cover, states_of
+from mark.planning.solver.dynamic_program import go_back, go_on, states_of
 from mark.planning.solver.integer_program import SOLVERS, Rows, solve_rows
 from mark.planning.solver.program import ROUNDING, rises
+
+_NEVER_USD = 1e9  # finite, because the kernel interpolates
 
 GAP = 0.002  # of the integer program, relative
 TIME_BUDGET_S = 10.0
@@ -273,3 +275,46 @@ def _values(program: PaperProgram, counts: IntArray) -> FloatArray:
     """Return the values of the columns for a plan."""
     before = counts[:, 0] if program.first else program.running
     return np.concatenate([counts.ravel(), rises(counts, before).ravel()]).astype(np.float64)
+
+
+def cover(
+    demand_rps: FloatArray,
+    capacity_rps: FloatArray,
+    state_usd: FloatArray,
+    states: IntArray,
+    most: IntArray,
+    stride: IntArray,
+    launch_usd: FloatArray,
+    before: IntArray,
+) -> IntArray:
+    """Return the cheapest counts (L, T) whose capacity is at least the demand (T,) in each step, with instant launches.
+
+    `capacity_rps` and `state_usd` (S,) are those of `states`; a forbidden state costs infinity. Some state must cover
+    all. The values of the best continuations are kept at some steps only and recomputed from there: a day would fill
+    the memory.
+    """
+    steps, total = len(demand_rps), len(states)
+    # A capacity is identified by the number of demands, in order, that it reaches.
+    place = np.searchsorted(np.sort(demand_rps), capacity_rps, side="right").astype(np.float64)
+    first = np.searchsorted(np.sort(demand_rps), demand_rps, side="right")
+    short_usd = np.where(np.arange(steps + 1) < first[:, None], _NEVER_USD, 0.0)
+    every_usd = np.repeat(launch_usd[:, None], steps, axis=1)
+    block = math.ceil(math.sqrt(steps))
+    begins = range(0, steps, block)
+    value, after = np.empty((block, total)), np.zeros(total)
+    ahead = {}
+
+    def back(begin: int, of: FloatArray) -> FloatArray:
+        part = short_usd[begin : begin + block]
+        go_back(part, place, state_usd, most + 1, stride, every_usd, value[: len(part)], of)
+        return value[: len(part)]
+
+    for begin in reversed(begins):
+        ahead[begin] = after.copy()
+        back(begin, after)
+    chosen = np.empty(steps, dtype=np.int64)
+    for begin in begins:
+        part = back(begin, ahead[begin])
+        go_on(part, states, before, every_usd, chosen[begin : begin + len(part)])
+        before = states[chosen[begin + len(part) - 1]]
+    return np.asarray(states[chosen].T)
