@@ -419,6 +419,8 @@ REFUSED: dict[str, tuple[str, str]] = {
         values("credit requests", lambda i: f"{COUNTS[i] / 60:.4f}"),
         "or a rate.*count_unit",
     ),
+    "B: logarithms of rates": (values("log_rps", lambda i: f"{1 + i % 7 / 10:.3f}"), "summary.*log_rps"),
+    "B: logarithms, rounded": (values("log requests", lambda i: str(2 + i % 2)), "summary.*log requests"),
     "B: fractions under no name": (values("Value", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
     "B: a ratio of rates": (values("sum(rate(a[1m])) / sum(rate(b[1m]))", lambda i: f"{i}"), "or a rate.*count_unit"),
     "B: the highest rate": (values("max(rate(http_requests_total[5m]))", lambda i: f"{i}"), "summary.*count_column"),
