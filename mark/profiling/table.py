@@ -8,6 +8,7 @@ the shipped rows.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,6 +28,9 @@ _REQUIRED = ("model", "instance", "batch", "latency_ms")
 _REQUIRED_IN_UNITS = ("model", "instance", "unit", "units_per_s")
 _OPTIONAL_IN_UNITS = ("overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb", "basis", "source")
 _MOST_UNITS_PER_S, _LEAST_UNITS_PER_S = 1e6, 1e-6  # of a worker
+_MILLISECONDS = re.compile(r"\bms\b|millisecond|^mark profile:")
+_LEAST_MS = {"latency_ms": 0.2, "cold_ms": 20.0}
+_SECONDS = re.compile(r"0?\.\d{3,6}")  # three decimals of a second
 _OPTIONAL = (
     *("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb"),
     *("basis", "source"),
@@ -77,6 +81,8 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
         of_type[row.batch] = row
     if not rows:
         raise BadInput("the profile has no row", str(paths[0]))
+    if paths is not _SHIPPED:
+        _refuse_seconds(paths[0])
     profiles: dict[str, dict[str, Profile]] = {}
     for (model, instance), of_type in rows.items():
         by_batch = tuple(of_type[batch] for batch in sorted(of_type))
@@ -93,6 +99,20 @@ def _lines(path: Path) -> Iterator[Row]:
     if "units_per_s" in columns:
         return read_rows(path, _REQUIRED_IN_UNITS, _OPTIONAL_IN_UNITS)
     return read_rows(path, _REQUIRED, _OPTIONAL)
+
+
+def _refuse_seconds(path: Path) -> None:
+    """Raise BadInput if most latencies of a file made by hand look like seconds: a fraction of 1.
+
+    Measured rows, and others whose source says ms, are believed.
+    """
+    lines = [line for line in _lines(path) if not _MILLISECONDS.search(line.cells.get("source", ""))]
+    for column, least_ms in _LEAST_MS.items():
+        known = [line for line in lines if line.has(column) and line.number(column) > 0.0]
+        short = [line for line in known if line.number(column) < least_ms or _SECONDS.fullmatch(line.cells[column])]
+        if len(short) >= max(0.5 * len(known), 1.0):
+            what = "are these seconds? Write milliseconds; if they are, say `ms` in the column source"
+            raise BadInput(what, f"{short[0].where} {column}", short[0].cells[column])
 
 
 def _family(instance: str) -> str:

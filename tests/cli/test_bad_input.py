@@ -181,7 +181,7 @@ def test_a_bad_profile_is_named_with_its_column(cells: str, said: str, tmp_path:
         ("c5.large,on-demand,,0,2,4,0,180,300,,,,,,,,", "usd_per_hour: a price must be above zero"),
         ("c5.large,on-demand,,1,2,4,0,180,100,,,,,,,,", "boot_p95_s"),
         ("c5.large,moon,,1,2,4,0,180,300,,,,,,,,", "market: must be one of"),
-        ("lambda:3008,function,,,,,,,,,,0,0.2,100,1000,500,600", "usd_per_gb_second: must be at least"),
+        ("lambda:3008,function,,,,,,,,,,0,0.2,100,1000,500,600", "usd_per_gb_second: must be between"),
         ("lambda:3008,function,,,,,,,,,,1e-5,0.2,100,1e12,500,600", "concurrency: must be at most 1,000,000"),
     ],
 )

@@ -157,3 +157,34 @@ def test_derived_sizes_change_no_service_time() -> None:
         for row in rows[1:7]:
             assert row.basis is Basis.DERIVED
             assert row.latency_ms == pytest.approx(one_ms + (row.batch - 1) * (eight_ms - one_ms) / 7.0, rel=1e-12)
+
+
+SECONDS = "model,instance,batch,latency_ms,cold_ms,source\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cell"),
+    [
+        ("m,x,1,0.038,,\nm,x,4,0.121,,\n", "latency_ms: .*: 0.038"),
+        ("m,x,1,.25,,\nm,x,4,0.051,,\nm,y,1,0.1,,\n", "latency_ms: .*: 0.051"),
+        ("m,x,1,0.4,1.9,by hand\nm,x,4,1.2,,by hand\n", "cold_ms: .*: 1.9"),
+        ("m,x,1,0.019,0.9,\nm,x,8,2.5,,\n", "latency_ms: .*: 0.019"),
+    ],
+)
+def test_seconds_are_refused(tmp_path: Path, rows: str, cell: str) -> None:
+    with pytest.raises(BadInput, match=rf"own.csv:\d {cell}") as refused:
+        profiles(tmp_path, SECONDS + rows)
+    assert "are these seconds? Write milliseconds; if they are, say `ms` in the column source" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "m,x,1,0.038,,measured in ms\n",
+        "m,x,1,0.1234,0.5,mark profile: 900 times\n",
+        "m,x,1,0.25,,\nm,x,4,0.8,,\n",
+        "m,x,1,12,900,\nm,y,1,0.19,,\nm,z,1,14,,\n",
+    ],
+)
+def test_short_times_in_milliseconds_are_read(tmp_path: Path, rows: str) -> None:
+    assert "m" in profiles(tmp_path, SECONDS + rows)

@@ -6,9 +6,11 @@ file, line, column and value.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from mark.domain.cells import Row, is_file, read_rows
@@ -33,6 +35,18 @@ _FUNCTION = (
 )  # fmt: skip
 _OPTIONAL = (*_RESUME, *_CREDITS, *_FUNCTION, "source", "source_date")
 
+# Factors of prices in other units than dollars of an hour.
+_PRICED_BY = {
+    "the price of a month": 730.0,
+    "the price of a year": 8760.0,
+    "in cents": 100.0,
+    "the cents of a month": 73_000.0,
+    "the price of a minute": 1.0 / 60.0,
+    "the price of a second": 1.0 / 3600.0,
+}
+_MOST_ABOVE, _MOST_BELOW = 50.0, 20.0  # times the usual price: regions, years and spot markets differ by less
+_USD_PER_VCPU = 0.05  # of an hour
+_MOST_USD_PER_GB_SECOND = 0.01
 # A thousand times an account's limit; the simulator reserves memory for each environment.
 _MOST_CONCURRENCY = 1_000_000
 
@@ -72,6 +86,9 @@ def _read(name_or_path: str) -> Catalog:
         seen.add(name)
     if not seen:
         raise BadInput("the catalogue has no row", str(path))
+    if name_or_path not in CATALOG_NAMES:
+        for market in Market:
+            _refuse_other_unit([offer for offer in offers if offer.market is market], path)
     return Catalog(
         name_or_path,
         tuple(offers),
@@ -96,6 +113,35 @@ def catalog_path(name_or_path: str) -> Path:
         what = f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}"
         raise BadInput(what + did_you_mean(name_or_path, CATALOG_NAMES), name_or_path)
     return path
+
+
+def _refuse_other_unit(offers: Sequence[Offer], path: Path) -> None:
+    """Raise BadInput if the prices of most types differ from the shipped ones as those of a month or in cents do."""
+    ratios = {offer.name: offer.usd_per_hour / usd for offer in offers if (usd := _usual_usd(offer)) > 0.0}
+    if not ratios:
+        return
+    ratio = statistics.median(ratios.values())
+    if 1.0 / _MOST_BELOW <= ratio <= _MOST_ABOVE:
+        return
+    said = min(_PRICED_BY, key=lambda name: abs(math.log(ratio / _PRICED_BY[name])))
+    times = f"{ratio:,.3g} times" if ratio > 1.0 else f"1/{1.0 / ratio:,.3g}"
+    first = min(offers, key=lambda offer: abs(math.log(ratios.get(offer.name, math.inf) / ratio)))
+    what = f"{first.instance} costs {times} the usual price: is it {said}? Write the dollars of an hour"
+    raise BadInput(what, f"{path} usd_per_hour", f"{first.usd_per_hour:g}")
+
+
+def _usual_usd(offer: Offer) -> float:
+    """Return the shipped price of a type in its market, or a rough one by its size; 0 without a size."""
+    return _shipped_usd().get((offer.instance, offer.market), _USD_PER_VCPU * offer.vcpu + offer.gpus)
+
+
+@cache
+def _shipped_usd() -> dict[tuple[str, Market], float]:
+    return {
+        (offer.instance, offer.market): offer.usd_per_hour
+        for name in CATALOG_NAMES
+        for offer in load_catalog(name).offers
+    }
 
 
 def _market(row: Row) -> Market:
@@ -174,7 +220,7 @@ def _function(row: Row) -> FunctionOffer:
         raise BadInput(f"must be at most {_MOST_CONCURRENCY:,}", f"{row.where} concurrency", concurrency)
     return FunctionOffer(
         memory_mb=memory_mb,
-        usd_per_gb_second=row.number("usd_per_gb_second", least=1e-12),
+        usd_per_gb_second=row.number("usd_per_gb_second", least=1e-12, most=_MOST_USD_PER_GB_SECOND),
         usd_per_million_requests=row.number("usd_per_million_requests"),
         billing_step_ms=row.number("billing_step_ms", least=1e-3),
         concurrency=concurrency,

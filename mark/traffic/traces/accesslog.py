@@ -21,7 +21,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
 from mark.traffic.traces.blocks import BOM, CUT_OFF, beginning, blocks, shown, watched
-from mark.traffic.traces.log_json import from_container, in_container, json_log, messages_in
+from mark.traffic.traces.log_json import JsonLog, from_container, in_container, json_log, messages_in
 from mark.traffic.traces.log_text import (
     ADDRESSES,
     ALB,
@@ -32,14 +32,17 @@ from mark.traffic.traces.log_text import (
     REQUEST_LIKE,
     UNTIMED,
     LogLines,
+    TextLog,
     W3cLog,
     text_format,
 )
 from mark.traffic.traces.ordered import Ordered
 from mark.traffic.traces.overlaps import Overlaps
+from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
+from mark.traffic.traces.twice import refuse_two_lines, refuse_two_objects
 
 Mask = NDArray[np.bool_]
 
@@ -49,6 +52,8 @@ _LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
+_LONGEST_LINE = 1 << 14  # bytes of a request
+_PAIRS = 1 << 20  # bytes of a file that show whether each request has two lines
 _SECOND_US = 1_000_000
 # Prefixes of Kubernetes' node logs and of docker compose.
 _PREFIX = re.compile(rb"^(?:\d{4}-\S+ std(?:out|err) [FP] |[\w.-]+ +\| ?)", re.MULTILINE)
@@ -87,17 +92,17 @@ class LogFile:
 
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
     """Return the file as an access log, by its first lines, or None. Raises BadInput for an unreadable file."""
-    return _recognised(path, beginning(path, HEAD), reading)
+    return _recognised(path, _short_lines(beginning(path, HEAD)), reading)
 
 
 def is_log(head: bytes, reading: LogReading) -> bool:
     """Return whether these bytes begin an access log."""
-    return _recognised(Path(), head[: head.rfind(b"\n") + 1], reading) is not None
+    return _recognised(Path(), _short_lines(head[: head.rfind(b"\n") + 1]), reading) is not None
 
 
 def log_fault(path: Path) -> str | None:
     """Return why a file that resembles an access log cannot be read as one; None if it does not resemble one."""
-    head = beginning(path, HEAD)
+    head = _short_lines(beginning(path, HEAD))
     if in_container(head):
         return "a container's log, and its lines are no access log in a known format"
     if CONNECTIONS.search(head):
@@ -150,6 +155,11 @@ def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
     lines, requests = found
     others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
     return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
+
+
+def _short_lines(head: bytes) -> bytes:
+    """Return the lines that may be a request's; a document on one line would take the patterns minutes."""
+    return b"".join(line for line in head.splitlines(keepends=True) if len(line) <= _LONGEST_LINE)
 
 
 def _is_prefixed(head: bytes) -> bool:
@@ -270,6 +280,8 @@ class _Log:
         parts += [f"{left_out} of {tally.lines} lines left out"] if left_out else []
         parts += [f"{path.name}: {CUT_OFF}" for path in tally.cut_files]
         parts += [f"{tally.filtered} requests filtered out"] if tally.filtered else []
+        cut = is_limit(tally.lines) and all(isinstance(file.lines, JsonLog) for file in self.files)
+        parts += [f"exactly {tally.lines:,} lines, as after a query's limit"] if cut else []
         return ", ".join(parts)
 
     def notes(self) -> tuple[str, ...]:
@@ -347,6 +359,8 @@ class _Log:
             except BadInput as error:
                 raise BadInput(error.what, str(file.path), error.value) from None
             micros = found.micros
+            if keep is None and not begun:
+                self._refuse_two_lines(file, block[: block.rfind(b"\n", 0, _PAIRS) + 1] or block)
             wrong = np.flatnonzero(micros < 0)
             tally.lines += len(micros)
             if len(wrong):
@@ -367,6 +381,25 @@ class _Log:
                 self.clock.end()
             except BadInput as error:
                 raise BadInput(f"{error.where} {error.value}: {error.what}", str(file.path)) from None
+
+    def _refuse_two_lines(self, file: LogFile, head: bytes) -> None:
+        """Raise BadInput if each request has two lines in the first lines of a file."""
+        lines = file.lines
+        if not isinstance(lines, JsonLog) and not (isinstance(lines, TextLog) and "path" in lines.fields):
+            return
+        micros = lines.stamps(head).micros
+        good = np.flatnonzero(micros >= 0)
+        seconds = micros[good] / 1e6
+        try:
+            if isinstance(lines, JsonLog):
+                rows = lines.rows(head)
+                refuse_two_objects([rows[i] or {} for i in good.tolist()], seconds)
+            else:
+                texts, methods, paths = (lines.values(name, head) for name in ("line", "method", "path"))
+                kept = good.tolist()
+                refuse_two_lines([texts[i] for i in kept], seconds, [(methods[i], paths[i]) for i in kept])
+        except BadInput as error:
+            raise BadInput(error.what, str(file.path)) from None
 
     def _count_others(
         self, file: LogFile, line: int, block: bytes, wrong: Micros, startup: int, *, ends_bad: bool

@@ -13,6 +13,10 @@ from mark.traffic.traces.meanings import Unit
 from mark.traffic.traces.times import shown
 
 _EXACT = 1e-3  # of a step
+_WIDTHS = (2.0**16, 2.0**31, 2.0**32, 2.0**64)  # where counters of a fixed width overflow
+_USUAL = 3.0  # times the largest increase of other rows
+_RESTART = 0.05  # of a counter: a part that came within one row, if other rows have less
+_COINCIDENCE = 1e-3  # chance of a restart within a row of an overflow
 _RUN = 3  # longer steps in a row that are the rows' own length and no gaps
 
 Bins = tuple[FloatArray, FloatArray, float]  # starts, requests, the least width
@@ -49,12 +53,11 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
         least = rows_s
     width = _widths(starts, None if unit.counter or unit.per_s else counts, least, where, sure=sure)
     if unit.counter:
-        increases = np.diff(counts)
         within = steps <= REACH * width[:-1]  # within a gap the time of arrival is unknown
-        counts = np.where(increases < 0.0, counts[1:], increases)[within]  # a restart begins at 0
-        starts, width = starts[:-1][within], width[:-1][within]
-        if not len(counts):
+        if not within.any():
             raise BadInput("a counter needs two rows without a gap between them", where)
+        counts = increases(counts[:-1][within], counts[1:][within], unit.wraps, where)
+        starts, width = starts[:-1][within], width[:-1][within]
     elif unit.per_s:
         # Stamps that wander make rows of different lengths.
         own = np.append(steps, width[-1])
@@ -65,6 +68,38 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
         place = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
         starts, counts = np.repeat(starts, times) + place * least, np.repeat(counts / times, times)
     return starts, counts, least
+
+
+def increases(before: FloatArray, after: FloatArray, wraps: float, where: str) -> FloatArray:
+    """Return the increases of a counter from one row to the next, shape (rows - 1,).
+
+    After a restart a counter begins at 0, and one of a fixed width goes on after its largest number (`wraps`; 0: the
+    numbers decide). Neither grows by far more than in other rows. Raises BadInput for a fall that is neither, as of a
+    sum of counters of which one restarts, and where both are possible and differ.
+    """
+    found = after - before
+    falls = np.flatnonzero(found < 0.0)
+    if not len(falls):
+        return found
+    usual = _USUAL * float(np.max(found, initial=0.0))
+    for i in falls.tolist():
+        old, new = float(before[i]), float(after[i])
+        widths = [width for width in ((wraps,) if wraps else _WIDTHS) if old <= width and width - old + new <= usual]
+        restart = new <= max(usual, _RESTART * old) or usual == 0.0
+        if not widths and not restart:
+            what = f"the counter falls to {new:g}, which is no restart at 0 and no overflow: a sum of several counters?"
+            raise BadInput(f"{what} Export sum(increase(...)) instead, or each of them", where, f"{old:g}")
+        found[i] = widths[0] - old + new if widths else new
+        if (
+            widths
+            and not wraps
+            and usual > _COINCIDENCE * widths[0]
+            and widths[0] - old > 0.01 * found[found > 0.0].sum()
+        ):
+            what = f"the counter falls to {new:g}: a restart, or an overflow at {widths[0]:.0f}?"
+            way = "say `count_unit` counter-32" if widths[0] == 2.0**32 else "export its increases"
+            raise BadInput(f"{what} For an overflow {way}; before a restart delete the row", where, f"{old:g}")
+    return found
 
 
 def added(bins: Sequence[Bins], where: str) -> Bins:

@@ -15,7 +15,7 @@ from mark.traffic.traces.bad_lines import may_be_cut
 from mark.traffic.traces.blocks import blocks, ends_within_line
 from mark.traffic.traces.columns import read_numbers
 from mark.traffic.traces.series import Series
-from mark.traffic.traces.steps import Rising, rising
+from mark.traffic.traces.steps import Rising, are_sums_so_far, rising
 from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds
 
 COLUMNS = ("t_seconds", "count")
@@ -167,7 +167,7 @@ def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
     starts, counts = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
     if not counts.any():
         raise BadInput("no requests: every count is 0", str(path))
-    if rising(counts) is Rising.SURELY:
+    if rising(counts) is Rising.SURELY or are_sums_so_far(counts):
         what = "count never falls, as that of a counter: say `count_unit` counter, or count if it is none"
         raise BadInput(what, str(path), f"{counts[0]:g} to {counts[-1]:g}")
     return starts, counts

@@ -37,6 +37,7 @@ _FRAME = re.compile(
 
 # A comment of a tool that cut its own answer.
 _LACKING = re.compile(r"truncat|partial|incomplete|limited to|more rows|first [\d,]+ rows", re.IGNORECASE)
+_LIMITED = re.compile(r"\b(?:limit|top|first|head)\s+([\d,_]+)", re.IGNORECASE)
 
 Columns = Mapping[str, Sequence[object]]
 
@@ -301,6 +302,12 @@ def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
     if not isinstance(results, list) or not results or not all(isinstance(row, list) for row in results):
         return None
     cells = [_objects(row, "CloudWatch Logs Insights", path) for row in results]
+    statistics = whole.get("statistics")
+    matched = statistics.get("recordsMatched") if isinstance(statistics, dict) else None
+    single = {"@timestamp", "@message", "@ptr"} & {str(cell.get("field")) for cell in cells[0]}  # no `stats` query
+    if single and isinstance(matched, int | float) and matched > len(results):
+        what = f"is more than the {len(results):,} rows here: ask for shorter times, and join their rows"
+        raise BadInput(what, f"{path} recordsMatched", f"{matched:,.0f}")
     return _rows([{str(cell.get("field")): cell.get("value") for cell in row} for row in cells], path)
 
 
@@ -400,6 +407,10 @@ def _delimited(text: str, path: Path) -> Export | None:
     if not body:
         raise BadInput("no rows below the header", str(path))
     _refuse_fewer_lines(numbered[-1], len(body) + len(bad), path)
+    for line in comments:
+        if (limit := _LIMITED.search(line)) and int(re.sub(r"\D", "", limit[1])) == len(body) + len(bad):
+            what = "as many rows as a comment limits them to: export all of them, or delete the comment"
+            raise BadInput(what, str(path), shown(line.encode()[:80]))
     skipped += [f"{again} headers in between"] if again else []
     skipped += [f"{len(comments)} comments"] if comments else []
     said = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(delimiter, f"{delimiter!r}")

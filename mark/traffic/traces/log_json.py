@@ -121,6 +121,10 @@ class JsonLog:
     def values(self, field: str, block: bytes) -> list[bytes]:
         return [self._value(field, line) for line in block.split(b"\n")[:-1]]
 
+    def rows(self, block: bytes) -> list[dict[str, object] | None]:
+        """Return the object of each line; None for other lines."""
+        return [_parsed(line) for line in block.split(b"\n")[:-1]]
+
     def _search(self, block: bytes, text: np.ndarray, ends: np.ndarray, micros: np.ndarray, local: np.ndarray) -> None:
         """Fill in the lines that have one time, a marker, closed braces and paired quotes."""
         name = json.dumps(self.paths[0][-1]).encode()

@@ -72,8 +72,10 @@ class TextLog:
         return spread_over(parsed, rows)
 
     def values(self, field: str, block: bytes) -> list[bytes]:
+        if field == "line":
+            return block.split(b"\n")[:-1]
         if field not in self.fields:
-            raise BadInput(f"unknown field, {self.name} has {', '.join(self.fields)}", "log_filter", field)
+            raise BadInput(f"unknown field, {self.name} has {', '.join(self.fields)}, line", "log_filter", field)
         match = re.compile(self.fields[field]).match
         found = map(match, block.split(b"\n")[:-1])
         return [m[m.lastindex or 0] if m else b"-" for m in found]

@@ -22,13 +22,14 @@ class Kind(Enum):
 class Unit:
     """The unit of a number: requests of its row (`per_s` 0), requests in every `per_s` seconds, or a counter.
 
-    `times` is 1000 for a column of thousands.
+    `times` is 1000 for a column of thousands. `wraps` is the number at which a counter begins again; 0 if unknown.
     """
 
     said: str
     per_s: float = 0.0
     counter: bool = False
     times: float = 1.0
+    wraps: float = 0.0
 
 
 ROW = Unit("requests of each row")
@@ -38,7 +39,7 @@ RATES = {
     "per-minute": Unit("requests/min", 60.0),
     "per-hour": Unit("requests/h", 3600.0),
 }
-UNITS = {"count": ROW, **RATES, "counter": COUNTER}
+UNITS = {"count": ROW, **RATES, "counter": COUNTER, "counter-32": replace(COUNTER, wraps=2.0**32)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Meaning:
 
     `may_count`: by its name the column is a counter, if its values never fall. `times` is 1000 if the name says that
     the numbers are thousands. `window_s` is a span of time in the name (`requests_5m`, `hourly`), which may be longer
-    than a row.
+    than a row. `may_be_log`: by its name the column may hold logarithms, if its values are small.
     """
 
     kind: Kind
@@ -55,6 +56,7 @@ class Meaning:
     may_count: bool = False
     times: float = 1.0
     window_s: float = 0.0
+    may_be_log: bool = False
 
     @property
     def counts(self) -> bool:
@@ -90,7 +92,7 @@ _OTHERS = frozenset(
         *("limit", "quota", "threshold", "capacity", "baseline", "blocked", "denied", "retry", "retries", "retried"),
         *("cache", "cached", "miss", "misses", "throttling", "slow", "bot", "bots", "crawler", "sampled"),
         *("normalized", "normalised", "previous", "health", "probe", "shadow", "mirrored", "replayed", "duplicate"),
-        *("duplicates", "ln"),
+        *("duplicates", "remaining", "available", "allowed", "unique", "distinct", "yesterday", "prior", "ago"),
     ]
 )
 # Words that only say what a row of a query's answer is.
@@ -129,6 +131,39 @@ _STATISTICS = frozenset(
 _EACH = re.compile(
     r"/\s?(?:pod|instance|replica|host|node|target|server|user|client|session|worker|container|core|cpu|gpu)s?\b"
 )
+# Numbers made of others: a moving average, a part of a model.
+_DERIVED = frozenset(
+    [
+        *("sqrt", "cbrt", "squared", "exp", "zscore", "scaled", "standardized", "standardised", "norm", "normed"),
+        *(
+            "ema",
+            "ewma",
+            "sma",
+            "wma",
+            "ma",
+            "rolling",
+            "moving",
+            "smooth",
+            "smoothed",
+            "trend",
+            "seasonal",
+            "residual",
+        ),
+        *("residuals", "yhat", "upper", "lower", "anomaly", "anomalies", "outlier", "outliers", "variance", "std"),
+    ]
+)
+_LOGARITHM = re.compile(r"(?<![a-z])(?:log_?(?:10|2|1p|e)|ln|lg|log(?=\s?\()|log scale)(?![a-z])|[(\[]\s?log\s?[)\]]")
+# Words that leave the number open: a change may be that of a counter or that of a rate.
+_OPEN = frozenset(
+    [
+        *("delta", "diff", "difference", "change", "changes", "growth", "derivative", "vs", "versus", "pm", "ph", "pd"),
+        *("lakh", "lakhs", "crore", "crores", "dozen", "dozens"),
+    ]
+)
+_SUMMED = re.compile(
+    r"(?<![a-z])(?:cum|cumul\w*|kumul\w*|cumsum|acumulad\w*|accumulated|running[ _-](?:total|sum|count)"
+    r"|so far|to[ _-]date)(?![a-z])"
+)
 _PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|\d%|%")
 _MEASURES = frozenset(
     [
@@ -145,7 +180,8 @@ _MEASURES = frozenset(
 _GAUGES = frozenset(
     [
         *("concurrent", "concurrency", "flight", "inflight", "pending", "waiting", "queued", "backlog", "active"),
-        *("outstanding", "progress", "open", "current"),
+        *("outstanding", "progress", "open", "current", "running", "executing", "processing", "ongoing"),
+        *("simultaneous", "parallel", "swapped"),
     ]
 )
 _SPANS = frozenset(
@@ -160,7 +196,10 @@ _LETTERS = {
     **dict.fromkeys(("d", "day", "days", "tag", "jour", "dia", "d\u00eda", "giorno"), "d"),
 }
 _SPAN = "|".join(sorted(_LETTERS, key=len, reverse=True))
-_PER = re.compile(rf"(?:/|per[ _-]?|\b(?:pro|por|par|al|alla|all')[ _-])\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b")
+_PER = re.compile(
+    rf"(?:/|per[ _-]?|\b(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
+    rf"\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b"
+)
 _INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)")  # s^-1
 # A span of time beside the requests, as in `requests_5m`.
 _LONG = re.compile(rf"(?:(?<![a-z\d.])|increase|delta)(\d+)\s?({_SPAN})(?![a-z\d])|(?<![a-z])last (minute|hour|day)\b")
@@ -169,16 +208,22 @@ _REQ = r"(?=\s?(?i:reqs?|requests?|[rqt]ps|[rq]pm)\b)"
 _SCALES = (
     (r"(?i:(?<![a-z])(?:hundreds|hundert)(?![a-z]))", 1e2),
     (
-        rf"\([kK]\)|\('?000s?\)|\(?\b10\^3\b\)?|\b[kK]{_REQ}"
-        r"|(?i:(?<![a-z])(?:thousands?|tsd|tausend|milliers|miles|migliaia)(?![a-z]))",
+        rf"\([kK]\)|\('?000s?\)|\(?\b10\^3\b\)?|\b[kK]{_REQ}|\b[kK](?=/)|(?<=s)[ _-](?:in[ _-])?[kK]$"
+        r"|(?i:(?<![a-z])(?:thousands?|tsd|thsd|tausend|kilo|milliers|miles|migliaia)(?![a-z]))",
         1e3,
     ),
     (
-        rf"\(M\)|\(?\b10\^6\b\)?|\bM{_REQ}|(?i:(?<![a-z])(?:millions?|mio|millionen|millones|milioni)(?![a-z]))",
+        rf"\(M\)|\(?\b10\^6\b\)?|\bM{_REQ}"
+        r"|(?i:(?<![a-z])(?:millions?|mio|mln|mn|millionen|millones|milioni)(?![a-z]))",
         1e6,
     ),
+    (r"(?i:(?<![a-z])(?:billions?|bn|mrd|milliarden|milliards)(?![a-z]))", 1e9),
 )
-_FACTOR = re.compile(r"[x\u00d7*]\s?10+\b")  # unclear whether it scales the numbers or the unit
+# Unclear whether it scales the numbers or the unit.
+_FACTOR = re.compile(r"[x\u00d7*]\s?10+\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]")
+_BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\s*[)\]]")  # a unit, such as `(k)`
+_SQUARE = re.compile(r" \[([^\]\d$]*)\]")  # a unit; the range of a query has digits
+_NO_UNITS = frozenset({"all", "n", "nr", "no", "get", "put"})
 # A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
 _OF_ERRORS = re.compile(
     r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)",
@@ -208,7 +253,7 @@ _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
 def meaning_of(name: str) -> Meaning:
     """Return the meaning of the column's numbers by its name."""
     times = 1.0
-    name = _INVERSE.sub(r"/\1", name)
+    name = _SQUARE.sub(r" (\1)", _INVERSE.sub(r"/\1", name))
     for scale, factor in _SCALES:
         if re.search(scale, _BRACES.sub("", name)) is not None:
             name, times = re.sub(scale, "", name), factor
@@ -232,14 +277,17 @@ def _of_name(name: str) -> Meaning:
     words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}
     if words & _FOREIGN:
         return Meaning(Kind.MEASURE)
+    summed = _SUMMED.search(low) is not None
     if (
         words & _STATISTICS
+        or words & _DERIVED
+        or _LOGARITHM.search(low)
         or _EACH.search(low)
         or _PERCENTILE.search(low)
         or (_OTHER_CALLS.search(low) and "count" not in words)
     ):
         return Meaning(Kind.STATISTIC)
-    if words & _GAUGES:
+    if words & _GAUGES and not summed:
         return Meaning(Kind.MEASURE)
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
     if ending in ("count", "total", "bucket"):
@@ -252,7 +300,8 @@ def _of_name(name: str) -> Meaning:
     measures = words & _MEASURES - (_SPANS if words & _REQUESTS else frozenset())
     if measures and not (measures <= _OF_CODES and _CODES.search(low)):
         return Meaning(Kind.MEASURE)
-    if (_OPERATOR.search(low) and per is None) or _FACTOR.search(low):
+    rest = low if per is None else low[: per.start()] + low[per.end() :]
+    if (_OPERATOR.search(low) and per is None) or _FACTOR.search(rest) or words & _OPEN or _unknown_unit(rest):
         return Meaning(Kind.UNCLEAR)
     if words & _OTHERS:
         return Meaning(Kind.UNKNOWN)
@@ -262,7 +311,10 @@ def _of_name(name: str) -> Meaning:
     if unit is not None:
         # Packets and bytes have rates, too.
         ours = not words or words & (_REQUESTS | _SINGULAR | _SERVED | _COUNTS) or words & _RATES.keys()
-        return Meaning(Kind.REQUESTS if ours else Kind.UNKNOWN, unit)
+        return Meaning(Kind.REQUESTS if ours else Kind.UNKNOWN, unit, may_be_log="log" in words)
+    if summed:
+        ours = words & (_REQUESTS | _SINGULAR | _SERVED | _COUNTS)
+        return Meaning(Kind.REQUESTS if ours else Kind.UNKNOWN, COUNTER)
     if words & _SOME_RATE:
         return Meaning(Kind.UNCLEAR)
     long = _LONG.search(low)
@@ -270,9 +322,19 @@ def _of_name(name: str) -> Meaning:
     if long is not None:
         window_s = int(long[1] or 1) * _SECONDS[_LETTERS[long[2] or long[3]]]
     if words & _REQUESTS or (words & (_SINGULAR | _SERVED) and words & _COUNTS):
-        return Meaning(Kind.REQUESTS, window_s=window_s)
+        return Meaning(Kind.REQUESTS, window_s=window_s, may_be_log="log" in words)
     rows_only = all(word in _COUNTS | _OF_ROWS | _SPANS or len(word) == 1 or word.isdigit() for word in words)
     return Meaning(Kind.COUNT if words & _COUNTS and rows_only else Kind.UNKNOWN, window_s=window_s)
+
+
+def _unknown_unit(low: str) -> bool:
+    """Return whether brackets hold what may be a unit, and is not known."""
+    for inner in _BRACKETED.findall(low):
+        words = {word.lower() for word in _WORDS.findall(inner)} - _NO_UNITS
+        known = words <= _REQUESTS | _SINGULAR | _COUNTS | _OF_ROWS | _RATES.keys() | _SOME_RATE
+        if not (known or _CODES.search(inner) or _LONG.search(inner) or _WINDOW.fullmatch(inner)):
+            return True
+    return False
 
 
 def _of_words(words: set[str], low: str, kind: Kind) -> Meaning:

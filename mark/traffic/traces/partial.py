@@ -28,6 +28,11 @@ _FALSE = re.compile(r"(is|job|query|all)?(complete|completed|finished|done|final
 _SHARE = re.compile(r"sampl(e|ing)(rate|ratio|fraction|probability)")
 _TOTAL = re.compile(r"count|total(?:count|results|items|hits|rows|size)?|num(?:results|items)")
 _PAGES = re.compile(r"(?:total|num|page)?(?:pages|countofpages)|pagecount|lastpage")
+_LIMIT = re.compile(
+    r"limit|(?:max|page)(?:results|items|rows|size|count|keys|records)|(?:results|items|rows|hits)?perpage|top|first"
+)
+_EXCEL = frozenset({65_535, 65_536, 1_048_575, 1_048_576})  # rows of a sheet, with a header and without
+_LEAST_LIMIT = 500  # rows: fewer are a whole number of hundreds by accident
 _WARNINGS = ("warnings", "message", "Messages")  # of Prometheus, Datadog, CloudWatch
 _PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
 _RUNNING = frozenset({"scheduled", "running", "queued", "pending", "started", "in_progress"})
@@ -44,7 +49,7 @@ def incomplete(whole: Mapping[str, object], warnings: Sequence[str]) -> list[str
 def refuse_part(whole: Mapping[str, object], path: Path) -> None:
     """Raise BadInput for a page of an answer that has more pages, and for one that is cut, sampled or not finished."""
     for answer in (whole, *(value for value in whole.values() if isinstance(value, dict))):
-        ended = any(_NO_MORE.fullmatch(_plain(key)) and value is False for key, value in answer.items())
+        ended = _ended(answer)
         for key, value in answer.items():
             if _NEXT.fullmatch(_plain(key)) and value not in (None, "", False, [], {}) and not ended:
                 raise BadInput(_PAGE, f"{path} {key}", shown(str(value).encode()[:60]))
@@ -69,12 +74,21 @@ def refuse_part(whole: Mapping[str, object], path: Path) -> None:
             raise BadInput(what, f"{path} StatusCode", str(result["StatusCode"]))
 
 
+def _ended(answer: Mapping[str, object]) -> bool:
+    return any(_NO_MORE.fullmatch(_plain(key)) and value is False for key, value in answer.items())
+
+
 def refuse_fewer(whole: Mapping[str, object], rows: int, columns: Mapping[str, Sequence[object]], path: Path) -> None:
     """Raise BadInput for an answer that states more rows or pages than it has.
 
     The sum of a column may be called a total too.
     """
     sums = [plain_numbers(values) for values in columns.values()]
+    whole_of = any(_TOTAL.fullmatch(_plain(key)) and value == rows for key, value in _whole_numbers(whole))
+    for key, value in _whole_numbers(whole):
+        if value == rows > 1 and _LIMIT.fullmatch(_plain(key)) and not whole_of and not _ended(whole):
+            what = "is the number of rows here, so that there may be more: fetch them, too, and join their rows"
+            raise BadInput(what, f"{path} {key}", value)
     for key, value in _whole_numbers(whole):
         if _PAGES.fullmatch(_plain(key)) and value > 1:
             raise BadInput(_PAGE, f"{path} {key}", value)
@@ -83,6 +97,12 @@ def refuse_fewer(whole: Mapping[str, object], rows: int, columns: Mapping[str, S
         if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
             what = f"is more than the {rows:,} rows here: fetch the other pages, too, and join their rows"
             raise BadInput(what, f"{path} {key}", value)
+
+
+def is_limit(rows: int) -> bool:
+    """Return whether a query's limit is often this number of rows: 1, 2, 2.5 or 5 and zeros, or a sheet of Excel."""
+    digits = str(rows).rstrip("0")
+    return rows >= _LEAST_LIMIT and (digits in ("1", "2", "25", "5") or rows in _EXCEL)
 
 
 def _whole_numbers(whole: Mapping[str, object]) -> Iterator[tuple[str, int]]:

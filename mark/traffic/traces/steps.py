@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 import numpy as np
@@ -17,6 +18,9 @@ _EXACT = 1e-3  # of a step
 _ALIKE = 0.2  # steps of a summary whose stamps wander differ by less
 _MOSTLY = 0.6  # pairs of steps that are alike; requests at random times have 0.11
 _LARGE = 1e5
+FALLS = 0.1  # of the steps of a counter
+_BY_CHANCE = 0.05  # share of orders of the same counts
+_NOISE = 1e-3
 _WITHOUT_GAP = 1.5  # times the least step: the longest one without a gap
 
 
@@ -114,21 +118,52 @@ class Rising(Enum):
 
 
 def rising(counts: FloatArray) -> Rising:
-    """Return whether whole numbers are a counter, which never falls except to begin again.
+    """Return whether whole numbers are a counter, which hardly ever falls.
 
-    Counts of twenty rows never rise only by accident. They do in a load test, so only a large counter is sure, which
-    grows by less than a half over all rows. A straight and almost level line of small numbers is made by hand.
+    Few orders of the same counts never fall, so that such an order is rarely an accident. Counts of a load test never
+    fall either, so only a large counter is sure, which grows by less than a half over all rows. A straight and almost
+    level line of small numbers is made by hand.
     """
     steps = np.diff(counts)
-    if len(steps) < 9 or np.any(counts != np.floor(counts)) or not np.any(steps > 0.0):
+    if np.any(counts != np.floor(counts)) or not np.any(steps > 0.0):
         return Rising.NO
     falls = steps < 0.0
-    if falls.sum() > 0.1 * len(steps) or np.any(counts[1:][falls] > 0.5 * counts[:-1][falls]):
+    if falls.sum() > FALLS * len(steps):
+        return Rising.NO
+    if _share_of_orders(counts, np.flatnonzero(falls) + 1) > _BY_CHANCE:
         return Rising.NO
     up = steps[steps > 0.0]
     large = bool(counts.max() >= _LARGE and np.median(up) < 0.02 * np.median(counts))
-    if np.mean(up == np.median(up)) > 0.9:
-        return Rising.PERHAPS if large or np.median(up) > 0.02 * counts[0] else Rising.NO
-    if len(steps) < 19:
-        return Rising.PERHAPS if large else Rising.NO
-    return Rising.SURELY if large and not falls.any() and counts[-1] < 1.5 * counts[0] else Rising.PERHAPS
+    if np.mean(steps == np.median(up)) > 0.9 and not large and np.median(up) <= 0.02 * counts[0]:
+        return Rising.NO
+    sure = large and not falls.any() and not _is_straight(up) and counts[-1] < 1.5 * counts[0]
+    return Rising.SURELY if sure and len(steps) >= 19 else Rising.PERHAPS
+
+
+def are_sums_so_far(counts: FloatArray) -> bool:
+    """Return whether counts look like sums so far, because requests at random times would hardly ever never fall.
+
+    Straight lines and levels that last are made by hand, and growth begins above its steps.
+    """
+    steps = np.diff(counts)
+    if rising(counts) is Rising.NO or np.any(steps < 0.0) or _is_straight(steps[steps > 0.0]):
+        return False
+    mean = float(steps.mean())
+    if counts[0] > 3.0 * mean or np.mean(steps == 0.0) > 2.0 * math.exp(-mean) + 0.1:
+        return False
+    scales = np.sqrt(2.0 * np.maximum(counts[1:] + counts[:-1], 1.0))
+    unlikely = sum(math.log1p(-0.5 * math.erfc(x)) for x in ((steps + 0.5) / scales).tolist())
+    return unlikely < math.log(_NOISE)
+
+
+def _is_straight(up: FloatArray) -> bool:
+    return bool(np.mean(up == np.median(up)) > 0.9)
+
+
+def _share_of_orders(counts: FloatArray, begins: NDArray[np.intp]) -> float:
+    """Return which share of the orders of these counts falls only at as many rows as `begins` has."""
+    log = math.lgamma(len(counts)) - math.lgamma(len(begins) + 1) - math.lgamma(len(counts) - len(begins))
+    for part in np.split(counts, begins):
+        _, alike = np.unique(part, return_counts=True)
+        log += sum(math.lgamma(n + 1) for n in alike.tolist()) - math.lgamma(len(part) + 1)
+    return math.exp(min(log, 0.0))

@@ -26,14 +26,16 @@ from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn
 from mark.traffic.traces.counts import trace_of_counts
 from mark.traffic.traces.exports import SERIES, UNNAMED, Export, read_export
 from mark.traffic.traces.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
+from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.several import K6, chosen_series, is_part_beside, series_of
-from mark.traffic.traces.steps import Rising, check_clocks, is_summary, rising, unfolded
+from mark.traffic.traces.steps import FALLS, Rising, check_clocks, is_summary, rising, unfolded
 from mark.traffic.traces.time_columns import TableRows, cell_of, time_column, with_whole_times, without_bad_times
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
 
 _LEAST_TOTAL = 100.0  # requests
 _FEW = 3
+_MOST_LOG = 50.0  # no logarithm of a count is above
 NONE = "none"  # --count-column none: one row a request
 DECIMALS = (POINT, COMMA)
 
@@ -53,7 +55,10 @@ _LEVELS = frozenset(
 )
 _MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content"])
 _SPANS = frozenset(["span_id", "spanid", "span.id", "parentspanid", "parent_id"])  # a request has several
-_TAKEN = ("latency", "duration", "elapsed", "response", "took")  # the duration of a request
+_TAKEN = ("latency", "duration", "elapsed", "response", "took", "token", "bytes", "prompt", "request")  # of a request
+_HITS, _MISSES = re.compile("hits?", re.IGNORECASE), re.compile("miss", re.IGNORECASE)  # of a cache
+_IDS = frozenset(["request_id", "requestid", "req_id", "x_request_id", "x-request-id", "correlation_id", "trace_id"])
+_NUMBERED = re.compile(r".*id|index|seq|row|nr|no|n|user|client|host|node|model|count")
 # Names of a number that may be anything.
 _VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
 # Names without information: of unnamed columns, of queries without an alias, of series with only labels.
@@ -192,7 +197,7 @@ class _Table:
             return self._of_requests(name, bad_lines)
         unit = self._unit(column)
         if (times := column.meaning.times) != 1.0:
-            unit = replace(unit, times=times, said=f"{unit.said}, in {'thousands' if times == 1e3 else 'millions'}")
+            unit = replace(unit, times=times, said=f"{unit.said}, times {times:,.0f}")
         return self._of_counts(name, column, unit, gaps, bad_lines)
 
     # -- the decision
@@ -216,8 +221,8 @@ class _Table:
         | irregular    | U that may be anything, or   | ask                                               |
         |              | only whole hours             |                                                   |
         | regular      | nothing, and no log          | refuse: a summary without counts                  |
-        | irregular    | words, and nothing of a      | ask: a program's own log may say anything         |
-        |              | request; or level, message   |                                                   |
+        | irregular    | words or numbers, and none   | ask: a program's own log, or ratings, orders, a   |
+        |              | of a request; level, message | sensor                                            |
         | irregular, or a log of requests   | | a row is a request                                |
         """
         columns = self._numbers()
@@ -274,7 +279,45 @@ class _Table:
             what = "looks like a program's own log; `count_column` none if each line is a request"
             first = next((str(values[0]) for values in self.rows.columns.values() if len(values)), "")
             raise BadInput(what, self._where, first[:60])
+        if odd := self._of_no_request(columns):
+            what = "no column tells that the rows are requests; `count_column` none if each row is one"
+            raise BadInput(what, self._where, _names(odd))
+        self._refuse_twice()
+        self._refuse_limit()
         return None
+
+    def _of_no_request(self, columns: Sequence[_Column]) -> list[_Column]:
+        """Return columns of numbers that may be of anything, such as ratings, if no column is of a request."""
+        names = {name.strip().lower() for name in self.rows.columns}
+        if not self._export.named or names & _LOG or any(part in name for name in names for part in _TAKEN):
+            return []
+        return [
+            c for c in columns if c.name not in self._aside and not _NUMBERED.fullmatch(c.name.lower()) and not _ones(c)
+        ]
+
+    def _refuse_twice(self) -> None:
+        """Raise BadInput if the rows of a table have several for each request."""
+        for name, values in self.rows.columns.items():
+            known = {value for value in values if not is_missing(value)}
+            if name.strip().lower() in _IDS and len(values) >= 20 and len(values) >= 1.9 * len(known) > 0:
+                times = f"{len(values):,} rows for {len(known):,} requests"
+                what = f"{times}: leave all but one of each out, or say `count_column` none to count them all"
+                raise BadInput(what, f"{self._where} column {name}")
+
+    def _refuse_limit(self) -> None:
+        """Raise BadInput for as many rows as a query's limit, unless they begin and end with whole hours or days."""
+        rows = len(self.rows.lines) + len(self.rows.bad)
+        if not is_limit(rows):
+            return
+        first, last = float(self.rows.times.known.min()), float(self.rows.times.known.max())
+        near = 5.0 * (last - first) / rows
+        for whole_s in (HOUR_S, DAY_S):
+            if near <= 0.05 * whole_s and first % whole_s <= near and -last % whole_s <= near:
+                return
+        what = (
+            f"exactly {rows:,} rows, as a query's limit leaves: export all, or say `count_column` none if they are all"
+        )
+        raise BadInput(what, self._where)
 
     def _numbers(self) -> list[_Column]:
         """Return columns of numbers. A column with an open decimal sign takes the sign of the others."""
@@ -301,6 +344,10 @@ class _Table:
             kinds = {meaning_of(one) for one in series}
             if len(kinds) == 1:
                 meaning = kinds.pop()
+        if _HITS.search(name) and any(_MISSES.search(other) for other in self.rows.columns):
+            return Meaning(Kind.UNKNOWN)
+        if meaning.may_be_log and np.nanmax(numbers.values) <= _MOST_LOG:
+            return Meaning(Kind.STATISTIC)
         if self._export.unit is not None and meaning.kind not in (Kind.MEASURE, Kind.STATISTIC):
             return Meaning(Kind.REQUESTS, UNITS[self._export.unit])
         if numbers.unit in (MEASURE, MIXED):
@@ -401,7 +448,8 @@ class _Table:
         units = "|".join(UNITS)
         at = f"{self._where} column {column.name}"
         if meaning.kind is Kind.UNCLEAR:
-            raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
+            what = "requests in each row, or a rate, or neither, as a change is? Say `count_unit`"
+            raise BadInput(f"{what} {units}, or name another column by `count_column`", at)
         if meaning.window_s and abs(self._step_s() - meaning.window_s) > 0.01 * meaning.window_s:
             what = f"requests of each row, or of {meaning.window_s:g} s? Say `count_unit` count, or name the column"
             raise BadInput(f"{what} `requests per {meaning.window_s:g} s`", at)
@@ -568,7 +616,6 @@ def _in_order(seconds: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _never_falls(values: FloatArray) -> bool:
-    """Return whether values never fall, except for restarts, where a counter begins at 0 again."""
+    """Return whether values hardly ever fall, as a counter's do, which begins again."""
     steps = np.diff(values)
-    falls = steps < 0.0
-    return bool(falls.sum() <= 0.1 * len(steps) and np.all(values[1:][falls] <= 0.5 * values[:-1][falls]))
+    return bool((steps < 0.0).sum() <= FALLS * len(steps))

@@ -247,3 +247,42 @@ def test_shipped_catalogue_is_read_once_and_a_file_every_time(tmp_path: Path) ->
     before = load_catalog(str(path))
     path.write_bytes(catalog_path("aws-2026").read_bytes())
     assert load_catalog(str(path)).offers != before.offers
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (730.0, "times the usual price: is it the price of a month"),
+        (8760.0, "is it the price of a year"),
+        (100.0, "is it in cents"),
+        (73_000.0, "is it the cents of a month"),
+        (1.0 / 60.0, "1/.* the usual price: is it the price of a minute"),
+        (1.0 / 3600.0, "is it the price of a second"),
+    ],
+)
+@pytest.mark.parametrize("market", ["on-demand", "spot"])
+def test_prices_in_another_unit_are_refused(tmp_path: Path, market: str, times: float, said: str) -> None:
+    others = [good("on-demand"), good("spot")]
+    row = good(market, zone="b", usd_per_hour=repr(times * 0.08))
+    with pytest.raises(
+        BadInput, match=f"prices.csv usd_per_hour: c5.large costs .*{said}.*Write the dollars of an hour"
+    ):
+        catalog(tmp_path, *(other for other in others if other["market"] != market), row)
+
+
+def test_an_unknown_type_is_compared_by_its_size(tmp_path: Path) -> None:
+    unknown = good("on-demand", instance="zz9.large", vcpu="2")
+    with pytest.raises(BadInput, match=r"zz9.large costs 620 times.*price of a month"):
+        catalog(tmp_path, unknown | {"usd_per_hour": "62"})
+    catalog(tmp_path, unknown | {"usd_per_hour": "0.9"})
+
+
+@pytest.mark.parametrize("times", [0.1, 0.5, 2.0, 10.0])
+def test_prices_of_other_regions_and_years_are_read(tmp_path: Path, times: float) -> None:
+    read = catalog(tmp_path, good("on-demand", usd_per_hour=repr(times * 0.085)))
+    assert read.offers[0].usd_per_hour == times * 0.085
+
+
+def test_a_function_priced_by_the_million_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"usd_per_gb_second: must be between 1e-12 and 0.01: 16.67"):
+        catalog(tmp_path, good("function", usd_per_gb_second="16.67"))

@@ -463,3 +463,118 @@ TOOLS: dict[str, Callable[[Random], Made]] = {
     "PostgreSQL": _postgres,
     "Kibana": _kibana,
 }
+
+
+# -- kinds of trouble --------------------------------------------------------------------------------------------------
+
+UNITS = {
+    "requests (k)": (1e-3, 0.0),
+    "requests in thousands": (1e-3, 0.0),
+    "requests [k]": (1e-3, 0.0),
+    "requests (Mio)": (1e-6, 0.0),
+    "Anfragen (Tsd.)": (1e-3, 0.0),
+    "hits 10^3": (1e-3, 0.0),
+    "Krps": (1e-3, 1.0),
+    "kreq/min": (1e-3, 60.0),
+    "k requests per hour": (1e-3, 3600.0),
+    "req/min": (1.0, 60.0),
+    "Zugriffe je Minute": (1.0, 60.0),
+    "Anfragen/Std": (1.0, 3600.0),
+    "requests/h": (1.0, 3600.0),
+    "requests per day": (1.0, 86_400.0),
+    "requests per 30s": (1.0, 30.0),
+}
+# Names of numbers that are no requests of a known unit.
+OTHERS = (
+    *("rps x1000", "requests per 10k users", "Requests per sec (avg)", "req/s (max)", "requests/s per node"),
+    *("requests vs last week", "\u0394 requests", "requests, log scale", "log2(rps)", "requests (ln)", "requests_norm"),
+    *("requests - 1h avg", "% requests", "requests forecast", "share of requests", "requests index", "requests 1:100"),
+    *("requests per 1k", "sampled requests", "requests_ma7", "requests remaining", "num_requests_running", "log_rps"),
+)
+
+
+def made_kind(seed: int) -> Made:
+    random = Random(seed)
+    return random.choice(KINDS)(random)
+
+
+def _two_columns(random: Random, at: list[datetime], name: str, cells: list[str]) -> bytes:
+    form = random.choice(["ISO", "ISO, T", "German"])
+    rows = [[moment.strftime(TIMES[form]), cell] for moment, cell in zip(at, cells, strict=True)]
+    return _table([["Time", name], *rows], ",").encode()
+
+
+def _between(minutes: Minutes, counts: list[int]) -> float:
+    """Return the increases between rows without a gap."""
+    step = timedelta(seconds=minutes.step_s)
+    rows = zip(minutes.at, minutes.at[1:], counts[1:], strict=False)
+    return float(sum(n for before, at, n in rows if at - before == step))
+
+
+def _overflow(random: Random) -> Made:
+    minutes = _minutes(random)
+    counts = [n or 0 for n in minutes.counts]
+    width = random.choice([2**31, 2**32] if max(counts) > 3000 else [2**16, 2**31, 2**32])
+    last = width - random.randrange(1, max(2, sum(counts)))
+    sums = []
+    for n in counts:
+        last = (last + n) % width
+        sums.append(str(last))
+    name = random.choice(["requests_total", "http_requests_total", "served_total"])
+    data = _two_columns(random, minutes.at, name, sums)
+    return Made("overflow", data, _between(minutes, counts), f"{width}, {name}")
+
+
+def _restart_of_one(random: Random) -> Made:
+    """Return the sum of several counters, of which one restarts: its increase is lost."""
+    minutes = _minutes(random)
+    pods = random.randint(2, 5)
+    sums = [random.randrange(1_000_000) for _ in range(pods)]
+    restart = random.randrange(len(minutes.at) // 3, 2 * len(minutes.at) // 3)
+    increases, cells = [], []
+    for i, n in enumerate(minutes.counts):
+        sums[0] = 0 if i == restart else sums[0]
+        each = [max(0, round(random.gauss(n or 0, 1.0))) for _ in range(pods)]
+        sums = [a + b for a, b in zip(sums, each, strict=True)]
+        increases.append(sum(each))
+        cells.append(str(sum(sums)))
+    name = random.choice(["requests_total", "Value", "requests"])
+    data = _two_columns(random, minutes.at, name, cells)
+    return Made("restart of one", data, _between(minutes, increases), f"{pods}, {name}")
+
+
+def _sums_so_far(random: Random) -> Made:
+    """Return few requests, summed. Fewer than six rows may be in this order by accident."""
+    minutes = _minutes(random)
+    rows = random.randint(6, 24)
+    minutes = Minutes(minutes.at[:rows], minutes.step_s, minutes.counts[:rows])
+    mean = random.choice([0.5, 1.0, 2.0, 5.0, 20.0])
+    counts = [sum(random.random() < mean / 50.0 for _ in range(50)) for _ in range(rows)]
+    counts[rows // 3], counts[2 * rows // 3] = counts[rows // 3] + 1, counts[2 * rows // 3] + 1
+    cells = [str(sum(counts[: i + 1])) for i in range(rows)]
+    name = random.choice(["requests", "Value", "count", "hits", "requests so far", "cumulative hits"])
+    return Made("sums so far", _two_columns(random, minutes.at, name, cells), _between(minutes, counts), name)
+
+
+def _unit(random: Random) -> Made:
+    minutes = _minutes(random)
+    if random.random() < 0.4:
+        name = random.choice(OTHERS)
+        cells = [f"{(n or 0) / 1e3:.3f}" if "log" in name else str(n or 0) for n in minutes.counts]
+        return Made("unit", _two_columns(random, minutes.at, name, cells), -1.0, name)
+    name, (times, per_s) = random.choice(list(UNITS.items()))
+    size = times * (per_s / minutes.step_s if per_s else 1.0)
+    cells = [f"{(n or 0) * size:.9f}" for n in minutes.counts]
+    return Made("unit", _two_columns(random, minutes.at, name, cells), float(minutes.requests), name)
+
+
+def _ratings(random: Random) -> Made:
+    rows = random.randint(20, 900)
+    per_s = random.choice([1, 1000])
+    at = sorted(random.randrange(1_600_000_000, 1_600_000_000 + 500 * rows) * per_s for _ in range(rows))
+    head = random.choice([["userId", "movieId", "rating"], ["event_id", "score"], ["user", "item", "plays"], ["stars"]])
+    body = [[*(str(random.randint(1, 5)) for _ in head), str(moment)] for moment in at]
+    return Made("ratings", _table([[*head, "timestamp"], *body], ",").encode(), -1.0, ", ".join(head))
+
+
+KINDS = (_overflow, _restart_of_one, _sums_so_far, _unit, _ratings)

@@ -217,10 +217,12 @@ def test_a_filtered_log_holds_the_matching_lines(
 
 def test_an_unknown_field_is_answered_with_those_there_are(tmp_path: Path) -> None:
     path = written(tmp_path, alb_line(0.0), "a.log")
-    with pytest.raises(BadInput, match=r"^log_filter: unknown field, ALB access log has type, .* path: status=200$"):
+    with pytest.raises(
+        BadInput, match=r"^log_filter: unknown field, ALB access log has type, .* path, line: status=200$"
+    ):
         open_trace(path, log_filter=("status", "200"))
     path = written(tmp_path, COMMON, "a.log")
-    known = "host, user, request, method, path, status, referer, user_agent"
+    known = "host, user, request, method, path, status, referer, user_agent, line"
     with pytest.raises(BadInput, match=rf"^log_filter: unknown field, .* has {known}: elb_status_code=200$"):
         open_trace(path, log_filter=("elb_status_code", "200"))
 

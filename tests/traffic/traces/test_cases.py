@@ -50,6 +50,14 @@ def german(number: float) -> str:
 
 RISING = [900_000 + sum(COUNTS[:i]) for i in range(N)]
 RESET = [*RISING[:25], *(n - RISING[25] + 400 for n in RISING[25:])]
+
+
+def wrapped(width: int) -> list[int]:
+    """Return a counter that goes on at 0 after `width` - 1."""
+    return [(width - 20_000 + sum(COUNTS[: i + 1])) % width for i in range(N)]
+
+
+SMALL = [1, 2, 2, 3, 5, 5, 8, 9, 9, 9, 11, 12, 12, 14, 14, 15, 16, 16, 18, 20]
 ROWS_OF_SERIES = [("GET", 3), ("POST", 1)]
 K6 = "metric_name,timestamp,metric_value,method\n" + "".join(
     f"http_reqs,{T0 + i // 3},1,GET\nhttp_req_duration,{T0 + i // 3},{31.5 + i},GET\nvus,{T0 + i // 3},5,\n"
@@ -131,6 +139,20 @@ READ: dict[str, tuple[str, float]] = {
         matrix(({"__name__": "latency_seconds_count"}, [n - 900_000 for n in RISING])),
         SUM - COUNTS[-1],
     ),
+    "C: a counter of 32 bits that overflows": (
+        matrix(({"__name__": "requests_total"}, wrapped(2**32))),
+        SUM - COUNTS[0],
+    ),
+    "C: an overflow in a table": (values("requests_total", lambda i: str(wrapped(2**32)[i])), SUM - COUNTS[0]),
+    "C: a counter of 31 bits that overflows": (
+        values("requests_total", lambda i: str(wrapped(2**31)[i])),
+        SUM - COUNTS[0],
+    ),
+    "C: a restart far from an overflow": (
+        values("requests_total", lambda i: str(3_900_000_000 + 1000 * i if i < 25 else 1000 * (i - 25) + 400)),
+        38_400,
+    ),
+    "C: sums so far": (values("cumulative requests", lambda i: str(sum(COUNTS[: i + 1]))), SUM - COUNTS[0]),
     "D: date and time in two columns": (
         table("date,time,requests", lambda i: f"{at(i, '%Y-%m-%d')},{at(i, '%H:%M:%S')},{COUNTS[i]}"),
         SUM,
@@ -280,6 +302,84 @@ REFUSED: dict[str, tuple[str, str]] = {
         values("requests", lambda i: "" if i % 3 else str(COUNTS[i])),
         "rows every 60 s, and only every 180 s one with a value.*gaps",
     ),
+    "C: a fast counter at an overflow": (
+        values("requests_total", lambda i: str((2**32 - 20 * 50_000_000 + 50_000_000 * i) % 2**32 + i % 2)),
+        "a restart, or an overflow at 4294967296.*count_unit. counter-32",
+    ),
+    "C: a sum of counters of which one restarts": (
+        values("requests_total", lambda i: str(4_000_000 + 1000 * i - (900_000 if i > 20 else 0))),
+        "a sum of several counters.*increase",
+    ),
+    **{
+        f"C: {n} sums of few requests": (
+            table("Time,requests", lambda i: f"{at(i)},{SMALL[i]}", n),
+            "never falls.*count_unit",
+        )
+        for n in (5, 8, 12, 20)
+    },
+    "C: few sums that begin again": (
+        table("Time,n", lambda i: f"{at(i)},{[1, 2, 2, 3, 5, 5, 0, 1, 1, 4, 6, 7][i]}", 12),
+        "never falls.*count_unit",
+    ),
+    "C: a slow counter": (values("requests", lambda i: str(1000 + i // 3)), "never falls.*count_unit"),
+    "C: sums of few requests in mark's own form": (
+        table("t_seconds,count", lambda i: f"{60 * i},{SMALL[i]}", 20),
+        "never falls.*count_unit",
+    ),
+    "F: as many rows as a limit": (
+        table("ts,path,status", lambda i: f"{T0 + 0.7 * i},/p,200", 1000),
+        "exactly 1,000 rows.*count_column. none",
+    ),
+    "F: as many objects as a limit": (
+        json.dumps([{"ts": T0 + 0.7 * i, "method": "GET", "status": 200} for i in range(500)]),
+        "exactly 500 rows.*count_column. none",
+    ),
+    "F: as many rows as a sheet has": (
+        table("ts,path,status", lambda i: f"{T0 + 0.7 * i},/p,200", 65_535),
+        "exactly 65,535 rows.*count_column. none",
+    ),
+    "F: a comment with the limit": (
+        "# SELECT * FROM log LIMIT 60\n" + table("ts,path,status", lambda i: f"{T0 + 0.7 * i},/p,200", 60),
+        "as many rows as a comment limits",
+    ),
+    "F: an answer with its limit": (
+        json.dumps({"limit": 60, "data": [{"ts": T0 + 0.7 * i, "method": "GET"} for i in range(60)]}),
+        "limit: is the number of rows here",
+    ),
+    "F: an answer of Insights that matched more": (
+        json.dumps(
+            {
+                "results": [[{"field": "@timestamp", "value": at(i)}] for i in range(N)],
+                "statistics": {"recordsMatched": 41.0},
+                "status": "Complete",
+            }
+        ),
+        "recordsMatched: is more than the 40 rows",
+    ),
+    "H: ratings": (
+        table("userId,movieId,rating,timestamp", lambda i: f"{i % 7},{i},{1 + i % 5},{T0 + i * i % 997}"),
+        "no column tells.*count_column. none.*rating",
+    ),
+    "H: ratings in milliseconds beside an event": (
+        table("event_id,rating,timestamp", lambda i: f"{i},{1 + i % 5},{1000 * (T0 + i * i % 997)}"),
+        "no column tells.*count_column. none.*rating",
+    ),
+    "H: ratings without a header": (
+        table(f"1,2,5,{T0}", lambda i: f"{i % 7},{i},{1 + i % 5},{T0 + i * i % 997}"),
+        "irregular.*count_column",
+    ),
+    "H: temperatures": (
+        table("time,temperature", lambda i: f"{T0 + i * i % 997},{20 + i % 5}.5"),
+        "no column tells.*count_column. none.*temperature",
+    ),
+    "H: clicks of users on items": (
+        table("user_id,item_id,clicks,timestamp", lambda i: f"{i % 7},{i},{1 + i % 5},{T0 + i * i % 997}"),
+        "no column tells.*count_column. none.*clicks",
+    ),
+    "H: two rows for each request": (
+        table("ts,request_id,method", lambda i: f"{T0 + (i // 2) ** 2 % 997},r{i // 2},GET"),
+        "40 rows for 20 requests.*count_column. none",
+    ),
     "E: an average in the titles of CloudWatch's console": (
         "Label,RequestCount\nStatistic,Average\n" + values("RequestCount", lambda i: str(1 + i % 2)),
         "summary.*RequestCount",
@@ -319,6 +419,8 @@ REFUSED: dict[str, tuple[str, str]] = {
         values("credit requests", lambda i: f"{COUNTS[i] / 60:.4f}"),
         "or a rate.*count_unit",
     ),
+    "B: logarithms of rates": (values("log_rps", lambda i: f"{1 + i % 7 / 10:.3f}"), "summary.*log_rps"),
+    "B: logarithms, rounded": (values("log requests", lambda i: str(2 + i % 2)), "summary.*log requests"),
     "B: fractions under no name": (values("Value", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
     "B: a ratio of rates": (values("sum(rate(a[1m])) / sum(rate(b[1m]))", lambda i: f"{i}"), "or a rate.*count_unit"),
     "B: the highest rate": (values("max(rate(http_requests_total[5m]))", lambda i: f"{i}"), "summary.*count_column"),
@@ -522,6 +624,36 @@ NAMES: dict[str, float | str] = {
     "requests/pod": "summary",
     "Anfragen pro Pod": "summary",
     "requests/route a": 1.0,
+    "requests [k]": 1e3,
+    "requests in k": 1e3,
+    "requests_k": 1e3,
+    "requests k/s": 6e4,
+    "kilo requests": 1e3,
+    "requests mn": 1e6,
+    "requests (bn)": 1e9,
+    "requests (G)": "or a rate",
+    "requests (1e3)": "or a rate",
+    "1000 requests": "or a rate",
+    "requests (lakh)": "or a rate",
+    "requests (dozen)": "or a rate",
+    "requests (2xx)": 1.0,
+    "COUNT(1)": 1.0,
+    "requests/15min": 1 / 15,
+    "req/min": 1.0,
+    "log10(requests)": "summary",
+    "requests (log)": "summary",
+    "ln rps": "summary",
+    "sqrt(requests)": "summary",
+    "requests_smoothed": "summary",
+    "requests zscore": "summary",
+    "yhat_upper requests": "summary",
+    "delta_requests": "or a rate",
+    "requests growth": "or a rate",
+    "requests_cumsum": "no restart at 0",
+    "num_requests_running": "summary",
+    "ratelimit_remaining_requests": "which column",
+    "unique requests": "which column",
+    "log requests": 1.0,
     "retry_count": "which column",
     "BlockedRequests": "which column",
     "forecast requests": "which column",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mark.domain.errors import BadInput
 from mark.traffic.traces import open_trace
-from tests.traffic.traces.made_traffic import Made, made
+from tests.traffic.traces.made_traffic import Made, made, made_kind
 
 CLOSE = 0.005
 
@@ -23,10 +24,10 @@ def read(path: Path, file: Made) -> tuple[float, float] | str:
     return trace.total_counts(0.0, trace.duration_s), trace.duration_s
 
 
-def outcomes(folder: Path, seeds: range) -> dict[str, list[str]]:
+def outcomes(folder: Path, seeds: range, make: Callable[[int], Made] = made) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"right": [], "refused": [], "wrong": []}
     for seed in seeds:
-        file = made(seed)
+        file = make(seed)
         got = read(folder / "traffic", file)
         said = f"{seed} {file.tool} ({file.said}): {got}, in it {file.requests} in {file.seconds} s"
         right = (
@@ -47,6 +48,17 @@ def check(found: dict[str, list[str]]) -> None:
 
 def test_a_made_file_is_read_right_or_refused(tmp_path: Path) -> None:
     check(outcomes(tmp_path, range(60)))
+
+
+def test_a_made_kind_of_trouble_is_read_right_or_refused(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, range(100), made_kind)
+    assert found["wrong"] == []
+    assert len(found["right"]) >= 25  # overflows and units; sums, ratings and other numbers are refused
+
+
+@pytest.mark.slow
+def test_a_thousand_made_kinds_of_trouble_are_read_right_or_refused(tmp_path: Path) -> None:
+    assert outcomes(tmp_path, range(1000, 2000), made_kind)["wrong"] == []
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_equal_lines_of_start_up_are_no_overlap(tmp_path: Path) -> None:
 
 def test_tables_of_the_same_times_are_not_joined(tmp_path: Path) -> None:
     for name, offset in (("a.csv", 0), ("b.csv", 30)):
-        rows = "".join(f"2026-05-01T10:{i:02}:{offset:02}Z,{100 + i}\n" for i in range(40))
+        rows = "".join(f"2026-05-01T10:{i:02}:{offset:02}Z,{100 + i * 7 % 11}\n" for i in range(40))
         written(tmp_path, "time,requests\n" + rows, name)
     with pytest.raises(BadInput, match=r"a.csv and b.csv hold rows of the same time: .*`series` sum"):
         open_trace(str(tmp_path))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.traffic.traces.steps import Rising, check_clocks, is_summary, rising, unfolded
+from mark.traffic.traces.steps import Rising, are_sums_so_far, check_clocks, is_summary, rising, unfolded
 from mark.traffic.traces.times import TimeForm, as_times
 
 T0 = 1_777_629_600.0
@@ -103,3 +103,19 @@ def test_a_clock_that_its_zone_does_not_have_is_refused() -> None:
 )
 def test_a_counter_is_known_by_its_values(counts: np.ndarray, wanted: Rising) -> None:
     assert rising(counts.astype(np.float64)) is wanted
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ([1, 2, 2, 3, 5, 5, 8, 9, 9, 9, 11, 12, 12, 14, 14, 15, 16, 16, 18, 20], True),
+        ([0, 0, 1, 3, 3, 4, 6, 7, 7, 7, 8, 10, 11, 11, 13, 14, 16, 16, 17, 17, 19], True),
+        ([100] * 30 + [200] * 30 + [500] * 30, False),  # levels that last
+        (list(range(60)), False),  # a line by hand
+        ([round(100 * 1.02**i) for i in range(60)], False),  # growth
+        ([1, 2, 2, 3, 5, 4, 8, 9, 9, 7, 11, 12], False),
+        ([3, 1, 4], False),
+    ],
+)
+def test_sums_so_far_are_told_from_growing_counts(counts: list[int], wanted: bool) -> None:
+    assert are_sums_so_far(np.array(counts, dtype=np.float64)) is wanted

@@ -275,7 +275,7 @@ def test_no_request_is_lost_or_made(values: list[int], step_s: int, per_second: 
     table = [((T0 + step_s * i) * per_second, n) for i, n in enumerate(values)]
     random.shuffle(table)
     columns = {"time": [at for at, _ in table], "requests": [n for _, n in table]}
-    trace = trace_of_table(Export(columns, "a test"), "t", "t", TableColumns(count="requests"))
+    trace = trace_of_table(Export(columns, "a test"), "t", "t", TableColumns(count="requests", unit="count"))
     assert trace is not None
     assert total(trace) == pytest.approx(sum(values))
     assert trace.bin_s == step_s

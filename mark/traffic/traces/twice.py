@@ -1,0 +1,154 @@
+"""Requests that have two lines in one log: of a proxy and the server behind it, of a beginning and an end, or copies.
+
+Two classes of lines are such pairs if they hold the same requests, equally many at each moment. Two servers that take
+turns have equally many in all, but not in each second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mark.domain.arrays import BoolArray, FloatArray
+from mark.domain.errors import BadInput
+
+_LEAST = 20  # requests that show pairs
+_LEAST_SECONDS = 10
+_HALF, _SAME, _AT_ONCE = 0.04, 0.06, 0.8  # shares of the lines, of the requests, of the seconds
+_STEPS = 0.6  # times the square root of the lines: independent lines go further apart
+_WHOLE = 0.95
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\[[^\]]*\]|[^\s"\[]+')
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+_ID = re.compile(r"(?:request|req|trace|correlation|transaction|call|span)[_.\- ]?id|^id$|uuid|rid$", re.IGNORECASE)
+
+Row = Mapping[str, Any]
+
+
+def refuse_two_lines(texts: Sequence[bytes], seconds: FloatArray, requests: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raise BadInput if each request has two lines. `requests` are the method and path of each line."""
+    if len(texts) < _LEAST:
+        return
+    same = [one == two for one, two in pairwise(texts)]
+    if len(set(texts)) >= _LEAST / 2 and max(sum(same[::2]), sum(same[1::2])) >= _WHOLE * (len(texts) // 2):
+        raise BadInput("every line stands twice: leave one of them out, or say `log_filter` line=* for both", "")
+    order = np.argsort(np.floor(seconds), kind="stable")  # one form may lack fractions of a second
+    lines, ordered = [texts[i] for i in order], [requests[i] for i in order]
+    for word, own, at_once in _classes(lines):
+        if not _are_pairs(seconds[order], ordered, own, at_once=at_once):
+            continue
+        word = word or _word_of([line for line, one in zip(lines, own, strict=True) if one], lines)
+        way = f"`log_filter` line=*{word}* counts one of them" if word else "leave one of them out"
+        raise BadInput(f"each request seems to have two lines: {way}, `log_filter` line=* both", "")
+
+
+def refuse_two_objects(rows: Sequence[Row], seconds: FloatArray) -> None:
+    """Raise BadInput if each request has two of these JSON objects."""
+    if len(rows) < _LEAST:
+        return
+    order = np.argsort(np.floor(seconds), kind="stable").tolist()
+    rows = [rows[i] for i in order]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [str(row.get(name, "")) for row in rows] for name in names}
+    two = {name: values for name, values in columns.items() if len(set(values)) == 2}
+    ids = [name for name in names if _ID.search(name) and _come_twice(columns[name])]
+    requests = list(map(_request, rows))
+    keys = [str(sorted(row)) for row in rows]
+    forms = {"": keys} if len(set(keys)) > 1 else {}
+    for name, values in [*two.items(), *forms.items()]:
+        own = np.array(values) == Counter(values).most_common(1)[0][0]
+        if ids:
+            pairs = bool(abs(2.0 * own.mean() - 1.0) <= _HALF) and _differ(columns[ids[0]], own)
+        else:
+            pairs = _are_pairs(np.asarray(seconds)[order], requests, own, at_once=name != "")
+        if pairs:
+            one = next(value for value in reversed(values) if value)
+            raise _two_objects(f"`log_filter` {name}={one}" if name else "", name or names[0])
+    if ids:
+        raise _two_objects("", ids[0])
+
+
+def _two_objects(way: str, name: str) -> BadInput:
+    one = f"{way} counts one of them" if way else "leave one of them out"
+    return BadInput(f"each request seems to have two lines: {one}, `log_filter` {name}=* both", "")
+
+
+def _differ(ids: Sequence[str], own: BoolArray) -> bool:
+    """Return whether most ids have a line of each class."""
+    classes: dict[str, set[bool]] = {}
+    for one, mark in zip(ids, own.tolist(), strict=True):
+        classes.setdefault(one, set()).add(mark)
+    return sum(len(marks) == 2 for marks in classes.values()) >= 0.9 * len(classes)
+
+
+def _come_twice(values: Sequence[str]) -> bool:
+    times = Counter(values)
+    twice = sum(n for n in times.values() if n == 2)
+    return len(times) >= _LEAST / 2 and twice >= _WHOLE * len(values)
+
+
+def _request(row: Row) -> tuple[bytes, bytes]:
+    method = path = ""
+    for value in row.values():
+        for word in value.split(" ") if isinstance(value, str) else ():
+            method = word if not method and word in _METHODS else method
+            path = word.partition("?")[0] if not path and word.startswith("/") else path
+    return method.encode(), path.encode()
+
+
+def _classes(lines: Sequence[bytes]) -> Iterator[tuple[str, BoolArray, bool]]:
+    """Yield classes of about half of the lines: those of one form (named ""), and those with a word.
+
+    The last value says whether servers that take turns may have such classes: not if one has a single client and the
+    other has many, or if the protocols differ.
+    """
+    forms = [bytes({34: 81, 91: 66}.get(token[0], 87) for token in _TOKENS.findall(line)) for line in lines]
+    for form, _ in Counter(forms).most_common(2):
+        yield "", np.array([one == form for one in forms]), False
+    words = [dict.fromkeys(line.split()) for line in lines]
+    for word, times in Counter(word for some in words for word in some).items():
+        if abs(2.0 * times / len(lines) - 1.0) <= _HALF and _plain(word):
+            own = np.array([word in some for some in words])
+            clients = {next(iter(some), b"") for some, one in zip(words, own.tolist(), strict=True) if not one}
+            proxy = word.startswith(b"HTTP/") or (
+                all(next(iter(w), b"") == word for w in words if word in w) and len(clients) > 4
+            )
+            yield word.decode("utf-8", "replace"), own, not proxy
+
+
+def _are_pairs(seconds: FloatArray, requests: Sequence[object], own: BoolArray, *, at_once: bool) -> bool:
+    """Return whether the lines of two classes, ordered by time, are two lines of each request."""
+    count = len(own)
+    signs = np.where(own, 1.0, -1.0)
+    if abs(float(signs.sum())) > max(2.0, _HALF * count):
+        return False
+    of_request: Counter[object] = Counter()
+    for request, sign in zip(requests, signs.tolist(), strict=True):
+        of_request[request] += int(sign)
+    if sum(map(abs, of_request.values())) > max(2.0, _SAME * count):
+        return False
+    if np.ptp(np.cumsum(signs)) > max(3.0, _STEPS * count**0.5):
+        return False
+    if not at_once:
+        return True
+    moments, place = np.unique(np.floor(seconds), return_inverse=True)
+    more = np.bincount(place, weights=signs)
+    return len(moments) >= _LEAST_SECONDS and bool(np.mean(more == 0.0) >= _AT_ONCE)
+
+
+def _plain(word: bytes) -> bool:
+    return not {ord("*"), ord("?")} & set(word)  # which a filter takes as patterns
+
+
+def _word_of(own: Sequence[bytes], lines: Sequence[bytes]) -> str:
+    """Return the longest word that only these lines have, and each of them; "" without one."""
+    common = set(own[0].split())
+    for line in own:
+        common &= set(line.split())
+    others = set(lines) - set(own)
+    words = [word for word in common if _plain(word) and not any(word in line for line in others)]
+    return max(words, key=lambda word: (len(word), word), default=b"").decode("utf-8", "replace")

@@ -1,0 +1,159 @@
+"""Logs with two lines for each request ask which of them to count; other logs with two kinds of lines ask nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.traffic.traces import open_trace
+
+T0 = datetime(2026, 5, 1, 10, tzinfo=UTC)
+N = 300
+
+
+def moments(seed: int = 1) -> list[datetime]:
+    random, at = Random(seed), T0
+    found = []
+    for _ in range(N):
+        at += timedelta(seconds=random.expovariate(2.0))
+        found.append(at)
+    return found
+
+
+def web(at: datetime, *, client: str = "10.0.0.9", path: str = "/predict", protocol: str = "1.1") -> str:
+    shown = at.strftime("%d/%b/%Y:%H:%M:%S +0000")
+    return f'{client} - - [{shown}] "POST {path} HTTP/{protocol}" 200 12 "-" "curl/8"\n'
+
+
+def uvicorn(at: datetime, port: int) -> str:
+    shown = at.strftime("%Y-%m-%d %H:%M:%S,123")
+    return f'{shown} INFO:     127.0.0.1:{port} - "POST /predict HTTP/1.1" 200 OK\n'
+
+
+def logged(**fields: object) -> str:
+    return json.dumps(fields) + "\n"
+
+
+def both(first: Callable[[int, datetime], str], second: Callable[[int, datetime], str], late_s: float = 0.02) -> str:
+    """Return both lines of each request, in the order of their times."""
+    lines = []
+    for i, at in enumerate(moments()):
+        lines += [(at, first(i, at)), (at + timedelta(seconds=late_s), second(i, at + timedelta(seconds=late_s)))]
+    return "".join(text for _, text in sorted(lines))
+
+
+PAIRS = {
+    "nginx and uvicorn": (both(lambda i, at: web(at), lambda i, at: uvicorn(at, 40_000 + i)), "line=*"),
+    "nginx and gunicorn": (
+        both(
+            lambda i, at: web(at, client=f"10.0.0.{i % 9}"), lambda i, at: web(at, client="127.0.0.1", protocol="1.0")
+        ),
+        "line=*HTTP/1.",
+    ),
+    "two paths": (
+        both(lambda i, at: web(at, path=f"/{i % 3}"), lambda i, at: web(at, path=f"/{i % 3}", client="127.0.0.1")),
+        "line=*10.0.0.9*",
+    ),
+    "two blocks": ("".join(web(at) for at in moments()) + "".join(uvicorn(at, 40_000) for at in moments()), "line=*"),
+    "logfmt": (
+        both(
+            *[
+                lambda i, at, what=what: f"time={at.isoformat()} msg={what} method=POST path=/p status=200 id={i}\n"
+                for what in ("started", "done")
+            ]
+        ),
+        "line=*",
+    ),
+    "every line copied": ("".join(2 * web(at, client=f"10.0.0.{i % 9}") for i, at in enumerate(moments())), "line=*"),
+    "upstream and access": (
+        both(
+            *[
+                lambda i, at, what=what: logged(time=at.isoformat(), log=what, method="POST", path="/p", status=200)
+                for what in ("upstream", "access")
+            ]
+        ),
+        "log=",
+    ),
+    "request and answer with an id": (
+        both(
+            lambda i, at: logged(time=at.isoformat(), kind=0, request_id=f"r{i}", method="POST", path="/p"),
+            lambda i, at: logged(time=at.isoformat(), kind=1, request_id=f"r{i}", method="POST", path="/p", status=200),
+            late_s=1.5,
+        ),
+        "kind=",
+    ),
+    "objects of two forms": (
+        both(
+            lambda i, at: logged(time=at.isoformat(), method="POST", uri="/p", upstream="10.0.0.1:80", status=200),
+            lambda i, at: logged(time=at.isoformat(), method="POST", path="/p", took=31, status=200),
+        ),
+        "two lines",
+    ),
+}
+
+
+def turns(lines: Callable[[int, datetime], str], seed: int = 1) -> str:
+    return "".join(lines(i, at) for i, at in enumerate(moments(seed)))
+
+
+SINGLE = {
+    "two servers that take turns": turns(lambda i, at: web(at).rstrip("\n") + f' "10.0.0.{i % 2}:80"\n'),
+    "two clients at random": turns(lambda i, at: web(at, client=Random(i).choice(("10.0.0.1", "10.0.0.2")))),
+    "a page and its style": turns(lambda i, at: web(at, path=("/", "/style.css")[i % 2])),
+    "two forms at random": turns(lambda i, at: Random(i).choice((web(at), uvicorn(at, 40_000)))),
+    "two pods that take turns": turns(
+        lambda i, at: logged(time=at.isoformat(), pod=f"p{i % 2}", method="POST", path="/p", status=200)
+    ),
+    "ids, one line each": turns(
+        lambda i, at: logged(time=at.isoformat(), request_id=f"r{i}", method="POST", path="/p", status=200)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_log_with_two_lines_a_request_asks_which(tmp_path: Path, case: str) -> None:
+    text, way = PAIRS[case]
+    path = tmp_path / "access.log"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=r"stands twice|two lines") as refused:
+        open_trace(str(path))
+    assert way in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "log_filter", "rows"),
+    [
+        ("nginx and uvicorn", ("line", '*"curl/8"*'), N),
+        ("nginx and uvicorn", ("line", "*"), 2 * N),
+        ("every line copied", ("line", "*"), 2 * N),
+        ("upstream and access", ("log", "access"), N),
+        ("upstream and access", ("log", "*"), 2 * N),
+    ],
+)
+def test_the_filter_that_the_refusal_names_is_enough(
+    tmp_path: Path, case: str, log_filter: tuple[str, str], rows: int
+) -> None:
+    path = tmp_path / "access.log"
+    path.write_text(PAIRS[case][0])
+    assert open_trace(str(path), log_filter=log_filter).rows == rows
+
+
+@pytest.mark.parametrize("case", SINGLE)
+def test_a_log_with_one_line_a_request_asks_nothing(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "access.log"
+    path.write_text(SINGLE[case])
+    assert open_trace(str(path)).rows == N
+
+
+def test_a_document_on_one_line_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "answer.json"
+    rows = [{"ts": T0.timestamp() + i, "method": "GET", "path": "/p/" + "x" * 200} for i in range(999)]
+    path.write_text(json.dumps(rows))
+    assert open_trace(str(path)).rows == 999
