@@ -445,7 +445,9 @@ def _alb(st: Stage, out: Departures, now_s: float) -> int:
     Ties go in turn.
     """
     classes = st.classes
-    total = classes.weight.sum()
+    total = 0
+    for weight in classes.weight:  # a sum of an array would make numba import SciPy, for half a second
+        total += weight
     if total == 0:
         return -1
     drawn = np.int64(next_bits(st.counter) % np.uint64(total))

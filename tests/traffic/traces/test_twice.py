@@ -63,20 +63,16 @@ PAIRS = {
     "two blocks": ("".join(web(at) for at in moments()) + "".join(uvicorn(at, 40_000) for at in moments()), "line=*"),
     "logfmt": (
         both(
-            *[
-                lambda i, at, what=what: f"time={at.isoformat()} msg={what} method=POST path=/p status=200 id={i}\n"
-                for what in ("started", "done")
-            ]
+            lambda i, at: f"time={at.isoformat()} msg=started method=POST path=/p status=200 id={i}\n",
+            lambda i, at: f"time={at.isoformat()} msg=done method=POST path=/p status=200 id={i}\n",
         ),
         "line=*",
     ),
     "every line copied": ("".join(2 * web(at, client=f"10.0.0.{i % 9}") for i, at in enumerate(moments())), "line=*"),
     "upstream and access": (
         both(
-            *[
-                lambda i, at, what=what: logged(time=at.isoformat(), log=what, method="POST", path="/p", status=200)
-                for what in ("upstream", "access")
-            ]
+            lambda i, at: logged(time=at.isoformat(), log="upstream", method="POST", path="/p", status=200),
+            lambda i, at: logged(time=at.isoformat(), log="access", method="POST", path="/p", status=200),
         ),
         "log=",
     ),
