@@ -22,7 +22,7 @@ from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
-from mark.studies.advise import POLICIES, AdviseOptions, advise
+from mark.studies.advise import POLICIES, AdviseOptions, advise, check_options
 from mark.studies.report.advise_report import advise_page, advise_report
 from mark.studies.report.htmlpage import html_of
 from mark.traffic.prometheus.history import read_history
@@ -67,7 +67,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     part.add_argument(
         "--days", type=above_zero, metavar="N", help="how many to read (default: 30; 14 with --serve, to learn from)"
     )
-    part.add_argument("--simulate", type=span, default=7 * DAY_S, metavar="S", help="the last of them (default: 7d)")
+    part.add_argument("--simulate", type=span, metavar="S", help="the last of them (default: 7d)")
     part.add_argument(
         "--scaler", metavar="KIND:K=V,...", help="your own one's settings, as hpa:target=0.7,min=2,max=50 ([policy])"
     )
@@ -92,16 +92,8 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
         help="keep running, and publish the fewest replicas that are needed; of --service several may stand here, "
         "between commas",
     )
-    floor.add_argument(
-        "--listen",
-        type=_host_and_port,
-        default=("127.0.0.1", 9464),
-        metavar="HOST:PORT",
-        help="(default: 127.0.0.1:9464)",
-    )
-    floor.add_argument(
-        "--state", type=Path, default=Path(".mark-advise.db"), metavar="FILE", help="memory (default: .mark-advise.db)"
-    )
+    floor.add_argument("--listen", type=_host_and_port, metavar="HOST:PORT", help="(default: 127.0.0.1:9464)")
+    floor.add_argument("--state", type=Path, metavar="FILE", help="memory (default: .mark-advise.db)")
     floor.add_argument("--ready-file", type=Path, metavar="FILE", help="when ready, write its URL as JSON there")
     floor.add_argument(
         "--act",
@@ -174,6 +166,11 @@ def asked_from(args: argparse.Namespace) -> Asked:
 
 
 def run(args: argparse.Namespace) -> int:
+    for name in _OF_REPORT if args.serve else _OF_FLOOR:
+        if getattr(args, name):
+            what = "is of the report, without --serve" if args.serve else "needs --serve"
+            raise BadInput(what, f"--{name.replace('_', '-')}")
+    args.simulate = args.simulate or 7 * DAY_S
     options = _options(args)
     _check_unit(args)
     args.days = args.days or (_SERVED_DAYS if args.serve else 30.0)
@@ -183,12 +180,9 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"must be ten minutes to {_MOST_DAYS:g} days", "--simulate", f"{args.simulate:g} s")
     if args.boot is not None and args.boot > DAY_S:
         raise BadInput("must be at most a day", "--boot", f"{args.boot:g} s")
-    for name in ("json", "report", "scaler", "policies") if args.serve else ("act", "profile", *_ACCESS):
-        if getattr(args, name):
-            what = "is of the report, without --serve" if args.serve else "needs --serve"
-            raise BadInput(what, f"--{name.replace('_', '-')}")
     if args.serve:
         return _serve(args, options)
+    check_options(options)
     show_counting()
     reader, asked, end_s = reader_from(args), asked_from(args), time.time() - _SETTLED_S
     with progress("reading") as bar:
@@ -237,7 +231,7 @@ def _check_unit(args: argparse.Namespace) -> None:
 
 
 def _serve(args: argparse.Namespace, options: AdviseOptions) -> int:
-    host, number = args.listen
+    host, number = args.listen or ("127.0.0.1", 9464)
     run_floor: Callable[..., int] = adapter("floor", "--serve")
     try:
         return run_floor(
@@ -252,7 +246,7 @@ def _serve(args: argparse.Namespace, options: AdviseOptions) -> int:
             rps_per_replica=args.rps_per_replica,
             boot_s=args.boot,
             days=args.days,
-            state=args.state,
+            state=args.state or Path(".mark-advise.db"),
             act=args.act,
             profile=args.profile,
             host=host,
@@ -267,6 +261,8 @@ def _serve(args: argparse.Namespace, options: AdviseOptions) -> int:
 
 _ACCESS = ("keys", "keys_parameter", "token_secrets", "tls_cert", "tls_key", "tls_client_ca",
            "tls_terminated_by_balancer", "ready_file")  # fmt: skip
+_OF_REPORT = ("json", "report", "scaler", "policies", "simulate")
+_OF_FLOOR = ("act", "profile", "listen", "state", *_ACCESS)
 
 
 def _options(args: argparse.Namespace) -> AdviseOptions:

@@ -57,7 +57,9 @@ class Listed(argparse.Action):
 
 
 _SAID = "as said"  # no option has this name
-_OUTPUTS = ("json", "report", "markdown", "out", "certificate", "ready_file")
+_OUTPUTS = {
+    name: f"--{name.replace('_', '-')}" for name in ("json", "report", "markdown", "out", "certificate", "ready_file")
+} | {"requests_log": "--log"}
 
 
 def _parts(text: str) -> list[str]:
@@ -74,16 +76,18 @@ def _exists(text: str) -> bool:
 def refuse_overwriting(args: argparse.Namespace) -> None:
     """Raise BadInput if a result would overwrite an input file or another result."""
     outputs = {
-        f"--{name.replace('_', '-')}": str(value)
-        for name in _OUTPUTS
+        option: str(value)
+        for name, option in _OUTPUTS.items()
         if (value := getattr(args, name, None)) not in (None, "-") and not _is_updated(args, name)
     }
     read = [
-        Path(text)
+        Path(place)
         for name, value in vars(args).items()
         if name not in (*_OUTPUTS, _SAID)
         for text in (value if isinstance(value, list | tuple) else [value])
-        if isinstance(text, str | Path) and _exists(str(text))
+        if isinstance(text, str | Path)
+        for place in (text, *_model_files(str(text)))
+        if _exists(str(place))
     ]
     read += [named for path in read if path.suffix == ".toml" for named in _named_in(path)]
     for option, output in outputs.items():
@@ -99,8 +103,14 @@ def refuse_overwriting(args: argparse.Namespace) -> None:
 
 
 def _is_updated(args: argparse.Namespace, name: str) -> bool:
-    """Return whether the output is extended: `mark profile --out` adds rows to an existing profile."""
-    return name == "out" and getattr(args, "command", None) == "profile"
+    """Return whether the command may update its input: `mark profile` adds rows, `mark catalog refresh` new prices."""
+    return name == "out" and getattr(args, "command", None) in ("profile", "catalog")
+
+
+def _model_files(text: str) -> list[str]:
+    """Return the files that `text` names if it is a model: module:Class, onnx:FILE, torch:FILE or sklearn:FILE."""
+    kind, _, name = text.partition("?")[0].partition(":")
+    return [f"{kind.replace('.', '/')}.py", name] if name else []
 
 
 def _named_in(file: Path) -> list[Path]:
@@ -110,7 +120,8 @@ def _named_in(file: Path) -> list[Path]:
     except (OSError, ValueError):  # the reader of the file reports the error
         return []
     values = [value for table in sections.values() if isinstance(table, dict) for value in table.values()]
-    return [file.parent / value for value in values if isinstance(value, str) and _exists(str(file.parent / value))]
+    places = [place for value in values if isinstance(value, str) for place in (value, *_model_files(value))]
+    return [file.parent / place for place in places if _exists(str(file.parent / place))]
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from mark.cli.arguments import writable
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import names_pipeline
@@ -30,7 +31,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certificate",
         metavar="FILE",
-        type=Path,
+        type=_certificate_file,
         help="write what proves the bound in whole instances, for scripts/check_bound.py (a .npz file)",
     )
     parser.set_defaults(run=run)
@@ -45,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
     certificate = None if found.certificate is None else _written(found.certificate, args.certificate)
     deliver(bound_report(args.service, args.trace, found, certificate), args.json)
     return 0
+
+
+def _certificate_file(text: str) -> Path:
+    return Path(writable(text, "--certificate"))
 
 
 def _written(certificate: BoundCertificate, file: Path) -> dict[str, Any]:

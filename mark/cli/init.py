@@ -12,7 +12,7 @@ from mark.cli.numbers import above_zero
 from mark.cli.output import write_file
 from mark.cli.reading import add_reading, as_options, reading
 from mark.config.new_service import new_service, new_service_of
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, MarkError
 from mark.profiling.table import load_profiles
 from mark.studies.report.check import check_file
 from mark.traffic.traces.reader import open_trace
@@ -53,7 +53,11 @@ def run(args: argparse.Namespace) -> int:
         for note in traffic.notes:
             print(f"  {note}")
     write_file(path, text, "--out")
-    print(f"{path}: {check_file(path)}")
+    try:
+        print(f"{path}: {check_file(path)}")
+    except MarkError:
+        Path(path).unlink()  # otherwise the corrected command would find it and refuse
+        raise
     again = shlex.join([args.trace, *as_options(args)]) if traffic is not None else "TRACE"
     print(f"next: read {path}, then: mark compare {again} --service {shlex.quote(path)} --report report.html")
     return 0

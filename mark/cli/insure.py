@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json, plotted_file
@@ -18,7 +19,13 @@ from mark.studies.insure import insure
 from mark.studies.report.insure_report import insure_report
 from mark.studies.report.parity_report import training_report
 
-_OF_TRAIN = ("data", "k", "codes", "out")
+# The options of only one of the two uses, with their defaults.
+_OF_TRAIN = {"data": None, "k": None, "r": 1, "codes": None, "epochs": EPOCHS, "out": None}
+_OF_RUN = {
+    **dict.fromkeys(("service", "instance", "faults", "catalog", "profile", "tail", "duration", "report")),
+    "scale": 1.0,
+    "start": 0.0,
+}
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +90,7 @@ def run(args: argparse.Namespace) -> int:
         return _train(args)
     if args.model is not None:
         raise BadInput("is one word too many: mark insure TRACE, or mark insure train MODEL", "mark insure", args.model)
-    for option in _OF_TRAIN:
-        if getattr(args, option) is not None:
-            raise BadInput("is an option of mark insure train", f"--{option}", getattr(args, option))
+    _refuse(args, _OF_TRAIN, "is an option of mark insure train")
     if args.service is None:
         raise BadInput("names the service whose instances are to be protected", "--service", "nothing")
     show_counting()
@@ -113,9 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _train(args: argparse.Namespace) -> int:
     """Train parity models, write the best and print all."""
-    for option in ("service", "instance", "faults", "report"):
-        if getattr(args, option) is not None:
-            raise BadInput("is no option of mark insure train", f"--{option}", getattr(args, option))
+    _refuse(args, _OF_RUN, "is no option of mark insure train")
     for option in ("model", "data", "out"):
         if getattr(args, option) is None:
             raise BadInput("is missing: mark insure train MODEL --data FILE.npz --out DIR", option.upper(), "nothing")
@@ -129,3 +132,12 @@ def _train(args: argparse.Namespace) -> int:
     written = write_parity(found, model, data, args.out)
     deliver(training_report(found, written, str(args.out)), args.json)
     return 0
+
+
+def _refuse(args: argparse.Namespace, options: Mapping[str, object], why: str) -> None:
+    """Raise BadInput if one of the options was given another value than its default."""
+    for option, default in options.items():
+        value = getattr(args, option)
+        if value != default:
+            said = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            raise BadInput(why, f"--{option}", said)

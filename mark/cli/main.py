@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # Set before numpy is imported: runs are spread over processes, and numpy's threads in each would compete for cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _open_standard_streams()
     return guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
@@ -86,6 +87,18 @@ def guarded(action: Callable[[], int]) -> int:
         return _fault(error)
     finally:
         _forget_unwritten()
+
+
+def _open_standard_streams() -> None:
+    """Open closed standard streams on the null device.
+
+    Otherwise the next opened file or socket would get the stream's number, and printed text would be written into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)  # for child processes too
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def every_command() -> _Parser:

@@ -33,6 +33,8 @@ def load_faults(path: str) -> Faults:
         return measured_faults(text, path)
     tables = tables_of(file)
     check_sections(file, tables, {"faults": FAULT_KEYS})
+    if "faults" not in tables:
+        raise BadInput("has no section [faults]", path)
     return faults_of(Section(file, "faults", tables.get("faults", {})))
 
 

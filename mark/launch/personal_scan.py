@@ -58,6 +58,8 @@ def scan_key(
 
     Raises BadInput if one of them cannot be read.
     """
+    if not key:
+        raise BadInput("must not be empty", "KEY")
     found = KeyScan(key)
     for address in addresses:
         found.servers += 1
@@ -67,7 +69,10 @@ def scan_key(
     for folder in logs:
         if not folder.is_dir():
             raise BadInput("no such folder", "--log", str(folder))
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        if not any(path.suffix == ".jsonl" or path.name == _SNAPSHOT for path in files):
+            raise BadInput("holds no feedback log, so that a scan proves nothing", "--log", str(folder))
+        for path in files:
             try:
                 _scan_file(path, found)
             except OSError as error:

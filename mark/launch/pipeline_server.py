@@ -96,7 +96,12 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
             # Do not retry a parity call, because its members may have got their exact answers.
             stages[stage.name] = replace(at, retry_share=0.0, retry_burst=0.0) if insured and number > 0 else at
         elif not apart or stage.name in options.stages_here:
-            own = replace(options, workers=options.workers or stage.workers, function=functions.get(stage.name))
+            own = replace(
+                options,
+                workers=options.workers or stage.workers,
+                function=functions.get(stage.name),
+                feedback_store=None,  # the pipeline learns, not its stages
+            )
             if not own.at_url:
                 own = replace(own, function_key=None)
             of_stage = replace(

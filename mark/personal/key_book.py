@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Protocol
 
 from mark.personal.head import Head
-from mark.personal.key_rows import FrozenRows, KeyRows, RowArrays
+from mark.personal.key_rows import SAVED, USED, FrozenRows, KeyRows, RowArrays
 
 _HEADS_SHARE = 0.5
+_EVICTED, _LEFT_SHARE = 64, 0.99  # keys that leave together at most; the part of the budget that they may leave used
 _TOMBSTONE_BYTES = 200
 
 
@@ -52,9 +53,11 @@ class KeyBook:
     ) -> None:
         self._dimension, self._most_bytes, self._store = dimension, most_bytes, store
         self._slot, self._name = slot, name
-        self._rows: OrderedDict[str, KeyRows] = OrderedDict()
+        # In the order of eviction, in which a key that was asked for has a second chance (CLOCK). An OrderedDict would
+        # take 85 bytes more for a key, and so would a dict whose keys move with each question.
+        self._rows: dict[str, KeyRows] = {}
+        self._last = ""  # the key asked for last
         self._heads: OrderedDict[str, Head] = OrderedDict()
-        self._unsaved: set[str] = set()
         self.tombstones: dict[str, float] = {}
         self._rows_bytes, self._heads_bytes = 0, 0
 
@@ -78,15 +81,17 @@ class KeyBook:
         return list(islice(reversed(self._rows), count))
 
     def rows(self, key: str) -> KeyRows | None:
-        """The rows of a key, which become the last to be evicted; None where it has none."""
+        """The rows of a key, which is asked for; None where it has none."""
+        self._last = key
         found = self._rows.get(key)
         if found is not None:
-            self._rows.move_to_end(key)
+            found.state |= USED
             return found
         data = self._store.get(key) if self._store is not None else None
         if data is None:
             return None
         found = self._rows[key] = KeyRows.of_bytes(data, self._dimension, self._slot)
+        found.state |= SAVED
         self._rows_bytes += found.memory_bytes
         return found
 
@@ -101,13 +106,12 @@ class KeyBook:
     def take(self, key: str, rows: KeyRows) -> None:
         """Take over the rows of a key that has none."""
         self._rows[key] = rows
-        self.changed(key, rows.memory_bytes)
+        self.changed(rows, rows.memory_bytes)
 
-    def changed(self, key: str, by_bytes: int) -> None:
+    def changed(self, rows: KeyRows, by_bytes: int) -> None:
         """Count a change of the rows of a key. Call it after each change."""
         self._rows_bytes += by_bytes
-        if self._store is not None:
-            self._unsaved.add(key)
+        rows.state &= ~SAVED
 
     def head(self, key: str) -> Head | None:
         """The head of a key, if it is in memory."""
@@ -149,10 +153,9 @@ class KeyBook:
             # At once, because a deleted row must not stay in a file until the key is next evicted.
             self._store.delete(key)
         if rows.count:
-            self.changed(key, rows.memory_bytes - before)
+            self.changed(rows, rows.memory_bytes - before)
         else:
             del self._rows[key]
-            self._unsaved.discard(key)
             self._rows_bytes -= before
         return gone
 
@@ -161,21 +164,28 @@ class KeyBook:
         while len(self._heads) > 1 and self._heads_bytes > _HEADS_SHARE * self._most_bytes:
             self.drop_head(next(iter(self._heads)))
         while self._store is not None and len(self._rows) > 1 and self.used_bytes > self._most_bytes:
-            key = next(iter(self._rows))
-            self._save(key)
-            self.drop_head(key)
-            self._rows_bytes -= self._rows.pop(key).memory_bytes
+            # Several leave together, because the first key of a dict is found behind all that have moved to the end.
+            for key in list(islice(self._rows, _EVICTED)):
+                if self._rows[key].state & USED or key == self._last:
+                    self._rows[key] = rows = self._rows.pop(key)
+                    rows.state &= ~USED
+                    continue
+                self._save(key)
+                self.drop_head(key)
+                self._rows_bytes -= self._rows.pop(key).memory_bytes
+                if self.used_bytes <= _LEFT_SHARE * self._most_bytes:
+                    break
 
     def flush(self) -> None:
         """Write all rows that changed to the store."""
-        for key in sorted(self._unsaved):
+        for key in sorted(self._rows):
             self._save(key)
 
     def known(self, before_s: float = math.inf) -> list[str]:
         """The keys whose newest row is from before this time, in order of their names."""
         stored = self._store.keys(before_s) if self._store is not None else ()
         found = {key for key in stored if key not in self._rows}
-        return sorted(found | {key for key, rows in self._rows.items() if rows.newest_s < before_s})
+        return sorted(found | {key for key, rows in self._rows.items() if rows.is_before(before_s)})
 
     def dump(self, key: str) -> bytes | None:
         """The rows of a key as bytes, without a place in memory for rows that lie in the store."""
@@ -200,12 +210,11 @@ class KeyBook:
                 self._store.delete(key)
         self._rows.clear()
         self._heads.clear()
-        self._unsaved.clear()
         self.tombstones.clear()
         self._rows_bytes = self._heads_bytes = 0
 
     def _save(self, key: str) -> None:
-        if self._store is not None and key in self._unsaved:
-            rows = self._rows[key]
+        rows = self._rows[key]
+        if self._store is not None and not rows.state & SAVED:
             self._store.put(key, rows.newest_s, rows.to_bytes(self._name))
-            self._unsaved.discard(key)
+            rows.state |= SAVED

@@ -22,8 +22,10 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.personal.item_means import NO_ITEM
 
 PACKED_AFTER_S = 3600.0
+SAVED, USED = 1, 2  # the store has all rows; they were asked for since they were last spared
+_COPIED_BYTES = 4096  # from which on rows are appended in place
 _LEAST_PACKED = 32  # rows; fewer take less memory than their sums
-_ROW_BYTES, _KEY_BYTES = 23, 480  # measured, with room in the buffer for rows to come
+_ROW_BYTES, _KEY_BYTES = 21, 300  # measured: 709 bytes for a key with 20 rows of a table
 _ROW = Struct("<idd")  # the beginning of a record
 
 
@@ -82,12 +84,12 @@ def _record(dimension: int) -> np.dtype[np.void]:
 class FrozenRows(NamedTuple):
     """The first `rows` observations of a key, while more are added.
 
-    The buffer is that of `KeyRows`, because it appends to it, and removes rows by replacing it.
+    The buffer is that of `KeyRows`, because it only appends to it, and removes rows by replacing it.
     """
 
     rows: int
     dimension: int
-    buffer: bytearray
+    buffer: bytes | bytearray
     judged: int
     squares: float
     packed: PackedRows | None
@@ -119,18 +121,33 @@ class KeyRows:
     `judged` and `squares` are the count and the sum of squared errors of predictions before their reward was known.
     """
 
-    __slots__ = (
-        *("_buffer", "_dimension", "_pack_at", "_rows"),
-        *("judged", "newest_s", "packed", "squares"),
-    )
+    __slots__ = ("_buffer", "_dimension", "judged", "packed", "squares", "state")
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
-        self._rows, self._buffer = 0, bytearray()
+        # Bytes take a fifth less memory than a bytearray, but each new row copies them.
+        self._buffer: bytes | bytearray = b""
         self.packed: PackedRows | None = None
-        self.newest_s = -math.inf
-        self._pack_at = max(_LEAST_PACKED, dimension) + 1
         self.judged, self.squares = 0, 0.0
+        self.state = 0  # SAVED, USED or both: one number, because a million keys may be in memory
+
+    @property
+    def _rows(self) -> int:
+        return len(self._buffer) // (_ROW.size + 4 * self._dimension)
+
+    @property
+    def newest_s(self) -> float:
+        """The time of the newest observation."""
+        packed_s = self.packed.newest_s if self.packed is not None else -math.inf
+        return max(packed_s, float(self._records()["at_s"].max(initial=-math.inf)))
+
+    def is_before(self, at_s: float) -> bool:
+        """Return whether all observations are from before this time."""
+        if self._buffer:  # most keys are decided by the row that came last
+            last = len(self._buffer) - _ROW.size - 4 * self._dimension
+            if _ROW.unpack_from(self._buffer, last)[2] >= at_s:
+                return False
+        return self.newest_s < at_s
 
     @property
     def count(self) -> int:
@@ -145,12 +162,13 @@ class KeyRows:
 
     def add(self, slot: int, reward: float, at_s: float, vector: NDArray[np.float32] | None) -> None:
         """Add an observation. `vector` is needed where `dimension` is not 0."""
-        self._buffer += _ROW.pack(slot, reward, at_s)
+        row = _ROW.pack(slot, reward, at_s)
         if self._dimension:
             assert vector is not None
-            self._buffer += vector.tobytes()
-        self._rows += 1
-        self.newest_s = max(self.newest_s, at_s)
+            row += vector.tobytes()
+        if len(self._buffer) >= _COPIED_BYTES and isinstance(self._buffer, bytes):
+            self._buffer = bytearray(self._buffer)
+        self._buffer += row
 
     def arrays(self) -> RowArrays:
         """All observations."""
@@ -164,12 +182,15 @@ class KeyRows:
 
     def pack(self) -> None:
         """Add older rows without an item to the sums, where that takes less memory."""
-        least = max(_LEAST_PACKED, self._dimension)
-        if not self._dimension or self._rows < self._pack_at:
+        if not self._dimension:
             return
-        rows = self._records()
+        least, count = max(_LEAST_PACKED, self._dimension), self._rows
+        # Rows that stay are looked at again only after their number has grown, which keeps an observation cheap.
+        if count <= least or (count - least - 1) % max(least, 1 << (count.bit_length() - 3)):
+            return
+        newest_s, rows = self.newest_s, self._records()
         times = rows["at_s"].copy()
-        old = (rows["slot"] == NO_ITEM) & (times < self.newest_s - PACKED_AFTER_S)
+        old = (rows["slot"] == NO_ITEM) & (times < newest_s - PACKED_AFTER_S)
         del rows
         if old.sum() > least:
             if self.packed is None:
@@ -179,8 +200,6 @@ class KeyRows:
             self.packed.oldest_s = min(self.packed.oldest_s, float(times[old].min()))
             self.packed.newest_s = max(self.packed.newest_s, float(times[old].max()))
             self._keep(~old)
-        # Rows that stay are looked at again only after their number has grown, which keeps an observation cheap.
-        self._pack_at = self._rows + max(least, self._rows // 4)
 
     def drop(self, until_s: float) -> RowArrays:
         """Remove the observations until this time, and return them. Sums that hold one of them are removed whole."""
@@ -193,10 +212,7 @@ class KeyRows:
         return RowArrays(found.slots[gone], found.rewards[gone], found.vectors[gone], packed)
 
     def _keep(self, kept: BoolArray) -> None:
-        left = self._records()[kept]
-        self._rows, self._buffer = len(left), bytearray(left.tobytes())
-        packed_s = self.packed.newest_s if self.packed is not None else -math.inf
-        self.newest_s = max(packed_s, float(left["at_s"].max(initial=-math.inf)))
+        self._buffer = self._records()[kept].tobytes()
 
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
         """The observations with the names of their items."""
@@ -221,7 +237,7 @@ class KeyRows:
             rows = np.zeros(count, dtype=_record(dimension))
             rows["slot"], rows["reward"], rows["at_s"] = slots, rewards, times
             rows["vector"] = vectors.reshape(count, dimension)
-            found._rows, found._buffer = count, bytearray(rows.tobytes())
+            found._buffer = rows.tobytes()
             found.judged, found.squares = int(said["judged"][0]), float(said["judged"][1])
             if "packed" in said:
                 gram, moment, oldest_s, newest_s = said["packed"]
@@ -230,8 +246,6 @@ class KeyRows:
                 found.packed = PackedRows(sums, products, float(oldest_s), float(newest_s))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no rows of a key ({error})") from None
-        newest_s = found.packed.newest_s if found.packed is not None else -math.inf
-        found.newest_s = max([newest_s, *times])
         return found
 
 

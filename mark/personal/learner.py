@@ -187,7 +187,7 @@ class PersonalLearner:
             rows.pack()
             if slot == NO_ITEM and vector is not None and self._fits_all:
                 self._unnamed.add(vector[None, :].astype(np.float64), np.array([reward]))
-        self._book.changed(key, rows.memory_bytes - before)
+        self._book.changed(rows, rows.memory_bytes - before)
         self._book.shrink()
         return True
 

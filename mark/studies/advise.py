@@ -27,7 +27,8 @@ from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
 from mark.planning.policies.fixed import offer_named
-from mark.planning.policies.names import AS_IS, BEST_FIXED
+from mark.planning.policies.names import AS_IS, BEST_FIXED, split_policy
+from mark.planning.policies.policy_registry import policy_entry
 from mark.profiling.fitted_replica import FittedReplica, ServiceTime, fit_replica, replica_profile, service_time
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest, Sensitivity
@@ -187,6 +188,17 @@ class ScalerAdvice:
         between = None if fitted is None else [fitted.least_rps, fitted.most_rps]
         of_replica = {"per_replica_per_s": self.rps_per_replica, "per_replica_per_s_between": between}
         return {"unit": {"name": unit.name, "size": unit.size, "total": total, **of_replica}}
+
+
+def check_options(options: AdviseOptions) -> None:
+    """Raise BadInput for options that are wrong with any history, before a history is read for minutes."""
+    service = None if options.service is None else load_service(options.service, any_unit=True)
+    catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
+    if options.instance is not None:
+        _on_demand(catalog, options.instance)
+    for name in options.policies:
+        policy_entry(split_policy(name, None)[0])
+    _policy_text(options.scaler, "null", 1)
 
 
 def advise(

@@ -58,6 +58,25 @@ def test_report_says_what_was_read_and_writes_json_and_page(
     assert "/tmp" not in said + (tmp_path / "a.json").read_text()
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--policies", "mark,nope"), "policy: unknown"),
+        (("--instance", "c7i.larg"), "--instance: aws-2026 does not sell it on demand"),
+        (("--catalog", "nowhere.csv"), "nowhere.csv"),
+        (("--scaler", "hpa:target"), "--scaler: must be KIND:key=value"),
+        (("--listen", "127.0.0.1:0"), "--listen: needs --serve"),
+        (("--state", "x.db"), "--state: needs --serve"),
+        (("--serve", "--simulate", "1d"), "--simulate: is of the report, without --serve"),
+    ],
+)
+def test_option_that_fits_no_history_is_refused_before_one_is_read(
+    option: tuple[str, str], said: str, capsys: Captured
+) -> None:
+    line = _refused(capsys, "advise", "--prometheus", "http://127.0.0.1:1", "--slo-ms", "500", *option)
+    assert said in line
+
+
 def test_token_may_come_from_the_environment(
     prometheus: EmulatedPrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

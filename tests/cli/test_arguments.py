@@ -59,9 +59,11 @@ def test_a_file_with_commas_in_its_name_is_one(tmp_path: Path) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("logs").mkdir()
-    for name in ("t.csv", "p.csv", "logs/a.log", "old.json"):
+    Path("package").mkdir()
+    for name in ("t.csv", "p.csv", "logs/a.log", "old.json", "echo.py", "package/own.py", "net.onnx"):
         Path(name).write_text("kept")
     Path("s.toml").write_text(SERVICE)
+    Path("own.toml").write_text(SERVICE.replace('"m"', '"echo:Echo"'))
     return tmp_path
 
 
@@ -76,6 +78,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"trace": "logs", "json": "logs/a.log"}, "would be written over logs"),
         ({"trace": "t.csv", "certificate": "t.csv"}, "--certificate: would be written over t.csv"),
         ({"service": "s.toml", "ready_file": "s.toml"}, "--ready-file: would be written over s.toml"),
+        ({"trace": "t.csv", "requests_log": "t.csv"}, "--log: would be written over t.csv"),
+        ({"model": "echo:Echo", "json": "echo.py"}, "--json: would be written over echo.py"),
+        ({"model": "package.own:Net", "json": "package/own.py"}, "--json: would be written over package/own.py"),
+        ({"model": "onnx:net.onnx?threads=2", "json": "net.onnx"}, "--json: would be written over net.onnx"),
+        ({"service": "own.toml", "json": "echo.py"}, "--json: would be written over echo.py"),
         ({"json": "x.html", "report": "x.html"}, "two results in one file"),
     ],
 )
@@ -91,6 +98,7 @@ def test_what_is_read_is_not_written_over(folder: Path, given: dict[str, Any], s
         {"trace": "t.csv", "json": "-"},
         {"trace": "logs", "json": "logs.json"},
         {"command": "profile", "model": "s.toml", "out": "p.csv"},  # rows are added to it
+        {"command": "catalog", "catalog": "p.csv", "out": "p.csv"},  # its prices are refreshed
         {"trace": "t.csv", "json": "new.json", "policy": "mark", "start": 3.0},
     ],
 )

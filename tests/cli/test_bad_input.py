@@ -235,6 +235,36 @@ def test_a_testbed_begins_with_no_policy_that_cannot_run(policy: str, tmp_path: 
     refused(["testbed", "up", "words", "--policy", policy, "--state", str(tmp_path)], "--policy", capsys)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--predictor", "nope"), "predictor: unknown"),
+        (("--history", "nope.csv"), "nope.csv: cannot be opened"),
+        (("--history", "empty.csv"), "empty.csv: the file is empty"),
+        (("--faults", "empty.toml"), "empty.toml: has no section [faults]"),
+    ],
+)
+def test_a_refused_testbed_leaves_no_folder(
+    options: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty.csv", "empty.toml"):
+        Path(name).touch()
+    refused(["testbed", "up", "inception-v3", *options, "--state", "there"], said, capsys)
+    assert not Path("there").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--begin-at", "5"), "--begin-at: lies in the past"),
+        (("--log", "no/such/folder.csv"), "--log: no such folder"),
+    ],
+)
+def test_an_impossible_load_is_bad_input(options: tuple[str, ...], said: str, tmp_path: Path, capsys: Captured) -> None:
+    refused(["testbed", "load", *SHORT, *options, "--state", str(tmp_path)], said, capsys)
+
+
 def test_an_unreachable_slo_exits_3_and_names_the_closest(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[service]\nname = "x"\nmodel = "inception-v3"\nslo_ms = 1\nslo_attainment = 0.98\n')

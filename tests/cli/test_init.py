@@ -75,3 +75,9 @@ def test_a_file_that_exists_is_left_alone(folder: Path, capsys: Captured) -> Non
     Path("credit.toml").write_text("mine")
     assert main(["init", "credit"]) == 2
     assert Path("credit.toml").read_text() == "mine"
+
+
+def test_a_refused_promise_leaves_no_file(folder: Path, capsys: Captured) -> None:
+    command = ["init", "credit", "--profile", "credit.csv", "--slo-ms"]
+    assert main([*command, "1e9"]) == 2
+    assert main([*command, "100"]) == 0

@@ -57,11 +57,14 @@ def test_command_without_a_service_is_refused(capsys: pytest.CaptureFixture[str]
 
 def test_options_of_training_are_refused_for_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--data" in refused(capsys, TRACE, *NOISY, "--data", "x.npz")
+    assert "--epochs: is an option of mark insure train: 5" in refused(capsys, TRACE, *NOISY, "--epochs", "5")
+    assert "--k: is an option of mark insure train: 2,3" in refused(capsys, TRACE, *NOISY, "--k", "2,3")
     assert "one word too many" in refused(capsys, TRACE, "model.pt2", *NOISY)
 
 
 def test_options_of_the_table_are_refused_for_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--service" in refused(capsys, "train", "model.pt2", *NOISY)
+    assert "--scale: is no option of mark insure train: 2.0" in refused(capsys, "train", "model.pt2", "--scale", "2")
 
 
 def test_training_names_the_option_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,6 +178,15 @@ def test_errors_that_cannot_be_said_keep_their_code() -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_error(closed: str) -> None:
+    """Otherwise a file of the command would get the number of the stream."""
+    command = f'exec "$0" -m mark.cli.main catalog show aws-2019 {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("3", "3")])
 def test_libraries_use_one_thread_unless_the_user_says_otherwise(
     before: str | None, after: str, monkeypatch: pytest.MonkeyPatch

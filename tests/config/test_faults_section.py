@@ -29,7 +29,7 @@ def test_every_key_of_faults_is_read(tmp_path: Path) -> None:
     said = Faults(0.1, 20.0, 3.0, 0.05, 4, 2.0, 7.0, 0.5, 0.025)
     assert load_faults(written(tmp_path, FAULTS)) == said
     assert load_service(written(tmp_path, SERVICE + FAULTS)).faults == said
-    assert load_faults(written(tmp_path, "")) == load_service(written(tmp_path, SERVICE)).faults == Faults()
+    assert load_faults(written(tmp_path, "[faults]\n")) == load_service(written(tmp_path, SERVICE)).faults == Faults()
     assert not Faults().any
 
 
@@ -46,6 +46,7 @@ def test_every_key_of_faults_is_read(tmp_path: Path) -> None:
         ("[faults]\nhost_group = 0\n", "[faults] host_group: must lie between 1 and"),
         ("[faults]\ncrashes = 1\n", "[faults] crashes: unknown key"),
         ("[service]\n", "[service]: unknown section"),
+        ("", "has no section [faults]"),
     ],
 )
 def test_wrong_faults_are_named_by_file_and_key(tmp_path: Path, text: str, message: str) -> None:

@@ -117,8 +117,8 @@ def test_the_code_agrees_with_the_model() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("histories", [2_000, pytest.param(10_000, marks=pytest.mark.acceptance)])
-def test_the_code_agrees_on_thousands_of_histories(histories: int) -> None:
+@pytest.mark.parametrize("histories", [700, pytest.param(10_000, marks=pytest.mark.acceptance)])
+def test_the_code_agrees_on_many_histories(histories: int) -> None:
     met: Counter[tuple[str, str]] = Counter()
     for seed in range(1000, 1000 + histories):
         met += agrees(seed)

@@ -66,12 +66,14 @@ def serving(app: Any) -> Iterator[MotoServer]:
     thread.start()
     found = MotoServer(f"http://127.0.0.1:{server.effective_port}")
     found.reset()
-    yield found
-    server.task_dispatcher.shutdown()  # first, because pending answers need the sockets
-    # Close the sockets in their own thread, with the connections that clients keep; the thread would wait for those.
-    server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
-    thread.join(60.0)
-    found.reset()
+    try:
+        yield found
+    finally:
+        server.task_dispatcher.shutdown()  # first, because pending answers need the sockets
+        # Close the sockets in their own thread, with the connections that clients keep: the thread would wait for them.
+        server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
+        thread.join(60.0)
+        found.reset()
 
 
 def moto_app() -> Any:

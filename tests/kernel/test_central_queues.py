@@ -405,6 +405,7 @@ def test_reference_with_functions(case: PipelineCase) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 @given(cases(with_functions=True))
 @settings(max_examples=1_000, deadline=None)
 def test_reference_with_functions_at_length(case: PipelineCase) -> None:

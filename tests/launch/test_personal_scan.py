@@ -53,6 +53,16 @@ def test_scan_of_a_missing_folder_and_of_no_place_is_bad_input(
     assert "names no place to look at" in capsys.readouterr().err
 
 
+def test_folder_without_a_feedback_log_and_an_empty_key_are_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clicks.csv").write_text("user,item,rating\nu42,s1,3\n")
+    assert main(["personal", "scan", "u42", "--log", str(tmp_path)]) == 2
+    assert "--log: holds no feedback log" in capsys.readouterr().err
+    assert main(["personal", "scan", "", "--log", str(tmp_path)]) == 2
+    assert "KEY: must not be empty" in capsys.readouterr().err
+
+
 def test_line_that_cannot_be_read_is_searched_as_text(tmp_path: Path) -> None:
     (tmp_path / "feedback-00000001.jsonl").write_text('{"id": "a", "feedback": {"key": "u42", "rew')
     assert [one.count for one in scan_key("u42", [tmp_path]).found] == [1]

@@ -78,14 +78,30 @@ def test_a_figure_is_json_and_nothing_else_when_asked(
 
 
 def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
-    if experiment.figure.startswith(("inferline-", "clipper-", "parm-", "velox-")):
+    if experiment.figure not in ("fig6", "fig7", "fig8"):
         assert main(["reproduce", experiment.figure, "--trace", "t.csv"]) == 2
-        assert f"--trace: {experiment.figure} takes no traffic" in capsys.readouterr().err
+        assert f"--trace: {experiment.figure} does not read it" in capsys.readouterr().err
         return
-    assert main(["reproduce", experiment.figure, "--trace", "t.csv", "--spot-trace", "s.csv", "--json", "-"]) == 0
+    spot = ["--spot-trace", "s.csv"] if experiment.figure == "fig7" else []
+    assert main(["reproduce", experiment.figure, "--trace", "t.csv", *spot, "--json", "-"]) == 0
     args, options = experiment.given
-    assert args == (() if experiment.figure == "fig9" else ("t.csv",))
-    assert options.get("spot_trace") == ("s.csv" if experiment.figure == "fig7" else None)
+    assert args == ("t.csv",)
+    assert options.get("spot_trace") == ("s.csv" if spot else None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["table2", "--trace", "t.csv"], "--trace: table2 does not read it: only table5, optimal, fig6, fig7, fig8 do"),
+        (["fig9", "--trace", "t.csv"], "--trace: fig9 does not read it"),
+        (["fig8", "--spot-trace", "s.csv"], "--spot-trace: fig8 does not read it: only table5, fig7 do: s.csv"),
+    ],
+)
+def test_traffic_is_refused_by_an_experiment_that_does_not_replay_it(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("figure", ["fig6", "fig7", "fig8", "table5", "optimal"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -104,3 +106,36 @@ def test_rows_are_read_as_they_were_written(count: int) -> None:
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         KeyRows.of_bytes(data, 3, ItemMeans().slot)
+
+
+def test_rows_are_before_a_time_only_if_the_newest_is() -> None:
+    """They arrive in any order, so the row that came last need not be the newest."""
+    rows = KeyRows(0)
+    assert rows.is_before(0.0)
+    for at_s in (5.0, 9.0, 2.0):
+        rows.add(0, 1.0, at_s, None)
+    assert (rows.newest_s, rows.is_before(9.0), rows.is_before(9.5)) == (9.0, False, True)
+
+
+def test_rows_beyond_the_copied_size_are_the_same() -> None:
+    rows = KeyRows(100)
+    for number in range(30):
+        rows.add(number, float(number), 0.0, np.full(100, number, dtype=np.float32))
+    frozen = rows.freeze()
+    rows.add(30, 30.0, 0.0, np.zeros(100, dtype=np.float32))
+    assert frozen.records()["reward"].tolist() == list(range(30))
+    assert rows.arrays().vectors[:, 0].tolist() == [*range(30), 0.0]
+
+
+def test_key_with_twenty_rows_takes_the_memory_that_is_counted() -> None:
+    made, count = [], 2000
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(count):
+        made.append(KeyRows(0))
+        for number in range(20):
+            made[-1].add(number, 0.5 * number, 1e9 + number, None)
+    each = (tracemalloc.get_traced_memory()[0] - before) / count
+    tracemalloc.stop()
+    # The budget also counts the name of the key and its place in the book.
+    assert 0.7 * made[0].memory_bytes < each + 150 <= made[0].memory_bytes

@@ -284,7 +284,7 @@ def test_memory_stays_within_the_budget_and_heads_the_same() -> None:
     items = table(items=50, dimension=32)
     small, large = by_table(store, items, memory_mb=1), by_table(None, items, memory_mb=1000)
     rewards = [
-        PersonalObservation(f"u{draw.integers(1300)}", f"i{draw.integers(50)}", None, float(draw.normal()), float(at))
+        PersonalObservation(f"u{draw.integers(2600)}", f"i{draw.integers(50)}", None, float(draw.normal()), float(at))
         for at in range(4000)
     ]
     for one in rewards:

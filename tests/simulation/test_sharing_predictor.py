@@ -30,7 +30,7 @@ def said_by(supervised: Supervised, rates: list[float], raising: Faulty | None =
         if raising is not None:
             raising.fault = "predict" if minute == 1 else ""
         supervised.update(load(60.0 * minute, [rate]))
-        said.forecasts.append(supervised.predict(5, rate))
+        said.forecasts.append(supervised.predict(5, 50.0))
         said.stands_in.append(supervised.stands_in)
     said.causes = supervised.causes
     return said

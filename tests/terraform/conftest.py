@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -80,27 +81,40 @@ def provider() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def mocked(terraform: Terraform, provider: None) -> Iterator[Terraform]:
-    """Terraform for tests that mock the provider. It finds one running provider, which a module's tests share.
+@contextmanager
+def running_provider(terraform: Terraform, root: Path | None = None) -> Iterator[str]:
+    """Run the provider, and yield the value of TF_REATTACH_PROVIDERS by which Terraform finds it.
 
-    Otherwise Terraform would start the provider for each step of a test, which takes as long as the step. Only mocked
-    providers can be shared, because a running provider keeps its settings and its environment.
+    The provider opens files from the root module's folder.
+
+    Otherwise Terraform would check and start the provider for each command, and for each step of a test, which takes
+    as long as the step. A running provider keeps its environment, so a test with an emulator needs its own.
     """
     folder = terraform.home / "examples" / "complete"
     terraform.init(folder)
     (program,) = folder.glob(".terraform/providers/*/hashicorp/aws/*/*/terraform-provider-aws*")
     start = command(str(program), "-debug")
-    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    # It would format thousands of lines for each command.
+    quiet = {**os.environ, "TF_LOG_SDK": "OFF", "TF_LOG_PROVIDER": "OFF"}
+    quiet.pop("AWS_CA_BUNDLE", None)  # the provider accepts one in its first configuration only
+    with subprocess.Popen(
+        start, cwd=root, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             said = (re.search(r"TF_REATTACH_PROVIDERS='(.*)'", line) for line in process.stdout)
-            address = next(found[1] for found in said if found)
-            yield Terraform(terraform.program, terraform.home, {"TF_REATTACH_PROVIDERS": address})
+            yield next(found[1] for found in said if found)
             process.send_signal(signal.SIGINT)  # on SIGKILL, it would leave its socket behind
             process.wait(30)
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def mocked(terraform: Terraform, provider: None) -> Iterator[Terraform]:
+    """Terraform for tests that mock the provider: a module's tests share a running one."""
+    with running_provider(terraform) as address:
+        yield Terraform(terraform.program, terraform.home, {"TF_REATTACH_PROVIDERS": address})
 
 
 @pytest.fixture(scope="session")

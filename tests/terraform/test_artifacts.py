@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from mark_infra.testbed.environment import of_aws
 
 from mark.domain.errors import BadInput
 from tests.infra.conftest import REGION, moto_app, serving
-from tests.terraform.conftest import Terraform
+from tests.terraform.conftest import Terraform, running_provider
 
 KEYS = "controller:0123456789abcdef:metrics\nroot:0123456789abcdeg:admin,infer\nold:0123456789abcdeh:infer:4102444800\n"
 ROOT = """
@@ -63,7 +64,7 @@ def test_old_artifacts_and_changed_keys_outlive_an_apply(
     (folder / "main.tf").write_text(ROOT % (REGION, REGION))
     terraform.init(folder)
     file = folder / "echo.tar.gz"
-    with serving(moto_app()) as moto:
+    with serving(moto_app()) as moto, ExitStack() as there:
         environment = {
             "AWS_ENDPOINT_URL": moto.url,
             "TF_VAR_keys": KEYS,
@@ -71,6 +72,7 @@ def test_old_artifacts_and_changed_keys_outlive_an_apply(
         }
         for name, value in (of_aws({}, REGION) | environment).items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TF_REATTACH_PROVIDERS", there.enter_context(running_provider(terraform)))
 
         def run(*arguments: str) -> str:
             done = terraform.run(folder, *arguments)
@@ -89,9 +91,9 @@ def test_old_artifacts_and_changed_keys_outlive_an_apply(
         first = applied("first")
         assert first["file"] == "echo.tar.gz"
         ssm = moto.client("ssm")
-        there = {name: ssm.get_parameter(Name=name, WithDecryption=True) for name in parameters("mark")}
+        stored = {name: ssm.get_parameter(Name=name, WithDecryption=True) for name in parameters("mark")}
         made = parsed(KEYS, "keys")
-        assert {name: answer["Parameter"]["Value"] for name, answer in there.items()} == {
+        assert {name: answer["Parameter"]["Value"] for name, answer in stored.items()} == {
             name: text(made) for name, text in parameters("mark").items()
         }
 

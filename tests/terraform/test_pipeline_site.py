@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from mark_infra.aws.conductors import Conductors
 from mark_infra.aws.gate import Gate
@@ -32,6 +34,7 @@ from mark.models.call import RESULTS, Reply
 from mark.models.results import call_with, results_of
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.real_processes import wait_for
+from tests.serving.test_server_process import served
 from tests.terraform.conftest import Terraform
 from tests.terraform.test_site import (  # noqa: F401
     PATIENCE_S,
@@ -195,7 +198,14 @@ def test_selection_is_deployed_as_one_fleet_without_conductors(
     whole = shipments(str(tmp_path / "parity.toml"))
     planned = plan(whole, target, said.append)
     assert not [one for one in planned.charges if "conductors" in one.what or "balancer of stages" in one.what]
-    assert not [one.address for one in planned.changes if "conductor" in one.address or "stages" in one.address]
+    addresses = {one.address for one in planned.changes}
+    inner_key = 'module.state.aws_ssm_parameter.keys["conductors"]'  # which instances that learn show each other
+    assert {one for one in addresses if "conductor" in one or "stages" in one} == {inner_key}
+    assert {
+        'module.network.aws_vpc_security_group_ingress_rule.peers["bouncers"]',
+        'module.network.aws_vpc_security_group_egress_rule.peers["bouncers"]',
+        'module.observability.aws_cloudwatch_metric_alarm.facts_unstored["parity"]',
+    } <= addresses
     deployed = planned.apply()
     site = load_site(deployed.site_file)
     assert (set(site.services), site.pipelines, set(deployed.addresses)) == ({"parity"}, {}, {"parity"})
@@ -204,13 +214,69 @@ def test_selection_is_deployed_as_one_fleet_without_conductors(
     ]
     booted = base64.b64decode(version["LaunchTemplateData"]["UserData"]).decode()
     assert "mark serve service.toml " in booted
-    assert "--stage" not in booted
+    assert "--stage " not in booted
     assert plan(whole, target, said.append).changes == []
+    store = check_learning(moto)
+    assert f"--feedback-store {store}'" in booted
+    check_feedback_is_kept(moto, store, tmp_path)
     with controlled(moto, ["parity.toml"], deployed.site_file, tmp_path) as page:
         wait_for(partial(ready, page, "parity"), "an instance of parity", PATIENCE_S)
         wait_for(partial(is_asked, moto, site, "parity"), "requests for its instance", PATIENCE_S)
     assert destroy(target, said.append) == []
     check_nothing_is_left(moto)
+
+
+def check_learning(moto: MotoServer) -> str:  # noqa: F811
+    """Check rights, alarm and rules of instances that learn, and return their store.
+
+    The emulated account has no lifecycle of buckets; `state.tftest.hcl` checks the planned one.
+    """
+    document = moto.client("iam").get_role_policy(RoleName="mark-parity-bouncer", PolicyName="bouncer")
+    policy = IamPolicy(document["PolicyDocument"])
+    (statement,) = [one for one in document["PolicyDocument"]["Statement"] if one["Sid"] == "Learned"]
+    bucket = statement["Resource"].split(":")[-1].split("/")[0]
+    mine, others = (f"arn:aws:s3:::{bucket}/learned/{name}/1" for name in ("parity", "other"))
+    allowed = {
+        (action, key)
+        for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+        for key in (mine, others)
+        if policy.decide(IamCall(action, key)) is IamDecision.ALLOWED
+    }
+    assert allowed == {("s3:GetObject", mine), ("s3:PutObject", mine)}
+    for prefix, decision in (("learned/parity/aside/", True), ("learned/other/", False), ("", False)):
+        listing = IamCall("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": prefix})
+        assert (policy.decide(listing) is IamDecision.ALLOWED) is decision, prefix
+    alarms = moto.client("cloudwatch").describe_alarms(AlarmNames=["mark-parity-facts-unstored"])["MetricAlarms"]
+    assert [(one["MetricName"], one["Threshold"]) for one in alarms] == [("UnstoredFactsAge", 60.0)]
+    groups = moto.client("ec2").describe_security_groups()["SecurityGroups"]
+    (group,) = [one for one in groups if one["GroupName"] == "mark-bouncer"]
+    for permissions in (group["IpPermissions"], group["IpPermissionsEgress"]):
+        own = [one for one in permissions for pair in one["UserIdGroupPairs"] if pair["GroupId"] == group["GroupId"]]
+        assert [(one["FromPort"], one["ToPort"]) for one in own] == [(8080, 8080)]
+    return f"s3://{bucket}"
+
+
+def check_feedback_is_kept(moto: MotoServer, store: str, folder: Path) -> None:  # noqa: F811
+    """Check that a server's feedback is in the account's bucket, and that a server on another disk has learned it."""
+    variables = {name: value for name, value in of_aws(os.environ, REGION).items() if name.startswith("AWS_")}
+    variables["AWS_ENDPOINT_URL"] = moto.url
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+        for file in ("profile.csv", "echo.py"):
+            shutil.copy(folder / file, folder / name)
+        (folder / name / "parity.toml").write_text(SELECTS.replace("/var/lib/mark/feedback", "feedback"))
+    with served(folder / "first", "--feedback-store", store, service="parity.toml", **variables) as (process, url):
+        asked = httpx.post(f"{url}/invocations", json=7, headers={"x-request-id": "a-1"}, trust_env=False)
+        assert asked.status_code == 200, asked.text
+        told = httpx.post(f"{url}/v2/models/parity/feedback", json={"id": "a-1", "label": 7}, trust_env=False)
+        assert told.json()["results"][0]["result"] == "applied", told.text
+        process.terminate()
+        assert process.wait(60) == 0
+    objects = moto.client("s3").list_objects_v2(Bucket=store.removeprefix("s3://"), Prefix="learned/parity/")
+    assert objects["KeyCount"] == 1
+    with served(folder / "second", "--feedback-store", store, service="parity.toml", **variables) as (_, url):
+        page = httpx.get(f"{url}/metrics", trust_env=False).text
+    assert 'mark_learned_facts_total{model="parity",result="applied"} 1.0' in page
 
 
 def is_asked(moto: MotoServer, site: Site, name: str) -> bool:  # noqa: F811

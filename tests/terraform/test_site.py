@@ -36,7 +36,7 @@ from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
 from tests.infra.testbed.real_processes import get, wait_for
-from tests.terraform.conftest import Terraform
+from tests.terraform.conftest import Terraform, running_provider
 
 SERVICE = """
 [service]
@@ -97,6 +97,20 @@ def moto(aws: Aws) -> MotoServer:
     return MotoServer(aws.url)
 
 
+@pytest.fixture
+def at_running_provider(
+    moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Direct deployments to moto, by one provider that runs for the whole test; their state is in `tmp_path / "s"`."""
+    asked_at(moto, monkeypatch)
+    monkeypatch.delenv("AWS_DEFAULT_REGION")  # a deployment has a region of its own
+    root = tmp_path / "s" / "terraform" / "examples" / "complete"
+    root.mkdir(parents=True)
+    with running_provider(terraform, root) as address:
+        monkeypatch.setenv("TF_REATTACH_PROVIDERS", address)
+        yield
+
+
 def shipments(folder: Path) -> list[Shipment]:
     made = []
     for name, function in (("echo", "lambda:1024"), ("echo.slow", "none")):
@@ -112,13 +126,8 @@ def shipments(folder: Path) -> list[Shipment]:
 
 
 @pytest.mark.slow
-def test_a_site_comes_and_goes(
-    moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terraform.init(terraform.home / "examples" / "complete")  # skips the test if the provider cannot be had
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
+@pytest.mark.usefixtures("at_running_provider")
+def test_a_site_comes_and_goes(moto: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = DeployTarget(
         name="mark",
         region=REGION,
@@ -202,18 +211,13 @@ def test_a_site_comes_and_goes(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("at_running_provider")
 @pytest.mark.parametrize(
     "share",
     [share if share in (0.1, 0.9) else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
 )
-def test_a_deployment_that_broke_off_leaves_nothing_behind(
-    moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
+def test_a_deployment_that_broke_off_leaves_nothing_behind(moto: MotoServer, tmp_path: Path, share: float) -> None:
     """Interrupt `mark deploy` at this share of its steps, as from the keyboard, then destroy the site."""
-    terraform.init(terraform.home / "examples" / "complete")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
     target = DeployTarget(name="mark", region=REGION, state=tmp_path / "s", emulated=True)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     services = [str(one.service.source) for one in shipments(tmp_path)]

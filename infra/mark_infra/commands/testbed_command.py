@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
-from mark.cli.arguments import GAPS, Listed, add_json, from_args
+from mark.cli.arguments import GAPS, Listed, add_json, from_args, writable
 from mark.cli.numbers import above_zero, port, seconds, seed, share, span, whole
 from mark.cli.output import deliver, progress, show
+from mark.domain.errors import BadInput
 from mark.planning.policies.policy_registry import policy_names
 from mark.studies.report.testbed_report import load_report, status_report
 from mark_infra.launch.launch_testbed import (
@@ -98,7 +100,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--cold-start", action="store_true", help="begin at once (default: once all that was bought is ready)"
     )
     load.add_argument("--begin-at", type=seconds, metavar="T", help="Unix time at which it begins (default: now)")
-    load.add_argument("--log", type=Path, metavar="FILE.csv", help="a line for each request")
+    load.add_argument("--log", dest="requests_log", type=_log_file, metavar="FILE.csv", help="a line for each request")
     add_json(load)
     status = actions.add_parser("status", help="fleet, bill and machines", allow_abbrev=False)
     add_json(status)
@@ -120,6 +122,8 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _load(args: argparse.Namespace) -> int:
+    if args.begin_at is not None and args.begin_at < time.time():
+        raise BadInput("lies in the past, so that the first requests would be sent late", "--begin-at", args.begin_at)
     load = TraceLoad(from_args(LoadOptions, args))
     if not args.cold_start:
         with progress("waiting for the instances"):
@@ -146,6 +150,10 @@ def _down(args: argparse.Namespace) -> int:
     usd = stop_testbed(args.state, keep_logs=args.keep_logs)
     print(f"ended; it would have cost ${usd:.4f}")
     return 0
+
+
+def _log_file(text: str) -> Path:
+    return Path(writable(text, "--log"))
 
 
 def _scp(text: str) -> str:

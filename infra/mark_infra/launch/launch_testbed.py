@@ -36,13 +36,16 @@ from mark.planning.graphs.queries import read_queries
 from mark.planning.graphs.sited_group import sited_group
 from mark.planning.graphs.trace_file import open_driver
 from mark.planning.graphs.whole_fleet import whole_fleet
+from mark.traffic.forecast.predictor_registry import make_predictor
 from mark.traffic.traces.reader import open_trace
+from mark_infra.launch.launch_controller import history_from
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.control_server import Remote
 from mark_infra.testbed.load_generator import replay
 from mark_infra.testbed.result import ReplayedTrace, result, thinned
 from mark_infra.testbed.testbed_folder import DAEMON, SETTINGS, TestbedSettings
 
+MOST_REQUESTS = 10_000_000  # of a load, because the time of every request is kept in memory
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
 _CONTROLLER_S = 120.0
 _FLEET_S = 600.0
@@ -85,7 +88,7 @@ class LoadOptions:
     body: Path | None = None
     cold_start: bool = False
     begin_at: float | None = None
-    log: Path | None = None
+    requests_log: Path | None = None
 
 
 def start_testbed(options: TestbedOptions) -> Remote:
@@ -96,7 +99,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
     """
     folder = options.state.resolve()
     services = site_services(options.services)
-    # Refuse services that cannot be served here, and not only in the logs of controllers and servers.
+    # Refuse bad input here, and not only in the logs of the daemon, controllers and servers.
     pipelines = {one: load_pipeline(one) for one in options.services if names_pipeline(one)}
     for pipeline in pipelines.values():
         pipeline.check_visits()
@@ -107,6 +110,16 @@ def start_testbed(options: TestbedOptions) -> Remote:
                 sited_group(pipeline, service, load_catalog(service.catalog))
         if pipeline.driver is not None:
             open_driver(pipeline)
+    account_of(options.account, options.scp)
+    if options.faults is not None:
+        load_faults(options.faults)
+    make_predictor(options.predictor, 0, 60.0)
+    controller = ["--policy", options.policy, "--predictor", options.predictor]
+    if options.history is not None:
+        history_from(options.history)
+        path = Path(options.history)
+        controller += ["--history", str(path.resolve()) if path.exists() else options.history]
+    spot = _spot_market(options.spot_trace, services[0])
     if (folder / DAEMON).exists():
         if _alive(folder / DAEMON):
             raise BadInput("a testbed runs here already: mark testbed down", "state", str(folder))
@@ -115,14 +128,6 @@ def start_testbed(options: TestbedOptions) -> Remote:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
-    account_of(options.account, options.scp)  # refuse bad values here, and not only in the daemon's log
-    if options.faults is not None:
-        load_faults(options.faults)
-    controller = ["--policy", options.policy, "--predictor", options.predictor]
-    if options.history is not None:
-        path = Path(options.history)
-        controller += ["--history", str(path.resolve()) if path.exists() else options.history]
-    spot = _spot_market(options.spot_trace, services[0])
     if spot["price"]:
         controller.append("--live-prices")
     settings = TestbedSettings(
@@ -218,8 +223,12 @@ class TraceLoad:
             seed=options.seed,
         )
         self._part = self._trace.part(options.start_s, options.duration_s, options.scale)
+        time_scale: float = settings["time_scale"]
+        if self._part.requests > MOST_REQUESTS * time_scale:
+            what = f"more than {MOST_REQUESTS:,} requests to send: choose a part with `start_s` and `duration_s`"
+            raise BadInput(what, self._trace.name, f"{self._part.requests / time_scale:.4g}")
         chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
-        self._time_scale: float = settings["time_scale"]
+        self._time_scale = time_scale
         self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
         by_itself = alone.get(self._name)
         model = None if by_itself is None or by_itself.whole else by_itself
@@ -275,8 +284,8 @@ class TraceLoad:
             )
         )
         wall_s = time.time() - sent.began_unix_s
-        if options.log is not None:
-            sent.write(options.log, prefix)
+        if options.requests_log is not None:
+            sent.write(options.requests_log, prefix)
         return result(
             self._name,
             self._slo,

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from mark.domain.cells import Row, is_file, read_rows
@@ -57,6 +57,10 @@ def load_catalog(name_or_path: str) -> Catalog:
     Raises BadInput for an unknown name, a file that cannot be read, an unknown or missing column, and a row that
     contradicts itself.
     """
+    return _shipped(name_or_path) if name_or_path in CATALOG_NAMES else _read(name_or_path)
+
+
+def _read(name_or_path: str) -> Catalog:
     path = catalog_path(name_or_path)
     offers: list[Offer] = []
     functions: list[FunctionOffer] = []
@@ -95,6 +99,9 @@ def load_catalog(name_or_path: str) -> Catalog:
         priced_on=min(days, default=""),
         any_arm64_function=any_size.get("lambda-arm64"),
     )
+
+
+_shipped = lru_cache(_read)  # a study looks up its service for every run
 
 
 def catalog_path(name_or_path: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
+from mark.domain.catalog.tables import CATALOG_NAMES, catalog_path, load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market, Offer
 
@@ -238,6 +238,15 @@ def test_shipped_prices_agree_with_the_price_list_of_their_date(name: str, date:
         else:
             ratio = found.usd_per_hour / listed[found.instance.removeprefix("ml.")]
             assert 1.1 < ratio < 1.45, found.name
+
+
+def test_shipped_catalogue_is_read_once_and_a_file_every_time(tmp_path: Path) -> None:
+    assert load_catalog("aws-2026") is load_catalog("aws-2026")
+    path = tmp_path / "prices.csv"
+    path.write_bytes(catalog_path("aws-2019").read_bytes())
+    before = load_catalog(str(path))
+    path.write_bytes(catalog_path("aws-2026").read_bytes())
+    assert load_catalog(str(path)).offers != before.offers
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,8 @@ def test_a_load_that_was_to_begin_says_what_is_missing(tmp_path: Path) -> None:
         (tmp_path / DAEMON).write_text(json.dumps(said))
         query = tmp_path / "query.json"
         options = LoadOptions(trace="synthetic:poisson", state=tmp_path, duration_s=1.0, body=query, begin_at=0.0)
+        with pytest.raises(BadInput, match="more than 10,000,000 requests to send"):
+            TraceLoad(replace(options, scale=1e6))
         load = TraceLoad(options)
         with pytest.raises(MarkError, match="one: nothing answers yet, since a stage has no instance"):
             load.send(None)

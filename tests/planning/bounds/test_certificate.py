@@ -94,6 +94,22 @@ def test_a_file_that_is_no_certificate_is_refused(content: bytes, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
+def test_a_place_without_a_file_is_refused(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "none.npz"):
+        done = check(place)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"{place}: refused: no certificate (")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_damaged_certificate_is_refused(certificate: BoundCertificate, tmp_path: Path) -> None:
+    file, content = tmp_path / "bound.npz", certificate.content
+    for at in range(0, len(content) - 40, len(content) // 5):
+        file.write_bytes(content[:at] + b"\xff" * 40 + content[at + 40 :])
+        done = check(file)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), at
+
+
 def test_numbers_out_of_range_are_refused(certificate: BoundCertificate, tmp_path: Path) -> None:
     head, arrays = parts(certificate)
     for wrong in ({"late_usd": -1.0}, {"late_usd": 1.0}, {"late_allowed": float("nan")}, {"rt_max_s": 9.0}):

@@ -52,9 +52,10 @@ def test_paths_never_exceed_schedules_with_late_requests() -> None:
 
 
 @pytest.mark.slow
-def test_paths_never_exceed_schedules_in_ten_thousand_cases() -> None:
-    found = shares(8_000, 5, 200) + shares(1_000, 6, 100, late=3) + shares(1_000, 7, 300, halves=True)
-    assert len(found) == 10_000
+@pytest.mark.parametrize("cases", [100, pytest.param(1_000, marks=pytest.mark.acceptance)])
+def test_paths_never_exceed_schedules_in_thousands_of_cases(cases: int) -> None:
+    found = shares(8 * cases, 5, 200) + shares(cases, 6, 100, late=3) + shares(cases, 7, 300, halves=True)
+    assert len(found) == 10 * cases
 
 
 def lonely(gap_s: int) -> SmallCase:

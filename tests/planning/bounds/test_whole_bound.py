@@ -36,6 +36,15 @@ def test_small_service_pays_for_one_whole_instance() -> None:
     assert highest_bound(committed).usd == pytest.approx(0.0, abs=0.03)
 
 
+def test_equal_problems_are_proven_once() -> None:
+    """Each policy that is compared on a trace builds the problem anew."""
+    counts = swinging(0.5, 3.0)
+    proven = highest_bound(two_types(counts), 5.0)
+    assert highest_bound(two_types(counts.copy()), 5.0) is proven
+    assert highest_bound(two_types(counts), 6.0) is not proven
+    assert highest_bound(two_types(counts + 1.0), 5.0).usd != proven.usd
+
+
 @pytest.mark.parametrize("mean", [0.05, 1.0, 12.0, 300.0])
 @pytest.mark.parametrize("late_share", [0.0, 0.02])
 @pytest.mark.parametrize("usd_per_request", [None, 1e-4])

@@ -385,3 +385,13 @@ def test_observation_is_logged_with_what_was_scored(tmp_path: Path) -> None:
     ((item, vector, propensity),) = note["scored"]
     assert (item, propensity) == (None, 1.0)
     assert vector
+
+
+def test_store_of_the_option_is_the_pipelines_and_not_its_stages(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    with served(folder, "--feedback-store", str(tmp_path / "store"), service="songs.toml") as (process, url):
+        with Songs(url) as songs:
+            assert songs.feedback({"id": "c-1", "key": "a", "input": 0.5, "reward": 3.0}) == ["applied"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert any((tmp_path / "store").rglob("learned/songs/*/*"))

@@ -86,7 +86,9 @@ Of Velox: what an update of a user's model takes (velox-fig2-3), and the best it
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = _WHAT
-    parser.add_argument("what", choices=(*_TABLES, *_FIGURES))
+    parser.add_argument(
+        "what", metavar="EXPERIMENT", choices=(*_TABLES, *_FIGURES), help=", ".join((*_TABLES, *_FIGURES))
+    )
     parser.add_argument(
         "--trace",
         metavar="TRACE",
@@ -109,10 +111,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.model and args.what != "optimal":
         raise BadInput("only `optimal` can be of some models", "--model", args.what)
-    if args.what.startswith(("inferline-", "clipper-", "parm-", "velox-")):
-        for option, given in (("--trace", args.trace), ("--spot-trace", args.spot_trace)):
-            if given:
-                raise BadInput(f"{args.what} takes no traffic: it makes its own queries", option, given)
+    for option, given, readers in (("--trace", args.trace, _REPLAY), ("--spot-trace", args.spot_trace, _REPLAY_SPOT)):
+        if given and args.what not in readers:
+            raise BadInput(f"{args.what} does not read it: only {', '.join(readers)} do", option, given)
     if args.what in _FIGURES:
         deliver(_FIGURES[args.what](args), args.json, args.report)
         return 0
@@ -193,6 +194,9 @@ def _panels(doing: str, run_it: Callable[..., PanelFigure]) -> Report:
         found = run_it(progress=bar)
     return panels_report(found)
 
+
+_REPLAY = ("table5", "optimal", "fig6", "fig7", "fig8")  # these replay the traffic of --trace
+_REPLAY_SPOT = ("table5", "fig7")
 
 _TABLES: dict[str, Callable[[argparse.Namespace], Report]] = {
     "table2": _table2,
