@@ -167,6 +167,7 @@ SECONDS = "model,instance,batch,latency_ms,cold_ms,source\n"
     [
         ("m,x,1,0.038,,\nm,x,4,0.121,,\n", "latency_ms: .*: 0.038"),
         ("m,x,1,.25,,\nm,x,4,0.051,,\nm,y,1,0.1,,\n", "latency_ms: .*: 0.051"),
+        ("m,x,1,0.321,,\nm,x,4,0.754,,\n", "latency_ms: .*: 0.321"),
         ("m,x,1,0.4,1.9,by hand\nm,x,4,1.2,,by hand\n", "cold_ms: .*: 1.9"),
         ("m,x,1,0.019,0.9,\nm,x,8,2.5,,\n", "latency_ms: .*: 0.019"),
     ],

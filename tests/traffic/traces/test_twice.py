@@ -102,6 +102,7 @@ SINGLE = {
     "two servers that take turns": turns(lambda i, at: web(at).rstrip("\n") + f' "10.0.0.{i % 2}:80"\n'),
     "two clients at random": turns(lambda i, at: web(at, client=Random(i).choice(("10.0.0.1", "10.0.0.2")))),
     "a page and its style": turns(lambda i, at: web(at, path=("/", "/style.css")[i % 2])),
+    "a page and its style at once": both(lambda i, at: web(at, path="/"), lambda i, at: web(at, path="/style.css")),
     "two forms at random": turns(lambda i, at: Random(i).choice((web(at), uvicorn(at, 40_000)))),
     "two pods that take turns": turns(
         lambda i, at: logged(time=at.isoformat(), pod=f"p{i % 2}", method="POST", path="/p", status=200)
@@ -145,7 +146,7 @@ def test_the_filter_that_the_refusal_names_is_enough(
 def test_a_log_with_one_line_a_request_asks_nothing(tmp_path: Path, case: str) -> None:
     path = tmp_path / "access.log"
     path.write_text(SINGLE[case])
-    assert open_trace(str(path)).rows == N
+    assert open_trace(str(path)).rows == SINGLE[case].count("\n")
 
 
 def test_a_document_on_one_line_is_no_log(tmp_path: Path) -> None:
