@@ -46,7 +46,16 @@ from typing import Any, Generic, TypeVar
 from mark.domain.errors import BadInput
 from mark.domain.rules import second_attempts
 from mark.domain.rules.admission import NEVER_S
-from mark.domain.rules.routing import AVOID_S, FIRST_RESPONSE_S, better, expected_s, forgotten_s, learned_s, outrun_s
+from mark.domain.rules.routing import (
+    AVOID_S,
+    FIRST_RESPONSE_S,
+    better,
+    expected_s,
+    forgotten_s,
+    learned_s,
+    outrun_s,
+    overtakes,
+)
 from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.backend.refusals import FULL, NOBODY_READY
 
@@ -272,10 +281,10 @@ class Gateway(Generic[P]):
     def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
         """Return a second attempt of a slow request, with the same body or with `payload`.
 
-        None: it has two already, or no replica can take it.
+        None: it has two already, or no replica is expected to answer before the first one.
         """
         self._check(request)
-        other = self._another(request, now_s, payload)
+        other = self._another(request, now_s, payload, overtakes_first=True)
         if other is not None:
             self.hedges += 1
         return other
@@ -362,7 +371,13 @@ class Gateway(Generic[P]):
         return best
 
     def _another(
-        self, request: P, now_s: float, payload: bytes | None, *, after_refusal: bool = False
+        self,
+        request: P,
+        now_s: float,
+        payload: bytes | None,
+        *,
+        after_refusal: bool = False,
+        overtakes_first: bool = False,
     ) -> ReplicaAttempt[P] | None:
         attempts = request.attempts
         if len(attempts) == _MOST_ATTEMPTS or self._budget < 1.0 or self.policy.routing == ALB:
@@ -372,6 +387,12 @@ class Gateway(Generic[P]):
             return None
         if after_refusal and replica.avoid_until_s > now_s:
             return None
+        if overtakes_first:
+            first = attempts[0]
+            took_s = now_s - first.sent_s
+            finish_s = expected_s(replica.each_s, replica.in_flight, replica.avoid_until_s, now_s)
+            if not overtakes(finish_s, took_s, outrun_s(first.replica.response_s, took_s)):
+                return None
         self._budget -= 1.0
         return self._attempt(request, replica, now_s, payload)
 
