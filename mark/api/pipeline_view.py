@@ -1,6 +1,6 @@
 """A pipeline in the control API: the services of its stages together, and the stage that limits it.
 
-It is made from the stages' views, except for whole queries, whose counts come from the conductors.
+Conductors count the whole queries; all other values come from the stages' views.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mark.planning.graphs.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 
 
 class InstancesByMarket(ApiAnswer):
-    """Instances of one type in one market, in all zones, that run."""
+    """The running instances of one type and market, in all zones."""
 
     instance: str
     market: str
@@ -29,7 +29,7 @@ class InstancesByMarket(ApiAnswer):
 
 
 class JoinSchema(ApiAnswer):
-    """When a query goes on: `deadline_ms` after `least` of the stages before have answered, or once all have."""
+    """A query goes on `deadline_ms` after `least` of the stages before have answered, or once all have."""
 
     least: int = Field(description="Answers.")
     deadline_ms: Maybe = Field(description="null: it waits for all.")
@@ -60,8 +60,8 @@ class StageSchema(ApiAnswer):
 class BottleneckSchema(ApiAnswer):
     """The stage that limits the pipeline.
 
-    "misses": it answers too few calls in time, and of the stages that do so it misses the most calls a second. "load":
-    no stage does, and its load takes the largest share of its ready capacity.
+    "misses": of the stages that answer too few calls in time, it misses the most calls a second. "load": all stages
+    answer enough calls in time, and its load takes the largest share of its ready capacity.
     """
 
     stage: str
@@ -87,10 +87,10 @@ class Pipelines(ApiAnswer):
 
 
 class LayoutSchema(ApiAnswer):
-    """Where a drawing of the graph has its parts, in pixels from the left upper corner, y down.
+    """The positions of the parts of the graph's drawing, in pixels from the upper left corner, y down.
 
-    Corners are [x, y], the left upper ones of boxes that are `box_width` x `box_height`, and of ends that are
-    `end_width` x `end_height`.
+    A corner is the [x, y] of the upper left corner of a box, `box_width` x `box_height`, or an end, `end_width` x
+    `end_height`.
     """
 
     width: Number = Field(description="Of the whole, in pixels.")
@@ -141,8 +141,8 @@ def pipeline_view(
 ) -> PipelineSchema:
     """Return the view of a pipeline from its stages' views and the share of calls that functions answered, by service.
 
-    `calls_per_query` has a value per stage; None if unknown. Each view has its stage's part of RT_max, as in
-    `PipelineConfig.stage_services`. `queries` are the counts of the conductors. The promise is left out.
+    `calls_per_query` has a value per stage; None if unknown. The SLO of each view has its stage's part of RT_max, as in
+    `PipelineConfig.stage_services`. `queries` are the counts of the conductors. The caller adds the promise.
     """
     of_stages = [views[service.name] for service in config.stage_services()]
     usd_per_hour = sum(view.usd_per_hour for view in of_stages)
@@ -221,8 +221,8 @@ def _longest_path_ms(config: PipelineConfig, of_stages: Sequence[ServiceView]) -
 def bottleneck(stages: Sequence[StageSchema]) -> BottleneckSchema | None:
     """Return the stage that makes queries late, or would be the first to do so if the load of all stages grew alike.
 
-    If stages answer fewer of their last calls in time than they must, it is the one of them with the most misses per
-    second. Otherwise it is the one whose load uses the largest share of its ready capacity, the rate sustained within
+    Of the stages that answer too few of their last calls in time, it is the one with the most misses per second. If
+    there are none, it is the stage whose load uses the largest share of its ready capacity, the rate sustained within
     its part of RT_max. The first of equals wins.
     """
     missing = {}

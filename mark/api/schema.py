@@ -34,7 +34,7 @@ class Error(ApiAnswer):
 class LimitsSchema(ApiAnswer):
     """The limits of a service; planner and launches obey them from the next step on."""
 
-    # The body of a change. `views.Limits` is the value, which older versions may have stored beyond these bounds.
+    # The bounds hold for a change only: an older version may have stored `views.Limits` beyond them.
     model_config = ConfigDict(extra="forbid", strict=True)
     max_instances: int = Field(ge=1, le=100_000, description="Instances that run at once.", examples=[20])
     max_usd_per_hour: float = Field(
@@ -59,7 +59,7 @@ class BillSchema(ApiAnswer):
 
 
 class Wanted(ApiAnswer):
-    """How many of an offer are wanted, and why."""
+    """The planned number of instances of an offer, and the reason."""
 
     offer: str
     count: int
@@ -70,7 +70,7 @@ class Wanted(ApiAnswer):
 
 
 class PlanSchema(ApiAnswer):
-    """The planned numbers of instances; an offer that is not named is planned zero times."""
+    """The planned numbers of instances; zero of an offer that is not named."""
 
     age_s: Number
     targets: list[Wanted]
@@ -93,8 +93,9 @@ class OtherSloSchema(ApiAnswer):
 class PromiseSchema(ApiAnswer):
     """The cost of the promise at the present load, and of a shorter and a longer RT_max.
 
-    An estimate from profiles and prices, not a plan: whole instances of one type, or functions alone, without reserves
-    and without booting or draining instances. For a pipeline, each stage by itself with the cheapest split of RT_max.
+    This is an estimate from profiles and prices, not a plan. It assumes whole instances of one type, or functions
+    alone, without reserves and without booting or draining instances; in a pipeline, each stage by itself with the
+    cheapest split of RT_max.
     """
 
     rps: Maybe = Field(description="Requests/s (of a pipeline queries/s) that it is made for.")
@@ -106,7 +107,7 @@ class PromiseSchema(ApiAnswer):
 
 
 class NextDaySchema(ApiAnswer):
-    """The day after the last full hour, by the last 24 hours: instances and functions, without balancer and disks."""
+    """The next day's bill, estimated once an hour from up to 45 past days, without balancer and disks."""
 
     interval_90: list[Number] = Field(description="Dollars: in nine of ten days the bill lies between these two.")
     expected_usd: Number
@@ -178,7 +179,7 @@ class Services(ApiAnswer):
 
 
 class ServiceSchema(Summary):
-    """A service now. All parts but the history, the decisions and single instances."""
+    """A service now, without its history, its decisions and single instances."""
 
     at_unix_s: Moment
     at_s: Moment = Field(description="The same moment by the service's clock, which ages, plans and prices are of.")
