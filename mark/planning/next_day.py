@@ -33,7 +33,7 @@ _LEAST_USD = 1e-9
 _LEAST_LATE = 1e-4
 # Bills of `mark` on the demo and on ten days of five families (docs/results.md) were 0.88 to 1.17 times their plans.
 BILL_OF_PLAN = 1.0  # if no bill is known
-BILL_SPREAD = 0.2  # added to the half width, in logarithms, then
+BILL_SPREAD = 0.2  # then added to the half width, in logarithms
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
 UNREST_FACTOR = 2.3  # half width in logarithms, in units of the day's unrest, with too few past errors
 LEAST_UNREST = 0.02

@@ -1,10 +1,10 @@
-"""How likely a service can keep its promise, and which changes would help: decided from a past and its forecasts.
+"""The confidence with which a service can keep its promise, and changes that would help, from a past with forecasts.
 
-Each minute of the past has the load that came and the forecast that was made when it began. For each price of a miss
-the fleet that the price asks for, one boot ahead, is worked out, and the requests that it would have answered late.
-That is the law of `PromisePrice`, for all minutes together; it gives the probability that a window beginning now is
-kept, and the dollars of those fleets. A change is judged the same way, for the changed service: with boots as long as
-resumes, with other types, with another RT_max.
+Each minute of the past has the load that came and the forecast that was made when it began. Each price of a miss asks
+for a fleet, one boot ahead; this fleet and the requests that it would have answered late are computed. That is the law
+of `PromisePrice`, for all minutes together; it gives the probability that a window beginning now is kept, and the
+dollars of those fleets. A change is judged the same way, for the changed service: with boots as long as resumes, with
+other types, with another RT_max.
 
 The law assumes launches that are ready after a mean boot. It neglects boots that take longer, the SLO monitor, and
 instances that a planner keeps because launches cost: errors of opposite signs.

@@ -94,9 +94,7 @@ def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
-    """Return the offers that carry the load, in name order: burstables, which are standbys, only without other
-    offers.
-    """
+    """Return the offers that carry the load, in name order: burstables, otherwise standbys, only if no others exist."""
     order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
     steady = tuple(i for i in order if resolved.offers[i].market is not Market.BURSTABLE)
     return steady or tuple(order)

@@ -294,7 +294,7 @@ class WindowLaw:
     error: float
 
     def deviations(self, left: float, hours: float) -> FloatArray:
-        """Return by how many standard deviations the late requests of `hours` stay below the budget's rest `left`."""
+        """Return by how many standard deviations the late requests of `hours` stay below `left` of the budget."""
         return np.asarray((left - self.late * hours) / self._spread(hours))
 
     def most_late(self, deviations: float, hours: float) -> FloatArray:
@@ -340,7 +340,7 @@ def call_usd(resolved: ResolvedService) -> float:
 
 
 def learns_price(resolved: ResolvedService, lateness: Lateness) -> bool:
-    """Can a request be late, or find neither room nor a function? Otherwise an overflow costs a call, and no more."""
+    """Return whether a request can be late or refused. Otherwise an overflow costs a call, and no more."""
     return lateness.shares is not None or not math.isinf(capped_rps(resolved))
 
 

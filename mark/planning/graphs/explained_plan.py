@@ -116,7 +116,7 @@ def plan_pipeline(
     start = None if shared is None or separate is None else _by_the_worker(separate.choices, shared)
     found = planner.configured(offered, start=start)
     tell(0.3)
-    # A search over shared instances covers less of its space, so it begins with the configuration that is known.
+    # A search over shared instances covers less of its space, so the next ones begin with the configuration just found.
     begin = None if shared is None else found.choices
     shorter = None
     if slo.rt_max_s > SHIFT_S:

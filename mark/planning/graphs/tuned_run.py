@@ -103,7 +103,7 @@ def run_tuned(
 
     At `begin_s` the planned replicas are active. A requested replica is paid from its request on. Replicas leave in
     reverse order of their requests; a leaving replica takes no further batch, and is paid for as long as its largest
-    batch takes. `seed` is of the times of batches where options have a spread. `functions` are the functions of the
+    batch takes. `seed` is for the times of batches of options that have a spread. `functions` are the functions of the
     stages, or None: they answer calls that no replica begins in time (`mark.planning.graphs.stage_functions`), and
     bridge until another replica is active. Stages whose function is `alone` have only the replicas that a tuner
     requests: a call that is late there, or finds no environment, is not answered unless there is a replica.

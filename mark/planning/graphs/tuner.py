@@ -85,8 +85,8 @@ class InferLineTuner:
             planned,
             calls_per_query,
             calls_per_s,
-            # 2018 has k mu, the thesis mu "in its current configuration": the same. A short sample hides a queue that
-            # grows, so that the planned load may exceed the capacity; hence the limit of 1.
+            # The paper has k mu, the thesis mu "in its current configuration", which is the same. A short sample hides
+            # a queue that grows, so that the planned load may exceed the capacity; hence the limit of 1.
             np.minimum(1.0, rate * calls_per_query / (np.array(planned) * calls_per_s)),
             windows_s,
             most_within(arrivals_s, windows_s),

@@ -365,8 +365,8 @@ class ExpectedCostPolicy:
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
         """Return one instance, a running one if there is any, else the cheapest; none if no request is expected.
 
-        The program finds a load far below one instance not worth one, so every request would be late or refused. But
-        the budget of misses is for unforeseen load.
+        For a load far below one instance the program buys none, so every request would be late or refused. But the
+        budget of misses is for unforeseen load.
         """
         counts = np.zeros_like(running)
         if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:

@@ -147,7 +147,7 @@ def predictor_of(policy: str, named: str | None = None) -> tuple[str, str]:
 
 
 def wants_perfect_forecast(name: str) -> bool:
-    """Does this policy plan with the true load as its forecast?"""
+    """Return whether the policy plans with the true load as its forecast."""
     return name == ORACLE
 
 

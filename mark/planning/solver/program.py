@@ -1,4 +1,4 @@
-"""Which instances to pay for over the next steps, as numbers: the exact problem, prices of plans, unneeded offers.
+"""The planner's program: which instances to pay for over the next steps. Also prices of plans, and unneeded offers.
 
 A plan is n[j, t], instances of offer j that serve in step t. It costs
 
