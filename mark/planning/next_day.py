@@ -4,7 +4,7 @@ Three forecasts of a day are priced by `plan_usd`: yesterday, the day a week ago
 The dollars are multiplied by the ratio of past bills to their plans, and the logarithms are averaged; a forecast with
 small past errors counts more. The width of the interval is a quantile of this average's errors on past days. The level
 of that quantile adapts to how often the interval missed (adaptive conformal prediction, Gibbs and Candes 2021). The
-probability is a logistic function of how far the late share of past days stayed below what the promise allows.
+probability is a logistic function of how far the late share of past days stayed below the allowed share.
 """
 
 from __future__ import annotations

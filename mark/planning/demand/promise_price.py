@@ -1,7 +1,7 @@
 """The price of a late request: the lowest at which the SLO's window keeps the promise with the stated confidence.
 
 At price p a planner holds the capacity that is worth its dollars, and leaves a share r(p) of the requests late: the
-higher p, the smaller the share. r(p) is learned from what the prices of a grid *would have done*. Each minute, the
+higher p, the smaller the share. r(p) is learned for a grid of prices, whether in use or not. Each minute, the
 fleet that each price asks for, one boot ahead, is computed from the forecast; after that minute the late requests of
 each fleet are computed from the load that came. So r(p) includes the forecast's errors. `Law` keeps the sums by hour;
 the forecast's own distribution is added to them with the weight of `PRIOR_HOURS`, and scaled down if forecasts have
@@ -176,7 +176,7 @@ class PromisePrice:
         return lead, self._choices(served_load(forecast, self.lateness, lead + 1), lead)[1]
 
     def late_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
-        """Return the requests/s left late, less those that functions in time take up to their limit. Broadcasts."""
+        """Return the requests/s that are late, without the calls of functions in time up to their limit. Broadcasts."""
         return np.maximum(0.0, self.lateness.late_rps(load_rps, capacity_rps) - self._capped_rps)
 
     def called_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
@@ -241,7 +241,7 @@ class PromisePrice:
             rest.deviations(left, hours),
         )
         z = NormalDist().inv_cdf(self._slo.confidence)
-        # If no price reaches the confidence, take the least of those that come nearest.
+        # If no price reaches the confidence, take the lowest of the prices that come nearest.
         keeps = fresh >= min(z, float(fresh.max()) - NEAR)
         if this.max() > 0.0:
             keeps &= this >= min(z, float(this.max()) - NEAR)
@@ -259,7 +259,7 @@ class PromisePrice:
         prior = PRIOR_HOURS * hourly
         pseudo = BIAS_HOURS * self._allowed * hourly
         told = np.array([hour.foreseen for hour in law.hours]).reshape(-1, len(GRID)).sum(axis=0)
-        # Forecasts that expected more late requests than came are believed so much less.
+        # Forecasts that expected more late requests than came are believed in proportion.
         believed = np.minimum(1.0, (late.sum(axis=0) + pseudo) / np.maximum(told + pseudo, 1e-9))
         by_forecast = believed * foreseen.late_rps / max(foreseen.load_rps, 1e-9)
         share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)

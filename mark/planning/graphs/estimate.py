@@ -25,7 +25,7 @@ from mark.planning.graphs.packing import Placement, packed_usd_per_hour
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Memory for outcomes of stages: more than a search over an hour's sample looks back on
+# Memory for outcomes of stages: more than a search over an hour's sample uses again
 MEMORY_BYTES = 256 << 20
 
 

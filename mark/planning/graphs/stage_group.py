@@ -5,7 +5,7 @@ requests are the calls of one of its stages, the lead, or the queries themselves
 in fixed proportions on average, so an instance serves as many queries as its slowest stage.
 
 Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small stage is
-quick and may wait for little. So the rate that an instance of each type serves in time is worked out by stages, by the
+quick and may wait for little. So the rate that an instance of each type serves in time is computed by stages, by the
 planners' own formula (`mark.planning.demand.served_load`), and the instance gets the capacity with which planners find
 that rate.
 """

@@ -135,7 +135,7 @@ def run_tuned(
     )
     fleets = [_StageFleet(simulated, stage, choice) for stage, choice in enumerate(choices)]
     for fleet, by_itself in zip(fleets, alone or [False] * len(fleets), strict=True):
-        # A tuner immediately says how many replicas it wants; one that leaves then is paid for a batch.
+        # A tuner says at once how many replicas it wants; a replica that leaves then is paid for one batch.
         for _ in range(0 if by_itself and tuner is None else fleet.choice.replicas):
             fleet.ask(begin_s, -math.inf)
     state = None if tuner is None else tuner.begin()

@@ -22,7 +22,7 @@ STABLE_S = STABLE_ACTIVATIONS * 5.0
 SLACK_S, SLACK_WINDOW_S = 30.0, 5.0  # scaling down uses the busiest 5 s of the last 30
 
 Replicas = tuple[int, ...]
-"""Of each stage, in the order of the pipeline: those that serve and those that are being activated."""
+"""The replicas of each stage, in the order of the pipeline, that serve or are being activated."""
 
 
 class Tuner(Protocol):

@@ -63,7 +63,7 @@ class Belief:
         return (PRIOR_H * prior_per_hour + self.losses) / (PRIOR_H + self.held_h)
 
     def watched(self, now_s: float, held: bool) -> Belief:
-        """Return the belief at `now_s`; `held`: was some instance there since `at_s`?"""
+        """Return the belief at `now_s`; `held`: whether some instance was there since `at_s`."""
         passed_h = max(0.0, now_s - self.at_s) / 3600.0
         fading = 0.5 ** (passed_h / HALF_LIFE_H)
         held_h = self.held_h * fading + (passed_h if held else 0.0)

@@ -350,7 +350,7 @@ class ExpectedCostPolicy:
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:
-        """Are the counts within the service's limits?"""
+        """Return whether the counts are within the service's limits."""
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         most_usd_per_hour = service.max_usd_per_hour * (1.0 + 1e-9)

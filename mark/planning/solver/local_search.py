@@ -72,9 +72,7 @@ def within_limits(program: Program) -> tuple[IntArray, bool]:
 
 
 def tight(program: Program, counts: IntArray) -> Program:
-    """Return the program without instances that never pay, whatever the others, except for those of the plan
-    `counts`.
-    """
+    """Return the program without instances that never pay beside any others, but with those of the plan `counts`."""
     return replace(program, most=np.minimum(program.most, np.maximum(_worth_having(program), counts.max(axis=1))))
 
 
@@ -219,8 +217,7 @@ def _answers(
 def _best_answer(
     program: Program, counts: IntArray, asked: IntArray, around: bool, limits: bool
 ) -> tuple[IntArray | None, IntArray]:
-    """Return the plan after the best answer of those offers `asked` that saves most, or None; and all that save
-    something.
+    """Return the plan after that answer of the offers `asked` that saves most, or None; and all offers that save.
 
     The counts go from nothing upwards, in bundles if there are many; with `around`, one by one near the present counts,
     if those were in bundles.
