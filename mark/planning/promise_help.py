@@ -110,7 +110,7 @@ class _Reached:
     capacity_rps: FloatArray  # (minutes, prices)
 
     def place(self, confidence: float) -> int:
-        """Return the least price that reaches the confidence, or the least of those that come nearest."""
+        """Return the least price that reaches the confidence, else the least of the prices that come nearest."""
         z = NormalDist().inv_cdf(confidence)
         return int(np.argmax(self.deviations >= min(z, float(self.deviations.max()) - NEAR)))
 
@@ -281,7 +281,7 @@ class _Outlook:
             yield PromiseHelp(HelpKind.FUNCTION, confidence, usd, instance=use.offer.name)
 
     def rt_max(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Yield the change to the least sufficient RT_max, in whole milliseconds, of those tried."""
+        """Yield the change to the least RT_max tried that suffices, in whole milliseconds."""
         slo, function = self._resolved.slo, self._resolved.function
         tried = [slo.rt_max_s * factor for factor in _RT_MAX]
         if function is not None and function.warm_s > slo.rt_max_s:

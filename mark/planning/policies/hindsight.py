@@ -2,10 +2,10 @@
 
 If the forecast cannot foresee bursts, plans follow each of them: a boot too late, at the price of a launch, or far too
 large because anything seems possible. So every minute the costs of the last hours are compared: those of the plans, and
-those of every fleet of up to `MOST_INSTANCES` of one offer, held throughout. They are instances, launches, and misses
-at the price that the budget of misses gives them. The past counts half every `HALF_LIFE_S`. While the cheapest of the
-fleets that kept the promise beats the plans by `MARGIN`, its capacity is the minimum that is held, and also the maximum
-unless more is likely to be needed soon. It is not held if no load near it is likely to come at all.
+those of every fleet of up to `MOST_INSTANCES` of one offer, held throughout. The costs are instances, launches, and
+misses at the price that the budget of misses gives them. The past counts half every `HALF_LIFE_S`. While the cheapest
+of the fleets that kept the promise beats the plans by `MARGIN`, its capacity is the minimum that is held, and also the
+maximum unless more is likely to be needed soon. It is not held if no load near it is likely to come at all.
 
 That is following the leader among those fleets and the planner, discounted because loads change (Cesa-Bianchi and
 Lugosi 2006, Prediction, Learning, and Games, sections 2.11 and 3.2). No larger fleets are compared: they have much to
