@@ -18,8 +18,8 @@ where s(p) is the standard deviation of an hour's late requests; that of the exc
 counted shares, which is the same in all hours, is added. The price is the lowest one whose m + z sqrt(v) fits into the
 rest of this window's budget (1 - SL_min of its requests) and into the whole budget of a window that begins now, so
 that a quiet morning does not allow a bad evening. z is the normal quantile of the confidence. If no price fits into a
-budget, the lowest of those that come nearest is taken; if all are expected to exceed this window's, only the new
-window's counts.
+budget, the lowest of the prices that come nearest is taken. If all prices are expected to exceed this window's budget,
+only the new window's budget counts.
 """
 
 from __future__ import annotations

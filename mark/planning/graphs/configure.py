@@ -39,8 +39,7 @@ from mark.planning.graphs.stage_slack import SamplePaths
 
 # A second or two on one core (benchmarks/planner/pipelines.py)
 MOST_CALLS = 40_000_000
-# Stop after this number of successive combinations whose own needs cost less than the best bill, but whose bills do
-# not.
+# Stop after this many successive combinations that by their own needs could beat the best bill, but did not.
 _PATIENCE = 32
 # Dollars of a step of growth at each stage, as a share of the price of the dearest replica
 _STEP = 0.25

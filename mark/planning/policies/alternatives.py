@@ -72,7 +72,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A decision beside its alternatives, cheapest first. `overflow` says how overflow ends and is priced."""
+    """A decision beside its alternatives, cheapest first. `overflow` names its fate: function calls, or misses."""
 
     belief: LoadBelief
     over_s: float
