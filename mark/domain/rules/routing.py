@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from math import exp
 
-# Response time of the first replicas, before any answer. It is shorter than any real one, so that all replicas are
+# Assumed response time of the first replicas, before any answer. It is shorter than any real one, so that all are
 # tried, and a slow first answer over a new connection hardly counts against its replica.
 FIRST_RESPONSE_S = 0.0005
 # A replica that just refused or failed is avoided for this long; a queue's state changes within a batch or two.
 AVOID_S = 0.1
-TICK_S = 0.25  # between ticks, at which a gateway forgets (`forgotten_s`)
+TICK_S = 0.25  # between a gateway's calls of `forgotten_s`
 _LEARNED = 0.1  # share of the newest answer in the response time
 _FORGETTING_S = 10.0  # seconds in which two thirds of a replica's excess over the best response time are forgotten
 
@@ -44,10 +44,10 @@ def learned_s(response_s: float, newest_s: float) -> float:
 
 
 def outrun_s(response_s: float, took_s: float) -> float:
-    """Return the assumed time of an attempt without an answer after `took_s`, when another attempt had one.
+    """Return the assumed time of an attempt that had no answer after `took_s`, when another attempt had one.
 
-    It is cancelled, so nobody sees its end, but a worker may go on with it. The best guess without more knowledge is
-    that an attempt takes as long again as it has taken.
+    The attempt is cancelled, so its end is never seen, although a worker may go on with it. Without more knowledge it
+    is expected to take as long again as it has taken.
     """
     return max(response_s, 2.0 * took_s)
 
