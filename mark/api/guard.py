@@ -32,10 +32,10 @@ _EVERYBODY = Grant("anybody on this machine", SCOPES)
 
 
 class Guard:
-    """The outermost layer. Reading `open_paths` never needs a token; without `auth` no request from this machine does.
+    """The outermost layer. Reading `open_paths` never needs a token; without `auth`, nothing does.
 
-    An open API trusts every client that can reach it, and a foreign web page in a browser here can. So it answers only
-    to this machine's own names, and refuses changes that another page sends.
+    An API without tokens trusts every client that can reach it, and a foreign web page in a browser on this machine
+    can. So it answers only to this machine's own names, and refuses requests that a page of another origin sends.
     """
 
     def __init__(self, app: ASGIApp, auth: Auth | None, open_paths: Iterable[str]) -> None:

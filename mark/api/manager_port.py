@@ -1,7 +1,7 @@
 """The port of the control API to the controller, which `mark.control.manager.ControllerManager` implements.
 
-The manager needs neither metrics nor a liveness check: the API makes the Prometheus page from the views
-(mark.api.controller_metrics), and its builder tells whether the manager's loop still runs (`app(..., alive=...)`).
+The port has neither metrics nor a liveness check: the API makes the Prometheus page from the views
+(mark.api.controller_metrics), and `alive`, an argument of `app`, tells whether the manager's loop still runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Manager(Protocol):
         """Return the names in a fixed order; they do not change while the manager runs."""
 
     def view(self, service: str) -> ServiceView:
-        """Return the service now: the same snapshot until something changes, so that readers may ask often."""
+        """Return the service now. The object stays the same until something changes, so readers may ask often."""
 
     def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
         """Return at most `count` decisions, newest first, with ids below `before_id`; None: from the newest on."""
@@ -46,10 +46,10 @@ class Manager(Protocol):
         """
 
     def roll_back(self, service: str) -> None:
-        """Return to the release before. Only while this controller leads. Raises BadInput if it is unknown."""
+        """Return to the previous release. Only while this controller leads. Raises BadInput if it is unknown."""
 
     def roll_out_again(self, service: str) -> None:
-        """Try the last deployed release again, although it was stopped or taken back. Only while this one leads."""
+        """Try the last deployed release again, after it was stopped or taken back. Only while this controller leads."""
 
     def leads(self) -> bool:
         """Return whether this controller acts; otherwise it stands by."""

@@ -131,7 +131,7 @@ def fleet(
     after: Annotated[int, Query(ge=-1, le=2**53, description="Only instances with a higher number.")] = -1,
     count: Annotated[int, Query(ge=1, le=1000, description="The most instances.")] = 200,
 ) -> Response:
-    """The instances, a page of them, and their counts by offer and phase."""
+    """A page of the instances, and the counts of all by offer and phase."""
     return _answer(request, schema.fleet(manager.view(service), after, count))
 
 

@@ -112,7 +112,7 @@ class _Promise:
 
 
 class _SitedGroup:
-    """Stages that are bought together. The view of each is its part of their common view."""
+    """Stages that one service buys together. Its view is divided into one view per stage."""
 
     def __init__(self, config: PipelineConfig, service: ServiceConfig) -> None:
         found = sited_group(config, service, load_catalog(service.catalog))
@@ -126,7 +126,7 @@ class _SitedGroup:
         ]
 
     def by_stage(self, view: ServiceView) -> dict[str, ServiceView]:
-        """Return the views of the stages by service name: with its part of RT_max, its calls and its workers' dollars.
+        """Return a view per stage, by service name, with the stage's part of RT_max, calls and workers' dollars.
 
         All other values are those of the common view.
         """

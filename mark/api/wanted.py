@@ -1,4 +1,4 @@
-"""The floors as other autoscalers read them: metrics for Prometheus, and JSON for KEDA's scaler `metrics-api`."""
+"""The floors for other autoscalers: metrics for Prometheus, and JSON for KEDA's scaler `metrics-api`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABELS = ("service", "offer")
 
 
 def floor_metrics(found: Sequence[Floor]) -> Iterator[Metric]:
-    """Return the metrics of fresh floors; stale ones are left out, because a zero would wish for zero replicas."""
+    """Return the metrics of fresh floors. Stale ones are left out, because a zero would ask for zero replicas."""
     replicas = GaugeMetricFamily("mark_wanted_replicas", "Replicas that must run at least.", labels=_LABELS)
     usd_per_hour = GaugeMetricFamily("mark_wanted_usd_per_hour", "Dollars an hour of these replicas.", labels=_LABELS)
     age_s = GaugeMetricFamily("mark_wanted_age_seconds", "Age of the plan and of the load it saw.", labels=_LABELS)

@@ -1,6 +1,6 @@
 """The life of one instance as a state machine, and its future events, for every cloud that is not AWS.
 
-A driver calls a method when something happens, and carries it out. The state machine reads no clock and has no side
+A driver calls a method for each event and carries out its effects. The state machine reads no clock and has no side
 effects. The simulator drives it in virtual time, the testbed in wall time, mark-torture with faults, `FakeCloud` by
 hand.
 """
@@ -37,7 +37,7 @@ _HAPPENS_IN = {
     InstanceEvent.STOPPED: (State.STOPPING,),
     InstanceEvent.TERMINATED: (State.SHUTTING_DOWN,),
     InstanceEvent.FORGOTTEN: (State.TERMINATED,),
-}  # an event in another state is void
+}  # the states in which each event can happen; in another state it is void
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class InstanceLife:
         self.billed_from_s, self._view = at_s, None
 
     def serve(self, at_s: float) -> None:
-        """Complete the boot of an instance that runs."""
+        """Complete the boot of a running instance."""
         self.check(Phase.READY)
         if self.state is not State.RUNNING:
             raise CloudError(f"#{self.number} {self.offer_name} cannot serve before it runs")
@@ -141,7 +141,7 @@ class InstanceLife:
         return True
 
     def fall_silent(self, at_s: float) -> None:
-        """Let it answer nothing from now on, though it still runs."""
+        """Stop answering from now on, although the instance still runs."""
         self.silent_s, self._view = at_s, None
 
     def end(self) -> float | None:
@@ -157,7 +157,7 @@ class InstanceLife:
     def settle(self, at_s: float, busy_s: float, workers: int = 1) -> float:
         """Bring the credits up to date and return the dollars owed; `busy_s` counts all worker-seconds so far.
 
-        Work in progress may count in full, so `busy_s` may exceed the time passed. A later call pays for the rest.
+        Work in progress may count in full, so `busy_s` may exceed the time passed; a later call pays for the excess.
         """
         assert self.credits is not None
         passed_s = at_s - self.credits_at_s
@@ -238,7 +238,7 @@ class LifeEvents(Generic[_L]):
     def due(self, until_s: float) -> Iterator[tuple[float, InstanceEvent, _L | None, int]]:
         """Yield (time, event, instance, number of the instance or zone) in order up to `until_s`.
 
-        An event that an earlier one makes void is left out, and one that an earlier one adds is yielded.
+        What the caller does with one event takes effect on the next: void events are left out, added ones are yielded.
         """
         while self._heap and self._heap[0][0] <= until_s:
             entry = heappop(self._heap)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class AgendaItem(StrEnum):
-    """A step of a round. A round begins with the steps of `FIRST`, `TICK` or `FAST`; a step may put others in front."""
+    """A step of a round. A round begins with `FIRST`, `TICK` or `FAST`; a step may insert others in front."""
 
     PLAN_FIRST = "plan the first fleet"
     PLAN = "plan, and follow the plan"

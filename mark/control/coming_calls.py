@@ -4,8 +4,8 @@ In a surge a stage refuses calls until more instances serve. The stage behind it
 begin only after the stage before has booted. The arrivals at the pipeline show the surge to all stages immediately, so
 every stage is sized by them, as in InferLine (Crankshaw et al., SoCC 2020, section 5).
 
-Queries are counted at a stage that all of them call alike. The arrivals there, before admission, are the pipeline's
-load, less the queries that stages before it refuse.
+Queries are counted at a stage that every query calls equally often. Its arrivals, before admission, are the pipeline's
+load, less the queries that the stages before it refuse.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _A_STEP = round(STEP_S / WINDOW_S)  # in windows
 
 @dataclass(frozen=True, slots=True)
 class StageNow:
-    """The state of one stage: calls/s of its last windows, as in `Telemetry.windows_rps`.
+    """The present state of one stage.
 
-    `misses`: it misses more of its last calls than it may. `capacity_rps` is the capacity of its plan; 0 without one.
+    `windows_rps` are its calls/s, as in `Telemetry.windows_rps`. `misses`: its last calls broke its SLO. `capacity_rps`
+    is the capacity of its plan; 0 without one.
     """
 
     windows_rps: FloatArray
@@ -40,14 +41,14 @@ class StageNow:
 
 
 def stage_now(telemetry: Telemetry, plan: Plan | None, resolved: ResolvedService) -> StageNow:
-    """Return the state of a stage that is bought as the service `resolved`; `plan` is its last plan."""
+    """Return the state of a stage, from the `resolved` service that buys its instances and that service's last plan."""
     misses = broken(telemetry.recent(), resolved.slo, resolved.service.slo_monitor)
     return StageNow(telemetry.windows_rps(), misses, 0.0 if plan is None else plan.capacity_rps)
 
 
 @dataclass(frozen=True, slots=True)
 class ComingCalls:
-    """Queries/s that the stages before will let through, and the mean number of calls of each.
+    """Queries/s that the stages before will let through, and the mean number of calls of a query to this stage.
 
     The rates are of 5 s windows, newest last; NaN if unknown.
     """
@@ -63,7 +64,7 @@ class ComingCalls:
     def surprise_rps(self, windows: int, expected_rps: float) -> float | None:
         """Return the calls/s if the last `windows` have more queries, beyond chance, than `expected_rps` explains.
 
-        The test counts queries, because calls of a stage that few queries visit would show a surge much later.
+        The test counts queries, because at a stage that few of them visit, its calls show a surge much later.
         """
         newest = self.queries_rps[max(0, len(self.queries_rps) - windows) :]
         seen_rps = surprise_rps(newest, expected_rps / self.per_query)
@@ -71,9 +72,9 @@ class ComingCalls:
 
 
 class PipelineCalls:
-    """The calls that each stage of a pipeline will get. Stages are in topological order, each named by its place.
+    """The calls that each stage of a pipeline will get. Stages are numbered in topological order.
 
-    `per_query` are the mean calls of a query by stage; `by_all` says which stages every query calls alike.
+    `per_query` are the mean calls of a query by stage; `by_all` tells which stages every query calls equally often.
     """
 
     def __init__(self, per_query: Sequence[float], by_all: Sequence[bool]) -> None:
@@ -117,7 +118,7 @@ def higher_windows_rps(windows_rps: FloatArray, coming: ComingCalls | None) -> F
 
 
 def with_coming(load: Load, coming: ComingCalls | None) -> Load:
-    """Return the load by the minute, whose last step is raised to the coming calls and ends with the newest window."""
+    """Raise the last minute of a load by the minute to the coming calls; return any other load unchanged."""
     if coming is None or not len(load) or load.step_s != STEP_S or len(coming.queries_rps) < _A_STEP:
         return load
     rps = coming.last_minute_rps()

@@ -1,10 +1,10 @@
 """Compare two releases while both serve: does the new one do worse by more than chance explains?
 
 Requests are compared within strata, each of one instance type and the same seconds, so that neither the mix of types
-nor a changing load makes a release look bad. If both releases were alike, an event of a stratum (an error, a miss)
-would belong to the new release with the same probability as a request does. Over all strata the rates are compared by
-Mantel and Haenszel's ratio (1959), and the new release's number of events by Chernoff's bound on the binomial tail
-(Hoeffding 1963, theorems 1 and 4).
+nor a changing load makes a release look bad. If both releases were equally good, an event of a stratum (an error, a
+miss) would belong to the new release with the same probability as a request does. Over all strata the rates are
+compared by Mantel and Haenszel's ratio (1959), and the new release's number of events by Chernoff's bound on the
+binomial tail (Hoeffding 1963, theorems 1 and 4).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mark.domain.slo import Slo
 # Significance level. It is small because the releases are compared every few seconds, for many minutes.
 _CHANCE = 1e-6
 _FEWEST = 5  # errors or misses; and requests to either release in a stratum
-_TIMES = 1.3  # a smaller ratio is not worth a roll-back, because events come in bursts and are not independent
+_TIMES = 1.3  # a smaller ratio does not count, because events come in bursts and are not independent
 _ERROR_SHARE = 0.001  # a smaller share does not count
 _OVERFLOW_SHARE = 0.05
 _BUSY_REQUESTS = 1000  # to either release, before their cost is compared
-# An instance whose share of the requests is this number has got some, unless requests cannot reach it: the probability
-# of fewer than _FEWEST is less than one in a million.
+# Requests cannot reach a release that should have got this many and got fewer than _FEWEST, because the probability of
+# that is less than one in a million.
 _DUE = 30.0
 
 Counts = Mapping[str, ReleaseCounts]  # by instance type
@@ -106,15 +106,15 @@ class Comparison:
         now_s: float,
         beside: Collection[str] | None = None,
     ) -> Comparison:
-        """Return the comparison after a look at the totals of both; `types` are those of the new release's instances.
+        """Return the comparison after a look at the totals of both releases.
 
-        `beside` are the types of the other release's instances while the new one is on trial: a type that is not among
-        them is compared with all of them. None: the other release is being replaced.
+        `types` are the instance types of the new release. `beside` are those of the other release during a trial: a
+        type that is not among them is compared with all of them. None: the other release is being replaced.
         """
         found, strata = self, dict(self.strata)
         for name in sorted({*types, *strata}):
             known = strata.get(name)
-            # During the replacement, a type that was compared with itself is never compared with all types.
+            # During the replacement, a type that was compared with itself stays so, even if the totals lose it.
             own = name in beside if beside is not None else name in theirs or (known is not None and known.own)
             now = Stratum(mine.get(name, ReleaseCounts()), _theirs(name, theirs, own=own), own, now_s)
             if known is None or known.own is not now.own or _fell(now, known):

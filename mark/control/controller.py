@@ -56,7 +56,7 @@ _log = logging.getLogger("mark.control")
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The time in which this process leads. `lasts` returns whether it still does, as in `Actor`.
+    """The term in which this process leads. `lasts` returns whether it still does.
 
     `seed` marks the launch tokens, so that two runs against one cloud do not share instances.
     """
@@ -74,12 +74,11 @@ class Controller:
     `predictor` is fitted by the caller, and supervised so that there always is a forecast; None for policies that need
     no forecast. To time planner or predictor, pass objects that wrap them. Clock, telemetry, cloud and predictor count
     seconds from the same origin. `release` is the release to serve, "" for one without a name. `coming` returns the
-    calls that a stage of a pipeline will get, if they are more than the arrivals.
+    calls that the stages before let through to this stage of a pipeline (`mark.control.coming_calls`), or None.
 
     Crash-only: the store holds `state` and the launches under way, everything else is read from the cloud.
-    `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts substitutes by name
-    (`causes` has the first message of each that has one), `failures` commands that the cloud refused, by error. Every
-    command is recorded in the store with its outcome.
+    `predictors` counts forecasts by predictor. `fallbacks` counts substitutes by name; `causes` has the first message
+    of each that has one. `failures` counts refused commands by error. The store records every command with its outcome.
     """
 
     def __init__(
@@ -111,9 +110,9 @@ class Controller:
         self.use(policy)
         self._stored = _restored(store)
         self._stored_rollout = store.get(_ROLLOUT) if release else None
-        self._remembered: Rollout | None = None  # the last one whose remembered part is known to be in the store
+        self._remembered: Rollout | None = None  # the last roll-out whose `remembered` part is in the store
         fresh = ControllerState(rollout=recalled(self._stored_rollout))
-        self._kept: ControllerState | None = None  # the last one that is in the store completely
+        self._kept: ControllerState | None = None  # the last state whose durable part is in the store
         known = not_ahead(self._stored or fresh, clock.now_s())
         # Another process may have planned with other offers.
         self.state = of_offers(known, {offer.name for offer in policy.resolved.offers})
@@ -122,7 +121,7 @@ class Controller:
         self.fallbacks, self.failures = self._launcher.fallbacks, self._launcher.failures
 
     def use(self, policy: Policy) -> None:
-        """Plan by this policy from now on: the same one with other limits or prices. The planner's memory is kept."""
+        """Use this policy from now on: the same one with other limits or prices. The planner keeps its memory."""
         foresees = self._predictor is not None and self._predictor.foresees
         self._decider = Decider(policy, foresees=foresees)
         self._monitors = policy.planner.monitors_slo
@@ -166,7 +165,7 @@ class Controller:
         return self._launcher.repeats
 
     def begin(self) -> Plan:
-        """Return the plan of the first fleet, within the service's limits; the caller makes all of it ready."""
+        """Plan the first fleet, within the service's limits, and return the plan. This launches nothing."""
         self._round(FIRST, self._clock.now_s(), forecasts=True)
         assert self.state.plan is not None
         return self.state.plan
@@ -185,7 +184,7 @@ class Controller:
         """Run a round between ticks: notices, the SLO monitor, surges, and the end of drained instances."""
         now_s = self._clock.now_s()
         self._repeat(now_s)
-        # The roll-out comes before upkeep, which ends overdue instances, so that it sees the failed boots.
+        # The roll-out comes before upkeep, so that it sees overdue instances before upkeep terminates them.
         agenda = FAST if not self._release else (*FAST[:-1], AgendaItem.ROLL_OUT, AgendaItem.SWITCH, FAST[-1])
         if self._fleet(now_s).leaving:
             agenda = (*agenda, AgendaItem.LET_GO)
@@ -197,7 +196,7 @@ class Controller:
         return self._release
 
     def roll_back(self) -> None:
-        """Return to the release before, from the next round on, until another one is requested.
+        """Return to the previous release, from the next round on, until another one is requested.
 
         Do nothing if the roll-out of the wanted release has not begun or is already taken back, because the request
         then means another release.
@@ -218,7 +217,7 @@ class Controller:
             self._predictor.update(load)
 
     def learn(self) -> None:
-        """Let a predictor that learns in turns do one piece, in this service's turn among many."""
+        """Train the predictor a little, if it learns in pieces. Call this in the service's turn, because it is slow."""
         if self._predictor is not None:
             self._predictor.learn()
 
@@ -358,7 +357,7 @@ def known_rollout(store: Store) -> Rollout | None:
 
 
 def _restored(store: Store) -> ControllerState | None:
-    """Return the state in the store, or None; if another version wrote it, log that too."""
+    """Return the state in the store, or None; log it if another version wrote the state."""
     kept = store.get(_STATE)
     if isinstance(kept, ControllerState):
         return kept

@@ -43,7 +43,7 @@ from mark.planning.resolve import buyable
 from mark.traffic.forecast.conditioning import condition_on_rate
 
 HORIZON_STEPS = 60  # one minute each
-LATEST = 4  # windows that show the load of now
+LATEST = 4  # windows that show the present load
 _OLD = "it would serve an old release"
 _ADDED = "added by the SLO monitor"
 _UNSOLD = "the service may not buy it any more, and its replacement is ready"
@@ -153,7 +153,7 @@ class Decider:
     def _with_alternatives(self, command: Launch, taken: set[str], state: ControllerState, s: Snapshot) -> Launch:
         """Return the launch with the offers that the cloud may start instead.
 
-        An offer that was refused, interrupted or did not boot gets no alternatives and is nobody's alternative. So the
+        An offer that was refused, interrupted or did not boot has no alternatives and is none for others. So the
         outcome shows whether it is available again, and its failure affects no other launch.
         """
         doubtful = {name for name, known in state.beliefs.items() if known.refusals or s.now_s < known.until_s}
@@ -222,6 +222,7 @@ class Decider:
         *,
         first: bool = False,
     ) -> tuple[Plan, ControllerState]:
+        """Return the planner's plan, and the state with the planner's memory and the answers in the SLO's window."""
         late = s.answers.count - s.answers.in_time
         window = state.window or Window(s.now_s, s.answers.count, late)
         window = window.seen(s.now_s, s.answers.count, late, self._resolved.slo.window_s)
@@ -314,7 +315,7 @@ class Decider:
         commands: list[Command] = []
         launches: list[Launch] = []
         taking: set[str] = set()  # offers whose launches replace instances of an old release
-        if plan.leaving and not self._follows_blindly(state):  # those of an old plan may have earned credits since
+        if plan.leaving and not self._follows_blindly(state):  # an old plan's instances may have earned credits since
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self._end(i, "its credits are spent") for i in spent]
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
@@ -393,6 +394,7 @@ class Decider:
     def _end_excess(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
     ) -> list[Command]:
+        """Return ends of surplus instances; of an offer with an old release, ends of replaced instances instead."""
         reasons = {target.offer: target.reason for target in plan.targets}
         commands = []
         rescued = self._rescued(s, state)
@@ -425,9 +427,9 @@ class Decider:
     ) -> list[tuple[Target, int]]:
         """Return the plan's targets, each with the number of instances that the SLO monitor added of its offer.
 
-        If the plan lacks the monitor's offer, it gets a target of zero, so that a roll-out replaces its instances too.
-        Its turn comes after all planned ones, because its boots say nothing about planned offers, and only if a launch
-        may succeed.
+        If the plan lacks the monitor's offer, add a target of zero, so that a roll-out replaces those instances too. Do
+        so only after all planned instances are replaced, because boots of this offer say nothing about planned offers,
+        and only if a launch may succeed.
         """
         rescued = self._rescued(s, state)
         targets = [(target, rescued.get(target.offer, 0)) for target in plan.targets]
@@ -448,13 +450,13 @@ class Decider:
         return rollout is None or not any(rollout.is_old(i) for offer in plan.counts for i in have.get(offer, ()))
 
     def _is_had(self, s: Snapshot, state: ControllerState, offer: str) -> bool:
-        """Return whether the offer is launchable as far as is known: no failed boots, refusal or limit."""
+        """Return whether a launch of the offer may succeed: no failed boots, refusal or limit is known."""
         known, boots = state.beliefs.get(offer), state.boots.get(offer)
         refused = known is not None and s.now_s < known.until_s
         return not refused and not (boots and boots.failed) and self._headroom(s.fleet, offer)[0] > 0
 
     def _rescued(self, s: Snapshot, state: ControllerState) -> dict[str, int]:
-        """Return the SLO monitor's instances by offer, as far as the limits have room for them beside the plan."""
+        """Return the SLO monitor's instances by offer, at most as many as the limits allow beside the plan."""
         if self._monitor is None:
             return {}
         # The monitor's next launch is of `self._monitor.offer`, which may differ after a price change.
@@ -466,6 +468,7 @@ class Decider:
         return {offer: min(state.monitor.extra_at(s.now_s), room)}
 
     def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
+        """Return launches of missing standbys, and ends of surplus ones and of those with an old release."""
         standbys: dict[str, list[Instance]] = {}
         commands: list[Command] = []
         for i in fleet.instances:
@@ -565,9 +568,8 @@ class Decider:
     def _rescue_elsewhere(self, s: Snapshot, state: ControllerState) -> Decided:
         """Launch the missing part of a refused rescue with another offer.
 
-        If no offer has capacity, count only the launched part; without one, restore the monitor, which retries.
-
-        The plan does not launch the missing part, because it was made from the forecast that failed.
+        If no offer has capacity, count only the launched part; if there is none, restore the monitor's state, so that
+        it retries soon. The plan does not launch the missing part, because it was made from the forecast that failed.
         """
         rescue, state = state.rescue, replace(state, rescue=None)
         stopped = {i.number for i in s.fleet.instances if i.phase is Phase.STOPPED}
@@ -597,7 +599,7 @@ class Decider:
         return self._as_stand_in(rescue, s, state)
 
     def _as_stand_in(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """Return a launch of another offer that counts for the rescue's; None if none is known to be available.
+        """Return a launch of another offer that counts for the rescue's offer; None if no launch may succeed.
 
         Burstable offers are excluded, because they would spend their credits.
         """
@@ -616,8 +618,8 @@ class Decider:
     def _beside_what_is_left(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
         """Return the rescue less the surplus instances that an earlier rescue left; None if these suffice.
 
-        They should have been drained, but are now kept. If the rescue did not count them, the next plan would end as
-        many of its booting instances.
+        The surplus instances were to be drained and are now kept. If the rescue did not count them, the next plan would
+        end as many of its booting instances.
         """
         plan, rollout = state.plan, state.rollout
         if plan is None or (rollout is not None and rollout.stage is not releases.RolloutStage.DONE):
@@ -651,6 +653,7 @@ class Decider:
         )
 
     def _upkeep(self, s: Snapshot, state: ControllerState) -> Decided:
+        """End overdue, spare, doomed and drained instances, and resume standbys that bridge an interruption."""
         late = overdue(s.fleet, s.now_s)
         if late or s.fleet is not state.seen:
             numbers = {i.number for i in late}
@@ -901,7 +904,7 @@ class Decider:
     def _surge_limit(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
     ) -> Limit | None:
-        """Return the limit that prevents a surge instance for every offer with an old release; None if one fits."""
+        """Return the limit if it forbids surge instances for every offer with an old release; None if one may surge."""
         assert state.rollout is not None
         limit = None
         for target, added in self._with_rescued(s, state, plan, have):

@@ -1,6 +1,6 @@
 """The floor: the fewest replicas that a service needs by its controller's plan, for another autoscaler to keep.
 
-A floor only raises the number of replicas, because the other autoscaler takes the highest of several wishes. A stale
+A floor only raises the number of replicas, because the other autoscaler takes the highest of all numbers. A stale
 floor vanishes, so that a controller that hangs or no longer sees the load leaves the other autoscaler alone.
 """
 
@@ -18,7 +18,7 @@ STALE_S = 3.0 * STEP_S  # three rounds: a single late answer of Prometheus is no
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A wish for at least `replicas` of `offer`, which cost `usd_per_hour` together.
+    """A request for at least `replicas` of `offer`, which cost `usd_per_hour` together.
 
     `age_s` is the age of the plan or of the newest observation of the load, whichever is older.
     """

@@ -41,7 +41,7 @@ def headroom(
     # 1e-9: a budget of exactly ten instances must hold ten.
     by_price = max(0, math.floor((limits.max_usd_per_hour - spent) / offer.usd_per_hour + 1e-9))
     by_number = max(0, limits.max_instances - sum(running.values()))
-    # max_instances bounds instances, and a SageMaker endpoint is not one.
+    # A SageMaker endpoint is no instance, so max_instances does not bound it.
     if offer.market is not Market.SAGEMAKER and by_number <= by_price:
         return by_number, Limit("max_instances", limits.max_instances)
     return by_price, Limit("max_usd_per_hour", limits.max_usd_per_hour)

@@ -1,9 +1,9 @@
 """Health: which instances are given up although the cloud says that they run, and when.
 
-Pure. Instances that exceed the boot timeout are terminated. An instance whose bouncer is silent for long is replaced
-first, and drained only while another one answers. If all are silent, the controller's own network is the likelier
-cause, so the instances are left alone, and for a while longer because they do not all answer again at the same moment.
-Only a few are given up at a time, for any cause.
+Pure. Instances that exceed the boot timeout are terminated. If the bouncer of an instance is silent for `SILENT_S`, a
+replacement is launched, and then the instance is drained. While all instances are silent, none is drained, because the
+controller's own network is the likelier cause; nor in the next `SILENT_S`, because they do not all answer again at the
+same moment. At most `SHARE` of the ready instances are drained for silence within `PAUSE_S`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BOOT_S, BOOTS = 600.0, 4.0
 
 
 def boot_timeout_s(mean_s: float) -> float:
-    """Return the boot timeout: after it the instance could not fetch its software or load its model."""
+    """Return the boot timeout: an instance that takes longer could not fetch its software or load its model."""
     return max(BOOT_S, BOOTS * mean_s)
 
 
 def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
-    """Return the ready instances that have been silent for too long, longest first, up to the number to give up."""
+    """Return the instances that have been silent for too long, longest first, at most as many as may be given up."""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     silent = [i for i in ready if i.silent_s is not None and now_s - i.silent_s >= SILENT_S]
     silent.sort(key=lambda i: (i.silent_s, i.number))
@@ -66,7 +66,7 @@ def none_answers(fleet: Fleet) -> bool:
 def to_give_up(fleet: Fleet, now_s: float, before_s: Sequence[float], answered_since_s: float) -> tuple[Instance, ...]:
     """Return the instances to drain now.
 
-    `before_s` has the times of earlier drains; `answered_since_s` is the time since when any instance answers.
+    `before_s` has the times of earlier drains; since `answered_since_s` at least one instance answers.
     """
     if now_s - answered_since_s < SILENT_S:
         return ()

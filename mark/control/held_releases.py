@@ -1,8 +1,8 @@
-"""Held releases, whose launches are all refused, because the cause is common to all of them.
+"""Held releases: the cloud refuses their launches for every offer.
 
-The launch template, the image, a role or a security group is gone, say. Launches of any other offer would be refused
-too, so offers are not put off and the plan stays as it is. The release is launched again only after a pause, which
-doubles with each refusal. Launches of another release, such as the serving one, go on.
+The launch template, the image, a role or a security group may be gone, for example. A launch of another offer would be
+refused too, so no offer is put off and the plan stays as it is. The release is launched again only after a pause, which
+doubles with each refusal. Launches of other releases, such as the serving one, go on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HeldRelease:
 def refused(
     held: Mapping[str, HeldRelease], release: str, reason: str, now_s: float, *, gone: bool = False
 ) -> dict[str, HeldRelease]:
-    """Note a refused launch of the release. A refusal during the pause does not prolong it, as its launch is older."""
+    """Note a refused launch of the release. A refusal during the pause does not prolong it: its launch is older."""
     known = held.get(release)
     if known is not None and now_s < known.until_s:
         return {**held, release: HeldRelease(known.refusals, known.until_s, reason, gone)}

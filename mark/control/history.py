@@ -30,12 +30,12 @@ class Minute:
     requests: int
     in_time: int
     by_functions: int
-    instances: Mapping[str, int] = field(default_factory=dict)  # running, by offer
+    instances: Mapping[str, int] = field(default_factory=dict)  # ready, by offer
 
 
 @dataclass(frozen=True, slots=True)
 class HalfHour:
-    """The `minutes` of a half hour that were observed: their mean rate, total counts and dollars of instances."""
+    """The observed `minutes` of a half hour: mean rate, total counts, and dollars for instances."""
 
     minutes: int
     rps: float | None
@@ -48,8 +48,8 @@ class HalfHour:
 class MinuteHistory:
     """The last minutes and half hours; the store has a chunk of minutes per hour and a chunk of half hours per day.
 
-    Minutes and half hours are numbered from the service's beginning. A half hour of which less than half was observed
-    is left out.
+    Minutes and half hours are numbered from the service's beginning. A half hour with less than 15 observed
+    minutes is left out.
     """
 
     def __init__(self, store: Store) -> None:

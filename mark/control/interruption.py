@@ -40,10 +40,10 @@ class InterruptionHandler:
         stands_for: Mapping[int, str],
         now_s: float,
     ) -> tuple[Command, ...]:
-        """Commands in order of urgency.
+        """Return the commands, the most urgent first.
 
-        `missing`: planned instances by offer that neither serve nor boot, where doomed ones do not count as serving; at
-        most these are replaced. `stands_for`: the planned offer of instances bought instead of another one.
+        `missing`: planned instances by offer that neither serve nor boot, or are doomed; at most these are replaced.
+        `stands_for`: the planned offer of instances bought instead of another one.
         """
         doomed = {notice.number: notice for notice in notices}
         # An instance that was leaving anyway leaves no gap.
@@ -96,8 +96,8 @@ class InterruptionHandler:
     def bridge(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> list[Resume]:
         """Return resumes of standbys that could not start at the notice, because they were still stopping or refused.
 
-        They make up for the doomed instances that serve, less the standbys started since their notices, and do not
-        exceed the need beside all instances that serve or start.
+        Their capacity is that of the doomed instances, less that of the standbys started since the notices, and at most
+        the need that all serving and starting instances leave.
         """
         doomed = [
             i

@@ -1,7 +1,7 @@
 """Late refusals: accepted launches whose instances the cloud ended before they ever ran.
 
-AWS reports an exceeded volume quota or a host without room only then. A late refusal is treated like an immediate one,
-so the next plan buys another offer, and it does not count as a failed boot.
+AWS reports an exceeded volume quota or a host without room only after it accepted the launch. A late refusal is treated
+like an immediate one, so the next plan buys another offer, and it does not count as a failed boot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mark.domain.errors import RefusalScope
 from mark.domain.fleet import EndedAtLaunch, Fleet
 from mark.domain.offer import Offer
 
-# Older launches say nothing about the market now, although a cloud shows ended instances for an hour.
+# Older launches, which a cloud shows for an hour, say nothing about the present market.
 NEWS_S = 300.0
 
 

@@ -46,9 +46,9 @@ DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A launch of `count` instances of `offer`, which count for the offer `planned`: under way or `made` since `at_s`.
+    """A launch at `at_s` of `count` instances of `offer`, which count for the offer `planned`.
 
-    `throttled`: all its calls so far were throttled, so no instance was started.
+    `made`: it started instances. `throttled`: all its calls so far were throttled, so it started none.
     """
 
     token: str
@@ -130,7 +130,7 @@ class Launcher:
         return self._resolved.offers
 
     def launch(self, now_s: float, command: Launch, *, substitute: bool) -> Iterator[Outcome]:
-        """Launch within the limits; with `substitute`, launch the part that was refused in other zones, then on demand.
+        """Launch within the limits. With `substitute`, try other zones and then on-demand for a refused part.
 
         Without `substitute` the planner plans again and chooses the replacement.
         """
@@ -153,10 +153,9 @@ class Launcher:
     def repeat(self, now_s: float, lacking: Callable[[str], float]) -> Iterator[Outcome]:
         """Repeat, under their tokens, launches whose outcome is unknown or whose instances may not show yet.
 
-        A throttled launch, which has started no instance as far as is known, is given up if the fleet lacks fewer
-        instances of its release (`lacking`) than it would start: the plan may have shrunk, after a spike of the
-        telemetry, say. Throttled launches of standbys are always given up, because the next plan, within a minute,
-        repeats them.
+        A throttled launch, which has probably started no instance, is given up if the fleet lacks fewer instances of
+        its release (`lacking`) than it would start, because the plan may have shrunk. A throttled launch of standbys is
+        always given up, because the next plan, within a minute, requests them again.
         """
         if not self._kept:  # the failed write may have arrived, and the next controller would repeat its launches
             self._made = self._not_shown()
@@ -223,8 +222,8 @@ class Launcher:
     def headroom(self, offer: str, now_s: float) -> tuple[int, Limit]:
         """Return how many more of the offer the limits allow now, and which limit binds.
 
-        Unhealthy instances do not count, because otherwise they could not be replaced at the limit. They are few, so
-        the limit is exceeded by few, and only until they have left.
+        Unhealthy instances do not count, because otherwise they could not be replaced at the limit. The few of them
+        exceed the limit until they have left.
         """
         return headroom(self._limits, self._offers[offer], self._running(now_s), self._usd_per_hour)
 
@@ -234,7 +233,7 @@ class Launcher:
         usd_per_hour = sum(self._usd_per_hour.get(name, 0.0) * count for name, count in running.items())
         first = default_offer(self._resolved)
         if running.total() == 0 and first is not None and self._resolved.service.min_instances > 0:
-            usd_per_hour = first.usd_per_hour  # a service that holds nothing would get no share to begin with
+            usd_per_hour = first.usd_per_hour  # otherwise a service that holds nothing would get no share
         return Holding(sum(running.values()), usd_per_hour, self._limits)
 
     def _running(self, now_s: float) -> Counter[str]:
@@ -279,7 +278,7 @@ class Launcher:
         """Launch one offer or its alternatives; the instances count for `planned`."""
         most, limit = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         if most == 0 and command.alternatives:
-            # The rest of a dollar limit may be enough for the offer, but not for a dearer alternative.
+            # The dollars that are left may be enough for the offer, but not for a dearer alternative.
             command = replace(command, alternatives=())
             most, limit = self.headroom(command.offer, now_s)
         text, count = str(limit), min(command.count, most)
@@ -328,6 +327,7 @@ class Launcher:
         return "".join(f", {n} of them {name}" for name, n in sorted(started.items()) if name != command.offer)
 
     def _put_off(self, intent: Intent, error: CloudError, now_s: float) -> None:
+        """Set the time to repeat a launch whose outcome is unknown."""
         backoff = THROTTLED if isinstance(error, ThrottledError) else LAUNCH
         # The pauses so far add up to the launch's age, so waiting for that age again doubles the pause.
         self._again_s[intent.token] = now_s + min(max(backoff.first_s, now_s - intent.at_s), backoff.longest_s)
@@ -362,6 +362,7 @@ class Launcher:
         return tuple(one for one in self._made if now_s - one.at_s < SHOWN_S)
 
     def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:
+        """Store the launches; `_kept` stays false if the store fails."""
         self._kept = False
         self._store.put("intents", (*intents.values(), *made))
         self._intents, self._made, self._kept = intents, made, True

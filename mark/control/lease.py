@@ -1,14 +1,14 @@
 """The lease, which decides which of several controllers acts: renewed terms, with numbers that fence off old holders.
 
 A term lasts `ttl_s` from the moment it was requested, by its holder's monotonic clock. Another holder may take the next
-term, with the next fencing number, after it has seen the term unrenewed for `ttl_s` by its own monotonic clock. A
-holder that renews in time, or stops acting a little before the end, is therefore never one of two, regardless of wall
-clocks. Only the rates of the monotonic clocks must agree, to a fifteenth (as in the leader election of Kubernetes:
-client-go, `leaderelection.go`).
+term, with the next fencing number, after it has seen the term unrenewed for `ttl_s` by its own monotonic clock. So
+two holders never act at once, regardless of wall clocks, if each stops acting a little before the end of its term. Only
+the rates of the monotonic clocks must agree, to a fifteenth (as in the leader election of Kubernetes: client-go,
+`leaderelection.go`).
 
 A holder that sleeps through the end of its term cannot know that. The store stops it, because its writes carry the
-number of a term that is over. A holder whose wall clock was set lets its term end and leaves the next one to others for
-a while, because control time continues from the wall clock at which a holder begins to lead.
+number of a term that is over. A holder whose wall clock was set lets its term end and takes no other one for `ttl_s`,
+because control time continues from the wall clock at which a holder begins to lead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mark.control.ports import Lease
 from mark.domain.errors import CloudError, LostLease, StoreError
 
 TTL_S = 15.0
-_MARGIN = 1.0 / 15.0  # share of a term that a holder gives away, because the rates of clocks may differ by it
+_MARGIN = 1.0 / 15.0  # share of a term at its end in which a holder does not act, because clock rates may differ by it
 _SET = 2.0 / 3.0  # of a term: a wall clock that differs by more from the monotonic clock was set
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ class FencedLease:
     """One holder's view of the lease `name`. `fence` is the number of its last term, None before the first.
 
     Used by one thread; others may read `fence` and call `lasts`. Every holder has its own name, and gets a new one
-    after a restart and after its clock was set. A term by another clock then has another number, so that work begun by
-    the old clock ends even if it ran all the time between the two.
+    after a restart and after its clock was set. The terms before and after then differ in number, so that work begun by
+    the old clock ends.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class FencedLease:
             _log.warning("lease %s not released, it ends by itself: %s", self.name, error)
 
     def _ask(self, now_s: float) -> None:
+        """Claim or renew the term in the store, and set the wait until the next call."""
         self._asked_unix_s, self._asked_s, before = now_s, self._monotonic_s(), self._term
         stood = before is not None and before.holder != self.holder and self._asked_s >= self._seen_s + self.ttl_s
         try:

@@ -1,6 +1,6 @@
-"""The functions of a controller that may stop leading at any moment: as `mark.control.led_cloud`, for functions.
+"""The functions of a controller that may stop leading at any moment: a command is sent only while it leads.
 
-Otherwise an old leader could move the alias away from the release that the new leader has chosen.
+Otherwise an old leader could move the alias away from the release that the new leader has chosen. See also `led_cloud`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Ledger:
             for name, state in kept.get("tariffs", {}).items():
                 if name in self._index:
                     self._tariffs[self._index[name]].restore(state)
-            # An older state without tariffs, or with shorter ones, was summed at prices that are not known any more.
+            # An older state may lack tariffs or have shorter ones, so sum open intervals again at the known prices.
             opened = self._opened()
             for name, index in self._index.items():
                 self._meter.repriced(index, opened.get(name, []))
@@ -161,6 +161,7 @@ class Ledger:
         return opened
 
     def _told(self, one: Ran) -> None:
+        """Account for one report of the cloud. Reports may come in any order."""
         span = self._spans.get(one.number)
         if span is None:
             if one.offer not in self._index or not one.runs:
@@ -198,6 +199,7 @@ class Ledger:
         self._changed = True
 
     def _miss(self, span: _Span, now_s: float) -> None:
+        """End the billed time of a stopped instance without a report, once the grace period is over."""
         span.missed_s = now_s if span.missed_s is None else span.missed_s
         if now_s - span.missed_s >= self._grace_s:
             self._close(span, span.missed_s)

@@ -29,8 +29,8 @@ class ControllerManager:
     """`step` is called about once a second by one thread; everything else may be called from any.
 
     `together` are groups of services that share limits, each with the limits of the group. `able` returns whether this
-    process can run a round, for which it needs free descriptors above all. After a term in which it cannot, the lease
-    is left to others, because a leader whose rounds all fail would otherwise keep renewing it.
+    process can run a round, for which it needs free file descriptors above all. A process that cannot for a whole term
+    leaves the lease to others; otherwise it would renew the lease although all its rounds fail.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ControllerManager:
         self._begin_rounds(now_unix_s)
 
     def _stands_aside(self) -> bool:
-        """Return whether the lease is left to others, because this process could not run a round for a whole term."""
+        """Return whether this process leaves the lease to others, because it could not run a round for a whole term."""
         if self._able():
             self._unable_s, self._aside = None, False
             return False
@@ -94,6 +94,7 @@ class ControllerManager:
                 self._rounds[service] = now_unix_s, self._pool.submit(runtime.reconcile, self._fence, now_unix_s)
 
     def _give_turn(self, window: int) -> None:
+        """Let one service per window train its predictor."""
         if window != self._window and self._runtimes:
             self._window = window
             list(self._runtimes.values())[window % len(self._runtimes)].turn = True

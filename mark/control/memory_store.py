@@ -1,4 +1,4 @@
-"""The store in memory, which the simulator uses, and the fake that ships with the port."""
+"""The store in memory: the simulator's store, and the fake that ships with the port."""
 
 from __future__ import annotations
 

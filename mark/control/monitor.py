@@ -1,4 +1,4 @@
-"""The SLO monitor launches instances when the last requests broke the SLO, before the plan does (MArk, section 4.6)."""
+"""The SLO monitor launches instances when recent requests broke the SLO, without a new plan (MArk, section 4.6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MonitorState:
 
     launched_s: float | None = None  # when it last launched instances, or found that they did not help
     extra: int = 0
-    pause_s: float = 0.0  # until it may launch again
+    pause_s: float = 0.0  # after `launched_s`, before it may launch again
     late: float = 1.0  # share of misses at the last launch
     enough: int = 0  # extra instances that ended the last trouble
     offer: str = ""  # the offer of the extra instances
@@ -88,10 +88,10 @@ class SloMonitor:
 def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings, clustering: float | None = None) -> bool:
     """Return whether the last requests broke the SLO.
 
-    A full window is broken if fewer than SL_min are in time, a shorter one if it has more misses than chance explains.
-    `clustering` is the variance of the number of misses over its mean, in fleets that keep the SLO. If it is known,
-    chance must not explain the misses of a full window either, because a fleet that keeps 99 % may fall short of it in
-    a third of its windows.
+    `clustering` is the variance of the number of misses over its mean, in fleets that keep the SLO. With it, a window
+    breaks the SLO if it has more misses than chance explains, because a fleet that keeps 99 % may fall short of it in a
+    third of its windows. Without it, a full window breaks the SLO if less than SL_min of it is in time, and a shorter
+    one if it has more misses than chance explains.
     """
     allowed = (1.0 - slo.attainment) * recent.count
     missed = recent.count - recent.in_time
@@ -103,15 +103,15 @@ def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings, cluste
 
 
 def default_offer(resolved: ResolvedService) -> Offer | None:
-    """Return the offer to launch: the type of the settings, or c5.large if it may be bought, else the cheapest type.
+    """Return the offer to launch: the configured type (c5.large by default) if it may be bought, else the cheapest.
 
-    On-demand offers of a type come first, because a rescue should not be interrupted. None without offers.
+    On-demand offers come first, because a rescue should not be interrupted. None without offers.
     """
     return next(iter(rescue_offers(resolved)), None)
 
 
 def rescue_offers(resolved: ResolvedService) -> list[Offer]:
-    """Return the offers that the monitor launches, in order of trial: the next one if an offer is unavailable."""
+    """Return the offers that the monitor may launch, in order of preference."""
     wanted = resolved.service.slo_monitor.instance or DEFAULT_TYPE
     return sorted(
         resolved.offers,

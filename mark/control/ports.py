@@ -1,7 +1,7 @@
 """The seven ports of the controller: Clock, Cloud, Changes, Functions, Telemetry, Store and Lease.
 
-The simulator implements five: its bill does not need `Changes`, nor its single controller a `Lease`. Testbed and AWS
-implement all seven, with the same adapters.
+The testbed and AWS implement all seven, with the same adapters. The simulator has no
+`Changes`, because its bill does not need them, and no `Lease`, because it has one controller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 
 WINDOW_S = 5.0  # P_s of the paper: arrivals are counted over windows of this length
-RECENT_S = 120.0  # older answers are ignored, so that late ones of a cold start do not stay relevant at a low load
+RECENT_S = 120.0  # ignore older answers: at a low load, late ones of a cold start would count for long
 
 
 class Clock(Protocol):
@@ -30,7 +30,7 @@ class Clock(Protocol):
 class Launched:
     """The numbers of the started instances; `refused` is the reason if there are fewer than requested.
 
-    After a ThrottledError the missing instances may be requested again, because it does not concern the offer.
+    After a ThrottledError the missing instances may be requested again: throttling says nothing about the offer.
     """
 
     numbers: tuple[int, ...]
@@ -55,10 +55,10 @@ class Cloud(Protocol):
     ) -> Launched:
         """Start up to `count` instances; if the market has fewer, say why in the result.
 
-        The instances boot from `release`, "" meaning the newest. A standby boots and is then stopped. If the market is
-        short of `offer`, or has more of another offer, some instances may be of `alternatives`, which the fleet shows.
+        The instances boot from `release`, "" meaning the newest. A standby boots and is then stopped. If the market has
+        little of `offer` or more of another one, some instances may be of `alternatives`; the fleet shows which.
         Raises CapacityError if no instance could be started, LimitError at an account limit, NotFoundError for an
-        unknown release. Safe to repeat with the same `token`: the result is the same instances, and no more start.
+        unknown release. A call with the same `token` returns the same instances and starts no more.
         """
 
     def drain(self, number: int) -> None:
@@ -101,7 +101,7 @@ class Functions(Protocol):
         """Keep this number of environments warm; return how many had to be started. Repeatable."""
 
     def switch(self, release: str) -> bool:
-        """Let the function that answers while no instance is ready use this release, and warm its environments.
+        """Switch the function, which answers while no instance is ready, to this release, and warm its environments.
 
         Repeatable. Return False, without any change, if the release lacks a function.
         """
@@ -172,23 +172,23 @@ class Telemetry(Protocol):
         """Return the last requests that the SLO monitor looks back at; all left at most `RECENT_S` ago."""
 
     def answers(self) -> RecentAnswers:
-        """Return the totals of all requests so far. Counts that fall have started over."""
+        """Return the totals of all requests so far. A total that fell was reset to zero."""
 
     def utilization(self) -> Mapping[str, float]:
         """Return the busy share over the last minute, by offer."""
 
     def overflow(self) -> OverflowTotals:
-        """Return the functions' totals so far, which may start over as those of `answers`."""
+        """Return the functions' totals so far, which may be reset like those of `answers`."""
 
     def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
-        """Return the totals by release and offer, which may start over as those of `answers`.
+        """Return the totals by release and offer, which may be reset like those of `answers`.
 
         Empty for instances without a release.
         """
 
 
 class Result(StrEnum):
-    """The degree to which a command was carried out."""
+    """How far a command was carried out."""
 
     DONE = "done"
     PART = "part"  # fewer instances were started than requested
@@ -218,11 +218,11 @@ class Recorded:
 class Store(Protocol):
     """State that survives the controller, and its journal of decisions.
 
-    All raise StoreError when the state cannot be reached, and writing raises LostLease when another controller leads.
+    Every method raises StoreError if the store cannot be reached; writes raise LostLease if another controller leads.
     """
 
     def get(self, key: str) -> Any | None:
-        """Return the value that was put last; None without one, or if another version wrote it and it is unreadable."""
+        """Return the value put last; None if there is none, or if another version wrote it in an unreadable form."""
 
     def put(self, key: str, value: Any) -> None: ...
 
@@ -237,7 +237,7 @@ class Lease(Protocol):
     """The right to act, which one controller holds at a time."""
 
     def hold(self, now_s: float) -> int | None:
-        """Take the lease if it is free, renew it, and return the fencing number; None while another holder leads.
+        """Take the lease if it is free, or renew it, and return the fencing number; None while another holder leads.
 
         Call this about every second, and before acting; most calls do not ask the store. `now_s` is Unix time, never
         compressed; the clocks of contending holders need not agree. The number rises whenever the holder changes or its
@@ -245,7 +245,7 @@ class Lease(Protocol):
         """
 
     def lasts(self) -> bool:
-        """Return whether the term that `hold` saw last still lasts, by a clock that cannot be set.
+        """Return whether the term that `hold` saw last is still running, by the monotonic clock.
 
         Call this right before acting, from any thread, because `hold` itself may be waiting for the store.
         """

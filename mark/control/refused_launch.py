@@ -29,8 +29,8 @@ class Rescue:
     def after(self, outcomes: Sequence[Outcome], stopped: Collection[int]) -> Rescue | None:
         """Return the rescue with the instances that the market still lacks; None if it is complete or was not refused.
 
-        `stopped` are the numbers of instances that are stopped now: a resume whose answer was lost may have succeeded,
-        and then its instance is not among them.
+        `stopped` are the numbers of instances that are stopped now. A resume whose answer was lost has succeeded if its
+        instance is not among them.
         """
         refused, started = False, 0
         for one in outcomes:
@@ -45,7 +45,7 @@ class Rescue:
 
 
 def in_vain(before: MonitorState, now_s: float) -> MonitorState:
-    """Return the monitor's state after a rescue that no offer had capacity for: as before it, with a retry soon.
+    """Return the monitor's state after a rescue for which no offer had capacity: the state before, with an early retry.
 
     The instances of an earlier rescue are kept until the retry, because fewer would make the trouble worse.
     """

@@ -9,7 +9,7 @@ until an operator requests it.
 
 A release does worse if it has, by more than chance explains (`mark.control.comparison`), more errors, more misses than
 the SLO allows, or more requests left to functions than the other release in the same time; or if a request takes more
-worker time, because instances are bought for that.
+worker time, which needs more instances.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
 
 FAILED_BOOTS = 3
-# A release is taken back after all its instances have been silent for this time, which is shorter than the time after
-# which a single silent instance is replaced, because replacements would hide the fault.
+# A release is taken back after all its instances have been silent for this time. It is shorter than `health.SILENT_S`,
+# because replacements of silent instances would hide the fault.
 MUTE_S = 20.0
 # If no requests reach the canaries while the other instances get some, the trial is prolonged by this time at most, and
 # then the release is taken back.
@@ -47,7 +47,7 @@ CountsByRelease = Mapping[str, Mapping[str, ReleaseCounts]]  # release -> offer 
 
 
 class RolloutStage(StrEnum):
-    """The progress of a roll-out."""
+    """The stage of a roll-out."""
 
     DONE = "done"  # all instances have one release
     CANARY = "canary"
@@ -56,36 +56,26 @@ class RolloutStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A roll-out. The planned instances are launched from `release`.
+    """The state of a roll-out or a roll-back."""
 
-    In the stage canary, `candidate` is on trial beside it. A roll-back returns to `before`, "" if that is unknown.
-    `refused` are releases that were stopped or taken back, the last one for `reason`. The canaries have been ready
-    since `since_s` (infinity before that), and their trial takes `minutes` more. `comparison` compares the newest
-    release with the one before; None if it is not judged. `booting` maps the numbers of booting instances of the new
-    release to their offers; `failed` counts, by offer, how many ended in a row before they served. `ready` counts
-    serving instances by release. Since `moved_s` the number of instances to replace has not fallen below `left`.
-    `waits` says why the roll-out waits, `stuck` why it is not taken back although it should be. A refused launch is
-    retried from `retry_s` on.
-    """
-
-    release: str
+    release: str  # the release that planned instances are launched from
     stage: RolloutStage = RolloutStage.DONE
-    before: str = ""
-    candidate: str = ""
-    since_s: float = math.inf
-    minutes: int = 0
-    refused: tuple[str, ...] = ()
-    reason: str = ""
-    comparison: Comparison | None = None
-    booting: dict[int, str] = field(default_factory=dict)
-    failed: dict[str, int] = field(default_factory=dict)
+    before: str = ""  # the release that a roll-back returns to; "": unknown
+    candidate: str = ""  # the release on trial beside `release`, in the stage canary
+    since_s: float = math.inf  # when the canaries became ready; infinity before that
+    minutes: int = 0  # left of the canaries' trial
+    refused: tuple[str, ...] = ()  # releases that were stopped or taken back
+    reason: str = ""  # why the last of `refused` was stopped
+    comparison: Comparison | None = None  # of the newest release with the one before; None: it is not judged
+    booting: dict[int, str] = field(default_factory=dict)  # number -> offer of booting instances of the newest release
+    failed: dict[str, int] = field(default_factory=dict)  # offer -> instances that ended in a row before they served
     back: bool = False  # whether it is a roll-back
-    ready: dict[str, int] = field(default_factory=dict)
-    left: int | None = None
-    moved_s: float = math.inf
-    waits: str | Limit = ""
-    stuck: str = ""
-    retry_s: float = -math.inf
+    ready: dict[str, int] = field(default_factory=dict)  # release -> serving instances
+    left: int | None = None  # the fewest instances of an old release so far
+    moved_s: float = math.inf  # when `left` last fell
+    waits: str | Limit = ""  # why the roll-out waits
+    stuck: str = ""  # why the newest release is not taken back although it should be
+    retry_s: float = -math.inf  # when to retry a refused launch
 
     @property
     def newest(self) -> str:
@@ -147,7 +137,7 @@ def canaries(fleet: Fleet, settings: RolloutSettings) -> int:
 def surge(rollout: Rollout | None, planned: int, instances: Sequence[Instance], settings: RolloutSettings) -> int:
     """Return how many instances of an offer beyond `planned` a roll-out may have; `instances` count for the offer.
 
-    A roll-back may have as many again as are planned, so that it removes the bad release quickly.
+    A roll-back may double the planned instances, so that it removes the bad release quickly.
     """
     if rollout is None or rollout.stage is not RolloutStage.ROLLING:
         return 0
@@ -161,8 +151,8 @@ def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -
     ready = sum(i.phase is Phase.READY for i in instances)
     serving = [i for i in old if i.phase is Phase.READY]
     booting = [i for i in old if i.phase is not Phase.READY]
-    # Let booting instances of the release before finish if the plan needs them: it is known to boot, and launches of
-    # the new release may fail.
+    # Let booting instances of the previous release finish if the plan needs them, because launches of the new one may
+    # fail.
     if not rollout.back and any(i.release == rollout.before for i in serving):
         needed = [i for i in booting if i.release == rollout.before][: max(0, planned - ready)]
         booting = [i for i in booting if i not in needed]
@@ -175,19 +165,19 @@ def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -
 
 
 def is_rolling_out(rollout: Rollout) -> bool:
-    """Return whether a new release is rolling out, which excludes a roll-back."""
+    """Return whether a new release is replacing another one; false for a roll-back."""
     return rollout.stage is RolloutStage.ROLLING and rollout.comparison is not None
 
 
 def serving_on(rollout: Rollout | None, fleet: Fleet) -> int:
-    """Return how many ready instances of the serving release are leaving; they go last."""
+    """Return how many leaving instances of `rollout.release` are ready and so serve on."""
     if rollout is None:
         return 0
     return sum(i.phase is Phase.READY and i.release == rollout.release for i in fleet.leaving)
 
 
 def stopped(rollout: Rollout, reason: str) -> Rollout:
-    """Take the newest release back in favour of the one before. Without one it stays, and `stuck` says so."""
+    """Take the newest release back in favour of the one before. If there is none, it stays, and `stuck` says so."""
     bad = rollout.newest
     good = rollout.release if rollout.candidate else rollout.before
     if not good and rollout.stage is RolloutStage.DONE:
@@ -286,7 +276,7 @@ def not_ahead(rollout: Rollout, now_s: float) -> Rollout:
 
 
 def _not_after(at_s: float, now_s: float) -> float:
-    """Return the time, at most `now_s`; infinity means that it has not happened, and stays."""
+    """Return the time, at most `now_s`; infinity, for something that has not happened, stays."""
     return at_s if at_s == math.inf else min(at_s, now_s)
 
 
@@ -314,27 +304,28 @@ def _is_reverted(rollout: Rollout, wanted: str) -> bool:
 
 
 def _may_begin(rollout: Rollout, fleet: Fleet, now_s: float) -> bool:
-    """Return whether another roll-out may begin: after the current one, or if that is stuck and may need a fix."""
+    """Return whether another roll-out may begin. One that replaces instances goes first, unless it is stuck."""
     if rollout.stage is not RolloutStage.ROLLING or rollout.stuck or now_s - rollout.moved_s >= STALL_S:
         return True
     return not _ready(fleet, rollout.release)
 
 
 def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSettings) -> Rollout:
+    """Return the new roll-out of `wanted`, with canaries if a release serves and `canary_share` is above zero."""
     if _ready(fleet, rollout.release) and settings.canary_share > 0.0:
         return Rollout(
             rollout.release, RolloutStage.CANARY, rollout.before, wanted, refused=rollout.refused,
             comparison=Comparison(),
         )  # fmt: skip
     # A release that still rolls out has not proved itself, so a roll-back returns to the one before it. During a
-    # roll-back `release` is the one that has served.
+    # roll-back, `release` has proved itself.
     under_way = is_rolling_out(rollout)
     before = rollout.before if under_way else rollout.release
     return Rollout(wanted, RolloutStage.ROLLING, before, refused=rollout.refused, comparison=Comparison())
 
 
 def _with_boots(rollout: Rollout, fleet: Fleet, now_s: float) -> Rollout:
-    """Return the roll-out with the failed boots of the newest release: instances that ended before they served.
+    """Return the roll-out with the failed boots of the newest release: instances that ended or timed out in a boot.
 
     Instances that the controller ended or the cloud refused do not count.
     """
@@ -370,7 +361,7 @@ def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: flo
     if rollout.candidate and not types:
         comparison = comparison.paused()
     else:
-        # While the other release is being replaced, the types that it still has say nothing.
+        # While the other release is being replaced, it loses its types, so its totals tell which types it had.
         beside = {instance_of(i.offer) for i in _ready(fleet, other)} if rollout.candidate else None
         mine, theirs = _by_type(counts, rollout.newest), _by_type(counts, other)
         comparison = comparison.looked(mine, theirs, types, now_s, beside)
@@ -378,7 +369,7 @@ def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: flo
 
 
 def unbought(rollout: Rollout | None, release: str, text: str, now_s: float) -> Rollout | None:
-    """Note that a launch of a release failed: if it is the newest one, it is retried only after a pause."""
+    """Note a failed launch of a release. If it is the newest release, pause before the next launch."""
     if rollout is None or rollout.stage is RolloutStage.DONE or release != rollout.newest:
         return rollout
     if now_s < rollout.retry_s:  # do not prolong the pause: frequent refusals would make it endless
@@ -412,7 +403,7 @@ def _worse(rollout: Rollout, fleet: Fleet, now_s: float, slo: Slo) -> str:
 
 
 def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float, settings: RolloutSettings) -> Rollout:
-    """Return the roll-out after a look at the canaries: it goes on once they served for long enough with requests."""
+    """Return the roll-out after a look at the canaries. It replaces instances once they served requests long enough."""
     if not any(map(rollout.on_trial, _ready(fleet, rollout.candidate))):
         return rollout if rollout.since_s == math.inf else replace(rollout, since_s=math.inf, minutes=0)
     if rollout.since_s == math.inf:
@@ -435,7 +426,7 @@ def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float
 
 
 def _shares(rollout: Rollout, fleet: Fleet) -> dict[str, float]:
-    """Return the canaries of each type per instance of the other release, of the same type or else of any type."""
+    """Return canaries per instance of the other release, by type; of any type, if the other release lacks the type."""
     others = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.release))
     mine = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.candidate))
     return {name: n / (others[name] or others.total()) for name, n in mine.items()}
@@ -453,7 +444,7 @@ def _by_type(counts: CountsByRelease, release: str) -> dict[str, ReleaseCounts]:
 def _finished(rollout: Rollout, fleet: Fleet, planned: int | None) -> Rollout:
     """Return the finished roll-out if no instance of an old release is left and, if any is planned, a new one serves.
 
-    Draining instances are still there, because they answer the requests that they have accepted.
+    Draining instances count as left, because they still answer the requests that they have accepted.
     """
     if any(map(rollout.is_old, _all(fleet))):
         return rollout

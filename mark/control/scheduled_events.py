@@ -1,4 +1,4 @@
-"""Scheduled events: instances that the cloud will stop, end or restart, as announced days ahead, leave in time.
+"""Scheduled events: the cloud announces days ahead that it will stop, end or restart an instance, which leaves in time.
 
 Pure. An event is ignored until it is near, because the plan ends most instances before. Then the instance leaves
 like one whose offer may not be bought any more (`Fleet.leaving`): it no longer counts toward the plan, so another one

@@ -87,7 +87,7 @@ class ServiceRuntime:
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._limits = self._configured_limits
         self._changed_limits: Limits | None = None
-        # Its share of common limits, raised to what it holds if the flag is set: for the next round, and last applied.
+        # The share of common limits, and whether to raise it to the holding: for the next round, and as last applied.
         self._share: tuple[Limits, bool] | None = None
         self._applied: tuple[Limits, bool] | None = None
         self._holding: Holding | None = None  # at the end of the last round
@@ -96,7 +96,7 @@ class ServiceRuntime:
         self._fence: int | None = None
         self._parts: RuntimePorts | None = None
         self._again_unix_s = -math.inf
-        self._window = self._minute = -2  # below the lowest number, -1, which holds until LAG_S have passed
+        self._window = self._minute = -2  # below -1, the number until LAG_S have passed
         self._noted = False
         self._counted = RecentAnswers(0, 0)  # at the last full minute
         self._by_functions = 0
@@ -118,7 +118,7 @@ class ServiceRuntime:
         """The limits in the service's file, which are used unless the store has others."""
         return Limits(self._resolved.service.max_instances, self._resolved.service.max_usd_per_hour)
 
-    # -- asked by others -----------------------------------------------------------------------------------------------
+    # -- for other threads ---------------------------------------------------------------------------------------------
 
     def view(self) -> ServiceView:
         """Return the view of the last round."""
@@ -165,7 +165,7 @@ class ServiceRuntime:
         self._limits = self._changed_limits = limits
 
     def share_limits(self, limits: Limits, *, keeps: bool) -> None:
-        """Set its share of common limits, from the next round on; with `keeps`, raised to what it then holds."""
+        """Set the share of common limits from the next round on; with `keeps`, raise it to the holding of that time."""
         self._share = limits, keeps
 
     def shared(self) -> Holding | None:
@@ -228,6 +228,7 @@ class ServiceRuntime:
             parts.close()
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
+        """Start the parts if they do not run, and restore pause, limits, history and bill from the store."""
         if self._parts is not None:
             return
         self._again_unix_s = now_unix_s + START.first_s
@@ -293,6 +294,7 @@ class ServiceRuntime:
         self._repriced = new  # last, so that a failed change is repeated
 
     def _control(self, parts: RuntimePorts, full: bool) -> None:
+        """Apply requested changes, then run the controller's rounds. `full`: a minute has passed, so a tick is due."""
         if (limits := self._changed_limits) is not None:
             parts.store.put("limits", limits)
             parts.controller.use(parts.policy(limits))
@@ -337,7 +339,7 @@ class ServiceRuntime:
         """Carry out a requested roll-back or retry, from the API or stored by `mark deploy`."""
         wish, self._rollout_wish = self._rollout_wish, ""
         controller = parts.controller
-        # A wish for another release is left to a controller started with that release, or is outdated.
+        # A wish for another release is outdated, or for a controller that will start with that release.
         written = parts.store.get(WISH) if full and controller.release else None
         granted = written is not None and written.get("release") == controller.release
         if written is not None and granted:
@@ -352,6 +354,7 @@ class ServiceRuntime:
             parts.store.put(WISH, None)  # last, so that a failure before this line keeps the wish
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
+        """Update the bill, add the history row of a minute that has passed, and make the view."""
         now_s, fleet = parts.clock.now_s(), parts.cloud.fleet()
         self._ledger.observe(now_s, fleet, parts.changes.ran())
         rps, answers, overflow = (
@@ -480,7 +483,7 @@ class ServiceRuntime:
         ]
 
     def _with_newer(self, parts: RuntimePorts) -> list[DecisionSchema]:
-        """Return the known decisions, which never change, with those written since in front."""
+        """Return the known decisions, which never change, with newer ones in front."""
         known = self._decisions[0].id if self._decisions else 0
         lines = parts.store.recorded(None, _NEWER)
         if len(lines) == _NEWER and lines[-1].id > known + 1:

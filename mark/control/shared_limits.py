@@ -45,9 +45,8 @@ def limited(resolved: ResolvedService, limits: Limits) -> ResolvedService:
 def next_limits(whole: Limits, holdings: Sequence[Holding]) -> list[Limits]:
     """Return the next limits of each service; the present ones while all have room for a quarter more.
 
-    Call this again after the limits are in force, because it then raises those that it could not raise before. Limits
-    below the present instances and dollars of a service are raised to these if there is room, and limits are lowered
-    only to these.
+    Call this again after the limits are in force, because it then raises those that it could not raise before. If there
+    is room for all, no service's limits are lowered below its present instances and dollars.
     """
     if len(holdings) < 2:
         return [whole] * len(holdings)

@@ -16,23 +16,17 @@ from mark.domain.load import Forecast
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a command; for a launch, of one attempt with one offer.
-
-    `text` is the line of the journal. `refused`: the market had fewer instances than requested, and `put_off` are the
-    offers that are unavailable for a while. `whole_release`: launches of its release are refused for every offer, with
-    `gone` because a part that it boots from is missing. `started` are the numbers of launched instances, and `planned`
-    is the offer that they count for.
-    """
+    """The outcome of a command; for a launch, of one attempt with one offer."""
 
     command: Command
-    text: str
+    text: str  # the line of the journal
     result: Result
-    refused: bool = False
-    started: tuple[int, ...] = ()
-    planned: str = ""
-    put_off: tuple[str, ...] = ()
-    whole_release: bool = False
-    gone: bool = False
+    refused: bool = False  # the market had fewer instances than requested
+    started: tuple[int, ...] = ()  # the numbers of launched instances
+    planned: str = ""  # the offer that they count for
+    put_off: tuple[str, ...] = ()  # offers that the refusal makes unavailable for a while
+    whole_release: bool = False  # launches of the release are refused for every offer
+    gone: bool = False  # a part that the release boots from is missing
 
     @property
     def done(self) -> bool:
@@ -41,29 +35,25 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The observations for one decision: `fleet`, `outcomes` and `unsure` are read for it, all others once per round.
+    """The observations for one decision.
 
-    The forecast is an input, because models are heavy and keep a state, so the caller that builds the snapshot makes
-    it. `gap`: observations of the load are missing. `outcomes` are those of the last commands of this round.
-    `wanted_release` is to serve, "" for one without a name; `releases` has each release's counts by offer. `unsure` and
-    `unsure_standbys` count the instances of launches with an unknown outcome, by planned offer. `agenda` is set at the
-    beginning of a round; later the rest of it is in the state. `coming` are the calls that a stage of a pipeline will
-    get, if they exceed the arrivals; `last_minute_rps` includes them.
+    `fleet`, `outcomes`, `unsure` and `unsure_standbys` are read for every decision, all others once per round. The
+    caller makes the forecast, because a predictor is heavy and keeps a state.
     """
 
     now_s: float
     fleet: Fleet
-    last_minute_rps: float | None
+    last_minute_rps: float | None  # of arrivals or `coming`, whichever is higher
     windows_rps: FloatArray
     recent: RecentAnswers
     answers: RecentAnswers
     utilization: Mapping[str, float]
     forecast: Forecast | None
-    gap: bool
-    unsure: Mapping[str, int]
-    unsure_standbys: Mapping[str, int]
-    outcomes: tuple[Outcome, ...] = ()
-    agenda: tuple[AgendaItem, ...] = ()
-    wanted_release: str = ""
-    releases: Mapping[str, Mapping[str, ReleaseCounts]] = field(default_factory=dict)
-    coming: ComingCalls | None = None
+    gap: bool  # whether observations of the load are missing
+    unsure: Mapping[str, int]  # planned offer -> instances of launches with an unknown outcome
+    unsure_standbys: Mapping[str, int]  # the same for launches of standbys
+    outcomes: tuple[Outcome, ...] = ()  # of the last commands of this round
+    agenda: tuple[AgendaItem, ...] = ()  # at the beginning of a round; later the rest of it is in the state
+    wanted_release: str = ""  # the release that is to serve; "" for one without a name
+    releases: Mapping[str, Mapping[str, ReleaseCounts]] = field(default_factory=dict)  # release -> offer -> counts
+    coming: ComingCalls | None = None  # the calls that the stages before let through to this stage of a pipeline

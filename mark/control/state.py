@@ -67,7 +67,7 @@ class ControllerState:
     rollout: Rollout | None = None  # of the newest release; None for releases without names
     switched: str = ""  # the release that functions use while no instance is ready; "": not known
     switch_at_s: float = -math.inf  # a switch may be requested again from then on
-    leaving: bool = False  # whether an instance is to leave later without a change of the fleet
+    leaving: bool = False  # whether upkeep may have to drain an instance even if the fleet does not change
     believed: Forecast | None = None  # the forecast of the last plan
     believed_s: float = -math.inf
     seen: Fleet | None = None  # the fleet in which upkeep found nothing to do
@@ -98,7 +98,7 @@ def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
 
 
 def of_offers(state: ControllerState, offers: Collection[str]) -> ControllerState:
-    """Return the state without other offers: a plan that names one is dropped, and the next tick makes a new one."""
+    """Return the state without offers beyond `offers`. A plan that names one is dropped; the next tick plans again."""
     plan = state.plan
     named = () if plan is None else (*plan.targets, *plan.standbys)
     if any(target.offer not in offers for target in named):
@@ -177,7 +177,7 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
 
 
 def _put_off(state: ControllerState, outcome: Outcome, offer: str, now_s: float) -> tuple[str, ...]:
-    """Return the offers that a refusal puts off: its own and, if another one in its scope was refused too, all of them.
+    """Return the offers that a refusal puts off: its own; all in its scope if another of them was refused recently.
 
     A first refusal may concern one offer only, because a policy of the account may forbid one type, or a quota may have
     room for a smaller one.
@@ -195,7 +195,7 @@ def unfit(state: ControllerState, *numbers: int) -> ControllerState:
 def _resumed(state: ControllerState, command: Resume, now_s: float, *, refused: bool) -> ControllerState:
     """Return the state after a resume: the instance counts for its own offer, even if it stood in for another before.
 
-    A refused resume delays others of its offer, because a launch may be in another zone, where there is capacity.
+    A refused resume delays other resumes of its offer, so that launches replace them, perhaps in a zone with capacity.
     """
     if command.number in state.stands_for:
         state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n != command.number})

@@ -1,4 +1,4 @@
-"""The traffic envelope: detect that more arrives in the last seconds than planned, so that a new plan need not wait.
+"""The traffic envelope: detect within seconds that more arrives than planned, so that a new plan need not wait.
 
 Arrivals are counted over windows of 10, 20 and 40 s, as in InferLine (2020, section 5), and compared with the planned
 rate.
@@ -21,9 +21,9 @@ def surprise_rps(
 ) -> float | None:
     """Return the observed rate if it exceeds the expected one beyond chance, else None.
 
-    `expected_rps` is expected at all times, and a burst of `peak_rps` until it has brought the requests of a minute
-    with `mean_rps`. `recent_rps` are the rates of the last 5 s windows, newest last; NaN without observations. The rate
-    is that of the shortest surprising window, because the longer ones began before the surge.
+    The expectation is `expected_rps` at all times, or a burst at `peak_rps` that ends once it has brought the requests
+    of a minute at `mean_rps`. `recent_rps` are the rates of the last 5 s windows, newest last; NaN without
+    observations. The result is the rate of the shortest surprising window, because longer ones began before the surge.
     """
     for length in _LENGTHS:
         window = recent_rps[-length:]

@@ -20,9 +20,9 @@ from mark.planning.next_day import NextDay
 
 
 class _Rounded:
-    """The way in which the API rounds a number, for pydantic, which calls the method below.
+    """Tells pydantic, which calls the method below, how to round a number for the API.
 
-    Only that method imports pydantic, because a light install has the control room but not the API.
+    Only that method imports pydantic, because a light install has these views but not the API.
     """
 
     def __init__(self, rounded: Callable[[Any], float | None]) -> None:
@@ -68,7 +68,7 @@ class _Served:
 
 @dataclass(frozen=True, slots=True)
 class SloSchema(_Served):
-    """At least `target` of the requests answered within `rt_max_ms`."""
+    """The promise, at least `target` of the requests answered within `rt_max_ms`, and how it was kept."""
 
     rt_max_ms: Number
     target: Number
@@ -78,11 +78,11 @@ class SloSchema(_Served):
     recent: Maybe
     """Share answered in time of the last 1,000 requests or so."""
     error_budget_left: Maybe
-    """1: no miss so far; 0: all that the SLO allows; below: broken."""
+    """1: no miss so far; 0: as many as the SLO allows; below 0: more."""
     recent_ms: Maybe
     """Mean latency of the last 1,000 answered requests or so, from arrival at the instance or function."""
     recent_p50_ms: Maybe
-    """Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart."""
+    """Their median. It and the 99th percentile are read from buckets whose bounds are a factor of 1.6 apart."""
     recent_p99_ms: Maybe
     """Their 99th percentile."""
 
@@ -102,7 +102,7 @@ class RolloutSchema(_Served):
     reason: str
     """Why a release was taken back."""
     instances: dict[str, int]
-    """That boot, serve or finish, by release."""
+    """Instances that boot, serve or finish their requests, by release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class ServiceView:
     conditions: tuple[str, ...]  # the present troubles, in plain sentences; empty when all is well
     rollout: RolloutSchema | None = None  # None for releases without names
     price_list: PriceList = _UNKNOWN  # the cost of one more request and of one more miss
-    promise: PromiseEstimate | None = None  # the cost of RT_max and others at the present load; None if it is unknown
-    next_day: NextDay | None = None  # from the last 24 hours; None before 24 hours have passed
+    promise: PromiseEstimate | None = None  # the cost of this RT_max and of others now; None if the load is unknown
+    next_day: NextDay | None = None  # from up to 45 past days; None before 24 hours have passed
     time_scale: float = 1.0  # seconds of the service's clock per second of wall time; differs from 1 on a testbed only
 
 
@@ -154,11 +154,11 @@ class DecisionSchema(_Served):
     at_unix_s: Moment
     verb: str
     text: str
-    """A sentence with its reason in money."""
+    """The command with its $/h and its reason."""
     outcome: str
     """For people: "done", perhaps with the instances started instead, or why not."""
     usd_per_hour: Number
-    """How many instances it adds or removes."""
+    """Dollars per hour that the command adds; negative if it saves some."""
     result: Result | None
     """null in lines that were written before results were kept."""
     started: int
@@ -177,9 +177,9 @@ class HistorySchema(_Served):
     attainment: tuple[Maybe, ...]
     """Share answered in time."""
     overflow_share: tuple[Maybe, ...]
-    """Of the requests: answered by functions."""
+    """Share of the requests that functions answered."""
     instances: dict[str, tuple[int | None, ...]]
-    """That ran, by offer."""
+    """Mean number of ready instances, by offer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class QueriesSchema(_Served):
 class QueriesHistorySchema(_Served):
     """Whole queries in equal steps, oldest first; null where no conductor was heard. All lists are equally long.
 
-    As far back as this controller runs, 24 hours at most.
+    They begin with this controller's process, at most 24 hours ago.
     """
 
     start_unix_s: Moment
@@ -216,5 +216,6 @@ class QueriesHistorySchema(_Served):
     attainment: tuple[Maybe, ...]
     """Share answered in time."""
     p50_ms: tuple[Maybe, ...]
-    """Of those that were answered."""
+    """Median latency of the answered queries."""
     p99_ms: tuple[Maybe, ...]
+    """The 99th percentile of their latency."""

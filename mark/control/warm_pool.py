@@ -47,7 +47,7 @@ class WarmPool:
     ) -> tuple[Command, ...]:
         """Return the commands with launches replaced by resumes from the pool, the last stopped instance first.
 
-        The others grow old. Launches of a certain release, or that count for another offer, stay launches.
+        Launches of a named release, or that count for another offer, stay launches.
         """
         launched = {c.offer for c in commands if isinstance(c, Launch) and not (c.standby or c.release or c.planned)}
         stopped: dict[str, list[Instance]] = defaultdict(list)

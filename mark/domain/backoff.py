@@ -29,22 +29,22 @@ class Backoff:
         return min(until_s, now_s + self.longest_s)
 
 
-# An offer without capacity. A refused launch costs nothing, but an hour without spot more than half the bill.
+# An offer without capacity. A refused launch is free, whereas an hour without spot costs more than half of the bill.
 OFFER = Backoff(60.0, 120.0)
 # An offer whose boots failed. Each try costs an instance.
 BOOTS = Backoff(60.0, HOUR_S)
-# A release that cannot be launched. A serving release and one on trial together cause two refusals a minute at first,
-# and a repair is soon noticed.
+# A release that cannot be launched. A serving release and one on trial cause two refusals a minute at first, and a
+# repair is noticed within five minutes.
 RELEASE = Backoff(60.0, 300.0)
 # A roll-out whose launch, or whose switch of the function, had no result.
 ROLLOUT = Backoff(60.0, 60.0)
-# A launch whose answer was lost, because more calls do not help against a general failure; and a throttled launch.
+# A launch whose answer was lost (more calls do not help against a general failure), and a throttled launch.
 LAUNCH = Backoff(5.0, 60.0)
 THROTTLED = Backoff(30.0, 60.0)
 # A stopped instance that EC2 did not start. Other instances of its offer are launched in the meantime, perhaps in
 # another zone.
 RESUME = Backoff(120.0, 120.0)
-# A standby, because an interruption notice leaves only two minutes.
+# A standby that EC2 did not start. Short, because an interruption notice leaves only two minutes.
 STANDBY = Backoff(15.0, 15.0)
 # A rescue by the SLO monitor that found no capacity in any market, or did not help.
 RESCUE = Backoff(90.0, HOUR_S)

@@ -1,7 +1,7 @@
-"""`load_alone`: cached machine code without numba's compiler.
+"""Load cached machine code without numba's compiler.
 
-Before it looks into its cache numba loads all that it can compile, with SciPy's linear algebra and a parser of C where
-they are installed: a third of a second, which only a function that is not in the cache needs.
+Before numba looks into its cache, it loads its implementation of everything it can compile, with SciPy's linear algebra
+and a C parser if they are installed. That takes a third of a second, which only functions missing from the cache need.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _runtime: Any = _numba_runtime
 
 
 def load_alone(dispatcher: Any) -> None:
-    """Let `dispatcher`, a function of numba's, load cached code by itself; without a cache it stays as it is."""
+    """Let a numba dispatcher load its cached code alone. A dispatcher without a cache stays unchanged."""
     cache = dispatcher._cache
     if not hasattr(cache, "_load_overload"):
         return

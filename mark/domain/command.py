@@ -30,7 +30,7 @@ class Launch(Command):
     standby: bool = False
     release: str = ""  # to boot from
     alternatives: tuple[str, ...] = ()  # offers that would serve as well
-    planned: str = ""  # the planned offer that it replaces; "": its own
+    planned: str = ""  # the planned offer, if `offer` replaces it; "": `offer` was planned
 
     def _object(self) -> str:
         of = f" of release {self.release}" if self.release else ""

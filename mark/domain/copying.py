@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # Under its original name, because type checkers know its arguments.
+    # Type checkers check the arguments only under the original name.
     from dataclasses import replace as replace
 else:
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 
-# By import name; `mark-serving` alone installs the needs of `compare`, `plan` and `simulate`.
+# By import name. The libraries that `compare`, `plan` and `simulate` need are always installed.
 _EXTRAS = {
     "aioboto3": "aws",
     "aiohttp": "aws",

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# A bouncer gives up a worker that hangs for longer (`mark serve --hang-s`), which is not simulated.
+# A bouncer gives up a worker that hangs longer (`mark serve --hang-s`); the simulator does not.
 LONGEST_HANG_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The random faults of instances (`[faults]` of a service file); by default they have no faults.
+    """The random faults of instances (`[faults]` of a service file); none by default.
 
-    An instance is alternately calm and slow, for exponential times. It hangs and crashes at a constant rate.
+    Calm and slow periods alternate and last exponential times. Hangs and crashes come at constant rates.
     """
 
     slow_share: float = 0.0  # of the time, below 1
     slow_s: float = 30.0  # mean length of a slow period
     slow_factor: float = 1.0  # time of a batch that begins in a slow period, over its calm time
-    slow_add_s: float = 0.0  # added to that time
-    host_group: int = 1  # instances, in the order of their launches, that are slow at the same times
+    slow_add_s: float = 0.0  # added to the time of such a batch
+    host_group: int = 1  # successive launches that are slow at the same times
     hangs_per_hour: float = 0.0  # of an instance while it does not hang
     hang_s: float = 5.0  # length of a hang
     crashes_per_hour: float = 0.0  # of a serving instance, without a notice
@@ -57,7 +57,7 @@ class Faults:
         )
 
     def without_crashes(self) -> Faults:
-        """Return the same without crashes, for uses in which no controller replaces instances."""
+        """Return these faults without crashes, for runs in which no controller replaces instances."""
         return replace(self, crashes_per_hour=0.0)
 
 

@@ -62,9 +62,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class EndedAtLaunch:
-    """An instance whose launch was accepted, and that the cloud ended for its own `reason` before it ever ran.
+    """An instance that the cloud ended for its own `reason`, after accepting its launch and before it ran.
 
-    This is a late refusal with the extent `scope`: neither a failed boot nor an interruption.
+    It counts as a late refusal of the extent `scope`, not as a failed boot or an interruption.
     """
 
     number: int
@@ -79,9 +79,8 @@ class EndedAtLaunch:
 class Fleet:
     """A snapshot of all instances that are not gone, ascending by number.
 
-    `leaving` are instances of offers or zones that may not be bought any more, and, in the controller's view, those
-    with an imminent scheduled event: they serve until others have replaced them. `refused` were launched recently and
-    are gone.
+    `leaving` instances serve until others have replaced them: their offer or zone may no longer be bought or, in the
+    controller's view, a scheduled event is imminent. `refused` were launched recently and are gone.
     """
 
     instances: tuple[Instance, ...]

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Let mark choose among all sizes with a profile, of one kind of processors.
+# Patterns: mark chooses among all sizes with a profile on this kind of processor.
 EVERY_FUNCTION, EVERY_ARM64_FUNCTION = "lambda:*", "lambda-arm64:*"
 _KINDS = {EVERY_FUNCTION: "lambda:", EVERY_ARM64_FUNCTION: "lambda-arm64:"}
-# Keeping environments warm pings those idle for this share of the keep-alive, because AWS guarantees no time.
+# Idle environments are pinged after this share of the keep-alive, because AWS guarantees no keep-alive.
 REFRESH_SHARE = 0.5
 
 
@@ -69,7 +69,7 @@ class FunctionOffer:
 class FunctionCalls:
     """The calls of a function: `calls` for requests, `cold` of them with a cold start, and `pings`.
 
-    `throttled` requests found no environment that may be used or started; pings without one are counted too.
+    `throttled` counts requests and pings for which no environment was free or could be started.
     """
 
     calls: int = 0

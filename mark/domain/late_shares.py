@@ -40,7 +40,7 @@ class LateShares:
         """Return the share of a load (requests/s of the whole fleet) that is late on a number of instances.
 
         Arguments broadcast. The table is interpolated linearly in the logarithms. Load beyond the last column counts as
-        without instances; so does, below one instance, the missing fraction.
+        served without instances, and so does the missing fraction below one instance.
         """
         return self._at(self.late, load_rps, instances, self.late_without)
 
@@ -66,7 +66,7 @@ class LateShares:
         return int(counts[kept[0]]) if len(kept) else None
 
     def clustering(self, share: float) -> float:
-        """Return how much more than at random misses cluster, in fleets that miss about `share`: at least 1."""
+        """Return how strongly misses cluster in fleets that miss about `share`: 1 if independent, never less."""
         crossed = np.maximum.accumulate(self.late > _NEAR[1] * share, axis=1)
         near = (self.late > _NEAR[0] * share) & ~crossed
         return max(1.0, float(np.median(self.dispersion[near]))) if near.any() else 1.0

@@ -11,7 +11,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 
-LEVELS: FloatArray = np.arange(1, 20) / 20.0  # the quantiles that every predictor of ours gives
+LEVELS: FloatArray = np.arange(1, 20) / 20.0  # the quantiles that mark's own predictors give
 
 
 @dataclass(frozen=True, slots=True)

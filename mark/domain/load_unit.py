@@ -1,8 +1,8 @@
 """The unit in which a service's load is counted: requests, or the tokens, pages or seconds that requests bring.
 
-Everything that decides and simulates works on requests. A load in another unit becomes requests by the mean size of a
-request, and a request's service time is its size over the rate of the worker that serves it. So the scatter of sizes is
-the scatter of service times, which a service states as `tail`.
+Decisions and simulations count requests. A load in another unit is divided by the mean size of a request. A request's
+service time is its size over its worker's rate, so service times scatter as sizes do; a service states this scatter as
+`tail`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LoadUnit:
 
     @property
     def named(self) -> str:
-        """The name for a heading that needs none for requests."""
+        """The name for a heading; empty for requests."""
         return "" if self.is_requests else self.name
 
     def per_s(self, rps: float, form: str) -> str:
@@ -60,7 +60,7 @@ class UnitSizes:
 
     @property
     def tail(self) -> float:
-        """The p99 over the mean of the lognormal with this variation, which decides how long requests wait."""
+        """The p99 over the mean of a lognormal with this variation."""
         sigma = min(math.sqrt(math.log1p(self.cv**2)), _Z99)
         return math.exp(_Z99 * sigma - sigma * sigma / 2.0)
 

@@ -151,11 +151,11 @@ class Catalog:
 
     @property
     def spot_zones(self) -> tuple[str, ...]:
-        """The zones with spot offers, in the catalogue's order: the first spot series is the first one's."""
+        """The zones with spot offers, in the catalogue's order, in which they are given spot series."""
         return tuple(dict.fromkeys(o.zone for o in self.offers if o.market is Market.SPOT))
 
     def in_zones(self, zones: Iterable[str]) -> Catalog:
-        """Return the same with spot in these zones: every type that is sold as spot anywhere is sold in each of them.
+        """Return the catalogue with all its spot types sold in each of these zones, and in no other.
 
         A zone that the catalogue does not know gets the type's highest price and highest rate of interruptions, until
         AWS reports its own.

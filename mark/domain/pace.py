@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# An instance was slow when a batch began that takes more than this multiple of its profiled time.
+# An instance is slow when a batch begins that takes more than this multiple of its profiled time.
 SLOW_RATIO = 1.5
 # After a longer time without a batch, the pace in between is unknown.
 LONGEST_GAP_S = 10.0
@@ -11,7 +11,7 @@ LONGEST_GAP_S = 10.0
 class Pace:
     """Seconds in which an instance was calm and slow, and the number of slow periods that ended.
 
-    The time between two batches counts for the pace of both, or half for each if they differ.
+    The time between two batches counts as calm or slow like both of them, or half each if they differ.
     """
 
     __slots__ = ("_last_s", "_slow", "calm_s", "periods", "slow_s")

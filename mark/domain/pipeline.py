@@ -23,7 +23,7 @@ _MOST_QUERIES = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """When a query goes on to a stage that has several predecessors.
+    """The condition on which a query goes on to a stage that has several predecessors.
 
     It goes on when all predecessors that it visits have answered, or `deadline_s` after `least` of them have. The
     default waits for all; `FIRST` goes on with the first answer.
@@ -141,7 +141,7 @@ class Pipeline:
     def awaited(self) -> tuple[bool, ...]:
         """For each stage, whether a query that visits it needs its answer.
 
-        That holds for a last stage, and if a later stage that is itself needed waits for all its predecessors.
+        It needs the answers of last stages, and of all predecessors of an awaited stage that waits for all of them.
         """
         predecessors, needed = self.predecessors, set(self.last)
         awaited = [False] * len(predecessors)
@@ -155,8 +155,8 @@ class Pipeline:
 def needed_s(least_s: Sequence[float], successors: Sequence[Sequence[int]], awaits_all: Sequence[bool]) -> list[float]:
     """Return for each stage the least time from its call to the query's answer, if stages take at least `least_s`.
 
-    After a stage counts the longest of the stages that a query needs (`Pipeline.awaits_all`), or if it needs none, the
-    shortest. Stages are in topological order.
+    A stage is followed by the longest of its successors that wait for all (`Pipeline.awaits_all`), or if none does, by
+    the shortest successor. Stages are in topological order.
     """
     needed = list(least_s)
     for stage in reversed(range(len(needed))):
@@ -171,8 +171,8 @@ class Lineage:
     """The joint distribution of queries' visits: patterns, and the number of queries with each.
 
     `calls[k, s]` is how often a query of pattern k calls stage s: 0 without a visit, more than 1 for a fan-out.
-    InferLine (SoCC '20, section 4.1) keeps one share for each stage and assumes independent visits; whole patterns keep
-    correlations, and joins wait for the slowest of the stages that are visited together.
+    InferLine (SoCC '20, section 4.1) keeps one share for each stage and assumes independent visits. Whole patterns keep
+    correlations, which matter because joins wait for the slowest of the stages visited together.
     """
 
     stages: tuple[str, ...]

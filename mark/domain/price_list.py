@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Shifts of RT_max that are priced: this share of a service's, these seconds of a pipeline's.
+# Shifts of RT_max that are priced: a share of a service's, seconds of a pipeline's.
 SLO_SHIFT = 0.05
 SHIFT_S = 0.010
 
@@ -46,13 +46,13 @@ class SloPrice:
 
 @dataclass(frozen=True, slots=True)
 class PromiseEstimate:
-    """The prices of RT_max and of a shorter and a longer one for a load of `rps` requests/s, by profiles and prices.
+    """The prices of RT_max, and of a shorter and a longer one, for a load of `rps` requests/s.
 
-    They are without a plan, and so without reserves and booting instances. `other_slos` ascend by RT_max; there may be
-    no shorter one.
+    Estimated from profiles and prices without a plan, so without reserves and booting instances. `other_slos` ascend by
+    RT_max; there may be no shorter one.
     """
 
-    rps: float | None  # None: of a pipeline of which only the stages' loads are known
+    rps: float | None  # None: a pipeline of which only the stages' loads are known
     usd_per_hour: float | None  # None: no fleet keeps it
     other_slos: tuple[SloPrice, ...]
 
@@ -74,7 +74,7 @@ def promise_estimate(
 
 
 def usd_per_hour_per_ms(prices: Sequence[SloPrice]) -> float | None:
-    """Return USD/h for each millisecond that RT_max is shorter: from the first price to the last, by RT_max.
+    """Return the USD/h that each millisecond less of RT_max costs, from the first to the last price, by RT_max.
 
     None if there are fewer than two prices, or one of the two is unknown.
     """

@@ -28,7 +28,7 @@ class Basis(StrEnum):
 
 
 def weakest(found: Iterable[Basis]) -> Basis:
-    """Return the weakest of these, which applies to a number that rests on all of them."""
+    """Return the weakest basis, which is that of a number derived from all of them."""
     order = (Basis.MEASURED, Basis.DERIVED, Basis.ASSUMED)
     return max(found, key=order.index)
 
@@ -44,7 +44,7 @@ class ProfileRow:
     overhead_ms: float = 0.0
     cold_ms: float | None = None
     workers: int = 1
-    vcpus: float | None = None  # that one worker with a batch keeps busy, including the server's work for it
+    vcpus: float | None = None  # kept busy by one worker with a batch, including the server's work for it
     memory_mb: float | None = None  # peak memory of one worker
     basis: Basis = Basis.MEASURED
     unit: str = REQUESTS.name  # of the load; in another one `latency_ms` is the time of one unit

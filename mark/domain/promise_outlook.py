@@ -8,16 +8,16 @@ from typing import Any
 from mark.domain.promise_help import PromiseHelp
 from mark.domain.slo import Slo
 
-SAME_CONFIDENCE = 0.03  # the accuracy of the grid of prices
+SAME_CONFIDENCE = 0.03  # confidences that differ by less are equal, because the grid of prices is coarse
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseOutlook:
-    """The highest possible confidence of keeping windows of a promise, and its price in USD/h.
+    """The highest confidence with which each window of a promise can be kept, and its price in USD/h.
 
-    If the confidence that `slo` wants is possible, the price is that of the wanted one, and `helps` is empty. Otherwise
-    `helps` begins with the cheapest sufficient change, then goes by confidence. The estimate rests on `seen_s` of the
-    past; 0: on a forecast.
+    If the confidence that `slo` wants is possible, the price is for that one, and `helps` is empty. Otherwise `helps`
+    has the sufficient changes, cheapest first, then the others by confidence. The estimate rests on `seen_s` of the
+    past, or on a forecast alone if that is 0.
     """
 
     slo: Slo

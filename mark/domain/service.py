@@ -88,7 +88,7 @@ class RolloutSettings:
 
     canary_share: float = 0.1  # of the ready instances, at least one, that try it first; 0: none
     canary_s: float = 300.0  # length of their trial
-    surge_share: float = 0.25  # of the plan that may be launched beyond it during the roll-out
+    surge_share: float = 0.25  # of the plan that may be launched in addition during the roll-out
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class FeedbackSettings:
     """Storage and limits of feedback on answers (`[feedback]` of the service file)."""
 
     log: str  # the folder
-    horizon_s: float = 86_400.0  # after an answer, in which it takes feedback
+    horizon_s: float = 86_400.0  # for which an answer takes feedback
     body_bytes: int = 4096  # of an input and of an output; a longer one is kept as a digest
     memory_mb: int = 64  # of 1e6 bytes: answers that may still take feedback
     log_mb: int = 256  # of 1e6 bytes: each of the three kinds of files
@@ -163,10 +163,10 @@ class ServiceConfig:
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; empty: the files that its models open
     source: str = ""  # the file it was read from
-    stage: str = ""  # of the pipeline in that file, whose stage this is
-    together: tuple[str, ...] = ()  # the stages of that pipeline, several, that are bought as this service
+    stage: str = ""  # the pipeline stage in that file that this service is; "": none
+    together: tuple[str, ...] = ()  # the stages of that pipeline that are bought together as this service
     whole: tuple[str, ...] = ()  # all stages of that pipeline, if each instance of this service serves the whole file
-    limits_unsaid: tuple[str, ...] = ()  # the names among max_instances and both max_usd_per_hour with default values
+    limits_unsaid: tuple[str, ...] = ()  # limits left at defaults, of max_instances and both max_usd_per_hour
 
     def wants(self, offer: Offer) -> bool:
         """Return whether the offer is in the service's markets, matched by its instance patterns and not retired."""
@@ -231,7 +231,7 @@ class ResolvedService:
     """A service with all names looked up: the offers it may buy and the model's candidate on each.
 
     `candidates[i]` belongs to `offers[i]`. `skipped` names offers without a profile or too slow, with the reason.
-    `committed` is how many instances of an on-demand offer, by its name, run at no extra cost, because all of them
+    `committed` counts, by name of an on-demand offer, the instances that run at no extra cost, because all of them
     together cost `committed_usd_per_hour` anyway. It may name offers that are not among `offers`.
     """
 

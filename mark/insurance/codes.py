@@ -1,4 +1,4 @@
-"""Codes: queries of a group into parity queries, and missing outputs from those that came (ParM, SOSP '19, section 4).
+"""Encode a group's queries into parity queries, and reconstruct missing outputs (ParM, SOSP '19, section 4).
 
 With queries X_1 to X_k, parity model p (1 to r) is trained so that its output is the sum of c^(p-1) F(X_c) over c = 1
 to k. So any j missing outputs solve j linear equations with a Vandermonde matrix, which can always be inverted.
@@ -17,7 +17,7 @@ from mark.insurance.settings import CODES, CONCAT, LEAST_K, MOST_K, MOST_R, SUM
 
 
 class ParityCode:
-    """Encodes `k` queries for each of `r` parity models, and decodes. Raises BadInput for a code that cannot be."""
+    """A code of `k` queries for `r` parity models. Raises BadInput for an unknown name, and for k or r out of range."""
 
     def __init__(self, name: str, k: int, r: int = 1) -> None:
         if name not in CODES:
@@ -31,32 +31,33 @@ class ParityCode:
         self.weights: FloatArray = np.arange(1.0, k + 1.0) ** np.arange(r)[:, None]
 
     def encode(self, queries: Sequence[FloatArray]) -> list[FloatArray]:
-        """The parity query for each of the r models, from k queries of one shape; all have that shape.
+        """Return the parity query for each of the r models, from k queries of one shape, which is also theirs.
 
-        `sum` adds the queries with the weights of the code. `concat` shrinks each query, whose last two axes are rows
-        and columns of an image, and puts them into a grid; it is the same for all models. Raises BadInput.
+        `sum` adds the queries with the code's weights. `concat` shrinks each query, whose last two axes are the rows
+        and columns of an image, and puts all into a grid, the same for all models. Raises BadInput for another number
+        of queries.
         """
         if len(queries) != self.k:
             raise BadInput(f"a group has {self.k} queries", "queries", len(queries))
         stacked = np.stack([np.asarray(query) for query in queries])
         if not np.issubdtype(stacked.dtype, np.floating):
             stacked = stacked.astype(np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # the answer to such a query is found not finite
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite numbers show in the answer, which is checked
             if self.name == SUM:
                 weights = self.weights.astype(stacked.dtype)
                 return [np.tensordot(weights[p], stacked, axes=1) for p in range(self.r)]
             return [_grid(stacked)] * self.r
 
     def targets(self, outputs: FloatArray) -> FloatArray:
-        """The outputs that the parity models should have, (r, groups, ...), from (groups, k, ...) of the model."""
+        """Return the outputs that the parity models should have, (r, groups, ...), for the model's (groups, k, ...)."""
         found: FloatArray = np.einsum("pk,gk...->pg...", self.weights, outputs)
         return found
 
     def decode(self, known: Mapping[int, FloatArray], parities: Mapping[int, FloatArray]) -> dict[int, FloatArray]:
-        """The missing outputs by their places (0 to k - 1), from the `known` ones and the outputs of parity models.
+        """Return the missing outputs by place (0 to k - 1), from the `known` ones and outputs of parity models.
 
-        `parities` are by number (0 to r - 1), in the order in which they are to be used: as many as are missing. Raises
-        BadInput where they are too few.
+        `parities` are by number (0 to r - 1). The first of them are used, as many as outputs are missing. Raises
+        BadInput if there are too few.
         """
         missing = [c for c in range(self.k) if c not in known]
         used = list(parities)[: len(missing)]
@@ -76,13 +77,13 @@ class ParityCode:
 
 
 def fits_grid(shape: Sequence[int], k: int) -> bool:
-    """Can k queries of this shape, an image each in the last two axes, be shrunk into one?"""
+    """Return whether k images of this shape, in the last two axes, can be shrunk into one."""
     rows, columns = _sides(k)
     return len(shape) >= 2 and shape[-2] >= rows and shape[-1] >= columns
 
 
 def check_shape(code: ParityCode, shape: Sequence[int], where: str) -> None:
-    """Raises BadInput, of `where`, where queries of this shape cannot be encoded."""
+    """Raise BadInput at `where` if queries of this shape cannot be encoded."""
     if code.name == CONCAT and not fits_grid(shape, code.k):
         rows, columns = _sides(code.k)
         what = f"{CONCAT} puts {rows} x {columns} shrunken images into one: the input needs two axes of that size"
@@ -90,13 +91,13 @@ def check_shape(code: ParityCode, shape: Sequence[int], where: str) -> None:
 
 
 def _sides(k: int) -> tuple[int, int]:
-    """Rows and columns of a grid of k images, as square as it can be."""
+    """Return the rows and columns of a grid of k images, as square as possible."""
     rows = next(n for n in range(math.isqrt(k), 0, -1) if k % n == 0)
     return k // rows, rows
 
 
 def _grid(images: FloatArray) -> FloatArray:
-    """Images (k, ..., H, W), each shrunk by means of its pixels, in a grid of the size of one of them."""
+    """Return the images (k, ..., H, W), shrunk by averaging pixels, in a grid as large as one of them."""
     rows, columns = _sides(len(images))
     height, width = images.shape[-2:]
     row_at = [row * height // rows for row in range(rows + 1)]
@@ -110,7 +111,7 @@ def _grid(images: FloatArray) -> FloatArray:
 
 
 def _shrunk(image: FloatArray, size: int, axis: int) -> FloatArray:
-    """Means of equal runs of neighbours along the axis; where runs cannot be equal, they differ by one."""
+    """Return the means of `size` runs of neighbours along the axis, whose lengths differ by at most one."""
     starts = np.arange(size) * image.shape[axis] // size
     lengths = np.diff(np.append(starts, image.shape[axis])).astype(image.dtype)
     shape = [1] * image.ndim

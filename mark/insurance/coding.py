@@ -1,9 +1,9 @@
-"""Coding groups of live queries: which queries share parity calls, and which answers are reconstructed from these.
+"""Group live queries for parity calls, and reconstruct missing answers.
 
-The rules are those of docs/semantics.md, section 20. There is no clock and no I/O here: each method gets the time of
-its event and returns the actions that follow from it. Events at one moment are told in this order: answers of the
-model, answers of parity models, `woken`, arrivals, and `closed`. Only `woken` reconstructs, so that an exact answer of
-the same moment comes first. Times are seconds of one monotonic clock.
+The rules are those of docs/semantics.md, section 20. Nothing here reads a clock or does I/O: each method gets the time
+of its event and returns the actions to take. Events of one moment must be told in this order: answers of the model,
+answers of parity models, `woken`, arrivals, `closed`. Only `woken` reconstructs, so that an exact answer of the same
+moment comes first. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mark.insurance.codes import ParityCode
 from mark.insurance.settings import BEFORE_DEADLINE_S, ParitySettings
 
 MOST_KEPT_BYTES = 64 << 20
-# Of a member and its share of a group, beside the arrays. Measured with tracemalloc and rounded up.
+# Memory of a member and its share of a group, without arrays: measured with tracemalloc and rounded up.
 _MEMBER_BYTES = 1000
-# An observed agreement of fewer reconstructions says too little.
+# With fewer compared reconstructions the expected agreement is reported.
 _FEW_COMPARED = 30
 
 
 class Member:
-    """A query in a coding group, or one that waits for its answer."""
+    """A query in a coding group. It waits for its exact answer even if the group was forgotten."""
 
     __slots__ = (
         "accepts", "answered", "deadline_s", "from_s", "group", "in_time", "input", "pending", "place",
@@ -39,20 +39,20 @@ class Member:
         self, group: CodingGroup, place: int, query: FloatArray, from_s: float, deadline_s: float, accepts: bool
     ) -> None:
         self.group, self.place = group, place
-        self.input: FloatArray | None = query  # None: it is not needed any more
+        self.input: FloatArray | None = query  # None: the group was forgotten
         self.from_s = from_s  # from then on a reconstruction may answer it
         self.deadline_s, self.accepts = deadline_s, accepts
         self.pending = True  # its call of the model is under way
         self.refused = False  # a refusal of the model is held
         self.answered = False  # it needs no answer any more
-        self.reconstruction: FloatArray | None = None  # that it was answered with,
-        self.in_time = False  # and whether that was by its deadline
+        self.reconstruction: FloatArray | None = None  # the answer, if it was reconstructed
+        self.in_time = False  # the reconstruction came by the deadline
 
 
 class CodingGroup:
-    """Up to k members, and older queries in the places that stayed free.
+    """Up to k members; older queries fill the free places.
 
-    `known` are outputs by place. `parities` are the outputs of parity models by their number, in order of time.
+    `known` are the model's outputs by place, `parities` the parity models' outputs by number, in the order they came.
     """
 
     __slots__ = ("awaited", "bytes", "closed", "closes_s", "fillers", "given_up", "known", "members", "parities")
@@ -60,7 +60,7 @@ class CodingGroup:
     def __init__(self, closes_s: float) -> None:
         self.closes_s = closes_s
         self.members: list[Member] = []
-        self.fillers: list[FloatArray] = []  # queries, until they are encoded
+        self.fillers: list[FloatArray] = []  # older queries, until they are encoded
         self.known: dict[int, FloatArray] = {}
         self.parities: dict[int, FloatArray] = {}
         self.awaited: set[int] = set()  # parity models that may still answer
@@ -69,13 +69,13 @@ class CodingGroup:
 
     @property
     def settled(self) -> bool:
-        """Can nothing that still comes be of use to a member?"""
+        """Whether no answer that may still come can help a member."""
         return self.closed and not self.awaited and not any(one.pending or one.refused for one in self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class CallParities:
-    """Call each parity model for the group: its queries are encoded by `CodingGroups.encoded`."""
+    """Call each parity model for the group, with the queries that `CodingGroups.encoded` returns."""
 
     group: CodingGroup
 
@@ -100,35 +100,35 @@ Action = CallParities | Reconstructed | PassOn
 
 @dataclass(slots=True)
 class Claims:
-    """The claims of insurance since the start."""
+    """Counts of groups, parity calls and reconstructions since the start."""
 
-    groups: int = 0  # that closed
-    given_up: int = 0  # of them those without a parity call
-    parity_calls: int = 0  # of all parity models
-    parity_missed: int = 0  # of them those without an answer
+    groups: int = 0  # closed groups
+    given_up: int = 0  # closed groups without a parity call
+    parity_calls: int = 0  # calls of all parity models
+    parity_missed: int = 0  # parity calls without a usable answer
     malformed: int = 0  # answers of parity models, and reconstructions, that are not finite or of another shape
-    unusable: int = 0  # answers of the model from which nothing can be reconstructed, such as labels
+    unusable: int = 0  # answers of the model that cannot be used to reconstruct, such as labels
     members: int = 0
     passed_by: int = 0  # queries that fit into no group
     reconstructed: int = 0
-    saved: int = 0  # of them those in time whose exact answer came after the deadline, or never
-    compared: int = 0  # of them those whose exact answer came later
-    agreed: int = 0  # of these, those with the same largest score
+    saved: int = 0  # reconstructions in time whose exact answer came after the deadline, or never
+    compared: int = 0  # reconstructions compared with an exact answer that came later
+    agreed: int = 0  # compared ones with the same largest score
     held: int = 0  # refusals that waited for a reconstruction
-    held_passed_on: int = 0  # of them those that were passed on
+    held_passed_on: int = 0  # held refusals that were passed on
     forgotten: int = 0  # groups dropped for want of memory
 
     def agreement(self, expected: float | None) -> float | None:
-        """The share of reconstructions that agree with the exact answer; `expected` until enough were compared."""
+        """Return the share of reconstructions that agree with the exact answer; `expected` while few were compared."""
         return self.agreed / self.compared if self.compared >= _FEW_COMPARED else expected
 
 
 class CodingGroups:
-    """The coding groups of one service, and the claims.
+    """The coding groups of one service, and their claims.
 
-    `after_s` is the time from an arrival until a reconstruction may answer, of requests with the service's own RT_max.
-    `fill_s` is the time after which a group closes that opens from now on. At most `most_bytes` of queries and outputs
-    are kept: beyond that the oldest groups are forgotten, whose members then have their exact answers only.
+    A reconstruction may answer a request `after_s` after its arrival, or shortly before a client's own earlier
+    deadline. Groups that open from now on close after `fill_s`. At most `most_bytes` of queries and outputs are kept:
+    beyond that the oldest groups are forgotten, and their members get exact answers only.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class CodingGroups:
         self._output_bytes = 8 * math.prod(parity.output_shape)
         self._open: CodingGroup | None = None
         self._groups: dict[CodingGroup, None] = {}  # in order of opening
-        self._pairs: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=parity.k - 1)  # newest exact ones last
-        self._due: list[tuple[float, int, Member]] = []  # when a member is looked at again
+        self._pairs: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=parity.k - 1)  # exact ones, newest last
+        self._due: list[tuple[float, int, Member]] = []  # (time, number, member): `woken` looks at the member then
         self._number = 0
         self.kept_bytes = 0
 
     def query_of(self, item: object) -> FloatArray | None:
-        """The item as numbers that can be encoded; None: it fits into no group.
+        """Return the item as numbers that can be encoded; None if it fits into no group.
 
-        Numbers that are not finite would spoil the parity calls of their whole group.
+        Numbers that are not finite do not fit, because they would spoil the parity calls of the whole group.
         """
         if not isinstance(item, np.ndarray | list | float | int):
             return None
@@ -172,7 +172,7 @@ class CodingGroups:
         return None if large or not np.isfinite(query).all() else query
 
     def due_s(self) -> float:
-        """When `woken` and `closed` have something to do next."""
+        """Return when `woken` or `closed` has something to do next."""
         closes_s = math.inf if self._open is None else self._open.closes_s
         return min(closes_s, self._due[0][0] if self._due else math.inf)
 
@@ -181,7 +181,7 @@ class CodingGroups:
     def join(
         self, query: FloatArray, arrived_s: float, deadline_s: float, now_s: float, *, accepts: bool
     ) -> tuple[Member, list[Action]]:
-        """A query (of `query_of`) joins the open group, or opens one. `accepts`: may a reconstruction answer it?"""
+        """Let a query (of `query_of`) join the open group, or open one. `accepts`: may a reconstruction answer it?"""
         actions: list[Action] = []
         group = self._open
         if group is not None and group.closes_s < now_s:  # the timer is late
@@ -191,7 +191,7 @@ class CodingGroups:
             group = self._open = CodingGroup(now_s + self.fill_s)
             self._groups[group] = None
         from_s = arrived_s + self._after_s
-        if deadline_s - arrived_s < self._rt_max_s - TOLERANCE_S:  # the client's own, which is earlier
+        if deadline_s - arrived_s < self._rt_max_s - TOLERANCE_S:  # the client's own deadline is earlier
             from_s = min(from_s, deadline_s - BEFORE_DEADLINE_S)
         member = Member(group, len(group.members), query, from_s, deadline_s, accepts)
         group.members.append(member)
@@ -203,7 +203,7 @@ class CodingGroups:
         return member, actions
 
     def closed(self, now_s: float) -> list[Action]:
-        """Close the open group if its time has passed. Of events at one moment this is the last."""
+        """Close the open group if its time has passed."""
         group = self._open
         return self._close(group, now_s) if group is not None and group.closes_s <= now_s else []
 
@@ -223,13 +223,13 @@ class CodingGroups:
         return [CallParities(group)]
 
     def _give_up(self, group: CodingGroup) -> list[Action]:
-        """The group has no parity call, or it is forgotten."""
+        """Give up a group that makes no parity call, and pass on the refusals held in it."""
         group.given_up, group.awaited = True, set()
         self.claims.given_up += 1
         return self._end_of_waiting(group)
 
     def encoded(self, group: CodingGroup) -> list[FloatArray]:
-        """The queries for the parity models of a group that has closed; none where the group was forgotten."""
+        """Return the parity queries of a closed group; none if the group was forgotten."""
         queries = [one.input for one in group.members if one.input is not None] + group.fillers
         group.fillers = []
         if len(queries) < self.code.k:
@@ -238,17 +238,17 @@ class CodingGroups:
         return self.code.encode(queries)
 
     def too_late(self, group: CodingGroup) -> list[Action]:
-        """No time is left for the parity calls of a group that has closed."""
+        """Give up a closed group, because no time is left for its parity calls."""
         return self._give_up(group)
 
     def limit_s(self, group: CodingGroup) -> float:
-        """The deadline of the group's parity calls."""
+        """Return the deadline of the group's parity calls."""
         return group.members[-1].deadline_s - self._parity.decode_s
 
     # Answers
 
     def answered(self, member: Member, output: object, now_s: float) -> list[Action]:
-        """The exact answer has come. `output` counts only if it is finite numbers of the shape that is encoded."""
+        """Note the model's answer. An `output` other than finite numbers of the output shape is unusable."""
         member.pending = False
         found = self._output(output)
         claims = self.claims
@@ -270,11 +270,11 @@ class CodingGroups:
         return []
 
     def refused(self, member: Member, now_s: float) -> tuple[bool, list[Action]]:
-        """The model refused the query. True: hold the refusal until an action names it."""
+        """Note that the model refused the query. True: hold the refusal until an action answers the member."""
         return self._missed(member, now_s, may_hold=True)
 
     def failed(self, member: Member, now_s: float) -> list[Action]:
-        """The model failed on the query, or found it wrong: it has no output, and its error is passed on."""
+        """Note that the model failed on the query or rejected it: it has no output, and its error is passed on."""
         return self._missed(member, now_s, may_hold=False)[1]
 
     def _missed(self, member: Member, now_s: float, *, may_hold: bool) -> tuple[bool, list[Action]]:
@@ -292,13 +292,13 @@ class CodingGroups:
         return holds, self._end_of_waiting(member.group)
 
     def gone(self, member: Member) -> None:
-        """The member's request has its answer, or no client."""
+        """Note that the member's request has its answer, or that its client has left."""
         member.answered, member.refused = True, False
         self._forget_settled(member.group)
 
     def parity_answered(self, group: CodingGroup, parity: int, output: object, now_s: float) -> list[Action]:
-        """A parity model has answered for the group."""
-        if parity not in group.awaited:  # it was forgotten
+        """Note that a parity model has answered for the group."""
+        if parity not in group.awaited:  # the group was given up or forgotten
             return []
         found = self._output(output)
         if found is None:
@@ -310,7 +310,7 @@ class CodingGroups:
         return self._end_of_waiting(group)
 
     def parity_missed(self, group: CodingGroup, parity: int) -> list[Action]:
-        """A parity model will not answer for the group."""
+        """Note that a parity model will not answer for the group."""
         if parity not in group.awaited:
             return []
         group.awaited.discard(parity)
@@ -335,13 +335,13 @@ class CodingGroups:
     # Reconstructions
 
     def _reconstructable(self, member: Member) -> bool:
-        """Are there k outputs of its group beside its own?"""
+        """Return whether k outputs of the group are known beside the member's own."""
         group = member.group
         others = len(group.known) - (member.place in group.known)
         return others + len(group.parities) >= self.code.k
 
     def _may_come(self, member: Member) -> bool:
-        """Can there still be k outputs of its group beside its own?"""
+        """Return whether k outputs of the group beside the member's own are known or may still come."""
         group = member.group
         if group.given_up:
             return False
@@ -352,11 +352,11 @@ class CodingGroups:
         return others + self.code.k - len(group.members) + self.code.r >= self.code.k
 
     def _at_s(self, member: Member) -> float:
-        """When a reconstruction may answer the member: nothing exact comes after a refusal."""
+        """Return when a reconstruction may answer the member: at once after a refusal, as no exact answer will come."""
         return -math.inf if member.refused else member.from_s
 
     def _look_at(self, group: CodingGroup, now_s: float) -> None:
-        """An output of the group has come, or a refusal is held: have `woken` answer its members when it is time."""
+        """Have `woken` answer the members that can be reconstructed, after a new output or a held refusal."""
         for member in group.members:
             if not member.answered and member.accepts and self._reconstructable(member):
                 self._look_again(member, max(now_s, self._at_s(member)))
@@ -366,27 +366,27 @@ class CodingGroups:
         heappush(self._due, (at_s, self._number, member))
 
     def _reconstruct(self, member: Member, now_s: float) -> Reconstructed | None:
-        """The member's output from those of the others; None: there are too few, or the result is not finite."""
+        """Reconstruct the member's output; None if it is too early, too few outputs are known, or it is not finite."""
         if not self._reconstructable(member) or self._at_s(member) > now_s:
             return None
         group = member.group
         known = {place: output for place, output in group.known.items() if place != member.place}
         found = self.code.decode(known, group.parities)[member.place]
         with np.errstate(over="ignore"):
-            found = found.astype(next(iter(known.values())).dtype)  # there is one: r is below k
+            found = found.astype(next(iter(known.values())).dtype)  # never empty, because r < k
         if not np.isfinite(found).all():
             self.claims.malformed += 1
             return None
         member.reconstruction, member.answered = found, True
         member.in_time = now_s <= member.deadline_s
         self.claims.reconstructed += 1
-        if not member.pending:  # it was refused
+        if not member.pending:  # its refusal is held
             member.refused = False
             self.claims.saved += member.in_time
         return Reconstructed(member, found)
 
     def _end_of_waiting(self, group: CodingGroup) -> list[Action]:
-        """Pass on the refusals that were held for reconstructions which cannot come any more."""
+        """Pass on the held refusals for which no reconstruction can come any more."""
         lost = [one for one in group.members if one.refused and not one.answered and not self._may_come(one)]
         actions: list[Action] = [self._pass_on(member) for member in lost]
         self._forget_settled(group)
@@ -398,7 +398,7 @@ class CodingGroups:
         return PassOn(member)
 
     def _output(self, output: object) -> FloatArray | None:
-        """The output as numbers; None: it is of no use."""
+        """Return the output as numbers; None if it cannot be used."""
         if not isinstance(output, np.ndarray | np.generic | float | list):
             return None
         try:

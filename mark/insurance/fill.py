@@ -1,4 +1,4 @@
-"""How long a coding group waits for its queries, so that parity instances can keep up with the groups."""
+"""The time that a coding group stays open for queries, chosen so that parity instances keep up."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 
 from mark.insurance.settings import MOST_PARITY_LOAD
 
-_HALVINGS = 60  # of an interval: to the last bits of a float
+_HALVINGS = 60  # of an interval: enough for the last bits of a float
 
 
 def least_fill_s(k: int, queries_rps: float, capacity_rps: float) -> float:
-    """The shortest fill with which `queries_rps` cost no more parity calls/s than `MOST_PARITY_LOAD` of the capacity.
+    """Return the shortest fill with which parity calls/s are at most `MOST_PARITY_LOAD` of the capacity.
 
-    `capacity_rps` is of the ready instances of one parity model. The fill is 0 where every query may be a group of its
-    own, and infinite where even full groups are too many. After a minute without queries the rate is unknown: then
-    groups that are not full stay open long enough to keep to the load, whatever rate comes.
+    `capacity_rps` is that of the ready instances of one parity model. The fill is 0 if every query may be a group of
+    its own, and infinite if even full groups are too many. After a minute without queries the rate is unknown; the fill
+    then keeps groups that are not full within the load at any rate.
     """
     most_rps = MOST_PARITY_LOAD * capacity_rps
     if most_rps <= 0.0:
@@ -40,17 +40,17 @@ def least_fill_s(k: int, queries_rps: float, capacity_rps: float) -> float:
 
 
 def mean_group(k: int, queries_rps: float, fill_s: float | None) -> float:
-    """The mean number of queries in a group; with a fill that is chosen by the load (None), where all are full."""
+    """Return the mean number of queries in a group. With a fill chosen by the load (None) groups count as full."""
     if fill_s is None or math.isinf(fill_s) or queries_rps <= 0.0:
         return float(k)
     return 1.0 + queries_rps * _mean_open_s(k, queries_rps, fill_s)
 
 
 def _mean_open_s(k: int, queries_rps: float, fill_s: float) -> float:
-    """E[min(fill, time of k - 1 further Poisson arrivals)], the latter by Erlang's law."""
-    queries = queries_rps * fill_s  # in the mean
+    """Return E[min(fill, time of k - 1 further Poisson arrivals)], by Erlang's law."""
+    queries = queries_rps * fill_s  # expected within the fill
     term = math.exp(-queries)
-    below = [0.0]  # of n: fewer than n arrivals within the fill
+    below = [0.0]  # of n: the probability of fewer than n arrivals within the fill
     for n in range(k):
         below.append(below[-1] + term)
         term *= queries / (n + 1)

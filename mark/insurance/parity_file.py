@@ -1,4 +1,4 @@
-"""`parity.json` in a folder of parity models: which code they were trained for, on which model, and how well."""
+"""Read `parity.json` of a folder of parity models: their code, the model they stand in for, and their accuracy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REQUIRED = ("schema", "code", "k", "models", "input", "output")
 _OPTIONAL = (
     "r", "encode_ms", "decode_ms", "available_accuracy", "degraded_accuracy", "chance", "model_sha256",
 )  # fmt: skip
-# References whose part behind the colon is a file.
+# Kinds of references that name a file after the colon.
 _FILE_KINDS = ("torch", "sklearn", "onnx")
 _EXPORTED = ".pt2"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -27,7 +27,7 @@ _MOST_AXES, _MOST_NUMBERS = 32, 1 << 28
 
 
 def load_parity(folder: Path, search: Path) -> ParitySettings:
-    """What the folder's `parity.json` says; file references of its models become relative to `search`. BadInput."""
+    """Read the folder's `parity.json`; its models' files are named as seen from `search`. Raises BadInput."""
     path = folder / PARITY_FILE
     if not is_file(path):
         raise BadInput("no such file: `mark insure train` writes it, with the parity models", str(path))
@@ -72,7 +72,7 @@ def load_parity(folder: Path, search: Path) -> ParitySettings:
 
 
 def parity_code(name: object, k: object, r: object, where: str) -> ParityCode:
-    """The code of these values from a file. Raises BadInput, of `where` and the key."""
+    """Return the code with these values from a file. Raises BadInput at `where` and the key."""
     if not isinstance(name, str):
         raise BadInput(f"must be {' or '.join(CODES)}", f"{where} code", name)
     for key, value in (("k", k), ("r", r)):
@@ -88,7 +88,7 @@ def parity_code(name: object, k: object, r: object, where: str) -> ParityCode:
 
 
 def _shape(said: Any, where: str) -> tuple[int, ...]:
-    """The shape of one query or one output, without the batch axis."""
+    """Return the shape of one query or output, without the batch axis. Raises BadInput."""
     shape = said.get("shape") if isinstance(said, dict) else None
     if not isinstance(shape, list) or not all(
         isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape
@@ -108,7 +108,7 @@ def _models(said: Any, r: int, folder: Path, search: Path, where: str) -> tuple[
 
 
 def _reference(said: str, folder: Path, search: Path, where: str) -> str:
-    """`FILE.pt2` is `torch:FILE.pt2`. A file lies in the folder; other references are of code."""
+    """Return a reference with its file as seen from `search`; `FILE.pt2` means `torch:FILE.pt2`."""
     kind, colon, rest = said.partition(":")
     if not colon and said.endswith(_EXPORTED):
         kind, rest = "torch", said
@@ -123,7 +123,7 @@ def _reference(said: str, folder: Path, search: Path, where: str) -> str:
 
 
 def _from(file: Path, search: Path) -> str:
-    """The path as seen from `search`, where it lies below it, else the whole path."""
+    """Return the path relative to `search` if it lies below it, else the absolute path."""
     try:
         return file.relative_to(search).as_posix()
     except ValueError:

@@ -15,7 +15,7 @@ MOST_R = 2  # parity models, each of which replaces one missing answer of a grou
 EXACT, DEGRADED = "exact", "degraded"  # values of `mark-accept`
 ACCEPTS = (EXACT, DEGRADED)
 
-# A reconstruction is answered so long before the deadline, if the exact answer has not come until then.
+# A reconstruction is answered this long before the deadline by default, if no exact answer has come by then.
 BEFORE_DEADLINE_S = 0.005
 # Parity calls may miss their limits more often than the promise says, because most of them are not needed.
 PARITY_ATTAINMENT = 0.9
@@ -25,7 +25,7 @@ MOST_PARITY_LOAD = 0.7
 
 @dataclass(frozen=True, slots=True)
 class ParitySettings:
-    """A code and its parity models, as `parity.json` says them.
+    """A code and its parity models, as `parity.json` states them.
 
     A group has `k` queries. Each of the `r` parity models gets one encoded query of every group, and with any k of the
     k + r outputs the others can be reconstructed (ParM, SOSP '19, section 3).
@@ -42,7 +42,7 @@ class ParitySettings:
     available_accuracy: float | None = None  # A_a, of exact answers
     degraded_accuracy: float | None = None  # A_d, of reconstructions
     file: str = ""  # the parity.json that it was read from
-    model_sha256: str = ""  # of the model's file, or of its registry version, that it was trained for; "": not said
+    model_sha256: str = ""  # of the model file or registry version that they were trained for; "": unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Three forecasts of a day are priced by `plan_usd`: yesterday, the day a week ago
 The dollars are multiplied by the ratio of past bills to their plans, and the logarithms are averaged; a forecast with
 small past errors counts more. The width of the interval is a quantile of this average's errors on past days. The level
 of that quantile adapts to how often the interval missed (adaptive conformal prediction, Gibbs and Candes 2021). The
-probability is a logistic function of how far the late share of past days stayed below what the promise allows.
+probability is a logistic function of how far the late share of past days stayed below the allowed share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_USD = 1e-9
 _LEAST_LATE = 1e-4
 # Bills of `mark` on the demo and on ten days of five families (docs/results.md) were 0.88 to 1.17 times their plans.
 BILL_OF_PLAN = 1.0  # if no bill is known
-BILL_SPREAD = 0.2  # added to the half width, in logarithms, then
+BILL_SPREAD = 0.2  # then added to the half width, in logarithms
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
 UNREST_FACTOR = 2.3  # half width in logarithms, in units of the day's unrest, with too few past errors
 LEAST_UNREST = 0.02

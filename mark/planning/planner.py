@@ -52,9 +52,9 @@ class Planner(Protocol):
 
     name: str
     needs_forecast: bool
-    monitors_slo: bool  # does the controller's SLO monitor act beside it?
-    # May it plan again between ticks, if more load arrives than believed, an instance is interrupted or the market
-    # refuses a launch? If not, the controller buys the nearest offer itself.
+    monitors_slo: bool  # whether the controller's SLO monitor acts beside it
+    # Whether it may plan again between ticks, if more load arrives than believed, an instance is interrupted or the
+    # market refuses a launch. If not, the controller buys the nearest offer itself.
     replans: bool
 
     def begin(self) -> Any:
@@ -71,8 +71,8 @@ class Policy:
     """A planner with the resolved service it plans for.
 
     `resolved` may differ from the service's own: SageMaker policies buy ml.* types, unbatched, without functions.
-    `bouncers`: is there admission control? Otherwise every request waits in an unbounded queue. `every_s`: how often a
-    simulation asks the planner, a whole part of a minute; forecasts are made once a minute.
+    `bouncers`: whether there is admission control; otherwise every request waits in an unbounded queue. `every_s`: how
+    often a simulation asks the planner, a whole part of a minute; forecasts are made once a minute.
     """
 
     planner: Planner

@@ -1,10 +1,10 @@
-"""How likely a service can keep its promise, and which changes would help: decided from a past and its forecasts.
+"""The confidence with which a service can keep its promise, and changes that would help, from a past with forecasts.
 
-Each minute of the past has the load that came and the forecast that was made when it began. For each price of a miss
-the fleet that the price asks for, one boot ahead, is worked out, and the requests that it would have answered late.
-That is the law of `PromisePrice`, for all minutes together; it gives the probability that a window beginning now is
-kept, and the dollars of those fleets. A change is judged the same way, for the changed service: with boots as long as
-resumes, with other types, with another RT_max.
+Each minute of the past has the load that came and the forecast that was made when it began. Each price of a miss asks
+for a fleet, one boot ahead; this fleet and the requests that it would have answered late are computed. That is the law
+of `PromisePrice`, for all minutes together; it gives the probability that a window beginning now is kept, and the
+dollars of those fleets. A change is judged the same way, for the changed service: with boots as long as resumes, with
+other types, with another RT_max.
 
 The law assumes launches that are ready after a mean boot. It neglects boots that take longer, the SLO monitor, and
 instances that a planner keeps because launches cost: errors of opposite signs.
@@ -110,7 +110,7 @@ class _Reached:
     capacity_rps: FloatArray  # (minutes, prices)
 
     def place(self, confidence: float) -> int:
-        """Return the least price that reaches the confidence, or the least of those that come nearest."""
+        """Return the least price that reaches the confidence, else the least of the prices that come nearest."""
         z = NormalDist().inv_cdf(confidence)
         return int(np.argmax(self.deviations >= min(z, float(self.deviations.max()) - NEAR)))
 
@@ -281,7 +281,7 @@ class _Outlook:
             yield PromiseHelp(HelpKind.FUNCTION, confidence, usd, instance=use.offer.name)
 
     def rt_max(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Yield the change to the least sufficient RT_max, in whole milliseconds, of those tried."""
+        """Yield the change to the least RT_max tried that suffices, in whole milliseconds."""
         slo, function = self._resolved.slo, self._resolved.function
         tried = [slo.rt_max_s * factor for factor in _RT_MAX]
         if function is not None and function.warm_s > slo.rt_max_s:

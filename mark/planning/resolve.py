@@ -94,9 +94,7 @@ def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
-    """Return the offers that carry the load, in name order: burstables, which are standbys, only without other
-    offers.
-    """
+    """Return the offers that carry the load, in name order: burstables, otherwise standbys, only if no others exist."""
     order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
     steady = tuple(i for i in order if resolved.offers[i].market is not Market.BURSTABLE)
     return steady or tuple(order)
@@ -156,7 +154,7 @@ def choose_function(
 ) -> tuple[FunctionUse | None, dict[str, str]]:
     """Return the service's function, and why each other size that it may have is passed over.
 
-    It is the one with the cheapest request of those that answer within RT_max, or of all if none does. A request
+    It has the cheapest request among the functions that answer within RT_max, or among all if none does. A request
     overflows when it arrives, with all of RT_max before it, so one size is the cheapest for every request. At most as
     many of its environments may work at a time as `[overflow] max_usd_per_hour` pays for. Raises BadInput for a size
     that the catalogue lacks.

@@ -1,16 +1,16 @@
-// Charts over time, as SVG: lines, steps and bands, a legend's worth of colours, and one cross-hair for all of them.
+// Charts over time, as SVG: lines, steps and bands, with one cross-hair for all charts.
 
 import { h, svg, swatch } from "./dom.js";
 import { clock } from "./format.js";
 
 const EDGE = { left: 52, right: 14, top: 12, bottom: 24 };
 const STEPS_S = [300, 600, 900, 1800, 3600, 7200, 10800, 21600];
-const all = []; // every chart there is: they show the same moment
+const all = []; // every chart of the page, for the common cross-hair
 
 // `layers` are drawn in order, each over `start` + i * `step` (Unix seconds), with gaps where a value is null:
 //   {kind: "line" | "step" | "band" | "steps", style, start, step, values, low, name, says}
-// Bands lie between `low` and `values`; "step" and "steps" hold a value until the next. A layer with a name stands in
-// the tooltip, with what `says(i)` makes of its value.
+// Bands lie between `low` and `values`; "step" and "steps" hold a value until the next. The tooltip has a line for each
+// layer with a name, with the text `says(i)`.
 export class Chart {
   constructor(host) {
     this.host = host;
@@ -117,7 +117,7 @@ function outline({ kind, start, step, values, low }, x, y) {
   const at = (i) => x(start + i * step).toFixed(1);
   const middle = (i) => x(start + (i + 0.5) * step).toFixed(1);
   const stepped = kind.startsWith("step");
-  const runs = []; // [first, one after the last] without a gap
+  const runs = []; // [first, one after the last] of each run of values without a gap
   values.forEach((v, i) => {
     if (v === null) return;
     if (runs.length && runs.at(-1)[1] === i) runs.at(-1)[1] = i + 1;

@@ -1,4 +1,4 @@
-// What the charts of a service show, made of its history and its view.
+// The charts of a service or a pipeline, from its history and its view.
 
 import { Chart } from "./chart.js";
 import { colour, find, h, swatch } from "./dom.js";
@@ -10,7 +10,7 @@ const charts = new Map();
 export function drawCharts(view, past_, hours) {
   const history = told(view, past_, "start_unix_s"), { step_s: step } = history;
   const now = Math.max(toldAt(view, view.at_unix_s), history.start_unix_s + step * history.rps.length);
-  // As far back as there is anything to show: a service that began ten minutes ago has no six hours.
+  // Begin with the first known value, because a young service has less history than the page asks for.
   const first = history.usd_per_hour.findIndex((usdPerHour) => usdPerHour !== null);
   const from = Math.min(first < 0 ? now : history.start_unix_s + step * first, now - 600);
   find("#since").textContent = first > 0 ? `${duration(now - from)} so far` : "";
@@ -40,7 +40,7 @@ export function drawCharts(view, past_, hours) {
   });
 }
 
-// Whole queries of a pipeline, by a history of them.
+// The whole queries of a pipeline, from their history.
 export function drawQueries(view, past_) {
   const history = told(view, past_, "start_unix_s"), { step_s: step, start_unix_s: start } = history;
   const to = Math.max(toldAt(view, view.at_unix_s), start + step * history.per_s.length);

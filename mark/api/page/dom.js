@@ -1,4 +1,4 @@
-// Making elements. Text only ever becomes text: nothing that comes from outside is read as HTML.
+// Makes elements. Text stays text: nothing from outside is read as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 

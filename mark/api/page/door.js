@@ -1,4 +1,4 @@
-// Asking the controller: with the key of this tab, and with what was answered last, so that nothing is sent twice.
+// Asks the controller, with the key of this tab. An etag per path keeps the controller from sending an answer twice.
 
 const KEY = "mark-key";
 const held = new Map(); // path -> {etag, body}
@@ -27,13 +27,13 @@ async function ask(path, options = {}) {
   throw new Refused(answer.status, said.error ?? `${answer.status}`);
 }
 
-// What the controller says of `path`. The same object as the last time while nothing has changed.
+// Returns the controller's answer for `path`: the same object as the last time while nothing has changed.
 export async function read(path) {
   const last = held.get(path);
   const answer = await ask(path, last ? { headers: { "if-none-match": last.etag } } : {});
   if (answer.status === 304) return last.body;
   const body = await answer.json();
-  held.delete(path); // the newest stands at the end
+  held.delete(path); // so that `set` puts the newest at the end
   held.set(path, { etag: answer.headers.get("etag"), body });
   if (held.size > 32) held.delete(held.keys().next().value);
   return body;

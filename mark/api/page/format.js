@@ -1,4 +1,4 @@
-// How numbers are written; mark/studies/report/words.py has the same rules for terminals.
+// Formats numbers; mark/studies/report/words.py has the same rules for terminals.
 
 export const NONE = "–";
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
@@ -17,7 +17,7 @@ export function signedUsd(amount) {
   return amount > 0 ? `+${usd(amount)}` : usd(amount);
 }
 
-// A share as percent, cut rather than rounded near 100, so that 99.999 % never reads as all.
+// A share as percent; rounded down near 100, so that 99.999 % never reads as 100 %.
 export function percent(share, digits = 1) {
   if (!known(share)) return NONE;
   let value = share * 100;
@@ -30,7 +30,7 @@ export function rate(rps) {
   return rps >= 100 || rps === 0 ? grouped(rps, 0) : String(Number(rps.toPrecision(3)));
 }
 
-// Six digits, as far as there are as many: RT_max is a number that was given.
+// A given number, such as RT_max, with six significant digits at most.
 export const exact = (value) => String(Number(value.toPrecision(6)));
 
 export function count(n) {
@@ -46,7 +46,7 @@ export function duration(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
-// What is left of an error budget, or how many times it was spent: the number, and the word behind it.
+// The part of an error budget that is left, or how many times it was spent: [number, word].
 export function budget(left) {
   if (!known(left)) return [NONE, ""];
   return left < 0 ? [`${grouped(1 - left, 2)} times`, "spent"] : [percent(left, 0), "left"];

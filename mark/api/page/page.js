@@ -1,4 +1,4 @@
-// The page: who asks, which service, and asking again every two seconds.
+// The page: finds the user's scopes and the wanted service, and asks the controller again every two seconds.
 
 import { hasKey, read, Refused, useKey } from "./door.js";
 import { find, h } from "./dom.js";
@@ -11,7 +11,7 @@ const EVERY_MS = 2000;
 const PARTS = ["#one", "#pipeline", "#all"];
 let hours = 6;
 let me = null;
-let round = 0; // an answer to an earlier question is no answer to this one
+let round = 0; // answers to an earlier round are dropped
 let timer;
 
 const wanted = () => decodeURIComponent(location.hash.replace(/^#\/?/, ""));
@@ -33,13 +33,13 @@ async function refresh() {
     if (mine !== round) return;
     const began = performance.now();
     header(services, names, name);
-    // Before it is drawn: charts need to know how wide they are.
+    // Show the part before drawing it, because charts need their width.
     for (const part of PARTS) find(part).hidden = part !== what;
     const view = show ? mode(show()) : list(services, pipelines);
     find("#door").hidden = true;
     find("#leave").hidden = !hasKey();
     answered(view);
-    find(what).offsetHeight; // the layout belongs to the time it takes
+    find(what).offsetHeight; // forces the layout, so that `renderMs` includes it
     document.documentElement.dataset.renderMs = (performance.now() - began).toFixed(1);
   } catch (error) {
     if (mine === round) failed(error);
@@ -47,7 +47,7 @@ async function refresh() {
   if (mine === round && !document.hidden && find("#door").hidden) timer = setTimeout(refresh, EVERY_MS);
 }
 
-// The clock is the one that everything on the page is told by: the service's, which a testbed may let run faster.
+// Shows the service's clock, by which all times on the page are told; a testbed may let it run faster.
 function answered(view) {
   const hurried = Boolean(view) && view.time_scale !== 1;
   find("#lost").hidden = true;
@@ -122,7 +122,7 @@ function list(services, pipelines) {
   if (told.length !== box.children.length || told.some((one, i) => one !== box.children[i])) box.replaceChildren(...told);
 }
 
-const made = new Map(); // name -> {said, element}: most of two hundred rows stay as they are
+const made = new Map(); // name -> {said, element}: keeps rows that have not changed
 
 function row(name, own, write, style = "") {
   const said = JSON.stringify(own);

@@ -1,4 +1,4 @@
-// One pipeline: figures, its graph, its stages.
+// One pipeline: its figures, its graph and its stages.
 
 import { read } from "./door.js";
 import { find, h, svg } from "./dom.js";
@@ -6,10 +6,10 @@ import { NONE, exact, percent, plural, rate, signedUsd, usd } from "./format.js"
 import { drawQueries } from "./charts.js";
 
 const LINE = 18, PADDING = 10, MARK = "bottleneck", MOST_POINTS = 480;
-let shown = {}; // what the parts were last made of
+let shown = {}; // part -> the data from which it was last drawn
 let view = null, past = null;
 
-// Draws what has changed. Returns the view, in the mode that all stages are in, if there is one.
+// Draws the parts whose data changed. Returns the view, with the mode if all stages have the same one.
 export async function showPipeline(name, hours) {
   const path = `/pipelines/${encodeURIComponent(name)}`;
   const found = await Promise.all([read(path), read(`${path}/history?hours=${hours}&points=${MOST_POINTS}`)]);
@@ -58,7 +58,7 @@ function queries() {
   find("[data-pipeline=p99]").className = own.recent_p99_ms > view.rt_max_ms ? "bad" : "";
 }
 
-// What mark plan calls alternatives, without a plan.
+// The costs of other promises, which mark plan calls alternatives.
 function promises() {
   const own = view.promise;
   const line = (name, rt_max_ms, price, more) =>
@@ -108,7 +108,7 @@ function promise() {
   return `${percent(view.target)} within ${rate(view.rt_max_ms)} ms promised.${parts}`;
 }
 
-// What its calls took of the time that is its part; which queries visit it; dollars; load; promise.
+// The lines of a stage's box: latency and its part of RT_max; visits; dollars; load; share in time.
 const took = (s) => `${s.slo.recent_ms === null ? "" : `${rate(s.slo.recent_ms)} of `}${rate(s.slo.rt_max_ms)} ms`;
 const visits = (calls) =>
   calls === 1 ? "every query" : calls < 1 ? `${percent(calls, 0)} of queries` : `${rate(calls)} calls a query`;
@@ -125,7 +125,7 @@ const page = (s) => `#/${encodeURIComponent(s.service)}`;
 const said = (s) => [s.stage, ...(limits(s) ? [MARK] : []), ...lines(s)].join(", ");
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
-// As mark/studies/report/graph_svg.py draws a plan's; where everything stands comes from the controller.
+// Draws the graph like mark/studies/report/graph_svg.py; the controller sends the positions.
 function graph(at) {
   const order = view.stages.map((s) => `${s.stage} after ${s.after.join(", ") || "the query"}`).join("; ");
   const end = ([x, y], word) => [
@@ -140,7 +140,7 @@ function graph(at) {
 
 function box(s, [x, y], at) {
   const most = Math.floor((at.box_width - 2 * PADDING) / 6.2), marked = limits(s), told = lines(s);
-  const first = y + at.box_height + 3 - LINE * told.length; // its baseline; the room above is the name's
+  const first = y + at.box_height + 3 - LINE * told.length; // baseline of the first line, below the name
   const pill = 7 * MARK.length + 14, right = x + at.box_width - PADDING;
   return svg("a", { class: marked ? "box marked" : "box", href: page(s), "aria-label": said(s) },
     svg("title", {}, [s.stage, ...told].join(" · ")),
@@ -154,7 +154,7 @@ function box(s, [x, y], at) {
     ] : []));
 }
 
-// Which stage waits for which, only the driver knows.
+// With a driver there is no graph to draw, because only the driver knows the order of the stages.
 function driven() {
   const card = (s) => h("a", { class: limits(s) ? "box marked" : "box", href: page(s), "aria-label": said(s) },
     h("b", {}, s.stage), limits(s) ? h("span", { class: "mark" }, MARK) : null,

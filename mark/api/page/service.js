@@ -7,15 +7,15 @@ import { drawCharts } from "./charts.js";
 import { toldAt } from "./time.js";
 
 const MOST_ROWS = 100, PAGE = 40, MOST_POINTS = 480;
-const NO_SHARE = 5e-4; // of requests without room: what would be shown as 0.0 %
+const NO_SHARE = 5e-4; // a smaller share of requests without room would be shown as 0.0 %
 const MARKETS = [
   ["on_demand", "on-demand"], ["spot", "spot"], ["burstable", "burstable"], ["functions", "functions"],
   ["sagemaker", "SageMaker"], ["other", "other: balancer, disks, logs"],
 ];
-let shown = {}; // what each part was last made of
-let older = []; // decisions that were asked for, beyond the first page
+let shown = {}; // part -> the data from which it was last drawn
+let older = []; // decisions beyond the first page, which the user asked for
 
-// Draws what has changed. Returns the view.
+// Draws the parts whose data changed. Returns the view.
 export async function showService(service, hours) {
   const path = of(service);
   const [view, fleet, decisions, history] = await Promise.all([
@@ -148,7 +148,7 @@ function nextDay(own) {
     `Next day: ${usd(own.expected_usd)}, nine times out of ten between ${usd(low)} and ${usd(high)}${known}${kept}.`;
 }
 
-// In the words of mark plan.
+// The prices of a request, of a miss and of other promises, worded like mark plan.
 function prices({ usd_per_request: one, usd_per_miss: miss, promise }) {
   const lines = [];
   if (one !== null && miss) {
@@ -232,7 +232,7 @@ function limits(view) {
   const paused = view.mode === "paused";
   find("#pause").textContent = paused ? "Resume" : "Pause";
   find("#pause").title = paused ? "act again" : "buy and end nothing until resumed";
-  if (touched) return; // somebody is writing
+  if (touched) return; // the user is editing the fields
   for (const name of ["max_instances", "max_usd_per_hour"]) form.elements[name].value = view.limits[name];
 }
 

@@ -29,8 +29,8 @@ _LARGEST_JSON = 256 << 20
 class BillFile:
     """One file. `kind`, `report` and `digest` are known once its items have been read.
 
-    Files of one `report` are parts of it: they share a folder and a header, and their names differ in a number at the
-    end.
+    Files with the same `report` are parts of one report: they share a folder and a header, and their names differ in a
+    number at the end.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class BillFile:
         return self._hash.digest()
 
     def items(self, tags: Sequence[tuple[str, str]]) -> Iterator[LineItem]:
-        """Yield the line items. Raises BadInput, naming the file and the line, for other files or an unreadable one."""
+        """Yield the line items. Raises BadInput, with file and line, if the file is no bill or cannot be read."""
         if _is_json(self.path):
             self.kind, self.report = cost_explorer.KIND, (str(self.path),)
             try:
@@ -124,7 +124,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _is_answer(path: Path) -> bool:
-    """Return whether it is an answer of Cost Explorer, because the manifests beside reports are JSON too."""
+    """Return whether a JSON file is an answer of Cost Explorer and not a manifest, which lies beside reports."""
     try:
         with path.open("rb") as file:
             return b'"ResultsByTime"' in file.read(1 << 16)

@@ -44,7 +44,7 @@ def has_more(data: object) -> bool:
 
 
 def is_net(data: object) -> bool:
-    """Return whether an answer does not separate credits, refunds and taxes from use."""
+    """Return whether the answer mixes credits, refunds and taxes with use."""
     groups = data.get("GroupDefinitions") if isinstance(data, Mapping) else None
     return not any(isinstance(one, Mapping) and one.get("Key") == "RECORD_TYPE" for one in groups or [])
 
@@ -149,7 +149,7 @@ def table_items(
 
 
 def _ends(starts: Sequence[float], where: str) -> list[float]:
-    """Return the end of each row: the start of the next; for the last row, after a step like the others."""
+    """Return the end of each row, one step after its start: a month, or the shortest step between two rows."""
     if len(starts) < 2:
         raise BadInput("one row may be a day or a month: download at least two of them, by day or hour", where)
     if any(b <= a for a, b in pairwise(starts)):

@@ -1,4 +1,4 @@
-"""The cost of a fleet beside its instances: balancer, public addresses, data moved, the site (disks are the meter's).
+"""The cost of a fleet beside its instances: balancer, public addresses, data moved, the site. The meter bills disks.
 
 Prices of us-east-1, AWS price list, 2026-07. They apply if the catalogue bills extras (aws-2026), not for the paper's
 day.
@@ -39,10 +39,9 @@ LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, alarms, data through 
 
 
 def site_usd_per_hour() -> float:
-    """Return dollars an hour of mark's controller without any instance.
+    """Return dollars an hour of a site without instances.
 
-    They are for the controller itself with its disk, the NAT gateway with its address, the table in DynamoDB, and the
-    queue.
+    It has the controller with its disk, the NAT gateway with its address, the table in DynamoDB, and the queue.
     """
     disk = CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0
     nat = NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR

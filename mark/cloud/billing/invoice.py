@@ -1,7 +1,7 @@
 """The invoiced cost of a period, by line, from AWS's own files.
 
-Sums are decimal: every line item of the files is in one of the sums of an `Invoice`, to the last digit, and only once
-even if several reports contain it.
+Every line item of the files is in one of the sums of an `Invoice`, to the last digit because the sums are decimal, and
+only once even if several reports contain it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROBE = 1000  # items kept of each file, to detect that it or another part of i
 class InvoicedCost:
     """The invoiced amount and dollars of a line in the period.
 
-    `rated` is the part billed by use at a price, after discounts: its dollars over its amount are the price paid.
+    The `rated` part is billed by use at a price: `rated_usd` / `rated_amount` is the price paid, after discounts.
     """
 
     amount: float
@@ -38,7 +38,7 @@ class InvoicedCost:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """A cost and usage report, cut to a period and a selection. Times are Unix seconds, dollars are unblended.
+    """The line items of bills, cut to a period and a selection. Times are Unix seconds, dollars are unblended.
 
     `usd + outside_period_usd + outside_selection_usd` is the total of the files. `runs` are hours of instances as the
     report has them: (from, to, instance hours) of every interval that touches the period.
@@ -104,7 +104,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Pile:
-    """One file's data on one line, of one account on one day (over all days if there is one file)."""
+    """The sums of one file for one line, account and day; for all days if there is only one file."""
 
     rows: int = 0
     usd: Decimal = ZERO
@@ -134,7 +134,7 @@ class _Reading:
     by_day: bool = False
     piles: dict[_Key, _Pile] = field(default_factory=dict)
     probes: dict[tuple[str, ...], dict[int, set[tuple[str, float, str]]]] = field(default_factory=dict)
-    repeated: set[tuple[str, ...]] = field(default_factory=set)  # reports of which one part repeats another
+    repeated: set[tuple[str, ...]] = field(default_factory=set)  # reports with parts that repeat each other
     first_s: float = float("inf")
     last_s: float = float("-inf")
     regions: set[str] = field(default_factory=set)
@@ -158,7 +158,7 @@ class _Reading:
                 self._probe(n, file.report, (item.identity, item.start_s, item.item_type))
 
     def _probe(self, n: int, report: tuple[str, ...], item: tuple[str, float, str]) -> None:
-        """Find parts that repeat each other's items: parts of one report share no identities."""
+        """Find parts that repeat each other's items, and so are separate reports."""
         parts = self.probes.setdefault(report, {})
         if any(item in seen for part, seen in parts.items() if part != n):
             self.repeated.add(report)

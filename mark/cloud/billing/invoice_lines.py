@@ -14,13 +14,13 @@ from functools import lru_cache
 from mark.traffic.traces.blocks import shown
 
 INSTANCE_MARKETS = ("on_demand", "spot", "burstable", "sagemaker")
-# Their amounts are use; amounts of other types are not, or repeat these.
+# The item types whose amounts are use. The amounts of other types are no use, or repeat these.
 USED = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceLine:
-    """A line that has dollars on both sides. `market` is a field of Bill; "" is a line that no simulation knows.
+    """A line of the comparison of invoice and simulation. `market` is a field of Bill; "": no simulation has the line.
 
     `name` is the instance type for instances; `unit` is the unit of the amounts. `is_use` is false for paid items that
     are not use: credits, taxes, fees.
@@ -70,7 +70,7 @@ _SUPPORT = re.compile(r"AWS ?(Support|DeveloperSupport|PremiumSupport)")
 _INSTANCE = re.compile(r"(BoxUsage|SpotUsage|Host)(?::(.+))?")
 _BURSTABLE = re.compile(r"t\d[a-z]*\.")
 _MACHINE_LEARNING = frozenset({"AmazonSageMaker", "MachineLearningSavingsPlans"})
-# Other products move data too, at other prices and for other reasons.
+# The products whose moved data is compared. Others move data too, at other prices and for other reasons.
 _MOVES_DATA = frozenset({"AmazonEC2", "AWSELB", "AWSDataTransfer"})
 
 

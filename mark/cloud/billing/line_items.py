@@ -1,6 +1,6 @@
-"""One line item of an AWS bill, of any kind of file, and functions that read the cells of such files.
+"""One line item of an AWS bill, and functions that read the cells of its files.
 
-Every kind of file has a module that yields these: `cost_reports`, `monthly_invoices`, `cost_explorer`.
+`cost_reports`, `monthly_invoices` and `cost_explorer` yield the line items of their kind of file.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The rule is EC2's for Linux (docs/semantics.md, 9): whole seconds from running to shutting down, at least 60 of them per
 start. The end of the run cuts every interval, and a cut interval pays no minimum.
 
-Committed instances are paid all the time; in return the same number of running ones of their offer cost nothing at any
-moment. (AWS counts by the clock hour, where two instances for half an hour each are covered by one: never dearer than
-this.)
+Committed instances are paid all the time; in return, the same number of running instances of their offer costs
+nothing. (AWS counts by the clock hour, in which one commitment covers two instances for half an hour each, so AWS is
+never dearer.)
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
 
 
 def disks_of(offer: Offer) -> float:
-    """Return the size of an instance's boot disk, in units of DISK_GIB: only types with GPUs need the GPU image's disk.
+    """Return the size of an instance's boot disk, in units of DISK_GIB. The GPU image needs a larger disk.
 
-    SageMaker's GPU types use SageMaker's images.
+    SageMaker's GPU types use SageMaker's own images.
     """
     return GPU_DISKS if offer.gpus and offer.market is not Market.SAGEMAKER else 1.0
 
@@ -133,12 +133,12 @@ class Meter:
         account.billed_s += until_s - began_s
 
     def repriced(self, offer: int, began_s: Sequence[float]) -> None:
-        """Apply a changed cost, perhaps changed a little earlier, to the running instances, opened at these times."""
+        """Apply a change of the cost, perhaps in the past, to the running instances, which were opened at `began_s`."""
         account = self._accounts[offer]
         account.open_usd = sum(account.cost(at_s) for at_s in began_s)
 
     def booted(self, offer: int, began_s: float, at_s: float) -> None:
-        """Record that an instance opened at `began_s` is ready, or ends unready: its cost so far was for its boot."""
+        """Count the cost since `began_s` as boot cost, because the instance is ready, or ends before it was."""
         account = self._accounts[offer]
         if account.open > account.committed:
             account.boot_usd += account.cost(at_s) - account.cost(began_s)

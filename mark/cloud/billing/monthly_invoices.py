@@ -1,7 +1,6 @@
 """The monthly invoice as CSV, from the console's page "Bills" or as `...-aws-billing-csv-2026-05.csv`.
 
-A row has the use, its credit and its tax, which are three line items here. Rows of totals repeat the others and are
-left out.
+A row has the use, its credit and its tax: three line items here. Rows of totals repeat other rows and are left out.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def is_one(names: set[str]) -> bool:
 def items(
     rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
 ) -> Iterator[LineItem]:
-    """Yield the line items, as for a cost and usage report. It lacks tags, so a requested tag selects nothing."""
+    """Yield the line items, named as in a cost and usage report. An invoice lacks tags: a tag selects nothing."""
     columns = BillColumns(
         header,
         where,

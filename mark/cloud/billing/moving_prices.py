@@ -14,14 +14,14 @@ _KEPT = 200  # changes of a price; older ones are merged
 
 @dataclass(frozen=True, slots=True)
 class Repriced:
-    """The current prices in `resolved`, and by offer the time of its price in control seconds."""
+    """The service at current prices, and by offer the time since which its price holds, in control seconds."""
 
     resolved: ResolvedService
     since_s: dict[str, float]
 
 
 class LivePrices(Protocol):
-    """Prices that are refreshed elsewhere, so that neither call waits."""
+    """Prices that are refreshed elsewhere, so that no call waits."""
 
     def repriced(self) -> Repriced | None:
         """Return the last known prices: the same object until they change; None before the first."""

@@ -1,8 +1,8 @@
 """Decides which of several overlapping reports counts, so that every line item counts once.
 
-A payer's report includes its members' reports, an old and a new export run side by side, a month is kept daily and
-hourly. So reports are compared item by item and day by day. If they agree one of them counts; if they differ the bill
-is refused, because the files do not tell which is right.
+Reports overlap if a payer's report includes its members' reports, if an old and a new export run side by side, or if a
+month is kept both daily and hourly. They are compared item by item and day by day. If they agree, one of them counts.
+If they differ, the bill is refused, because the files do not tell which report is right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A report's data on one item on one day (of its start)."""
+    """The sums of a report for one line, account and day; a line item belongs to the day of its start."""
 
     report: int
     account: str
@@ -47,11 +47,11 @@ class InvoiceReport:
 
 
 def left_out(said: Mapping[K, Said], reports: Sequence[InvoiceReport]) -> tuple[set[K], tuple[str, ...]]:
-    """Return the keys of items that another report has too, and a note for each pair of such reports.
+    """Return the keys to drop, because another report has their items, and a note for each pair of such reports.
 
     Raises BadInput if two reports of one item in the period differ.
     """
-    dropped: dict[K, tuple[int, int]] = {}  # with the report that it is left out of, and the one that counts
+    dropped: dict[K, tuple[int, int]] = {}  # key -> (report that it is dropped from, report that counts)
     for kind in sorted({report.kind for report in reports}):
         own = {key: one for key, one in said.items() if reports[one.report].kind == kind}
         _drop_within(own, reports, dropped)
@@ -68,7 +68,7 @@ def left_out(said: Mapping[K, Said], reports: Sequence[InvoiceReport]) -> tuple[
 
 
 def _drop_within(said: Mapping[K, Said], reports: Sequence[InvoiceReport], dropped: dict[K, tuple[int, int]]) -> None:
-    """Drop repeated items among reports of one kind, by account, line and day; by month if an item is that long."""
+    """Drop repeated items among reports of one kind, by account, line and day; by month if an item exceeds a day."""
     with_accounts = {one.report for one in said.values() if one.account}
     by_account = with_accounts == {one.report for one in said.values()}
     things: dict[tuple[str, InvoiceLine], list[K]] = {}
@@ -139,7 +139,7 @@ def _agree(one: Iterable[Said], other: Iterable[Said], *, amounts: bool = True) 
 
 
 def _of_one_time(one: Iterable[Said], other: Iterable[Said]) -> bool:
-    """Return whether the time of one report is within the time of the other; two halves of a day may cost the same."""
+    """Return whether one report's time is within the other's. Two halves of a day may cost the same."""
     (begin, end), (begins, ends) = (
         (min(said.begin_s for said in report), max(said.end_s for said in report))
         for report in (list(one), list(other))

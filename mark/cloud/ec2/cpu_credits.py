@@ -34,9 +34,9 @@ class CreditAccount:
         return self.launch + self.earned
 
     def settle(self, passed_s: float, busy_s: float) -> float:
-        """Bring the balance up to date, with all vCPUs busy for `busy_s` of the time passed; return dollars owed.
+        """Bring the balance up to date, with all vCPUs busy for `busy_s` of the time passed.
 
-        They are for surplus credits. Dollars below zero take back debts that have been earned since.
+        Return the dollars owed for surplus credits; below zero if earned credits have paid back some of them since.
         """
         credits = self.credits
         used = busy_s * self.speed * self._vcpu / 60.0
@@ -49,15 +49,14 @@ class CreditAccount:
             self.speed = credits.baseline if self._spare() <= 0.0 else 1.0
             return 0.0
         # Surplus is paid down by earned credits. AWS charges the excess over a day's earnings immediately and the
-        # remainder when the instance ends; owed dollars are returned all the time here, so that the bill is right at
-        # any moment.
+        # remainder when the instance ends. Here every call returns its part, so that the bill is right at any moment.
         kept = max(balance, -credits.max_credits)
         owed = (kept - balance) + max(0.0, -kept) - max(0.0, -self.earned)
         self.earned = kept
         return owed / 60.0 * (self._surplus_usd_per_vcpu_hour or 0.0)
 
     def steady_s(self) -> float:
-        """Return the least time until its speed can change: until the spare credits are spent or back."""
+        """Return the least time until the speed can change, because the spare credits are spent or earned back."""
         if self.unlimited:
             return math.inf
         full, earned = self._vcpu / 60.0, self.credits.credits_per_hour / 3600.0  # credits per second
@@ -71,7 +70,7 @@ class CreditAccount:
         self.earned = max(0.0, self.earned) if self.unlimited else 0.0
 
     def _spare(self) -> float:
-        # Full speed needs more than one step's worth, so that no step overdraws the balance.
+        # Full speed needs more credits than one step can spend, so that no step overdraws the balance.
         return self.balance - self._vcpu / 60.0 * CREDIT_STEP_S
 
 

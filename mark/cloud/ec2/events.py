@@ -1,4 +1,4 @@
-"""Events of instances that no call causes, and their order."""
+"""Events of instances that happen without a call, and their order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class InstanceEvent(IntEnum):
     BOOTED = 2
     STOPPED = 3
     TERMINATED = 4
-    SHARE = 5  # of a zone's spot capacity changes
-    NOTICE = 6  # of an interruption
+    SHARE = 5  # a zone's share of spot capacity changes
+    NOTICE = 6  # the cloud announces an interruption
     IDLE = 7  # a draining instance may have finished
-    CREDITS = 8  # are settled
-    FORGOTTEN = 9  # its description ends
-    CRASHED = 10  # it no longer answers, though the cloud reports it as running
+    CREDITS = 8  # CPU credits are settled
+    FORGOTTEN = 9  # the cloud no longer describes the instance
+    CRASHED = 10  # the instance no longer answers, although the cloud reports it as running

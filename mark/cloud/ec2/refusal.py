@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from mark.domain.errors import RefusalScope
 from mark.domain.offer import Market, Offer
 
-# "Amazon EC2 instance type quotas": one quota of vCPUs for all of these families, one for each other one below.
+# "Amazon EC2 instance type quotas": these families share one quota of vCPUs, and those in _SHARED another one. Each
+# other family has its own.
 _STANDARD = frozenset("acdhimrtz")
 _SHARED = dict.fromkeys(("g", "gr", "vt"), "g and vt")
 _FAMILY = re.compile(r"[a-z]+")
@@ -21,7 +22,7 @@ _P5 = re.compile(r"p5[a-z]*\.")
 
 
 def counts_as_p5(instance: str) -> bool:
-    """Return whether the type counts against a separate quota on spot, beside the quota of P4, P3 and P2."""
+    """Return whether the type is a P5, which has its own quota on spot, apart from P4, P3 and P2."""
     return _P5.match(instance) is not None
 
 

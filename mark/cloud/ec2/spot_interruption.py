@@ -1,4 +1,4 @@
-"""Spot capacity of a zone: how many instances it sells, and which it interrupts when its share falls."""
+"""Spot capacity of a zone: how many instances it sells, and which ones it interrupts when its share falls."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class SpotZone:
         if self.share >= 1.0:
             return count
         self._most_wanted = max(self._most_wanted, held + count)
-        # Rounded as a fall is: half an instance is lost. 1e-9: binary rounding must not add an instance.
+        # Half an instance is lost, as in `change`. 1e-9: binary rounding must not add an instance.
         return min(count, math.ceil(self.share * self._most_wanted - 0.5 - 1e-9) - held)
 
     def change(self, held: Iterable[_Running]) -> list[_Running]:
         """Apply the change of the share at `next_change_s`; return the held instances that are interrupted.
 
-        They are 1 - after / before of the held ones, the longest running first.
+        Their share of the held instances is 1 - after / before; the longest running are interrupted first.
         """
         before, self.share = self.share, self._next_share
         self._look_ahead()

@@ -77,9 +77,9 @@ class SpotSeries:
 def steps_by_zone(
     series: Sequence[SpotSeries], zones: Sequence[str], until_s: float
 ) -> dict[Kind, dict[str, list[tuple[float, float]]]]:
-    """Return each zone's series as steps (from second, share) up to `until_s`, by kind; without a series no zone.
+    """Return each zone's series as steps (from second, share) up to `until_s`, by kind. A kind may have no series.
 
-    Series belong to the zones in their order; if there are fewer, they start again with the first.
+    The nth series belongs to the nth zone; if there are fewer series than zones, they start again with the first.
     """
     found: dict[Kind, dict[str, list[tuple[float, float]]]] = {"availability": {}, "price": {}}
     for kind, by_zone in found.items():

@@ -35,7 +35,7 @@ _FUNCTION = (
 )  # fmt: skip
 _OPTIONAL = (*_RESUME, *_CREDITS, *_FUNCTION, "source", "source_date")
 
-# Factors of prices in other units than dollars of an hour.
+# Factors by which prices in another unit differ from dollars an hour.
 _PRICED_BY = {
     "the price of a month": 730.0,
     "the price of a year": 8760.0,
@@ -45,9 +45,9 @@ _PRICED_BY = {
     "the price of a second": 1.0 / 3600.0,
 }
 _MOST_ABOVE, _MOST_BELOW = 50.0, 20.0  # times the usual price: regions, years and spot markets differ by less
-_USD_PER_VCPU = 0.05  # of an hour
+_USD_PER_VCPU = 0.05  # an hour, for a type without a shipped price
 _MOST_USD_PER_GB_SECOND = 0.01
-# A thousand times an account's limit; the simulator reserves memory for each environment.
+# A thousand times an account's limit. Limited because the simulator reserves memory for each environment.
 _MOST_CONCURRENCY = 1_000_000
 
 
@@ -116,7 +116,7 @@ def catalog_path(name_or_path: str) -> Path:
 
 
 def _refuse_other_unit(offers: Sequence[Offer], path: Path) -> None:
-    """Raise BadInput if the prices of most types differ from the shipped ones as those of a month or in cents do."""
+    """Raise BadInput if the prices are mostly so far from the shipped ones that they must be in another unit."""
     ratios = {offer.name: offer.usd_per_hour / usd for offer in offers if (usd := _usual_usd(offer)) > 0.0}
     if not ratios:
         return
@@ -131,7 +131,7 @@ def _refuse_other_unit(offers: Sequence[Offer], path: Path) -> None:
 
 
 def _usual_usd(offer: Offer) -> float:
-    """Return the shipped price of a type in its market, or a rough one by its size; 0 without a size."""
+    """Return the shipped price of the type in its market, else an estimate by vCPUs and GPUs; 0 if it has neither."""
     return _shipped_usd().get((offer.instance, offer.market), _USD_PER_VCPU * offer.vcpu + offer.gpus)
 
 
@@ -208,7 +208,7 @@ def _function(row: Row) -> FunctionOffer:
     )
     sized = size_and_processor(instance)
     if instance in ("lambda", "lambda-arm64"):
-        # Any memory size up to the largest one sold, which this row carries in memory_gib.
+        # Sold in any memory size up to memory_gib.
         memory_mb = round(row.number("memory_gib", least=0.125) * 1024.0)
     elif sized is not None:
         memory_mb = sized[0]
@@ -233,14 +233,14 @@ def _function(row: Row) -> FunctionOffer:
 
 
 def _refuse(row: Row, columns: Iterable[str], why: str) -> None:
-    """Raise BadInput unless columns that do not apply to a row are blank, because a shifted cell shows up here."""
+    """Raise BadInput if a column that does not apply to the row is filled in, which happens when cells are shifted."""
     for column in columns:
         if row.has(column):
             raise BadInput(why, f"{row.where} {column}", row.cells[column])
 
 
 def check_types(patterns: Sequence[str], catalog: Catalog, where: str) -> None:
-    """Raise BadInput for a pattern of instance types that matches none in the catalogue, such as a typing error."""
+    """Raise BadInput for a pattern that matches no instance type of the catalogue."""
     types = sorted({offer.instance for offer in catalog.offers})
     for pattern in patterns:
         if not any(fnmatchcase(instance, pattern) for instance in types):

@@ -16,8 +16,8 @@ LATE = {"function": FUNCTION, "refuse": REJECT}  # `late` of `destination`, by i
 # 1, more requests miss if few batches fit into RT_max, see docs/kernel.md.
 MARGIN = 0.5
 
-# If a function answers in time, an instance must be in time with this probability. A miss is priced at 10 calls if 2 %
-# may be late, and higher if less may. Measured over prices of 3 to 100 calls, see docs/kernel.md.
+# If a function answers in time, an instance must be in time with at least this probability. A miss is priced at 10
+# calls if 2 % may be late, and higher if less may. Measured over prices of 3 to 100 calls, see docs/kernel.md.
 LEAST_PROBABILITY, DOUBTS = 0.85, 2.5
 
 
@@ -54,9 +54,10 @@ def margin_s(waits: bool, squares_s2: float, variation: float) -> float:
 def least_probability(attainment: float) -> float:
     """Return the least probability of being in time for an instance to keep a request that a function can answer.
 
-    By expected cost: with P(in time) on the instance, a miss at its price loses (1 - P) x price there; the function
-    never misses but costs a call. Every second request on an instance sends a later one to the function. So the
-    instance is better if P > 1 - call / (2 x price). The price of a miss follows from the share that may be late.
+    By expected cost: a request costs (1 - P) x price of a miss on the instance, where P is its probability of being in
+    time, and a call on the function. But every second request on an instance sends a later one to the function, so the
+    instance saves half a call only, and is better if P > 1 - call / (2 x price). The price of a miss follows from the
+    share that may be late.
     """
     return max(LEAST_PROBABILITY, 1.0 - DOUBTS * (1.0 - attainment))
 
@@ -77,7 +78,7 @@ def in_time_probability(expected_s: float, squares_s2: float, variation: float, 
 def doubtful(probability: float, alone: float, least: float) -> bool:
     """Return whether a request should go to a function that is in time, by `least_probability`.
 
-    `alone` is the probability of a request on an idle instance. If it is low, the rule demands no more than the
-    instance can reach, because otherwise instances would stand idle.
+    `alone` is the probability on an idle instance. The rule demands a share of it, because otherwise instances that are
+    rarely in time would stand idle.
     """
     return probability < least * alone

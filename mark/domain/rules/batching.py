@@ -19,9 +19,8 @@ def joins(
 ) -> bool:
     """Return whether one more request may join a batch that has room.
 
-    Two conditions hold. The oldest request in the batch must still finish within its horizon, unless it is late
-    already; then `oldest_s` belongs to the oldest request that would be in time, if any. And joining must be no slower
-    for the newcomer than a separate batch right behind.
+    The oldest request in the batch that would be in time, which arrived at `oldest_s`, must still be in time; late ones
+    do not count. And joining must be no slower for the newcomer than a separate batch right behind.
     """
     limit_s = oldest_s + horizon_s + TOLERANCE_S - overhead_s
     kept = start + service_joined_s <= limit_s or start + service_now_s > limit_s

@@ -17,8 +17,8 @@ MOST_WEIGHT = 999  # of a target group; a whole number from 0
 def capacity_classes(capacity_rps: Mapping[str, float], most: int = MOST_CLASSES) -> dict[str, int]:
     """Return the class of each offer, counted from 0 in order of capacity; all offers of an instance type share one.
 
-    The number of classes is the smallest that keeps within FACTOR, but at most `most`; with that many, the largest
-    ratio within a class is as small as possible. Capacities are more than 0, and `most` is at least 1.
+    There are as few classes as FACTOR allows, and at most `most`. Given their number, the largest ratio within a class
+    is as small as possible. Capacities are more than 0, and `most` is at least 1.
     """
     types: dict[str, float] = {}
     for offer, rps in capacity_rps.items():
@@ -28,7 +28,7 @@ def capacity_classes(capacity_rps: Mapping[str, float], most: int = MOST_CLASSES
     if not ascending:
         return {}
     number = min(most, len(_begins(ascending, FACTOR)))
-    # The widest class spans exactly two of the capacities, so no other factors need to be tried.
+    # Try the ratios of any two capacities: the widest class spans exactly one of them.
     factors = sorted({high / low for n, low in enumerate(ascending) for high in ascending[n:]})
     begins = next(b for factor in factors if len(b := _begins(ascending, factor)) <= number)
     return {offer: sum(types[_type(offer)] >= begin for begin in begins) - 1 for offer in capacity_rps}
@@ -48,7 +48,7 @@ def _type(offer: str) -> str:
 
 
 def _begins(ascending: Sequence[float], factor: float) -> list[float]:
-    """Return the lowest capacity of each class, if each is filled with all within `factor` of its lowest."""
+    """Return the lowest capacity of each class, if each takes all capacities up to `factor` times its lowest."""
     begins: list[float] = []
     for rps in ascending:
         if not begins or rps / begins[-1] > factor:

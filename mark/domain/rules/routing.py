@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from math import exp
 
-# Response time of the first replicas, before any answer. It is shorter than any real one, so that all replicas are
+# Assumed response time of the first replicas, before any answer. It is shorter than any real one, so that all are
 # tried, and a slow first answer over a new connection hardly counts against its replica.
 FIRST_RESPONSE_S = 0.0005
 # A replica that just refused or failed is avoided for this long; a queue's state changes within a batch or two.
 AVOID_S = 0.1
-TICK_S = 0.25  # between ticks, at which a gateway forgets (`forgotten_s`)
+TICK_S = 0.25  # between a gateway's calls of `forgotten_s`
 _LEARNED = 0.1  # share of the newest answer in the response time
 _FORGETTING_S = 10.0  # seconds in which two thirds of a replica's excess over the best response time are forgotten
 

@@ -17,15 +17,15 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.late_price import LatePrice, best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem, mixes
 
-GRID = 20_000  # points of requests at which the cost of events is tabulated
+GRID = 20_000  # numbers of requests at which the cost of events is tabulated
 _SEARCH_GRID = 3_000
 _SEARCH_BINS = 100_000  # bins that the search looks at, approximately
 _WIDTHS = (2, 3, 5, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 75, 90, 120, 150, 240, 360, 600)  # bins of a block
 _FINALISTS = 3
 _MOST_PATTERNS = 64
-# Varying prices are lowered to steps of these sizes, until few different ones are left.
+# Varying prices are rounded down in steps of these sizes, the finest that leaves few different ones.
 _PRICE_STEPS = (1.02, 1.1, 1.5)
-# Multiple of a billed start. Without a function no request is worth more.
+# Without a function, no late request is priced above this multiple of an instance's cost for one block with its start.
 _WITHOUT_FUNCTION = 1e3
 _ROUNDING = 1e-9
 
@@ -60,7 +60,7 @@ class Blocks:
     """A part cut into blocks: all data that do not depend on the price of a late request."""
 
     def __init__(self, problem: WholeProblem, block_bins: int, *, grid: int = GRID, every: int = 1) -> None:
-        """Cut into blocks. `every`: look only at each so many-th block, which proves nothing but is quick."""
+        """Cut the part into blocks. With `every` above 1 only each `every`-th block is used: quick, but no proof."""
         bins, count = block_bins, len(problem.counts) // block_bins
         self.width_s = bins * problem.bin_s
         self.skipped = _skipped(problem, bins)
@@ -136,7 +136,7 @@ def prove_blocks(problem: WholeProblem, late_allowed: float, block_bins: int, la
 def _skipped(problem: WholeProblem, bins: int) -> int:
     """Return the number of blocks that cost nothing.
 
-    The first fleet of a warm start pays for no boot, so its payments are moved on by half of the longest boot.
+    The first fleet of a warm start pays for no boot, so the blocks within half of the longest boot are not charged.
     """
     if not problem.warm_start:
         return 0
@@ -217,7 +217,7 @@ class _Events:
 
 @compiled
 def _most_left(counts: FloatArray, room: float) -> float:
-    """Return the most requests left over by constant room in each bin of a block, if the last bin may carry on."""
+    """Return the most requests that constant room leaves over in any block, if its last bin may carry requests on."""
     most = 0.0
     for k in range(len(counts)):
         carried, total = 0.0, 0.0

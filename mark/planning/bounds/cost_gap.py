@@ -18,10 +18,10 @@ from mark.domain.time import STEP_S
 from mark.planning.bounds.lower_bound import BoundProblem, SpotHistory, program_of
 from mark.planning.demand.served_load import overflow_rps
 
-_LEVELS = 96  # levels of capacity at which the requests left over are worked out; linear between
+_LEVELS = 96  # levels of capacity at which the requests left over are computed; linear between
 _SLOTS = 160  # slots that a fluid fleet is cut into if launches cost money
 _MOST = 4_000  # limit of the whole instances of a kind in a fleet
-# Three equally good points of a normal (Gauss-Hermite): deviations and weights.
+# Three Gauss-Hermite points of a normal: deviations and weights.
 _POINTS, _WEIGHTS = np.array([-1.7320508, 0.0, 1.7320508]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
@@ -72,7 +72,7 @@ def cost_gap(problem: BoundProblem, late: float) -> CostGap | None:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Arrivals by step of `width` bins, and the capacities (T, levels) beside committed ones to look at."""
+    """Arrivals by step of `width` bins, and the levels of capacity beside the committed one that are compared."""
 
     counts: FloatArray  # (T, width)
     share: FloatArray  # (T,) share of a step's bins that lie within the part: 1 except for the last
@@ -138,10 +138,9 @@ class _Steps:
 def late_price(
     levels_rps: FloatArray, usd_per_rps: FloatArray, left: FloatArray, function_usd: float, late: float
 ) -> float:
-    """Return the cost of a request without an instance.
+    """Return the price of a request without an instance at which the fluid plan leaves `late` of them over.
 
-    That is a function call, or less if there are so few calls that more may be late; without functions it is the price
-    at which the fluid plan leaves `late` of them over.
+    It is at most the price of a function call.
     """
 
     def leaves(price: float) -> float:
@@ -232,7 +231,8 @@ def _whole(problem: BoundProblem, steps: _Steps, left: FloatArray, price: float,
 def _fleets(kinds: list[tuple[float, float]], top_rps: float) -> FloatArray:
     """Return mixes that no other beats in price and capacity, (2, fleets): dollars and requests/s, ascending in both.
 
-    Any number of the cheapest request/s; of each dearer, smaller kind at most as many as one of the next cheaper holds.
+    A mix has any number of the kind with the cheapest request/s, and of each dearer, smaller kind at most as many as
+    one instance of the next cheaper kind holds.
     """
     found, reach = np.zeros((2, 1)), top_rps
     for usd, capacity_rps in sorted(kinds, key=lambda kind: (kind[0] / kind[1], -kind[1])):

@@ -17,7 +17,7 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.pipeline_bound import PipelineBoundProblem, StageProblem, stage_problems
 from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
-# Halvings of the rate that a stage needs, from twice a sufficient one
+# Bisections of the rate that a stage needs, from twice a sufficient rate
 _HALVINGS = 40
 _ROUNDING = 1e-6
 

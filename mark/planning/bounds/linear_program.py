@@ -199,10 +199,9 @@ def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
 class Proof:
     """A proven lower bound, in `usd`, and roughly how many `requests` the primal leaves to functions or late.
 
-    `gap`: the most that it may lie below the best proof, relative; None if that was not measured. `factor`: the bins
-    that the proposal took as one. `value` is `demand` times `prices`, less `launched` for starts that bring credits
-    (and less the price of free capacity, if there is any): no instance that is paid these prices for its requests earns
-    more than it costs.
+    `gap` is the most by which it may lie below the best proof, relative; None: not measured. The proposal took `factor`
+    bins as one. `value` is `demand` times `prices`, less `launched` for starts that bring credits (and less the price
+    of free capacity, if there is any): no instance that is paid these prices for its requests earns more than it costs.
     """
 
     value: float

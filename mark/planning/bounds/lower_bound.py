@@ -263,7 +263,7 @@ class _Type:
     surplus: float = math.inf
 
     def dominates(self, other: _Type) -> bool:
-        """Could its instances always stand in for the other's, for no more money, so that the other is not needed?"""
+        """Return whether its instances can always replace the other's for no more money."""
         if not (np.all(self.price <= other.price) and self.start <= other.start):
             return False
         if self.available is not None and (other.available is None or bool(np.any(other.available & ~self.available))):
@@ -427,9 +427,7 @@ def _lowest(series: StepSeries, bins: int, bin_s: float) -> FloatArray:
 
 
 def _available(series: StepSeries, bins: int, bin_s: float) -> BoolArray:
-    """Could an instance be there at some time of the bin? The notice is included, because it may outlast the
-    capacity.
-    """
+    """Return whether an instance could run at some time of each bin, including the notice after capacity ends."""
     times, shares = _unrolled(series, bins * bin_s)
     ends = np.append(times[1:], bins * bin_s)
     change = np.zeros(bins + 1, dtype=np.int64)

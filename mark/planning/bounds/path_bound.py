@@ -21,7 +21,7 @@ from mark.planning.bounds.whole_problem import SAFE, WholeProblem
 _WORK = 8_000_000  # fleets x bins x the cost of pairs in one evaluation: about a second
 _PAIRS_AT_ONCE = 16.0  # number of pairs of a fleet that take as long as the other work for it in a bin
 _PAIRS = 128  # pairs of requests carried and dollars, by fleet; beyond it they are merged, which lowers the bound
-# The price of a late request is sought on every few pieces of the part, with about this number of bins together.
+# The price of a late request is sought on pieces of the part, with about this number of bins together.
 _SEARCH_BINS = 10_000
 _PIECE = 600
 _EVALUATIONS = 10
@@ -68,8 +68,8 @@ class _Merged(NamedTuple):
 class Paths:
     """Fleets of up to `most[i]` instances of type i, as one row each.
 
-    A fleet with the most of a type counts as if it served all requests, if more of them could be of use. So leaving out
-    larger fleets only lowers the value.
+    A fleet with the most of a type counts as if it served all requests, if more instances could be of use. So leaving
+    out larger fleets only lowers the value.
     """
 
     def __init__(self, problem: WholeProblem, most: tuple[int, ...]) -> None:
@@ -89,7 +89,7 @@ class Paths:
         requests.
         """
         problem = self.problem
-        # An instance touches up to two bins more than its lifetime, which its start pays for.
+        # A path charges up to two bins more than an instance's lifetime; they are taken off its start.
         launch = problem.usd_per_s * (problem.boot_s - 2.0 * problem.bin_s) / (1.0 + SAFE)
         usd, left, _ = self._walk(self._relaxed, launch, late_usd, first_paid=not problem.warm_start)
         return usd * (1.0 - _ROUNDING), left
@@ -122,14 +122,15 @@ class Paths:
 def path_bound(problem: WholeProblem, late_allowed: float, beaten_usd: float, first: float | None) -> PathProof:
     """Return the best path bound, or an empty proof if it cannot prove more than `beaten_usd`.
 
-    The search for the price of a late request begins at `first`. A path needs starts that are billed for two bins.
+    The search for the price of a late request begins at `first`. The proof is empty, too, if a start is billed for less
+    than two bins.
     """
     if (problem.boot_s < 2.0 * problem.bin_s).any():
         return PathProof()
     paths = small_paths(problem)
     if paths is None:
         paths, problem = Paths(one := _one_kind(problem), (1,)), one
-        # An instance that serves all requests and is held throughout is one of these paths.
+        # Holding one instance that serves all requests is one of these paths, so no proof exceeds its cost.
         all_usd = float(problem.usd_per_s[0] * (len(problem.counts) * problem.bin_s + problem.boot_s[0]))
         if all_usd <= beaten_usd:
             return PathProof()

@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 
 # Limit of a stage's bins, each at least a window long; a longer part has wider bins.
 MOST_BINS = 200_000
-# Number of times that prices are sought for the late queries of the prices before. Any prices are a proof.
+# Rounds in which prices are sought again for the queries that were late at the last prices. Any prices are a proof.
 _ROUNDS = 3
 # A bound is a sum of up to some million products; this is far above its rounding.
 _ROUNDING = 1e-9
@@ -56,7 +56,7 @@ class PipelineBoundProblem:
     warm_start: bool = True
     spot: tuple[StepSeries, ...] = ()
     spot_first_hour_free: bool = False
-    shared: bool = False  # prices of the stages' offers are for their part of instances that they may share
+    shared: bool = False  # offers are priced at the share of an instance that a stage's workers take
 
     @classmethod
     def of_sample(
@@ -380,7 +380,7 @@ class StageProblem:
 
 
 def _but_the_dearest(worth: FloatArray, late: float) -> FloatArray:
-    """Return 1 for each query, (N,), and 0 for the `late` that are worth most; a fraction of one counts as much."""
+    """Return 1 for each query in time, 0 for the `late` ones of most worth, a fraction for the last of them: (N,)."""
     in_time = np.ones(len(worth))
     whole = math.floor(late)
     if whole >= len(worth):

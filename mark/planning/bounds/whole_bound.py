@@ -50,7 +50,7 @@ class WholeProof:
         return f"by whole instances, in blocks of {self.blocks.block_bins * self.problem.bin_s:g} s"
 
     def disks_usd(self) -> float:
-        """Return the dollars for disks: the same proof with instances without disks proves so much less."""
+        """Return the dollars for disks: how much less the same proof proves for instances without disks."""
         if not self.usd > 0.0 or not self.problem.disk_usd_per_s.any():
             return 0.0
         bare = self.problem.without_disks()

@@ -122,7 +122,7 @@ class _Kind:
         return np.full(bins, self.usd_per_s) if self.by_bin is None else self.by_bin
 
     def replaces(self, other: _Kind) -> bool:
-        """Could a whole number of these stand in for every instance of the other type, for no more money?"""
+        """Return whether a whole number of these can replace an instance of the other type for no more money."""
         number = math.ceil(other.capacity_rps / self.capacity_rps - 1e-12)
         if number * self.usd_per_s * self.boot_s > other.usd_per_s * other.boot_s:
             return False

@@ -6,6 +6,6 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 Told = Callable[[int, int], None]
-"""Takes how many types are counted, of how many that are to be."""
+"""Receives the number of types counted so far, and the number of types to count."""
 
 counting_watched: ContextVar[Told | None] = ContextVar("counting_watched", default=None)

@@ -1,12 +1,12 @@
 """The late shares (`LateShares`) of an instance type, counted with the kernel by the service's own rules.
 
-A formula of capacity promises 1,258 requests/s of an instance that keeps its promise at 3/s, because it knows the mean
-of a service time and not its tail. So fleets of 1 to 64 instances are simulated at loads from next to nothing to more
-than they can serve, with the routing, the batches and the admission of the service: one to two seconds a type. The
-answer depends on the arguments only, and is kept beside the compiled kernel, in the folder named after its sources.
+A formula of capacity knows the mean of a service time but not its tail: it promises 1,258 requests/s of an instance
+that keeps its promise at 3/s. So fleets of 1 to 64 instances are simulated at loads from nearly zero to more than they
+can serve, with the service's routing, batches and admission: one to two seconds a type. Tables depend on the arguments
+only, and are kept beside the compiled kernel, in the folder named after its sources.
 
-Near the promise a request counts with its probability of being late when its service begins, and not with the time that
-was drawn. Both have the same expectation, and if few requests wait the drawn one is nearly all chance.
+Near the promise a request counts as its probability of being late when its service begins, instead of by the drawn
+time. Both have the same expectation, but if few requests wait the drawn result is nearly all chance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
 # Size of the fleets by which the capacities of types are compared
 TYPICAL = 4
 LOADS = 32  # columns
-# Requests counted for a cell; and for a cell near the promise, which must be as exact as with so many drawn times
+# Requests counted for a cell, and the number of drawn times whose exactness a cell near the promise must have
 REQUESTS, CLOSE_REQUESTS = 20_000, 80_000
 _CLOSE = (0.4, 2.5)  # a cell is near the promise if its late share is between these multiples of the allowed one
 _BLOCK = 500  # block size in requests, by which late ones are counted for the dispersion
@@ -58,7 +58,7 @@ def count_late_shares(candidate: Candidate, service: ServiceConfig, function: Fu
 
 
 class _Question:
-    """The arguments that a table depends on; equal if all of these are."""
+    """The arguments that a table depends on, compared by value."""
 
     def __init__(self, candidate: Candidate, service: ServiceConfig, function_s: float | None) -> None:
         self.candidate, self.service, self.function_s = candidate, service, function_s
@@ -75,12 +75,12 @@ class _Question:
 
     @property
     def passes_on(self) -> bool:
-        """Does a function get the requests that no instance can answer in time?"""
+        """Whether a function gets the requests that no instance can answer in time."""
         return self.function_s is not None and (self.answers or self.service.late == "function")
 
     @property
     def answers(self) -> bool:
-        """Is the function in time?"""
+        """Whether the function is in time."""
         return self.function_s is not None and in_time(self.function_s, self.service.slo.rt_max_s)
 
     @property
@@ -92,7 +92,7 @@ class _Question:
 
     @property
     def is_known(self) -> bool:
-        """Was the table counted before?"""
+        """Whether the table was counted before."""
         return CACHE_DIR is not None and (Path(CACHE_DIR) / f"late-{self.key}.npy").exists()
 
     def __hash__(self) -> int:
@@ -144,8 +144,8 @@ def _throughput_rps(candidate: Candidate) -> float:
 class _Count:
     """Result of a run: late and called shares, and the variance of the late requests in blocks over their mean.
 
-    `expected` is the number of requests by block that were expected to be late when their service began (`smoothed`);
-    the late share is then their mean: of the same expectation as the counted share, with less chance in it.
+    `expected` has, by block, the requests expected to be late when their service began (`smoothed`). `late` is then
+    their mean, which has the expectation of the counted share with less chance in it.
     """
 
     requests: int

@@ -1,7 +1,7 @@
 """The price of a late request: the lowest at which the SLO's window keeps the promise with the stated confidence.
 
 At price p a planner holds the capacity that is worth its dollars, and leaves a share r(p) of the requests late: the
-higher p, the smaller the share. r(p) is learned from what the prices of a grid *would have done*. Each minute, the
+higher p, the smaller the share. r(p) is learned for a grid of prices, whether in use or not. Each minute, the
 fleet that each price asks for, one boot ahead, is computed from the forecast; after that minute the late requests of
 each fleet are computed from the load that came. So r(p) includes the forecast's errors. `Law` keeps the sums by hour;
 the forecast's own distribution is added to them with the weight of `PRIOR_HOURS`, and scaled down if forecasts have
@@ -18,8 +18,8 @@ where s(p) is the standard deviation of an hour's late requests; that of the exc
 counted shares, which is the same in all hours, is added. The price is the lowest one whose m + z sqrt(v) fits into the
 rest of this window's budget (1 - SL_min of its requests) and into the whole budget of a window that begins now, so
 that a quiet morning does not allow a bad evening. z is the normal quantile of the confidence. If no price fits into a
-budget, the lowest of those that come nearest is taken; if all are expected to exceed this window's, only the new
-window's counts.
+budget, the lowest of the prices that come nearest is taken. If all prices are expected to exceed this window's budget,
+only the new window's budget counts.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class PromisePrice:
         return lead, self._choices(served_load(forecast, self.lateness, lead + 1), lead)[1]
 
     def late_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
-        """Return the requests/s left late, less those that functions in time take up to their limit. Broadcasts."""
+        """Return the requests/s that are late, without the calls of functions in time up to their limit. Broadcasts."""
         return np.maximum(0.0, self.lateness.late_rps(load_rps, capacity_rps) - self._capped_rps)
 
     def called_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
@@ -241,7 +241,7 @@ class PromisePrice:
             rest.deviations(left, hours),
         )
         z = NormalDist().inv_cdf(self._slo.confidence)
-        # If no price reaches the confidence, take the least of those that come nearest.
+        # If no price reaches the confidence, take the lowest of the prices that come nearest.
         keeps = fresh >= min(z, float(fresh.max()) - NEAR)
         if this.max() > 0.0:
             keeps &= this >= min(z, float(this.max()) - NEAR)
@@ -259,7 +259,7 @@ class PromisePrice:
         prior = PRIOR_HOURS * hourly
         pseudo = BIAS_HOURS * self._allowed * hourly
         told = np.array([hour.foreseen for hour in law.hours]).reshape(-1, len(GRID)).sum(axis=0)
-        # Forecasts that expected more late requests than came are believed so much less.
+        # Forecasts that expected more late requests than came are believed in proportion.
         believed = np.minimum(1.0, (late.sum(axis=0) + pseudo) / np.maximum(told + pseudo, 1e-9))
         by_forecast = believed * foreseen.late_rps / max(foreseen.load_rps, 1e-9)
         share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)
@@ -294,7 +294,7 @@ class WindowLaw:
     error: float
 
     def deviations(self, left: float, hours: float) -> FloatArray:
-        """Return by how many standard deviations the late requests of `hours` stay below the budget's rest `left`."""
+        """Return by how many standard deviations the late requests of `hours` stay below `left` of the budget."""
         return np.asarray((left - self.late * hours) / self._spread(hours))
 
     def most_late(self, deviations: float, hours: float) -> FloatArray:
@@ -340,7 +340,7 @@ def call_usd(resolved: ResolvedService) -> float:
 
 
 def learns_price(resolved: ResolvedService, lateness: Lateness) -> bool:
-    """Can a request be late, or find neither room nor a function? Otherwise an overflow costs a call, and no more."""
+    """Return whether a request can be late or refused. Otherwise an overflow costs a call, and no more."""
     return lateness.shares is not None or not math.isinf(capped_rps(resolved))
 
 

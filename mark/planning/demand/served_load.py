@@ -21,17 +21,17 @@ from mark.domain.service import ResolvedService
 from mark.kernel.compiled import compiled
 
 HORIZON = 40  # steps: later ones hardly change whether to launch, keep or swap, at launch costs of minutes
-# The load within a step, as three equally good points of a normal (Gauss-Hermite): deviations and weights.
+# The load within a step, as three Gauss-Hermite points of a normal: deviations and weights.
 _WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
 _SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
 _ALL = np.ones(1)
-# Quantiles of the believed load: ten rates, 0.05, 0.15, ..., but four for the highest tenth, where budgets of misses
-# lie.
+# Quantiles of the believed load: the middles of ten tenths, the highest of which is cut into four, because budgets of
+# misses lie there.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
 _LEVELS, _LIKELY = (_EDGES[1:] + _EDGES[:-1]) / 2.0, np.diff(_EDGES)
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations of the highest of the twelve 5 s windows of a minute above their mean
 _WINDOW_S = 5.0
-_GRID = 48  # levels of load at which savings are worked out; linear between
+_GRID = 48  # levels of load at which savings are computed; linear between
 _NEARLY_NONE = 1e-4  # share of late requests that justifies no instance
 _FAR = 40.0  # exponents beyond this are lost in rounding
 
@@ -332,9 +332,9 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
     # 0.24.
     beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * forecast.levels[-1]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
-    # The unrest that 5 s peaks show beyond Poisson arrivals, which the formulas cover, at each rate by its own peak,
-    # because a burst of seconds hides in the minutes that have one. Below a request in 5 s peaks show nothing, because
-    # a single request is a peak of many times the mean.
+    # Add the unrest that 5 s peaks show beyond Poisson arrivals, which the formulas cover. Each rate has its own peak,
+    # because bursts of seconds occur in some minutes only. Below one request in 5 s peaks show nothing, because a
+    # single request is a peak of many times the mean.
     peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
     told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2
@@ -347,7 +347,7 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
 
 
 def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
-    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which the formulas cover.
+    """Return rates around the mean with the spread of the windows beyond Poisson arrivals, which the formulas cover.
 
     The mean alone if the windows show no unrest.
     """
@@ -376,7 +376,7 @@ def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) ->
 
 
 def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares, unit_rps: float) -> ServedLoad:
-    """Count by whole instances of the reference type, as far as more help; a level is several if there are many."""
+    """Tabulate whole instances of the reference type, while more help; a level is several if there are many."""
     # Count up to the fleet where queues add next to nothing to the requests that are late by their service times alone.
     enough = shares.least_late + _NEARLY_NONE
     most = shares.least_instances(float(demand.max()), enough) or 1

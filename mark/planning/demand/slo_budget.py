@@ -1,7 +1,7 @@
 """The budget of misses: the answers in a window of the promise, and the price of a request without room.
 
 A service may answer 1 - SL_min of the requests of a window late. `mark.planning.demand.promise_price` decides how much
-each costs the planner; this file counts, and prices overflow at that.
+each costs the planner; this file counts answers, and prices overflow accordingly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mark.domain.slo import Slo
 from mark.domain.time import DAY_S, HOUR_S, STEP_S
 
 WINDOW_S = DAY_S  # Counts are kept for at least this long, because a day has its quiet hours and its busy ones.
-# Price of a miss if nothing else says it: this share of the instances' dollars per request over 1 - SL_min
+# Default price of a miss: this share of the instances' dollars per request over 1 - SL_min
 NEUTRAL = 0.25
 
 
@@ -103,7 +103,7 @@ def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
 
 
 def _lasting(resolved: ResolvedService, offers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the offers that can be held, if there are any: spot and credits may go, and the promise stays."""
+    """Return the lasting offers, if there are any: spot may be taken and credits end, but the promise stays."""
     lasting = tuple(i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE))
     return lasting or offers
 

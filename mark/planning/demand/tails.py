@@ -15,7 +15,7 @@ from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.profiling.policy import candidate, late_alone
 
-# Service times alone may use this share of the allowed late requests: the others are left for waiting.
+# Service times alone may use this share of the allowed late requests: the rest is for waiting.
 ROOM = 0.75
 _TYPES = 2  # number of types that are named
 _TOLD = 1e-4  # shares are given to a hundredth of a per cent
@@ -30,7 +30,8 @@ def share_alone(profile: Profile, slo: Slo, batching: str) -> float | None:
 
 
 def fewest_requests(slo: Slo, share_late: float) -> float:
-    """Return the requests in a window with which chance breaks the promise no more often than its confidence allows.
+    """Return the fewest requests in a window for which chance breaks the promise no more often than its confidence
+    allows.
 
     `share_late` of them are late, independently; infinite if that uses up the allowed share.
     """

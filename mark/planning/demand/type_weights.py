@@ -22,7 +22,7 @@ from mark.domain.profile import Candidate
 
 
 class TypeWeights:
-    """Capacities of `candidates` in units of the reference's, by load; `late_share` is the share that may be late."""
+    """Capacities of `candidates` beside the reference's, by load; `late_share` is the share that may be late."""
 
     def __init__(self, reference: Candidate, candidates: Sequence[Candidate], late_share: float) -> None:
         self._unit_rps = reference.capacity_rps
@@ -34,7 +34,7 @@ class TypeWeights:
             self._types = [_carried(each, late_share) for each in shares]
 
     def at(self, load_rps: float) -> FloatArray:
-        """Return the requests/s of an instance of each candidate: (candidates,). As usual if nothing was counted."""
+        """Return the requests/s of an instance of each candidate, (candidates,); `capacity_rps` without tables."""
         if not self._known or load_rps <= 0.0:
             return self._usual_rps
         needed = np.array([_needed(load_rps, *each) for each in self._types])

@@ -17,7 +17,7 @@ from mark.domain.cells import Row, read_rows
 from mark.domain.errors import BadInput
 from mark.selection.settings import CASCADE, EXP4, EXP4_THESIS, SelectionSettings
 
-# More rows add nothing to a simulation, but each price of a call judges all of them.
+# More rows add nothing to a simulation, but a cascade's answers to all of them are computed for each price of calls.
 MOST_ROWS = 100_000
 
 

@@ -1,4 +1,4 @@
-"""How each stage of a fleet that follows its load uses its function, decided by the cost of an hour of the known load.
+"""Decide how each stage of a fleet that follows its load uses its function, by the cost of an hour of the known load.
 
 A function has one of three roles. It *stands by*: the stage has as many replicas as without it, and the function
 answers the calls that these do not begin in time. It *bridges*: the stage has replicas for the mean rate only
@@ -8,8 +8,8 @@ role keeps promises when the load outgrows all forecasts and costs next to nothi
 and pay for calls.
 
 No role is right for every stage: a call may cost more than the replica that would have been idle, and where RT_max is
-short against full batches, functions get calls that replicas would have answered. So each role is judged by an hour:
-the known load, and one growth in it that comes without notice, as large as the tuner's margin is for, and lasts until
+short against full batches, functions get calls that replicas would have answered. So each role is judged by an hour of
+the known load with one growth, which comes without notice, is as large as the tuner's margin is for, and lasts until
 more replicas serve. Both are simulated query by query, with the replicas from before the growth. Functions are cold
 when the load grows, and warm in the second half. How often loads grow is not known, so that half of a growth has to
 keep the promise by itself.

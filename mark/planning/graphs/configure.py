@@ -39,8 +39,7 @@ from mark.planning.graphs.stage_slack import SamplePaths
 
 # A second or two on one core (benchmarks/planner/pipelines.py)
 MOST_CALLS = 40_000_000
-# Stop after this number of successive combinations whose own needs cost less than the best bill, but whose bills do
-# not.
+# Stop after this many successive combinations that by their own needs could beat the best bill, but did not.
 _PATIENCE = 32
 # Dollars of a step of growth at each stage, as a share of the price of the dearest replica
 _STEP = 0.25
@@ -189,9 +188,7 @@ class _Search:
         return tuple(min(of, key=lambda choice: float(choice.option.service_s[choice.batch])) for of in self._needs)
 
     def _by_resamples(self, found: Sequence[Choices]) -> None:
-        """Grow the configurations that keep the promise on the sample until new traffic keeps it, and go on searching
-        below.
-        """
+        """Grow the configurations found until new traffic keeps the promise too, then look for cheaper ones."""
         for choices in found:
             self._try(choices, 0.0)
         if self._best is not None:
@@ -212,7 +209,7 @@ class _Search:
                 disappointing = 0 if self._try(choices) else disappointing + 1
 
     def _try(self, choices: Choices, step: float = _STEP) -> bool:
-        """Grow the choices. Is the result cheaper than the best?"""
+        """Grow the choices; return whether the result is cheaper than the best."""
         grown = self._grown(choices, step)
         return grown is not None and self._better(self._shed(grown))
 

@@ -43,9 +43,8 @@ def call_windows_s(
         called = np.flatnonzero((calls[:, stage] > 0) & in_time)
         never_s = np.full(len(called), np.inf)
         needed = called[_end_with_s(pipeline, calls[called], service_s, stage, never_s) > rt_max_s]
-        # An answer that comes later by some time delays the query by at most that time, so an answer is too late by at
-        # least as much as the query is. Each round goes down to the latest time that is early enough, or stops above
-        # it.
+        # A later answer delays the query by at most the same time, so the answer is too late by at least as much as the
+        # query. Each round moves it earlier by that much, so it never falls below the latest time that is early enough.
         answer_s = np.full(len(needed), rt_max_s)
         for _ in range(2 + len(service_s)):
             late_s = _end_with_s(pipeline, calls[needed], service_s, stage, answer_s) - rt_max_s

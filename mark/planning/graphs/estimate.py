@@ -25,7 +25,7 @@ from mark.planning.graphs.packing import Placement, packed_usd_per_hour
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Memory for outcomes of stages: more than a search over an hour's sample looks back on
+# Memory for outcomes of stages: more than a search over an hour's sample uses again
 MEMORY_BYTES = 256 << 20
 
 
@@ -35,8 +35,8 @@ class StageOption:
 
     A replica is the unit that is bought: a share of a machine that serves one batch at a time, or a whole instance with
     `workers` processes, each of which pulls a batch from the stage's queue when it is free. With a `placement` it is
-    one worker on an instance that it shares: whole instances are bought, and its own price is a lower bound of what it
-    adds to a bill. Index 0 of the times is unused. Two options are the same only if they are one object.
+    one worker on a shared instance: whole instances are bought, and its own price is a lower bound of its addition to
+    the bill. Index 0 of the times is unused. Two options are the same only if they are one object.
 
     Raises BadInput for a table without a batch of one, times that are not above zero and finite, a negative price, no
     worker, and several workers with a placement.
@@ -220,8 +220,8 @@ class PipelineEstimator:
 
     A stage's outcome depends on its own choice and on the choices of the stages before it, and is remembered under
     these. So a search that changes one stage simulates only that stage and the stages behind it. `early_drop` drops
-    calls that cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is of the times
-    of batches where options have a spread. Estimates do not depend on earlier ones; `calls_simulated` counts the work
+    calls that cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is for the times
+    of batches of options that have a spread. Estimates do not depend on earlier ones; `calls_simulated` counts the work
     done for them.
 
     Raises BadInput for a sample with other stages, an SLO that is not above zero, or early drop without an SLO.
@@ -291,7 +291,7 @@ class PipelineEstimator:
         return path_s
 
     def feasible(self, choices: Sequence[StageChoice], attainment: float) -> bool:
-        """Are at least `attainment` of the queries answered within the SLO?
+        """Return whether at least `attainment` of the queries are answered within the SLO.
 
         Stops as soon as too many have certainly missed it. Raises BadInput without an SLO, for an attainment outside of
         0 to 1, and unless there is one choice for each stage.

@@ -33,7 +33,8 @@ from mark.planning.graphs.packing import Pack
 from mark.planning.graphs.slo_test import CONFIDENCE, keeps_up, miss_limits
 
 RESAMPLES = 20
-# Bound of each of three searches: some 15 s of one core. The price of 10 ms means nothing if two searches are cut off.
+# Bound of each of three searches: some 15 s of one core. If two are cut off, the price of 10 ms between them means
+# nothing.
 MOST_CALLS = 200_000_000
 # Limit of the headroom: beyond it the answer would say more about the sample than about the plan.
 MOST_HEADROOM = 4.0
@@ -116,7 +117,7 @@ def plan_pipeline(
     start = None if shared is None or separate is None else _by_the_worker(separate.choices, shared)
     found = planner.configured(offered, start=start)
     tell(0.3)
-    # A search over shared instances covers less of its space, so it begins with the configuration that is known.
+    # A search over shared instances covers less of its space, so the next ones begin with the configuration just found.
     begin = None if shared is None else found.choices
     shorter = None
     if slo.rt_max_s > SHIFT_S:

@@ -1,12 +1,12 @@
 """The part of RT_max that each stage is planned with, where some stages are bought together.
 
-The cost of a group is not a sum over its stages: whole instances hold workers of all of them. So several splits are
-made with costs that are sums: the cost of stages by themselves, and one sum for each instance type that a group may be
-on. In these, each stage costs as much as if instances could be divided; a stage of a group costs the part of the type
-that its workers take, at the prices of its resources. The chosen split is the one whose whole instances of all stages
-and groups cost least, in the mean of several loads around the planned one, because fleets follow the load. Each split
-has as much capacity as it takes to miss no more than allowed (`mark.planning.demand.served_load`): in a long part, some
-calls can wait. Among equal splits the cheapest one if instances could be divided is chosen.
+The cost of a group is not a sum over its stages, because whole instances hold workers of all of them. So several splits
+are made with costs that are sums: the cost of stages by themselves, and one sum for each instance type that a group may
+be on. In these sums a stage costs as much as if instances could be divided; a stage of a group costs the share of the
+instance that its workers take, at the prices of its resources. Of these splits the one is chosen whose whole instances
+of all stages and groups cost least, on average over several loads around the planned one, because fleets follow the
+load. Each split has as much capacity as it takes to miss no more than allowed (`mark.planning.demand.served_load`): in
+a long part, some calls can wait. Among equal splits the cheapest with divisible instances is chosen.
 """
 
 from __future__ import annotations

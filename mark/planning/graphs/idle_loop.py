@@ -28,7 +28,7 @@ class IdleLoop(asyncio.SelectorEventLoop):
         return self._now_s
 
     def run_until_idle(self) -> None:
-        """Run all callbacks that are ready, and those that become ready by that."""
+        """Run all callbacks that are ready, and those that become ready meanwhile."""
         self._next_timer_s = None
         self.run_forever()
 

@@ -33,7 +33,7 @@ def split_latency(
     """Return the seconds of each stage; no path that a query takes (`patterns`, calls by stage) exceeds RT_max.
 
     A number in place of a cost fixes the stage's seconds. Time that saves no stage anything is handed out in
-    proportion, because it takes in bursts. Raises Infeasible without a split, and says how much each stage needs.
+    proportion, because it absorbs bursts. Raises Infeasible without a split, and says how much each stage needs.
     """
     return _Split(pipeline, patterns, costs, rt_max_s, units).found()
 

@@ -100,7 +100,7 @@ def _lasting(arrivals_s: FloatArray, rate: float, longest_s: float) -> FloatArra
 
 
 def _even(sample: QuerySample) -> tuple[QuerySample, float]:
-    """Return the sample at an even rate of one query a second over its half minutes, and its mean rate."""
+    """Return the sample with the rate of each half minute evened to one query a second, and the sample's mean rate."""
     order = np.argsort(sample.arrivals_s, kind="stable")
     arrivals_s, calls = sample.arrivals_s[order], sample.calls[order]
     long_s = float(np.ptp(arrivals_s))

@@ -92,8 +92,8 @@ def packed_usd_per_hour(placed: Sequence[tuple[Placement, int]]) -> float:
 def resource_usd_per_hour(host: Host, usd_per_vcpu_hour: float) -> tuple[float, float]:
     """Return the prices of a vCPU and of a GPU of a host, so that all of them together cost the host's price.
 
-    A vCPU costs as much as elsewhere and the GPU the rest (InferLine, SoCC '20, section 6), if that leaves a rest. With
-    any such prices the sum over workers is a lower bound of the price of whole instances that hold them.
+    A vCPU costs as much as elsewhere and the GPUs cost the remainder (InferLine, SoCC '20, section 6), if there is one.
+    With any such prices the sum over workers is a lower bound of the price of whole instances that hold them.
     """
     if not host.gpus:
         return host.usd_per_hour / host.vcpus, 0.0

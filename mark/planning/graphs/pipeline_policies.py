@@ -29,7 +29,7 @@ class PolicyPlan:
     choices: Choices
     tuner: Tuner | None
     functions: tuple[FunctionUse | None, ...] = ()  # by stage; empty: without functions
-    alone: tuple[bool, ...] = ()  # for each stage: may it have no replica? Empty: never
+    alone: tuple[bool, ...] = ()  # for each stage, whether it may have no replica; empty: none may
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +60,7 @@ class PipelinePlanningContext:
     boot_s: Mapping[str, float]  # mean, by instance type
     seed: int = 0
     functions: Sequence[FunctionUse | None] = ()  # by stage, its function if that is in time; empty: without functions
-    may_be_alone: bool = False  # may a stage have its function and no instance?
+    may_be_alone: bool = False  # whether a stage may have its function and no instance
 
     def activation_s(self, choices: Choices) -> float:
         """Return the boot time of the slowest instance type: a query waits for all of its stages."""
@@ -75,7 +75,7 @@ class PipelinePolicy:
     """
 
     plan: Callable[[PipelinePlanningContext], PolicyPlan] | None
-    foresees: bool = False  # does it plan on the part itself?
+    foresees: bool = False  # whether it plans on the part itself
     uses_functions: bool = False
 
 

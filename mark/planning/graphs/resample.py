@@ -41,7 +41,7 @@ def miss_limit(miss_shares: list[float], confidence: float) -> float:
     """Return the limit that the miss share of as much new traffic stays below, by the shares of K `new_traffic`.
 
     A one-sided prediction limit, mean + t(K - 1) x deviation x sqrt(2 + 1/K), and at least the greatest of the shares.
-    It has the variance of the second step once more, because searches pick the choices that resamples flatter, and
+    The variance of the second step counts once more, because searches pick the choices that resamples flatter, and
     shares are skewed. The limit of a single share is that share.
     """
     n = len(miss_shares)

@@ -1,6 +1,6 @@
 """Workers of each stage on an instance that stages share: a fixed number by its type, as a pod has containers.
 
-A server finds the numbers for its own instance in the pipeline's file, and so does the buyer. No code here is compiled.
+Servers, each for its own instance, and the buyer compute them from the pipeline's file. No code here is compiled.
 """
 
 from __future__ import annotations

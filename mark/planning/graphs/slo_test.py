@@ -20,7 +20,7 @@ _FEW, _HOPELESS = 4, 2.0
 
 
 def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
-    """Can each stage serve its `calls_per_s`, in batches of its best size, for as long as they come?"""
+    """Return whether each stage can serve its `calls_per_s`, in its best batches, for as long as they come."""
     return all(choice.calls_per_s >= calls * (1.0 - 1e-9) for choice, calls in zip(choices, calls_per_s, strict=True))
 
 
@@ -89,7 +89,7 @@ class PromiseJudge:
         self._kept.clear()
 
     def within(self, most_calls: int, search: Callable[[], None]) -> bool:
-        """Run the search. Did it end before `most_calls` calls were simulated, counted from the beginning?"""
+        """Run the search; return whether it ended before `most_calls` calls were simulated since the beginning."""
         self._most_now = most_calls
         try:
             search()
@@ -100,7 +100,7 @@ class PromiseJudge:
         return True
 
     def kept(self, choices: Choices) -> bool:
-        """Do the choices keep the promise by the sample and, after `ask_resamples`, by resamples with confidence?"""
+        """Return whether the choices keep the promise by the sample and, after `ask_resamples`, by the resamples."""
         if choices not in self._kept:
             self._kept[choices] = (
                 keeps_up(choices, self._lasting_calls_per_s)

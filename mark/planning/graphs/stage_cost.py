@@ -1,9 +1,9 @@
 """The cost of a stage by its time: for each hour the instances that serve the load of its minutes.
 
 It counts as the planner of a stage does (mark/planning/policies/expected_cost.py): bouncers turn away requests that do
-not fit while they wait, by a queueing formula. If the stage's function is in time it gets these calls, and an instance
-more is held only if it is cheaper; otherwise the share turned away is at most the share that the promise allows. So a
-stage without time for its function pays all the time for the capacity that its surges need, and so does a stage whose
+not fit while they wait, by a queueing formula. If the stage's function is in time it gets these calls, and one more
+instance is held only if it is cheaper; otherwise the share turned away is at most the share that the promise allows. So
+a stage without time for its function pays all the time for the capacity that its surges need, and so does a stage whose
 calls cannot wait.
 """
 
@@ -95,7 +95,7 @@ class _Fleets:
         return np.asarray(overflow_rps(self._loads_rps, capacity_rps, self._wait_s).mean(axis=1))
 
     def _enough(self, count: IntArray) -> BoolArray:
-        """Would one more cost more than the function calls it saves, or are at most as many late as allowed?"""
+        """Return whether one more costs more than the calls it saves or, without functions, few enough are late."""
         over_rps = self._over_rps(count)
         if math.isinf(self._call_usd):
             return np.asarray(over_rps <= self._late_rps)

@@ -5,7 +5,7 @@ requests are the calls of one of its stages, the lead, or the queries themselves
 in fixed proportions on average, so an instance serves as many queries as its slowest stage.
 
 Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small stage is
-quick and may wait for little. So the rate that an instance of each type serves in time is worked out by stages, by the
+quick and may wait for little. So the rate that an instance of each type serves in time is computed by stages, by the
 planners' own formula (`mark.planning.demand.served_load`), and the instance gets the capacity with which planners find
 that rate.
 """
@@ -80,11 +80,10 @@ class _Shared:
 
 
 def lead_of(calls: Sequence[float], by_all: Sequence[bool]) -> int:
-    """Return the stage of a group that tells its load: the first that every query calls alike, else the most called
-    one.
+    """Return the lead of a group: the first stage that every query calls equally often, else the most called one.
 
-    Requests that come to it by chance are Poisson, as planners assume; the calls of all stages come in bunches. And the
-    calls that another stage of the group refuses are missing at as few stages as possible.
+    The lead's calls are the group's load. Calls made by chance are Poisson, as planners assume, whereas the calls of
+    all stages together come in bunches. And calls that another stage refuses are missing at as few stages as possible.
     """
     alike = [at for at, by_every in enumerate(by_all) if by_every]
     return alike[0] if alike else max(range(len(calls)), key=lambda at: (calls[at], -at))
@@ -204,10 +203,10 @@ def _with_workers(alone: Candidate, workers: int) -> Candidate:
 def _patience_s(
     service: ServiceConfig, stages: Sequence[GroupedStage], shared: Sequence[_Shared], calls: float
 ) -> float:
-    """Return how long requests may wait for a planner, so that it finds the rate of the best offer; `calls` are a
-    query's.
+    """Return how long requests may wait in the planner's formula for it to find the rate of the best offer.
 
-    The best offer is the cheapest for its rate. Requests wait at most RT_max in reality, where the planner finds less.
+    The best offer is the cheapest for its rate; a query makes `calls` requests. The wait exceeds RT_max if the formula
+    finds less with RT_max.
     """
     best = min(shared, key=lambda one: one.offer.usd_per_hour / one.bears_rps)
     late_share = stages[best.limited_by].late_share

@@ -111,8 +111,8 @@ class _StageAlone:
     def few_needs(self, slack_s: float) -> list[StageChoice]:
         """Return needs where the promise does not depend on the stage: few queries visit it, or joins go on without it.
 
-        Then it may be as slow and as small as it likes. Choices that would keep the promise are included as well,
-        because joins gain by answers.
+        Such a stage may be arbitrarily slow and small. Choices that would keep the promise are included too, because
+        joins gain from answers.
         """
         enough = self._enough(slack_s) if slack_s > 0.0 else []
         least = [

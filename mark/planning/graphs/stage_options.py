@@ -33,10 +33,9 @@ class InstanceOption:
 def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
     """Return the options of a stage resolved as a service: its on-demand types, each in its cheapest zone, by name.
 
-    Batches are those of the profile, up to the largest that takes no longer than RT_max. The mean of a batch's time has
-    the time of a request beside the model (`overhead_ms`) once more, during which the worker takes no other batch: more
-    than it really costs a machine that does both at the same time. Its spread is the widest of `p99_ms` over the sizes
-    in use.
+    Batches are those of the profile, up to the largest that takes no longer than RT_max. A batch's mean time includes a
+    request's `overhead_ms` once more, during which the worker takes no other batch: more than it costs a machine that
+    does both at the same time. Its spread is the widest of `p99_ms` over the sizes in use.
     """
     cheapest: dict[str, Offer] = {}
     for offer in sorted(resolved.offers, key=lambda offer: (offer.usd_per_hour, offer.name)):

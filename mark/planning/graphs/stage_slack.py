@@ -30,15 +30,15 @@ class SamplePaths:
         return int(self._queries[self._patterns[:, stage] > 0].sum())
 
     def fast_enough(self, choices: Choices) -> bool:
-        """Could enough queries be in time if nothing waited?"""
+        """Return whether enough queries could be in time if nothing waited."""
         path_s = pattern_path_s(self._pipeline, self._patterns, [float(c.option.service_s[1]) for c in choices])
         return int(self._queries[path_s > self._slo.rt_max_s + TOLERANCE_S].sum()) <= self.late_allowed
 
     def slack_s(self, stage: int, least_s: Sequence[float]) -> float:
         """Return the time left for a visited stage if all others take their least time and nothing waits.
 
-        It is RT_max without the rest of the longest path through the stage, for the queries that are quickest beside
-        it.
+        It is RT_max less the longest path through the stage without the stage's own time, for the queries with the
+        shortest such path.
         """
         longest_s = sum(least_s) + self._slo.rt_max_s  # longer than any other path
         times_s = [longest_s if at == stage else time_s for at, time_s in enumerate(least_s)]

@@ -103,7 +103,7 @@ def run_tuned(
 
     At `begin_s` the planned replicas are active. A requested replica is paid from its request on. Replicas leave in
     reverse order of their requests; a leaving replica takes no further batch, and is paid for as long as its largest
-    batch takes. `seed` is of the times of batches where options have a spread. `functions` are the functions of the
+    batch takes. `seed` is for the times of batches of options that have a spread. `functions` are the functions of the
     stages, or None: they answer calls that no replica begins in time (`mark.planning.graphs.stage_functions`), and
     bridge until another replica is active. Stages whose function is `alone` have only the replicas that a tuner
     requests: a call that is late there, or finds no environment, is not answered unless there is a replica.
@@ -135,7 +135,7 @@ def run_tuned(
     )
     fleets = [_StageFleet(simulated, stage, choice) for stage, choice in enumerate(choices)]
     for fleet, by_itself in zip(fleets, alone or [False] * len(fleets), strict=True):
-        # A tuner immediately says how many replicas it wants; one that leaves then is paid for a batch.
+        # A tuner says at once how many replicas it wants; a replica that leaves then is paid for one batch.
         for _ in range(0 if by_itself and tuner is None else fleet.choice.replicas):
             fleet.ask(begin_s, -math.inf)
     state = None if tuner is None else tuner.begin()

@@ -22,7 +22,7 @@ STABLE_S = STABLE_ACTIVATIONS * 5.0
 SLACK_S, SLACK_WINDOW_S = 30.0, 5.0  # scaling down uses the busiest 5 s of the last 30
 
 Replicas = tuple[int, ...]
-"""Of each stage, in the order of the pipeline: those that serve and those that are being activated."""
+"""The replicas of each stage, in the order of the pipeline, that serve or are being activated."""
 
 
 class Tuner(Protocol):
@@ -85,8 +85,8 @@ class InferLineTuner:
             planned,
             calls_per_query,
             calls_per_s,
-            # 2018 has k mu, the thesis mu "in its current configuration": the same. A short sample hides a queue that
-            # grows, so that the planned load may exceed the capacity; hence the limit of 1.
+            # The paper has k mu, the thesis mu "in its current configuration", which is the same. A short sample hides
+            # a queue that grows, so that the planned load may exceed the capacity; hence the limit of 1.
             np.minimum(1.0, rate * calls_per_query / (np.array(planned) * calls_per_s)),
             windows_s,
             most_within(arrivals_s, windows_s),

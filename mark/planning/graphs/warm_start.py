@@ -1,4 +1,4 @@
-"""The start of a tuner: as if it had run before, or later, once it has seen enough to go by."""
+"""Start a tuner as if it had run before, or only once it has seen enough to go by."""
 
 from __future__ import annotations
 

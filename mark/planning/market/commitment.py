@@ -1,4 +1,4 @@
-"""How much commitment the use of an offer would have justified: a newsvendor on its duration curve.
+"""The commitment that the use of an offer would have justified: a newsvendor on its duration curve.
 
 The k-th instance is used the share u_k of the time, when at least k run. On demand it costs u_k P an hour on average,
 committed c, used or not. u_k falls with k, so commitments pay for all k with u_k > c / P.

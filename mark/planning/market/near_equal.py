@@ -13,7 +13,7 @@ MOST = 10
 
 
 def near_equal(resolved: ResolvedService) -> Mapping[str, tuple[str, ...]]:
-    """Return for each offer the names of those in its market that hold at least its load for at most `DEARER` more.
+    """Return for each offer the offers of its market, by name, that hold at least its load for at most `DEARER` more.
 
     At most `MOST` names, ordered by price for the load that they hold, then by name. Burstables get only the same type
     in other zones, because credits are not capacity.

@@ -1,8 +1,8 @@
 """The service's own boot times, measured against the catalogue.
 
-The catalogue's boot times are those of some model on some day. Each boot of the service itself says more: its time over
-the catalogue's mean is a ratio, and the mean of these ratios, in which the catalogue counts as `PRIOR` boots with the
-ratio 1, scales the law of boots.
+The catalogue's boot times are those of some model on some day. The ratio of the service's own boot times to the
+catalogue's mean says more. The mean ratio, in which the catalogue counts as `PRIOR` boots of ratio 1, scales the law of
+boots.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class OwnBoots:
     def seen(self, instances: Iterable[Instance], boots: Mapping[str, Delay], resumed: bool) -> OwnBoots:
         """Return the memory with the boots that ended since, or with the resumes if `resumed`.
 
-        `boots` are the catalogue's, by offer. Certain boots are not measured, and instances of the first fleet, which
-        were ready immediately, have no boot time.
+        `boots` are the catalogue's, by offer. Boots without spread are not measured, and instances of the first fleet,
+        which were ready immediately, have no boot time.
         """
         ready_s, count, ratios = self.ready_s, self.count, self.ratios
         for i in instances:

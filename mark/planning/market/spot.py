@@ -28,15 +28,15 @@ from mark.domain.plan import Plan, Target
 _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0
 
-LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes its own
-# In the belief the catalogue counts as these hours of watching: it has the mean of a month and a region, and
+LEAVE_S = 5.0  # before the loss, beside RT_max, a doomed instance takes no more requests and finishes its own
+# Hours of watching that the catalogue's rate counts for. Few, because it is the mean of a month and a region, and
 # interruptions come in clusters.
 PRIOR_H = 2.0
 HALF_LIFE_H = 6.0  # hours after which an observation counts half
 # Price of a stopped standby's disk, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since
 # 2020-12.
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
-USUAL_LOSS = 4  # instances that are lost together, where the number is not known
+USUAL_LOSS = 4  # instances that are lost together, if the number is not known
 NEAR = 0.05  # offers whose price and capacity differ by less count as equal
 STANDBY_PAYS_H = 24.0  # hours within which a standby must pay for being set up
 
@@ -46,9 +46,9 @@ class Belief:
     """Observations of one offer.
 
     `held_h` are hours in which some instance of it was held, `losses` interruptions as a share of the instances held
-    then: a wave that takes three of four counts 0.75. Instances of one offer fall together, so ten of them are one
-    witness, not ten. Both fade (`HALF_LIFE_H`) up to `at_s`. `refusals` came in a row; before `until_s` the offer has
-    no capacity. `lost_s` is the time of the last interruption.
+    then: a wave that takes three of four counts 0.75. Instances of one offer fall together, so ten of them count as
+    one. Both fade (`HALF_LIFE_H`) up to `at_s`. `refusals` came in a row; before `until_s` the offer has no capacity.
+    `lost_s` is the time of the last interruption.
     """
 
     at_s: float = 0.0
@@ -63,7 +63,7 @@ class Belief:
         return (PRIOR_H * prior_per_hour + self.losses) / (PRIOR_H + self.held_h)
 
     def watched(self, now_s: float, held: bool) -> Belief:
-        """Return the belief at `now_s`; `held`: was some instance there since `at_s`?"""
+        """Return the belief at `now_s`; `held`: whether some instance was there since `at_s`."""
         passed_h = max(0.0, now_s - self.at_s) / 3600.0
         fading = 0.5 ** (passed_h / HALF_LIFE_H)
         held_h = self.held_h * fading + (passed_h if held else 0.0)
@@ -186,11 +186,11 @@ class Pools:
         return np.array([sum(live.get(self.offers[i].name, 0) for i in m) for m in self.members], dtype=np.int64)
 
     def terms(self, beliefs: Mapping[str, Belief], now_s: float, usd_per_overflow: float) -> SpotTerms:
-        """Price each offer with its interruptions, and tell which can be had.
+        """Price each offer with its interruptions, and decide which are available.
 
-        An interruption costs its share of replacing all that is lost with it, and the boot of the instance bought on
-        return. Spot that is expected to be dearer than the same type on demand counts as unavailable. In a zone where
-        two spot types are put off no other is requested, because the zone is short of capacity.
+        An interruption costs its share of replacing the instances lost together, and the boot of the instance bought
+        when spot returns. Spot that is expected to be dearer than the same type on demand counts as unavailable. In a
+        zone where two spot types are put off no other is requested, because the zone is short of capacity.
         """
         known = [beliefs.get(o.name, UNKNOWN) for o in self.offers]
         # Waves pass over types and zones, so the average over all offers is the prior of each.

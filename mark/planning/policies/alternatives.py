@@ -72,7 +72,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A decision beside its alternatives, cheapest first. `overflow` says how overflow ends and is priced."""
+    """A decision beside its alternatives, cheapest first. `overflow` names its fate: function calls, or misses."""
 
     belief: LoadBelief
     over_s: float
@@ -140,7 +140,7 @@ class _Scales:
         # If late shares were not counted the highest level serves (nearly) everything.
         counted = lateness.shares is not None
         self._most_served = float(self._saved.load[-1] if counted else self._saved.served[-1, -1])
-        # A function call, or a miss as the planner prices it: neutrally for an interruption, by the budget for a fleet.
+        # An interruption costs a call or a miss at its neutral price; a fleet's misses have the plan's price.
         pools = Pools(self._offers, list(self._usable_rps))
         terms = pools.terms(context.beliefs, context.now_s, shed_usd(resolved, neutral_usd(resolved, steady)))
         self._functions_in_time = resolved.functions_in_time
@@ -301,7 +301,7 @@ class _Scales:
         return sum(counts) <= self._most and float(np.dot(counts, self._listed_usd_per_hour)) <= self._most_usd_per_hour
 
     def _best_of(self, i: int, worth_usd: float) -> list[int]:
-        """Return the best fleet of one offer alone, if a request is worth so much."""
+        """Return the best fleet of one offer alone, if a request is worth `worth_usd`."""
         top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
         by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
         most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))

@@ -1,4 +1,4 @@
-"""`as-is`: the user's present autoscaler, from `[policy]` of the service file: a bill to check against theirs."""
+"""`as-is`: the user's present autoscaler, from `[policy]` of the service file, to check its bill against theirs."""
 
 from __future__ import annotations
 

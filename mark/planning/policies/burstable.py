@@ -5,7 +5,7 @@ An instance at full use spends v credits a minute (one by each vCPU) and earns e
     life(c) = c / (v - e)      minutes at full speed                                                            (1)
 
 so an instance started with L launch credits costs price + launch / life(L) a minute: its own price and its renewal.
-Less use lets it last longer; full use is the safe reading. Launch credits are granted to `STARTS_PER_DAY` starts in any
+Less use lets it last longer; full use is the safe case. Launch credits are granted to `STARTS_PER_DAY` starts in any
 24 hours. They are paced by a bucket of `RESERVE` starts that fills again with the others of a day: after the starts t_1
 < ... < t_n of the last 24 hours
 
@@ -14,8 +14,8 @@ Less use lets it last longer; full use is the safe reading. Launch credits are g
 may be made at t, never more than a day allows. So (STARTS_PER_DAY - RESERVE) life(L) / 24 h instances run all the time
 if that pays (2.3 t2.medium), and `RESERVE` more of them meet a surge after a time of little load.
 
-Where spot is sold burstables stand by only: spot costs as little a request, and each start may bridge an interruption.
-Types that go on at a price without credits (unlimited mode) get none at the launch and carry nothing.
+Where spot is sold burstables are standbys only: a request costs as little on spot, and each start may bridge an
+interruption. Types that go on at a price without credits (unlimited mode) get none at the launch and carry nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def life_s(offer: Offer) -> float:
 def carrier(resolved: ResolvedService) -> int | None:
     """Return the burstable (place in the resolved service's offers) that may carry load beside steady ones, if any.
 
-    Starts are counted and not sizes, so it is the one of which a start saves most against the cheapest steady request.
+    AWS counts starts, whatever their size, so it is the burstable whose start saves most against the cheapest steady
+    request.
     """
     offers, candidates = resolved.offers, resolved.candidates
     steady = [i for i in buyable(resolved) if offers[i].market is not Market.BURSTABLE]
@@ -143,10 +144,10 @@ def lasting(memory: Sequence[Seen], fleet: Fleet, offer: Offer, now_s: float) ->
 
 
 def carried_rps(those: Sequence[Lasting], steps: int, capacity_rps: float) -> FloatArray:
-    """Return the load they serve, in the steps in which they do so from beginning to end: (steps,).
+    """Return the load that `those` serve, in the steps that they serve from beginning to end: (steps,).
 
-    Booting ones count as serving, because the program subtracts all booting instances. Without credits not even the
-    baseline counts, because they are drained then.
+    Booting instances count as serving, because the program subtracts all booting instances. Instances without credits
+    count for nothing, not even their baseline, because they are drained.
     """
     ends = np.array([one.ends_in for one in those])
     there = np.arange(1.0, steps + 1.0)[:, None] <= ends + 1e-9
@@ -163,10 +164,10 @@ def shifted(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
 def worth_keeping(
     those: Sequence[Lasting], overflow_usd: FloatArray, levels: float, usd_per_step: float
 ) -> tuple[Lasting, ...]:
-    """Return the burstables that pay, each of `levels` levels of `overflow_usd` (T, K + 1), the longest at the bottom.
+    """Return the burstables that pay, longest-lasting first; each has `levels` levels of `overflow_usd` (T, K + 1).
 
-    They stand below all other capacity, because they are the cheapest. One pays if over some number of steps from now
-    on it saves more overflow than it costs.
+    They stand below all other capacity, because they are the cheapest. A burstable pays if over some number of steps
+    from now on it saves more overflow than it costs.
     """
     steps = len(overflow_usd)
     kept: list[Lasting] = []

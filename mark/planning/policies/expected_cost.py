@@ -350,7 +350,7 @@ class ExpectedCostPolicy:
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:
-        """Are the counts within the service's limits?"""
+        """Return whether the counts are within the service's limits."""
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         most_usd_per_hour = service.max_usd_per_hour * (1.0 + 1e-9)
@@ -365,8 +365,8 @@ class ExpectedCostPolicy:
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
         """Return one instance, a running one if there is any, else the cheapest; none if no request is expected.
 
-        The program finds a load far below one instance not worth one, so every request would be late or refused. But
-        the budget of misses is for unforeseen load.
+        For a load far below one instance the program buys none, so every request would be late or refused. But the
+        budget of misses is for unforeseen load.
         """
         counts = np.zeros_like(running)
         if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:

@@ -1,11 +1,11 @@
 """The fixed fleet of hindsight: the capacity a planner holds if following the load cost more than one fixed fleet.
 
-Plans made on a forecast that cannot foresee bursts follow each of them: a boot too late, at the price of a launch, or
-far too large if anything seems possible. So every minute the cost of the last hours is worked out, of the plans
-themselves and of every fleet of up to `MOST_INSTANCES` of one offer, held throughout: instances, launches, and misses
-at the price that the budget of misses gives them. The past counts half every `HALF_LIFE_S`. While the cheapest of the
-fleets that kept the promise beats the plans by `MARGIN`, its capacity is the minimum that is held, and also the maximum
-unless more is likely to be needed soon. It is not held if no load near it is likely to come at all.
+If the forecast cannot foresee bursts, plans follow each of them: a boot too late, at the price of a launch, or far too
+large because anything seems possible. So every minute the costs of the last hours are compared: those of the plans, and
+those of every fleet of up to `MOST_INSTANCES` of one offer, held throughout. The costs are instances, launches, and
+misses at the price that the budget of misses gives them. The past counts half every `HALF_LIFE_S`. While the cheapest
+of the fleets that kept the promise beats the plans by `MARGIN`, its capacity is the minimum that is held, and also the
+maximum unless more is likely to be needed soon. It is not held if no load near it is likely to come at all.
 
 That is following the leader among those fleets and the planner, discounted because loads change (Cesa-Bianchi and
 Lugosi 2006, Prediction, Learning, and Games, sections 2.11 and 3.2). No larger fleets are compared: they have much to
@@ -62,7 +62,7 @@ class PastCosts:
 
 @dataclass(frozen=True, slots=True)
 class FixedFleet:
-    """`count` of one offer, number `offer` of the planner's, with its capacity; both costs as in `PastCosts`."""
+    """`count` instances of the planner's offer number `offer`, with their capacity; costs as in `PastCosts`."""
 
     offer: int
     count: int
@@ -155,7 +155,7 @@ class FixedFleets:
         return np.array([counts[first[i] :, i].min() for i in range(len(first))], dtype=np.int64)
 
     def fit(self, past: PastCosts) -> bool:
-        """Is the past of these fleets? A service's offers and limits may change."""
+        """Return whether the past is that of these fleets; a service's offers and limits may change."""
         return past.offers == self._offers and len(past.fixed_usd) == len(self._count)
 
     def best(self, past: PastCosts) -> FixedFleet | None:

@@ -38,9 +38,9 @@ Raises BadInput or Infeasible for a policy that this service or catalogue cannot
 class PolicyEntry:
     """A policy that can be named.
 
-    `forecasts`: does its planner need a forecast? `live`: can a controller run it, without knowing the load to come?
-    Lists show policies by `place`, then by name. `predictors` forecast if no predictor is named: the first whose
-    packages are installed.
+    `forecasts`: whether its planner needs a forecast. `live`: whether a controller can run it, without knowing the load
+    to come. Lists show policies by `place`, then by name. `predictors` forecast if no predictor is named: the first
+    whose packages are installed.
     """
 
     make: Make
@@ -147,7 +147,7 @@ def predictor_of(policy: str, named: str | None = None) -> tuple[str, str]:
 
 
 def wants_perfect_forecast(name: str) -> bool:
-    """Does this policy plan with the true load as its forecast?"""
+    """Return whether the policy plans with the true load as its forecast."""
     return name == ORACLE
 
 

@@ -224,10 +224,10 @@ def sagemaker_policy(
 
 
 def target_tracking(name: str, resolved: ResolvedService, evaluated: Load) -> Policy:
-    """Return `target-tracking`, on the type the paper's bills point to, else the cheapest, unbatched; or `-best`,
-    batched.
+    """Return `target-tracking`: unbatched, on the type that the paper's bills fit, else on the cheapest type.
 
-    `-best` takes the cheapest type. Raises BadInput if no SageMaker type of the catalogue can keep the SLO.
+    Or return `target-tracking-best`: batched, on the cheapest type. Raises BadInput if no SageMaker type of the
+    catalogue can keep the SLO.
     """
     best = name == "target-tracking-best"
     return sagemaker_policy(resolved, tracked_type(name, resolved), best, evaluated, name)

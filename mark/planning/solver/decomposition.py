@@ -1,4 +1,4 @@
-"""How far a plan can be from the best one: a lower bound that counts large instances whole, and better plans.
+"""Bound how far a plan is from the best one, with large instances counted whole, and improve the plan.
 
 The linear program takes half a GPU where the best plan must have one or none, and bounds a small fleet badly. Here the
 large offers are whole: a dynamic program over their counts gives their cost over time, exactly. The small ones may be
@@ -32,7 +32,7 @@ _SMOOTHING = 0.9  # weight of the prices with the best proof in the next prices
 
 
 def fluid_bound(program: Program) -> float:
-    """Return dollars that no plan goes below: capacity by the request, of the cheapest offer, without launches."""
+    """Return a lower bound of any plan's dollars: divisible capacity of the cheapest offer, without launches."""
     usd = float((program.usd_per_step / program.capacity_rps)[program.most > 0].min(initial=np.inf))
     slopes = np.diff(program.overflow_usd, axis=1)
     return float(program.overflow_usd[:, 0].sum() + np.minimum(0.0, slopes + usd * program.spacing_rps).sum())

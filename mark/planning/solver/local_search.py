@@ -25,7 +25,7 @@ from mark.planning.solver.program import Program, held, price, rises, violation
 _BUNDLES = 32  # the most instances, or bundles of them, that one answer decides
 _ANSWERS = 12  # the most answers; nearly always two or three are enough
 _STATES = 300_000  # combined counts x steps that the dynamic program goes through as fast as the search
-_SPARSE = 50_000  # combined counts that may become so few without instances that never pay
+_SPARSE = 50_000  # combined counts that may become few enough when instances that never pay are left out
 _NEVER = -1e30
 _TINY = 1e-12
 
@@ -33,8 +33,8 @@ _TINY = 1e-12
 def fast(program: Program) -> tuple[IntArray, bool]:
     """Return a plan (J, T), regardless of the limits, and whether no plan is cheaper.
 
-    The best of three beginnings that offers then answer to: a new stack; all running instances until a new one can
-    serve, then the stack; and all running instances going on.
+    The best of three plans, after the offers have answered each other: a new stack; all running instances until a new
+    one can serve, then the stack; and all running instances going on.
     """
     if (best := _of_all(program, limits=False)) is not None:
         return best, True
@@ -44,7 +44,7 @@ def fast(program: Program) -> tuple[IntArray, bool]:
     if not program.first and program.running.any():
         going_on = np.repeat(np.minimum(program.running, program.most)[:, None], program.steps, axis=1)
         until = ~program.can_launch.any(axis=0)
-        # Do not ask offers again that do not run and had no use there.
+        # Do not ask offers again that neither run nor are in the first plan.
         some = np.flatnonzero(plans[0].any(axis=1) | (program.running > 0))
         plans += [_settle(program, counts, some) for counts in (np.where(until, going_on, stacked), going_on)]
     best = min(plans, key=lambda counts: price(program, counts))
@@ -65,16 +65,14 @@ def within_limits(program: Program) -> tuple[IntArray, bool]:
         counts = np.floor(fractions + share).astype(np.int64)
         if not violation(program, counts):
             plans.append(improve(program, counts, limits=True))
-    # Without launches, because rounded ones may stand in each other's way.
+    # Also try a plan without launches, because rounded launches may block each other within the limits.
     counts = np.minimum.accumulate(np.minimum(counts, program.before[:, None]), axis=1)
     plans.append(improve(program, counts, limits=True))
     return min(plans, key=lambda counts: price(program, counts)), False
 
 
 def tight(program: Program, counts: IntArray) -> Program:
-    """Return the program without instances that never pay, whatever the others, except for those of the plan
-    `counts`.
-    """
+    """Return the program without instances that never pay beside any others, but with those of the plan `counts`."""
     return replace(program, most=np.minimum(program.most, np.maximum(_worth_having(program), counts.max(axis=1))))
 
 
@@ -219,8 +217,7 @@ def _answers(
 def _best_answer(
     program: Program, counts: IntArray, asked: IntArray, around: bool, limits: bool
 ) -> tuple[IntArray | None, IntArray]:
-    """Return the plan after the best answer of those offers `asked` that saves most, or None; and all that save
-    something.
+    """Return the plan after that answer of the offers `asked` that saves most, or None; and all offers that save.
 
     The counts go from nothing upwards, in bundles if there are many; with `around`, one by one near the present counts,
     if those were in bundles.

@@ -1,4 +1,4 @@
-"""Which instances to pay for over the next steps, as numbers: the exact problem, prices of plans, unneeded offers.
+"""The planner's program: which instances to pay for over the next steps. Also prices of plans, and unneeded offers.
 
 A plan is n[j, t], instances of offer j that serve in step t. It costs
 
@@ -103,7 +103,7 @@ class Program:
 
     @property
     def can_launch(self) -> BoolArray:
-        """(J, T): may a launch serve from that step on?"""
+        """(J, T): whether a launch may serve from that step on."""
         return np.arange(self.steps) >= self.boot_steps[:, None]
 
     @property
@@ -164,7 +164,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How far the price may be above the best, relative to the price."""
+        """The most by which the price can exceed the best price, relative to the price."""
         return max(0.0, self.usd - self.bound_usd) / self.usd if self.usd > 0.0 else 0.0
 
 
