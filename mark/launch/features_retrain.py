@@ -1,7 +1,7 @@
 """Make a new version of the features stage's model, and promote it in the registry if it is better.
 
-The user's command makes the model from the logged inputs and rewards. The inputs then go through both models. If the
-new one is promoted, its heads are built from the same observations, for servers that start from now on.
+The user's command makes the model from the logged inputs and rewards. Both models then compute vectors for the inputs.
+If the new model is promoted, its heads are built from the same observations, and servers load them when they start.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def retrain_features(
     serving = personal_serving(config, {settings.features: f"{UNPACKED}{source}"})
     assert serving is not None, "there is a section [personal]"
     assert settings.retrain is not None, "there is a command"
-    _, vector = state_left(folder, serving)  # before the log is read, which gets every observation first
+    _, vector = state_left(folder, serving)  # before the log, which has each observation first
     found = list(logged_inputs(folder, settings))
     known = [one for one in found if one is not None and _text(one.input) is not None]
     known.sort(key=lambda one: (one.fact.at_s, one.fact.key))
@@ -109,7 +109,7 @@ def retrain_features(
 
 
 def _alias(config: PipelineConfig, settings: PersonalSettings, where: str) -> tuple[str, str]:
-    """Return name and alias of the model. Raises BadInput if the file cannot be retrained for."""
+    """Return name and alias of the model. Raises BadInput if the features stage cannot be retrained."""
     if config.driver is not None or features_graph(config, settings.features).names != (settings.features,):
         what = "gets its input from a driver or another stage, which the log does not have"
         raise BadInput(what, f"{config.source} [personal] features", settings.features)
@@ -151,7 +151,7 @@ def _seen(one: LoggedInput, vector: Vectors) -> PersonalObservation:
 def _registered(
     registry: Registry, name: str, present: ModelVersion, files: Path, metrics: dict[str, float], work: Path
 ) -> ModelVersion:
-    """Register the files as a version with the present one's reference and profile."""
+    """Register the files as a new version that keeps the reference and profile of the present version."""
     profile = None
     if registry.fetch_profile(present, work / _PROFILE):
         profile = present.content.profiled, (work / _PROFILE).read_bytes()
@@ -191,7 +191,7 @@ def _keep(config: PipelineConfig, folder: Path, snapshot: LearnedSnapshot) -> No
 
 
 def _vectors(reference: str, folder: Path, items: Sequence[Any], where: str) -> Vectors:
-    """Return the model's vectors, one a row, from a process of its own: both models may be modules of one name."""
+    """Return the model's vectors as rows. A process of its own, because both models may be modules of one name."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
             return pool.submit(_predicted, reference, str(folder), list(items)).result()

@@ -17,7 +17,7 @@ from mark.serving.gateway.overflow import ByFunctions
 from mark.serving.observe import logs
 from mark.serving.overflow.http_client import Reach
 
-_LONGEST_BACKOFF_S = 30.0  # unless the first one is longer
+_LONGEST_BACKOFF_S = 30.0  # unless `backoff_s` is longer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,9 +38,9 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class RetrainRequest:
-    """A request to retrain the table of a service; `held_out` is the share of observations that judge the new one.
+    """A request to retrain a service's table or model; `held_out` is the share of observations that judge the new one.
 
-    Without `log` the folder of the service file is used.
+    Without `log` the service file names the folder.
     """
 
     service: str
@@ -51,7 +51,7 @@ class RetrainRequest:
 
 
 def retrain(request: RetrainRequest, progress: Callable[[float], None] | None = None) -> Retrained:
-    """Make, judge and register a table, and promote it if it is better. Raises BadInput."""
+    """Make, judge and register a table or model, and promote it if it is better. Raises BadInput."""
     config = load_pipeline(request.service, heads_alone=True)
     settings, feedback = config.personal, config.feedback
     where = f"{config.source} [personal]"

@@ -15,7 +15,7 @@ from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.personal.settings import IN_REGISTRY, STAGE
 from mark.serving.personal.served import PersonalServing
 
-TABLE = "table:"  # the reference of a version that is a table is this and the name of its file
+TABLE = "table:"  # a registered table's reference is this prefix and the name of its file
 _MOST_TABLE_BYTES = 16 << 30
 
 
@@ -54,9 +54,9 @@ def table_file(config: PipelineConfig, where: str) -> Path:
 
 
 def with_head(config: PipelineConfig) -> Pipeline | None:
-    """Return the graph with the head, which comes after the features stage; None if a driver calls it.
+    """Return the graph with the head after the features stage; None if a driver calls the head.
 
-    The head of a table comes after the last stage, whose answer is an item's name; without stages it is the whole
+    The head of a table comes after the last stage, whose answer is an item's name; without stages the head is the whole
     graph. Without `[personal]` the result is the file's graph, if it has one.
     """
     if config.personal is None or config.driver is not None:

@@ -209,11 +209,12 @@ def _planned_usd(config: PipelineConfig, stage: Serving | StageAddress) -> float
 def _workers_together(
     options: ServerOptions, config: PipelineConfig, stages: Mapping[str, Serving | StageAddress]
 ) -> dict[str, int]:
-    """Return the workers of each stage if the stages that are served here share this machine, as a plan counts them.
+    """Return the number of workers of each stage that shares this machine, as a plan would count them.
 
-    The result is empty if the file or the options give the number, or if the type of this machine is unknown. Raises
-    BadInput if an instance bought for these stages is too small for all of them; if a whole pipeline is tried out, each
-    stage then has the workers of its profile. If a driver decides the calls, all stages count as called alike.
+    The result is empty if the file or the options give the number, or if the type of this machine is unknown. If the
+    machine has no room for a worker of each stage, it raises BadInput for stages that are bought together; otherwise
+    the result is empty, and each stage has the workers of its profile. If a driver makes the calls per query unknown,
+    each stage of a whole pipeline counts as called once, and for stages bought together the result is empty.
     """
     together = next((one for one in config.together if set(one) == set(options.stages_here)), ())
     all_here = not options.stages_here and not options.stages_at
@@ -251,7 +252,7 @@ def _apart(options: ServerOptions, config: PipelineConfig) -> bool:
 
 
 def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, StageAddress]:
-    """Return the addresses of the stages served elsewhere, still with the whole RT_max. Raises BadInput."""
+    """Return the addresses of the stages served elsewhere, each with the pipeline's RT_max. Raises BadInput."""
     if not options.stages_at:
         learns = config.feedback is not None and not options.stages_here  # peers use the same key and certificates
         for option, given in (("stage_key", options.stage_key), ("stage_ca", options.stage_ca)):

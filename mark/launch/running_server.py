@@ -27,11 +27,11 @@ def _of_running_model(
     missing: str,
     transport: httpx.BaseTransport | None = None,
 ) -> dict[str, Any] | None:
-    """Return the JSON object of the server at `address` for a path of its model; None for a missing path.
+    """Return the JSON object that the server at `address` has at a path of its model.
 
-    The address need not name the model of a server with one model. `missing` names the feature that a server without
-    this path lacks, for the error; only with "" is the result None instead. Raises BadInput if the server cannot be
-    asked.
+    The address need not name the model of a server with one model. A missing path raises an error in which `missing`
+    names the feature that the server lacks; if `missing` is "", the result is None. Raises BadInput if the server
+    cannot be asked.
     """
     base, model = _split(address)
     key = None
@@ -54,10 +54,7 @@ def _of_running_model(
 def running_selection(
     address: str, key_file: Path | None = None, *, transport: httpx.BaseTransport | None = None
 ) -> dict[str, Any]:
-    """Return the JSON object of the server at `address`, which need not name the model of a server with one model.
-
-    Raises BadInput if the server cannot be asked or lacks a selection.
-    """
+    """Return the selection of the server at `address`. Raises BadInput if it cannot be asked or lacks a selection."""
     said = _of_running_model(address, "/selection", INFER, key_file, missing="no [selection]", transport=transport)
     if said is None or not isinstance(said.get("candidates"), dict):
         raise BadInput("answered JSON that describes no selection", address)

@@ -36,9 +36,9 @@ from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_client import Address
 
-# A call of a function has failed after _PATIENCE times RT_max or a warm call, whichever is longer; a client waits until
-# then. The time also covers _COLD_STARTS cold starts. Without a profile of the Lambda function a cold start takes
-# _COLD_S, because AWS allows ten seconds for the initialisation.
+# A call of a function times out after _PATIENCE times RT_max or a warm call, whichever is longer, and not before
+# _COLD_STARTS cold starts. Without a profile of the Lambda function a cold start takes _COLD_S, because AWS allows ten
+# seconds for the initialisation.
 _PATIENCE, _COLD_STARTS = 4.0, 2.0
 _COLD_S = 10.0
 
@@ -263,7 +263,7 @@ def on_instances(of_model: Mapping[str, Profile]) -> dict[str, Profile]:
 
 
 def own_profile(by_instance: Mapping[str, Profile], asked: str | None) -> tuple[str, Profile] | None:
-    """Return this machine's type and profile: the type `asked` for, else the only one; None without a profile of it."""
+    """Return this machine's type and profile: of the type `asked`, or of the only type; None without a profile."""
     instance = asked if asked is not None or len(by_instance) != 1 else next(iter(by_instance))
     return (instance, by_instance[instance]) if instance is not None and instance in by_instance else None
 

@@ -1,8 +1,8 @@
-"""Rank items so that items are shown that may be better than they look, and say how probable each place was.
+"""Rank items, explore those with uncertain scores, and return the propensity of each place.
 
-A policy ranks by scores: `greedy` as they are, `linucb` with the uncertainty of the key's head added, `item` with that
-and the uncertainty of the item's own mean, `thompson` by draws. The places are filled one after the other, and a
-propensity is the probability of an item for its place, given the places before.
+`greedy` ranks by scores, `linucb` adds the uncertainty of the key's head, `item` adds that and the uncertainty of the
+item's own mean, and `thompson` draws scores. Places are filled one after the other. A propensity is the probability of
+an item for its place, given the places before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedPlaces:
-    """The numbers of the shown candidates, the first place first, with the propensity of each."""
+    """The numbers of the shown candidates in the order of places, with the propensity of each."""
 
     numbers: IntArray
     propensities: FloatArray
@@ -29,7 +29,7 @@ class RankedPlaces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateScores:
-    """Scores to rank by, and their variances because of the key's head and of the items' means."""
+    """Scores to rank by, and the variances that come from the key's head and from the items' means."""
 
     values: FloatArray
     by_key: FloatArray
@@ -37,7 +37,7 @@ class CandidateScores:
 
 
 def spread(policy: str, scores: CandidateScores) -> FloatArray:
-    """The standard deviations that a policy adds to the scores, each times `alpha`."""
+    """Return the standard deviations that a policy adds to the scores after multiplying them by `alpha`."""
     if policy == GREEDY:
         return np.zeros(len(scores.values))
     return np.sqrt(scores.by_key + scores.by_item) if policy == ITEM else np.sqrt(scores.by_key)
@@ -51,11 +51,11 @@ def ranked(
     numbers: IntArray | None = None,
     pool: IntArray | None = None,
 ) -> RankedPlaces:
-    """The first `k` places. Without `draw` the answer is greedy, and each propensity is 1.
+    """Return the first `k` places. Without `draw` the ranking is greedy, and each propensity is 1.
 
-    Scores are of the candidates with these `numbers`. `pool` has the numbers of all candidates, where a policy needs
-    the scores of some only. Thompson's scores are independent normal draws, one for each candidate. Each place takes a
-    random one of 64 such rankings, so that the propensities, given these rankings, are exact.
+    `scores` belong to the candidates with these `numbers`. `pool` has the numbers of all candidates, if `scores` has
+    only some of them. Thompson sampling makes 64 rankings by independent normal draws for each candidate, and each
+    place takes a random one of them, so that propensities are exact, given these rankings.
     """
     values = scores.values
     numbers = np.arange(len(values)) if numbers is None else numbers
@@ -75,7 +75,7 @@ def ranked(
 def _filled(
     scores: FloatArray, numbers: IntArray, pool: IntArray, share: float, k: int, draw: np.random.Generator
 ) -> RankedPlaces:
-    """Each place filled by a random row of `scores`, and a `share` of the places uniformly from the pool."""
+    """Fill each place from a random row of `scores`, or with the probability `share` uniformly from the pool."""
     columns = {int(number): at for at, number in enumerate(numbers)}
     taken: dict[int, float] = {}
     for place in range(k):
@@ -96,7 +96,7 @@ def _filled(
 
 
 def best(scores: NDArray[np.floating], k: int) -> IntArray:
-    """The numbers of the `k` highest scores, the highest first; of equal ones the lower number first."""
+    """Return the numbers of the `k` highest scores, the highest first; of equal scores the lower number first."""
     count = len(scores)
     k = min(k, count)
     found = np.arange(count)

@@ -24,7 +24,7 @@ def item_factors(
     dimension: int = DIMENSION,
     ridge: float = RIDGE,
 ) -> FloatArray:
-    """A vector for each item. Items without a reward get zeros, so that their mean alone speaks for them."""
+    """Return a vector for each item. Items without a reward get zeros, so that only their mean predicts."""
     center = rewards.mean()
     counts = np.bincount(items, minlength=item_count)
     means = np.bincount(items, rewards - center, minlength=item_count) / (counts + _SHRINK)
@@ -40,14 +40,14 @@ def item_factors(
 
 
 def _groups(numbers: IntArray) -> dict[int, IntArray]:
-    """The places of each number that occurs."""
+    """Return the places of each number that occurs."""
     order = np.argsort(numbers, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
     return {int(numbers[part[0]]): part for part in parts}
 
 
 def _solve(found: FloatArray, groups: dict[int, IntArray], rows: FloatArray, left: FloatArray, ridge: float) -> None:
-    """Ridge regression for each group of rows."""
+    """Fit each group of rows by ridge regression, and write the weights to `found`."""
     diagonal = ridge * np.eye(rows.shape[1])
     for number, places in groups.items():
         own = rows[places]

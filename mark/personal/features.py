@@ -1,4 +1,4 @@
-"""The vector that a head weighs: a constant and the item's mean before the item's own numbers."""
+"""The vector that a head weighs: a constant, the item's mean, then the item's own vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BIASES = 2
 
 
 class HeadFeatures:
-    """Vectors of heads, and heads from rows. The means of items move, and with them the vectors."""
+    """Makes the vectors that heads weigh, and heads from rows. Vectors change with the means of items."""
 
     def __init__(self, settings: PersonalSettings, table: ItemTable | None, dimension: int, means: ItemMeans) -> None:
         self._table, self._means = table, means
@@ -33,11 +33,11 @@ class HeadFeatures:
 
     @property
     def offset(self) -> float:
-        """What is added to `weights . vector`: the mean of all rewards, where heads have biases."""
+        """The constant added to `weights . vector`: the mean of all rewards if heads have biases, else 0."""
         return self._means.center if self.biases else 0.0
 
     def matrix(self, slots: IntArray, vectors: NDArray[np.floating]) -> FloatArray:
-        """A row for each item."""
+        """Return the vector that heads weigh for each item, as rows."""
         found = np.empty((len(slots), self.dimension))
         if self.biases:
             found[:, 0] = 1.0
@@ -46,7 +46,7 @@ class HeadFeatures:
         return found
 
     def row(self, slot: int, vector: NDArray[np.floating] | None) -> FloatArray:
-        """The vector of one item, of the table where no `vector` is given."""
+        """Return the vector that heads weigh for one item; without `vector` the table has the item's own vector."""
         if vector is None:
             assert self._table is not None
             vector = self._table.vectors[slot]
@@ -58,7 +58,7 @@ class HeadFeatures:
         return found
 
     def head(self, prior: HeadPrior, rows: RowArrays) -> Head:
-        """The head after these rows. Items that the table lacks are left out."""
+        """Return the head after these rows. Items that the table lacks are left out."""
         slots, rewards, vectors = rows.slots, rows.rewards, rows.vectors
         if self._table is not None:
             known = slots < len(self._table)
@@ -72,10 +72,10 @@ class HeadFeatures:
         return ridge(prior, matrix, rewards - offset, *self._sums(rows.packed))
 
     def fitting_all(self, unnamed: PackedRows) -> HeadPrior:
-        """The prior whose weights fit the observations of all keys together.
+        """Return the prior whose weights fit the observations of all keys together.
 
-        Of a table the counts and sums of its items are enough. Of other vectors the sums of all rows without an item
-        are, because rows with an item are not summed up.
+        With a table it fits the mean rewards of items, weighted by their counts. Otherwise it fits `unnamed`, the sums
+        of all rows without an item, because rows with an item have no sums.
         """
         if self._table is None:
             nothing = np.empty((0, self.dimension))
@@ -93,7 +93,7 @@ class HeadFeatures:
         return HeadPrior(found.weights, self.by_item.precision)
 
     def _sums(self, packed: PackedRows) -> tuple[FloatArray, FloatArray]:
-        """The sums of rows without an item, whose mean is 0 above the center, in the vectors of heads."""
+        """Return the sums for the vectors that heads weigh, in which rows without an item have 0 as the item's mean."""
         if not self.biases:
             return packed.gram[1:, 1:], packed.moment[1:]
         places = np.r_[0, self.biases : self.dimension]

@@ -2,7 +2,7 @@
 
 With the squared loss a head is ridge regression. The sums of its normal equations do not depend on the order of the
 observations, and Sherman-Morrison (1950) updates their solution in d^2 steps. With the logistic loss each observation
-is one Newton step, so that the order matters a little until the head is built from its rows again.
+is one Newton step, so the order matters slightly until the head is built from its rows again.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class HeadPrior:
     precision: FloatArray
 
     def head(self) -> Head:
-        """A head without observations."""
+        """Return a head without observations."""
         return Head(self.weights.copy(), np.asfortranarray(np.diag(1.0 / self.precision)))
 
 
 class Head:
-    """`weights` and `inverse`, of which only the lower triangle is kept. Vectors are float64 of the same dimension.
+    """A head: `weights` and `inverse`, of which only the lower triangle is updated. Vectors are float64.
 
-    It is used until there are `until` observations of all keys, and is then built again.
+    It is built again once there are more than `until` observations of all keys.
     """
 
     __slots__ = ("inverse", "until", "updates", "weights")
 
     def __init__(self, weights: FloatArray, inverse: FloatArray) -> None:
         self.weights = weights
-        # BLAS updates it in place only in the column order; of another order it would silently update a copy.
+        # BLAS updates it in place only in column order; in another order it would silently update a copy.
         self.inverse = np.asfortranarray(inverse)
         self.updates = 0
         self.until = math.inf
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it takes, roughly."""
+        """The memory of the head, roughly."""
         return self.inverse.nbytes + self.weights.nbytes + 300
 
     def learn(self, vector: FloatArray, target: float) -> None:
-        """Add an observation by the squared loss: the target of `weights . vector`."""
+        """Add an observation by the squared loss; `target` is the observed value of `weights . vector`."""
         moved = blas.dsymv(1.0, self.inverse, vector, lower=1)
         scale = 1.0 + blas.ddot(vector, moved)
         error = target - blas.ddot(vector, self.weights)
@@ -61,9 +61,9 @@ class Head:
         self.updates += 1
 
     def learn_logistic(self, vector: FloatArray, offset: float, reward: float) -> None:
-        """Add an observation by the logistic loss: a reward of 0 to 1, expected at sigmoid(offset + weights . vector).
+        """Add an observation by the logistic loss: a reward of 0 to 1, predicted by sigmoid(offset + weights . vector).
 
-        One Newton step from the weights so far, as if the observations before were a Gaussian around them.
+        It is one Newton step from the present weights; the earlier observations count as a Gaussian around them.
         """
         expected = sigmoid(offset + blas.ddot(vector, self.weights))
         curvature = max(_LEAST_CURVATURE, expected * (1.0 - expected))
@@ -74,14 +74,14 @@ class Head:
         self.updates += 1
 
     def variances(self, vectors: FloatArray) -> FloatArray:
-        """The variance of `weights . vector` for each row, for noise of variance 1."""
+        """Return the variance of `weights . vector` for each row, for noise of variance 1."""
         moved = blas.dsymm(1.0, self.inverse, vectors.T, lower=1)
         found: FloatArray = np.maximum(0.0, np.einsum("nd,dn->n", vectors, moved))
         return found
 
 
 def sigmoid(value: float) -> float:
-    """1 / (1 + exp(-value)), also for large values."""
+    """Return 1 / (1 + exp(-value)), without overflow."""
     if value >= 0.0:
         return 1.0 / (1.0 + math.exp(-value))
     grown = math.exp(value)
@@ -89,7 +89,7 @@ def sigmoid(value: float) -> float:
 
 
 def sigmoids(values: FloatArray) -> FloatArray:
-    """`sigmoid` of each value."""
+    """Return `sigmoid` of each value."""
     grown = np.exp(-np.abs(values))
     return np.where(values >= 0.0, 1.0, grown) / (1.0 + grown)
 
@@ -101,7 +101,7 @@ def ridge(
     gram: FloatArray | None = None,
     moment: FloatArray | None = None,
 ) -> Head:
-    """The head after these rows, and after others of which only the sums are known: X'X (`gram`) and X'y (`moment`)."""
+    """Return the head after these rows, and after packed rows given by X'X (`gram`) and X'y (`moment`)."""
     pull = vectors.T @ (targets - vectors @ prior.weights)
     if gram is None or moment is None:
         inverse = _inverse(prior.precision, vectors)
@@ -114,7 +114,10 @@ def ridge(
 def logistic(
     prior: HeadPrior, vectors: FloatArray, offset: float, rewards: FloatArray, counts: FloatArray | None = None
 ) -> Head:
-    """The head of the greatest posterior probability after these rows. `counts` repeats a row, with its mean reward."""
+    """Return the head of the greatest posterior probability after these rows.
+
+    Row i stands for `counts[i]` observations with the mean reward `rewards[i]`.
+    """
     weights = prior.weights.copy()
     counts = np.ones(len(rewards)) if counts is None else counts
 
@@ -147,7 +150,7 @@ def _curved_inverse(prior: HeadPrior, vectors: FloatArray, expected: FloatArray,
 
 
 def _inverse(precision: FloatArray, vectors: FloatArray) -> FloatArray:
-    """(diag(precision) + X'X)^-1. With fewer rows than dimensions Woodbury's identity inverts the smaller matrix."""
+    """Return (diag(precision) + X'X)^-1. Woodbury's identity makes it cheap for fewer rows than dimensions."""
     rows, dimension = vectors.shape
     if rows >= dimension:
         return _inverted(np.diag(precision) + vectors.T @ vectors)

@@ -1,7 +1,7 @@
 """Mean rewards of items, learned online and shrunk toward the mean of all rewards.
 
 The state is a count and a sum for each item, so the order of observations does not matter, and the rows of a deleted
-key can be taken out again. Items are numbered ("slots") in the order in which they are first named.
+key can be subtracted. Items are numbered ("slots") in the order of their first mention.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.personal.settings import SQUARED
 
 NO_ITEM = -1  # the slot of an observation that names no item
-_SHRINK = 5.0  # observations with the mean of all rewards that every item begins with
-_UNSEEN = 3.0  # observations that the variance of a new item begins with
+_SHRINK = 5.0  # every item's mean begins with so many observations of the mean of all rewards
+_UNSEEN = 3.0  # every item's variance begins with so many observations
 _SLOT_BYTES = 150  # with the name
 
 
 class ItemMeans:
-    """Counts and sums of rewards by item and of all. With the logistic loss means are logits of shrunk rates."""
+    """Counts and sums of rewards, by item and in all. With the logistic loss, means are logits of shrunk rates."""
 
     def __init__(self, loss: str = SQUARED, names: Iterable[str] = ()) -> None:
         self._squared = loss == SQUARED
@@ -32,15 +32,15 @@ class ItemMeans:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it takes, roughly."""
+        """The memory of the means, roughly."""
         return self._counts.nbytes + self._sums.nbytes + _SLOT_BYTES * len(self.names)
 
     def find(self, name: str) -> int:
-        """The slot of an item, `NO_ITEM` for an unknown one."""
+        """Return the slot of an item, `NO_ITEM` for an unknown one."""
         return self._slots.get(name, NO_ITEM)
 
     def slot(self, name: str | None) -> int:
-        """The slot of an item, a new one for a new name."""
+        """Return the slot of an item; a new name gets a new slot."""
         if name is None:
             return NO_ITEM
         slot = self._slots.get(name)
@@ -53,7 +53,7 @@ class ItemMeans:
         return slot
 
     def name(self, slot: int) -> str | None:
-        """The name of a slot."""
+        """Return the name of a slot; None for `NO_ITEM`."""
         return None if slot == NO_ITEM else self.names[slot]
 
     def add(self, slot: int, reward: float) -> None:
@@ -65,7 +65,7 @@ class ItemMeans:
             self._sums[slot] += reward
 
     def change(self, slots: IntArray, rewards: FloatArray, times: float = 1.0) -> None:
-        """Count rewards of these slots; with `times = -1` take them out again."""
+        """Count rewards of these slots; with `times = -1` subtract them."""
         self.change_total(float(len(rewards)), float(rewards.sum()), times)
         named = slots != NO_ITEM
         np.add.at(self._counts, slots[named], times)
@@ -74,7 +74,7 @@ class ItemMeans:
         self._sums[self._counts == 0.0] = 0.0
 
     def change_total(self, count: float, total: float, times: float = 1.0) -> None:
-        """Count rewards that name no item, of which only the sum is known."""
+        """Count rewards without an item, given by their number and sum."""
         self.count += times * count
         self._sum = self._sum + times * total if self.count else 0.0
 
@@ -90,11 +90,11 @@ class ItemMeans:
         return min(1.0, max(0.0, self._sum + 0.5) / (self.count + 1.0))
 
     def above_center(self, slots: IntArray) -> FloatArray:
-        """By how much the shrunk mean of each item is above `center`; 0 for `NO_ITEM`."""
+        """Return the shrunk mean of each item minus `center`; 0 for `NO_ITEM`."""
         return np.where(slots == NO_ITEM, 0.0, self._above(self._counts[slots], self._sums[slots]))
 
     def above_center_of_first(self, count: int) -> FloatArray:
-        """`above_center` of the slots below `count`, in half of the time."""
+        """Return `above_center` of the slots below `count`, in half of the time."""
         return self._above(self._counts[:count], self._sums[:count])
 
     def _above(self, counts: FloatArray, sums: FloatArray) -> FloatArray:
@@ -108,7 +108,7 @@ class ItemMeans:
         return found
 
     def above_center_of(self, slot: int) -> float:
-        """`above_center` of one slot, in a tenth of the time."""
+        """Return `above_center` of one slot, in a tenth of the time."""
         if slot == NO_ITEM:
             return 0.0
         if not self._squared:
@@ -117,20 +117,20 @@ class ItemMeans:
         return (float(self._sums[slot]) - count * self.center) / (count + _SHRINK)
 
     def variances(self, slots: IntArray) -> FloatArray:
-        """The variance of each item's mean, 1 / (n + 3), for noise of variance 1; that of a new item for `NO_ITEM`."""
+        """Return the variance of each item's mean, 1 / (n + 3), for noise of variance 1; `NO_ITEM` counts as new."""
         return 1.0 / (self.counts(slots) + _UNSEEN)
 
     def variances_of_first(self, count: int) -> FloatArray:
-        """`variances` of the slots below `count`."""
+        """Return `variances` of the slots below `count`."""
         found: FloatArray = 1.0 / (self._counts[:count] + _UNSEEN)
         return found
 
     def counts(self, slots: IntArray) -> FloatArray:
-        """How many rewards each item has."""
+        """Return the number of rewards of each item."""
         return np.where(slots == NO_ITEM, 0.0, self._counts[slots])
 
     def sums(self, slots: IntArray) -> FloatArray:
-        """The sum of each item's rewards."""
+        """Return the sum of each item's rewards."""
         return np.where(slots == NO_ITEM, 0.0, self._sums[slots])
 
 

@@ -1,9 +1,9 @@
-"""The error of predictions that were made before their reward was known, with intervals that hold at any time.
+"""The error of predictions made before their rewards were known, with intervals that hold at any time.
 
 Every observation is first predicted and then learned, so its error is held out (prequential error, Dawid 1984). The
-interval is an asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021): it may be looked
-at after each observation and still misses the mean with the stated probability only, from some hundred observations
-on. The state is a count and two sums, so tallies of several writers add up.
+interval is an asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021): from some hundred
+observations on, it may be checked after each observation and misses the mean only with the stated probability. The
+state is a count and two sums, so tallies of several writers add up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from mark.selection.guard import FALSE_ALARM
 
 ALL = "all"
-# Segments by the observations that a key had before. Each ends below the next one's beginning.
+# Segments by the number of earlier observations of a key: the least number, and the name.
 _SEGMENTS = ((0, "new"), (1, "1 to 4"), (5, "5 to 19"), (20, "20 to 99"), (100, "100 or more"))
 _TIGHTEST = 500.0  # observations at which the interval is relatively tightest
 _LEAST = 20
@@ -47,7 +47,7 @@ class ErrorTally:
         return self.total / self.count if self.count else math.nan
 
     def interval(self, miss: float = FALSE_ALARM) -> tuple[float, float]:
-        """The interval in which the true mean lies at all times, but with the probability `miss`."""
+        """Return an interval that contains the true mean at all times, except with the probability `miss`."""
         if self.count < _LEAST:
             return -math.inf, math.inf
         variance = max(0.0, self.squares / self.count - self.mean**2)
@@ -59,12 +59,12 @@ class ErrorTally:
         return self.mean - half, self.mean + half
 
     def proves_above_zero(self, miss: float = FALSE_ALARM) -> bool:
-        """Of differences `champion - challenger`: is the challenger proved better?"""
+        """Return whether the mean is proved positive; of `champion - challenger`, whether the challenger is better."""
         return self.interval(miss)[0] > 0.0
 
 
 def segment_of(before: int) -> str:
-    """The segment of a key that had so many observations before."""
+    """Return the segment of a key with this number of earlier observations."""
     return next(name for least, name in reversed(_SEGMENTS) if before >= least)
 
 
@@ -80,11 +80,11 @@ class ErrorJudge:
             self._tallies.setdefault((version, segment), ErrorTally()).add(error)
 
     def tally(self, version: str, segment: str = ALL) -> ErrorTally:
-        """The errors of a version in a segment, none where there are none."""
+        """Return the errors of a version in a segment; an empty tally if there are none."""
         return self._tallies.get((version, segment)) or ErrorTally()
 
     def rows(self) -> Iterator[tuple[str, str, ErrorTally]]:
-        """Version, segment and tally, in the order of versions and of the observations that keys had."""
+        """Yield version, segment and tally, in the order of versions and segments."""
         order = [ALL, *(name for _, name in _SEGMENTS)]
         for version, segment in sorted(self._tallies, key=lambda one: (one[0], order.index(one[1]))):
             yield version, segment, self._tallies[version, segment]
@@ -94,7 +94,7 @@ class ErrorJudge:
 
     @staticmethod
     def of_json(said: Any) -> ErrorJudge:
-        """The judge that `to_json` wrote. Raises ValueError."""
+        """Read a judge that `to_json` wrote. Raises ValueError."""
         found, known = ErrorJudge(), {ALL, *(name for _, name in _SEGMENTS)}
         try:
             for version, segment, count, total, squares in said:

@@ -1,7 +1,7 @@
-"""The observations of one key: a row each, and beyond some rows the sums that ridge regression needs of them.
+"""The observations of one key: a row for each, or for many older ones the sums that ridge regression needs.
 
-Only rows with a vector and without an item are added to the sums: the mean of an item still moves, and with it the row.
-Rows of the last hour are kept as rows, so that a deletion that arrives late removes exactly the rows before it.
+Only rows with a vector and without an item are packed into sums, because the mean of an item still moves, and with it
+the vector that heads weigh. Rows of the last hour stay rows, so that a late deletion removes exactly older rows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.personal.item_means import NO_ITEM
 
 PACKED_AFTER_S = 3600.0
-SAVED, USED = 1, 2  # the store has all rows; they were asked for since they were last spared
-_COPIED_BYTES = 4096  # from which on rows are appended in place
+SAVED, USED = 1, 2  # the store has all rows; they were used since eviction last passed them
+_COPIED_BYTES = 4096  # from this size on rows are appended in place
 _LEAST_PACKED = 32  # rows; fewer take less memory than their sums
 _ROW_BYTES, _KEY_BYTES = 21, 300  # measured: 709 bytes for a key with 20 rows of a table
 _ROW = Struct("<idd")  # the beginning of a record
@@ -31,7 +31,7 @@ _ROW = Struct("<idd")  # the beginning of a record
 
 @dataclass(slots=True, eq=False)
 class PackedRows:
-    """Sums of rows without an item, where z is the vector behind a constant of 1."""
+    """Sums over rows without an item, where z is a constant of 1 followed by the row's vector."""
 
     gram: FloatArray  # of z z'; its corner counts the rows
     moment: FloatArray  # of z times the reward; its first number is the sum of rewards
@@ -54,37 +54,37 @@ class PackedRows:
         return self.gram.nbytes + self.moment.nbytes + 200
 
     def add(self, vectors: FloatArray, rewards: FloatArray, times: float = 1.0) -> None:
-        """Add rows; with `times = -1` take them out."""
+        """Add rows; with `times = -1` subtract them."""
         extended = np.concatenate((np.ones((len(rewards), 1)), vectors), axis=1)
         self.gram += times * (extended.T @ extended)
         self.moment += times * (extended.T @ rewards)
 
     def merge(self, other: PackedRows, times: float = 1.0) -> None:
-        """Add the rows of other sums; with `times = -1` take them out."""
+        """Add other sums; with `times = -1` subtract them."""
         self.gram += times * other.gram
         self.moment += times * other.moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowArrays:
-    """Rows as arrays, and the sums of the rows that are packed."""
+    """Rows as arrays, and the sums of packed rows."""
 
     slots: IntArray
     rewards: FloatArray
-    vectors: FloatArray  # (rows, 0) where vectors come from a table
+    vectors: FloatArray  # (rows, 0) if vectors come from a table
     packed: PackedRows | None = None
 
 
 @cache
 def _record(dimension: int) -> np.dtype[np.void]:
-    """A row as it lies in memory: one buffer for a key takes a third less than an array for each part."""
+    """Return the layout of a row in memory. One buffer for a key takes a third less than an array for each field."""
     return np.dtype([("slot", "<i4"), ("reward", "<f8"), ("at_s", "<f8"), ("vector", "<f4", (dimension,))])
 
 
 class FrozenRows(NamedTuple):
-    """The first `rows` observations of a key, while more are added.
+    """The first `rows` observations of a key, unaffected by later changes.
 
-    The buffer is that of `KeyRows`, because it only appends to it, and removes rows by replacing it.
+    It shares the buffer of `KeyRows`, which only appends to a buffer, and replaces it to remove rows.
     """
 
     rows: int
@@ -95,12 +95,12 @@ class FrozenRows(NamedTuple):
     packed: PackedRows | None
 
     def records(self) -> NDArray[np.void]:
-        """The observations, with the fields slot, reward, at_s and vector."""
+        """Return the observations, with the fields slot, reward, at_s and vector."""
         record = _record(self.dimension)
         return np.frombuffer(bytes(self.buffer[: self.rows * record.itemsize]), dtype=record)
 
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
-        """The observations with the names of their items."""
+        """Return the observations with the names of their items, as JSON."""
         rows = self.records()
         said: dict[str, Any] = {
             "items": [name(slot) for slot in rows["slot"].tolist()],
@@ -116,9 +116,9 @@ class FrozenRows(NamedTuple):
 
 
 class KeyRows:
-    """Observations of a key. `dimension` is that of the vectors in the rows, 0 where they come from a table.
+    """Observations of a key. `dimension` is the length of the vectors in the rows, 0 if vectors come from a table.
 
-    `judged` and `squares` are the count and the sum of squared errors of predictions before their reward was known.
+    `judged` and `squares` are the number and the sum of squared errors of predictions made before their rewards.
     """
 
     __slots__ = ("_buffer", "_dimension", "judged", "packed", "squares", "state")
@@ -143,7 +143,7 @@ class KeyRows:
 
     def is_before(self, at_s: float) -> bool:
         """Return whether all observations are from before this time."""
-        if self._buffer:  # most keys are decided by the row that came last
+        if self._buffer:  # for most keys the last row decides, which is quick to read
             last = len(self._buffer) - _ROW.size - 4 * self._dimension
             if _ROW.unpack_from(self._buffer, last)[2] >= at_s:
                 return False
@@ -151,17 +151,17 @@ class KeyRows:
 
     @property
     def count(self) -> int:
-        """All observations, packed ones included."""
+        """The number of all observations, packed ones included."""
         return self._rows + (self.packed.rows if self.packed is not None else 0)
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it takes, roughly."""
+        """The memory of the rows, roughly."""
         each = _ROW_BYTES + 4 * self._dimension + self._dimension // 4
         return _KEY_BYTES + each * self._rows + (self.packed.memory_bytes if self.packed is not None else 0)
 
     def add(self, slot: int, reward: float, at_s: float, vector: NDArray[np.float32] | None) -> None:
-        """Add an observation. `vector` is needed where `dimension` is not 0."""
+        """Add an observation. `vector` is needed unless `dimension` is 0."""
         row = _ROW.pack(slot, reward, at_s)
         if self._dimension:
             assert vector is not None
@@ -171,21 +171,21 @@ class KeyRows:
         self._buffer += row
 
     def arrays(self) -> RowArrays:
-        """All observations."""
+        """Return all observations."""
         rows = self._records()
         slots, vectors = rows["slot"].astype(np.int64), rows["vector"].astype(np.float64)
         return RowArrays(slots, rows["reward"].copy(), vectors, self.packed)
 
     def _records(self) -> NDArray[np.void]:
-        """The rows in the buffer, which cannot grow as long as somebody has them."""
+        """Return a view of the rows in the buffer, which cannot grow while the view exists."""
         return np.frombuffer(self._buffer, dtype=_record(self._dimension))
 
     def pack(self) -> None:
-        """Add older rows without an item to the sums, where that takes less memory."""
+        """Pack older rows without an item into the sums, if that takes less memory."""
         if not self._dimension:
             return
         least, count = max(_LEAST_PACKED, self._dimension), self._rows
-        # Rows that stay are looked at again only after their number has grown, which keeps an observation cheap.
+        # Look at the rows again only after their number has grown by an eighth, which keeps an observation cheap.
         if count <= least or (count - least - 1) % max(least, 1 << (count.bit_length() - 3)):
             return
         newest_s, rows = self.newest_s, self._records()
@@ -202,7 +202,7 @@ class KeyRows:
             self._keep(~old)
 
     def drop(self, until_s: float) -> RowArrays:
-        """Remove the observations until this time, and return them. Sums that hold one of them are removed whole."""
+        """Remove and return the observations until this time. Sums that hold one of them are removed whole."""
         found = self.arrays()
         gone = self._records()["at_s"] <= until_s
         packed = self.packed if self.packed is not None and self.packed.oldest_s <= until_s else None
@@ -215,17 +215,17 @@ class KeyRows:
         self._buffer = self._records()[kept].tobytes()
 
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
-        """The observations with the names of their items."""
+        """Return the observations with the names of their items, as JSON."""
         return self.freeze().to_bytes(name)
 
     def freeze(self) -> FrozenRows:
-        """The observations so far, for another thread. Packed sums are copied, because they change in place."""
+        """Return the present observations, for another thread. Sums are copied, because they change in place."""
         packed = None if self.packed is None else self.packed.copy()
         return FrozenRows(self._rows, self._dimension, self._buffer, self.judged, self.squares, packed)
 
     @staticmethod
     def of_bytes(data: bytes, dimension: int, slot: Callable[[str | None], int]) -> KeyRows:
-        """The observations that `to_bytes` wrote. Raises ValueError."""
+        """Read observations that `to_bytes` wrote. Raises ValueError."""
         try:
             said = orjson.loads(data)
             found = KeyRows(dimension)

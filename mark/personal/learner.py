@@ -1,7 +1,7 @@
-"""The learned state of one process and one version of the item vectors: every key's head, items' means, their errors.
+"""The learned state of one process for one version of the item vectors: heads of keys, means of items, and errors.
 
-The state is the sum of the observations, so processes that apply the same ones, in any order, have the same heads. A
-head in use is updated in place, and is built from its rows again now and then, since the means of items move.
+The state is a sum of observations, so processes that apply the same observations, in any order, have the same heads. A
+head in use is updated in place, and from time to time is built from its rows again, because the means of items move.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ from mark.personal.top import INDEXED_FROM, NearItems, asked_of_index, best_by_b
 SCHEMA = 1
 TOMBSTONE_DAYS = 31.0  # a fact that is older is refused anyway
 _DAY_S = 86_400.0
-# A head is built again after so many updates, or an eighth of its rows, so that this costs as much as the updates.
+# A head is built again after at least so many updates, once they are an eighth of its rows, so that building costs as
+# much as updating.
 _REBUILT_AFTER, _REBUILT_SHARE = 64, 8
-# And after all observations have grown by this factor, because items' means have moved.
+# It is also built again after all observations have grown by this factor, because the means of items have moved.
 _GROWTH = 1.2
 _MOST_REWARD = 1e9
-_NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
-# Thompson draws among so many items of a table, the best of so many by score plus three standard deviations.
+_NOISE_OBSERVATIONS = 5.0  # the variance of the noise begins with so many observations of 1
+# Thompson sampling draws among `_SHORTLIST` items of a table: of the `_SHORTLIST_OF` items with the highest bounds,
+# those with the highest score plus three standard deviations.
 _SHORTLIST, _SHORTLIST_OF, _SHORTLIST_SIGMAS = 256, 2048, 3.0
-# An index is checked with the best items of as many keys.
+# To be used, an index must find the share `_LEAST_RECALL` of the best `_CHECKED_PLACES` items of so many recent keys.
 _CHECKED_KEYS, _CHECKED_PLACES, _LEAST_RECALL = 20, 10, 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersonalObservation:
-    """A reward at Unix time `at_s` of a key, for an item of the table or for a vector, of which the item may be known.
+    """A reward of a key at Unix time `at_s`, for an item of the table, or for a vector with or without an item's name.
 
-    The vector is that of the version of the features stage that the learner belongs to.
+    The vector comes from the learner's own version of the features stage.
     """
 
     key: str
@@ -60,7 +62,7 @@ class PersonalObservation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """Expected rewards, their standard deviations, and whether the key is new, so that the prior answers."""
+    """Expected rewards and their standard deviations. `prior`: the key is new or absent, and the prior answers."""
 
     values: FloatArray
     uncertainty: FloatArray
@@ -69,7 +71,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopItems:
-    """The best items, the first place first. A propensity is the probability of the item for its place."""
+    """The best items in the order of places. A propensity is the probability of the item for its place."""
 
     items: list[str]
     values: FloatArray
@@ -81,8 +83,8 @@ class TopItems:
 class PersonalLearner:
     """Scores items for a key, and learns from observations.
 
-    Item vectors come from `table`, or they have the `dimension` of the features stage. `near` is an index of the table
-    for the best of more than 10,000 items. Rows beyond the memory budget lie in `store`.
+    Item vectors come from `table`, or from the features stage with `dimension` numbers. `near` is an index that finds
+    the best of more than 10,000 items of the table. Rows beyond the memory budget are in `store`.
     """
 
     def __init__(
@@ -103,13 +105,13 @@ class PersonalLearner:
         self.near: NearItems | None = None
         self.judge = ErrorJudge()
         self._squared = settings.loss == SQUARED
-        self._row_dimension = dimension  # 0 where rows name items of the table
+        self._row_dimension = dimension  # 0 if rows name items of the table
         self._book = KeyBook(dimension, settings.memory_mb * 1_000_000, self._slot, self._name, store)
         self._begin(self._no_means())
 
     @property
     def used_bytes(self) -> int:
-        """The memory of the state, roughly; the table is beside the budget."""
+        """The memory of the state and the table, roughly. The table does not count against the budget."""
         table = self.table.memory_bytes if self.table is not None else 0
         return self._book.used_bytes + self._means.memory_bytes + table
 
@@ -137,7 +139,7 @@ class PersonalLearner:
         return (tally.total + _NOISE_OBSERVATIONS) / (tally.count + _NOISE_OBSERVATIONS)
 
     def problem(self, observation: PersonalObservation) -> str | None:
-        """Why nothing can be learned from an observation, in words; None where it can be."""
+        """Return why an observation cannot be learned from; None if it can."""
         found = self._bad_value(observation)
         if found is None and self.table is not None and observation.item not in self.table.numbers:
             return f"item {observation.item!r} is not in the table"
@@ -164,11 +166,10 @@ class PersonalLearner:
         return None if usable(vector) else f"a vector must be finite, each number {MOST_VALUE:g} at most"
 
     def observe(self, observation: PersonalObservation, *, judged: bool = True) -> bool:
-        """Learn from an observation. False: it cannot be used, or it is older than the deletion of its key.
+        """Learn from an observation. Return False if it cannot be used, or is older than the deletion of its key.
 
-        With `judged` the prediction before the reward is judged, for which a head is built. Processes that apply what
-        another one observed leave it out, so that each observation is judged once. A row of an item that the table
-        lacks is kept, because the next table may have the item; `problem` tells callers who want to refuse it.
+        With `judged` the prediction before the reward is judged, which needs a head. The row of an item that the table
+        lacks is kept, because the next table may have the item; callers that refuse such items ask `problem` first.
         """
         if self._bad_value(observation) is not None:
             return False
@@ -192,16 +193,16 @@ class PersonalLearner:
         return True
 
     def forget(self, key: str, at_s: float) -> None:
-        """Delete all that was learned from a key until this time, also from observations that arrive later."""
+        """Delete the observations of a key until this time, and refuse such observations if they arrive later."""
         if self._book.is_buried(key, at_s):
             return
         self._unlearn(self._book.bury(key, at_s))
         self._book.shrink()
 
     def expire(self, now_s: float) -> list[str]:
-        """Delete the keys without an observation for `keep_days`, and tombstones that no fact can be older than.
+        """Delete and return the keys without an observation for `keep_days`.
 
-        Returns the deleted keys.
+        Tombstones older than any fact that is still accepted are deleted too.
         """
         old_s = now_s - TOMBSTONE_DAYS * _DAY_S
         for key in [key for key, at_s in self._book.tombstones.items() if at_s < old_s]:
@@ -217,10 +218,10 @@ class PersonalLearner:
     def score(
         self, key: str | None, vectors: NDArray[np.floating] | None, items: Sequence[str] | None = None
     ) -> Scores:
-        """The expected reward of each item for a key. None is a client without a key: the prior answers.
+        """Return the expected reward of each item for a key; without a key the prior answers.
 
-        With a table `items` are enough. Raises ValueError for vectors of another shape, or items that are not in the
-        table.
+        With a table, `items` suffice. Raises ValueError for vectors of another shape, and for items that are not in
+        the table.
         """
         slots, found = self._given(vectors, items)
         head, prior = self._head_or_prior(key)
@@ -238,10 +239,10 @@ class PersonalLearner:
         vectors: NDArray[np.floating] | None = None,
         exclude: Collection[str] = (),
     ) -> TopItems:
-        """The best `k` of the given items, or of the whole table, without the excluded ones.
+        """Return the best `k` of the given items, or of the whole table, without the excluded ones.
 
-        With `draw` the policy of `[personal] explore` ranks, else the answer is greedy. Raises ValueError as `score`,
-        and where there is neither a table nor items.
+        With `draw` the policy of `[personal] explore` ranks, otherwise the ranking is greedy. Raises ValueError as
+        `score` does, and if there is neither a table nor items.
         """
         if items is not None and len(set(items)) < len(items):
             raise ValueError("items names an item twice")
@@ -265,7 +266,7 @@ class PersonalLearner:
         return TopItems(names, scores.values, scores.uncertainty, places.propensities, prior)
 
     def show(self, key: str) -> dict[str, Any] | None:
-        """The state of a key, for its user; None: the key is unknown. The head is built anew from its rows."""
+        """Return the state of a key for its user, with a head built from its rows; None if the key is unknown."""
         rows = self._book.rows(key)
         if rows is None:
             return None
@@ -281,7 +282,7 @@ class PersonalLearner:
         }
 
     def logged(self) -> Iterator[PersonalObservation]:
-        """All observations of items of a table, by key, those of each key in the order of arrival."""
+        """Yield all observations of a table's items, key by key, for each key in the order of arrival."""
         for key in self._book.known():
             rows = self._book.rows(key)
             if rows is None or self.table is None:
@@ -291,7 +292,7 @@ class PersonalLearner:
             self._book.shrink()
 
     def holds(self, key: str) -> bool:
-        """Is there anything of this key but its tombstone, in memory or in the store?"""
+        """Return whether memory or the store has rows or a head of this key. A tombstone does not count."""
         return self._book.dump(key) is not None or self._book.head(key) is not None
 
     def flush(self) -> None:
@@ -299,14 +300,14 @@ class PersonalLearner:
         self._book.flush()
 
     def indexed(self) -> NDArray[np.float32]:
-        """The rows of an index for `near`: the vectors of the table, with the items' means before them."""
+        """Return the rows of an index for `near`: the items' means if heads use them, then the vectors of the table."""
         if not self._features.biases:
             return self._table.vectors
         above = self._means.above_center_of_first(len(self._table)).astype(np.float32)
         return np.concatenate((above[:, None], self._table.vectors), axis=1)
 
     def index_by(self, near: NearItems) -> bool:
-        """Rank the table by this index, if it finds 95 % of the best ten for recent keys. Returns whether it does."""
+        """Rank by this index if it finds 95 % of the best ten items of recent keys; return whether it does."""
         keys, self.near = self._book.recent(_CHECKED_KEYS), None
         exact = [self.top(key, _CHECKED_PLACES).items for key in keys]
         self.near = near
@@ -316,7 +317,7 @@ class PersonalLearner:
         return self.near is not None
 
     def freeze(self) -> Callable[[], bytes]:
-        """What encodes the whole state of now, rows of the store included. Another thread may call it."""
+        """Return a function that encodes the present state, stored rows included. Another thread may call it."""
         said: dict[str, Any] = {
             "schema": SCHEMA,
             "loss": self.settings.loss,
@@ -337,9 +338,9 @@ class PersonalLearner:
         return snapshot
 
     def load(self, data: bytes) -> None:
-        """Replace the state with that of a snapshot. Raises ValueError, and keeps the state, for other bytes.
+        """Replace the state by a snapshot. Raises ValueError, and keeps the state, for other bytes.
 
-        With a table the snapshot may be of another version: its rows name items. Vectors are of one version.
+        With a table the snapshot may be of another version, because its rows name items. Vectors must be of this one.
         """
         try:
             said = orjson.loads(data)
@@ -370,7 +371,7 @@ class PersonalLearner:
             self._book.shrink()
 
     def count_store(self) -> None:
-        """Count the rewards of all rows in the store, where a new process goes on with the store of an old one."""
+        """Count the rewards of all stored rows, for a new process that takes over the store of an old one."""
         for key in self._book.known():
             data = self._book.dump(key)
             if data is not None:
@@ -380,7 +381,7 @@ class PersonalLearner:
         self._means = means
         self._features = HeadFeatures(self.settings, self.table, self.dimension, means)
         self._fits_all = self.settings.prior == MEAN
-        self._unnamed = PackedRows.empty(self._row_dimension)  # all rows without an item, where `_fits_all`
+        self._unnamed = PackedRows.empty(self._row_dimension)  # sums of all rows without an item, if `_fits_all`
         self._prior_found, self._prior_until = self._features.by_item, math.inf
         self._new_key = self._prior_found.head()
         self._outdate_prior()
@@ -388,7 +389,7 @@ class PersonalLearner:
     def _no_means(self) -> ItemMeans:
         return ItemMeans(self.settings.loss, self._table.ids if self.table is not None else ())
 
-    # The book is given these two, because `load` replaces the means.
+    # The book gets these two methods and not those of the means, because `load` replaces the means.
     def _slot(self, name: str | None) -> int:
         return self._means.slot(name)
 
@@ -408,7 +409,7 @@ class PersonalLearner:
         return self._prior_found
 
     def _outdate_prior(self) -> None:
-        """Let the next question fit the prior again, where it is fitted."""
+        """Have a fitted prior fitted again at its next use."""
         if self._fits_all:
             self._prior_until = -1.0
 
@@ -443,7 +444,7 @@ class PersonalLearner:
         *,
         judged: bool,
     ) -> None:
-        """Judge the prediction and update the head. A head that is not in memory is built when it is needed."""
+        """Update the head, with `judged` after judging its prediction. Without `judged` a missing head is not built."""
         head = self._head(key, rows) if judged else self._book.head(key)
         if head is None:
             return
@@ -460,7 +461,7 @@ class PersonalLearner:
             head.learn_logistic(features, offset, reward)
 
     def _count(self, rows: RowArrays, times: float = 1.0) -> None:
-        """Count the rewards of rows; with `times = -1` take them out."""
+        """Count the rewards of rows; with `times = -1` subtract them."""
         self._means.change(rows.slots, rows.rewards, times)
         if rows.packed is not None:
             self._means.change_total(rows.packed.rows, float(rows.packed.moment[0]), times)
@@ -478,7 +479,7 @@ class PersonalLearner:
     def _given(
         self, vectors: NDArray[np.floating] | None, items: Sequence[str] | None
     ) -> tuple[IntArray, NDArray[np.floating]]:
-        """Slots and vectors of items. Raises ValueError."""
+        """Return the slots and vectors of items. Raises ValueError."""
         if self.table is not None:
             if items is None:
                 raise ValueError("items of the table are needed")
@@ -513,7 +514,7 @@ class PersonalLearner:
         return CandidateScores(values, self.noise * head.variances(matrix), self._by_item(self._means.variances(slots)))
 
     def _by_item(self, variances: FloatArray) -> FloatArray:
-        """The variances of items' means from those for noise of variance 1, with the logistic loss as logits."""
+        """Scale variances of items' means, which are for noise of variance 1, to the present noise or to logits."""
         if self._squared:
             return self.noise * variances
         share = sigmoid(self._means.center)
@@ -522,7 +523,7 @@ class PersonalLearner:
     def _best_of_table(
         self, head: Head, k: int, draw: np.random.Generator | None, exclude: Collection[str]
     ) -> RankedPlaces:
-        """The best of the whole table. Only the items that may be among them get exact scores and variances."""
+        """Return the best of the whole table. Only items that may be among them get exact scores and variances."""
         table, explore, biases = self._table, self.settings.explore, self._features.biases
         excluded = [table.numbers[name] for name in exclude if name in table.numbers]
         k = min(k, len(table) - len(set(excluded)))
@@ -548,16 +549,16 @@ class PersonalLearner:
         return ranked(explore, self._candidates(head, found, table.vectors[found]), k, draw, found, pool)
 
     def _may_be_best(self, head: Head, k: int, values: FloatArray, above: FloatArray) -> IntArray:
-        """The items of the table that the policy ranks first: `k`, and more where it draws."""
+        """Return the items of the table that the policy ranks first: `k`, or a shortlist if it draws."""
         table, explore = self._table, self.settings.explore
         draws = explore.policy == THOMPSON
         alpha = explore.alpha * (_SHORTLIST_SIGMAS if draws else 1.0)
-        # Observations only lower the variance of the prior, so it is a bound.
+        # The variance of the prior is a bound, because observations only lower it.
         precision = self._features.by_item.precision
         by_vector = table.squares / precision[-1]
         by_key = by_vector
         if self._features.biases:
-            # The biases' own part is known, and the deviation of a sum is at most the sum of the deviations.
+            # The biases' variance is known exactly, and the deviation of a sum is at most the sum of the deviations.
             (constant, _), (both, mean) = head.inverse[:2, :2]  # only the lower triangle is kept
             by_biases = np.maximum(0.0, constant + above * (2.0 * both + above * mean))
             by_key = by_vector + 1.0 / precision[0] + above**2 / precision[1]
@@ -569,7 +570,7 @@ class PersonalLearner:
             found = self._candidates(head, numbers, table.vectors[numbers])
             return np.where(values[numbers] > -np.inf, found.values + alpha * spread(explore.policy, found), -np.inf)
 
-        # Draws need no exact shortlist, and looking for one would compute the variances of most items.
+        # Draws need no exact shortlist, and an exact one would need the variances of most items.
         first, most = (max(k, _SHORTLIST), max(k, _SHORTLIST_OF)) if draws else (k, None)
         numbers, scores = best_by_bound(bounds, exact, first, most)
         return numbers[scores > -np.inf]

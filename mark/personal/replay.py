@@ -1,8 +1,8 @@
-"""Learning by key on logged rewards, as in chapter 2 of Crankshaw's thesis.
+"""Replay learning by key on logged rewards, as in chapter 2 of Crankshaw's thesis.
 
-The log is split at random. Item vectors are fitted to the first part, heads learn from it and then, observation by
-observation, from the second one, and errors are those on the third one, which nothing learns from. Beside it stand
-heads that stop after the first part (static), and vectors and heads that are fitted to both parts (retrained).
+The log is split at random into three parts. Item vectors are fitted to the first part. Heads learn from the first part
+and then, observation by observation, from the second. Errors are measured on the third. They are compared with heads
+that stop after the first part (static), and with vectors and heads that are fitted to both parts (retrained).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mark.personal.learner import PersonalLearner, PersonalObservation
 from mark.personal.settings import ALPHAS, Exploration, PersonalSettings
 from mark.personal.table import ItemTable
 
-CANDIDATES = 20  # of a visit, among which a policy chooses
+CANDIDATES = 20  # the most items of a visit among which a policy chooses
 _TABLE = "item vectors"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedRewards:
-    """Rewards in the order of a log. `keys` and `items` are numbers of the names."""
+    """Rewards in the order of a log. `keys` and `items` are positions in `key_names` and `item_names`."""
 
     keys: IntArray
     items: IntArray
@@ -41,7 +41,7 @@ class LoggedRewards:
 
 @dataclass(frozen=True, slots=True)
 class ShownItems:
-    """The result of a policy: the mean reward, and the part of all items that could be shown that it ever showed."""
+    """The result of a policy: the mean reward, and the share of the items on offer that it showed."""
 
     reward: float
     reach: float
@@ -50,9 +50,9 @@ class ShownItems:
 
 @dataclass(slots=True)
 class PersonalReplay:
-    """Root mean squared errors on the held-out part, and the policies by name.
+    """Root mean squared errors on the held-out part, and the results of policies by name.
 
-    `by_experience` has errors of the second part before each reward was learned, by the observations of the key.
+    `by_experience` has the errors on the second part before each reward was learned, by segment of the key.
     """
 
     observations: int
@@ -68,7 +68,7 @@ class PersonalReplay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitLog:
-    """The places of the three parts, each in the order of time."""
+    """The rows of the three parts, each in the order of time."""
 
     initial: IntArray
     online: IntArray
@@ -76,7 +76,7 @@ class SplitLog:
 
     @staticmethod
     def drawn(log: LoggedRewards, shares: Sequence[float], seed: int) -> SplitLog:
-        """A part for each row, drawn with the probabilities `shares`."""
+        """Draw a part for each row, with the probabilities `shares`."""
         drawn = np.random.default_rng(seed).random(len(log))
         order = np.argsort(log.times_s, kind="stable")
         first, second = shares[0], shares[0] + shares[1]
@@ -91,7 +91,7 @@ def replay_learning(
     seed: int,
     progress: Callable[[float], None] | None = None,
 ) -> PersonalReplay:
-    """Replay the split log, and then each policy. Every part of the split has a row."""
+    """Replay the split log, and then each policy. No part of the split may be empty."""
     steps = 3 + len(policies)
 
     def done(step: int) -> None:
@@ -132,15 +132,15 @@ def replay_learning(
 def shown_items(log: LoggedRewards, split: SplitLog, table: ItemTable, policy: str, seed: int) -> ShownItems:
     """Let a policy choose which of a key's logged items is shown next.
 
-    Keys visit in random order. In a visit the policy chooses one of up to 20 items that the key gave a reward to
-    outside the first part and that it was not shown yet, and learns the reward of the log. A key visits until half of
-    its items were shown, so that the choice matters.
+    Keys visit in random order. At a visit the policy chooses among up to 20 items that the key has not been shown yet
+    and rewarded in the second or third part of the log, and learns the logged reward. A key visits until half of its
+    items were shown, so that the choice matters.
     """
     draw = np.random.default_rng(seed)
     learner = _learner(table, Exploration(policy, ALPHAS[policy]))
     for row in split.initial:
         learner.observe(_observation(log, row), judged=False)
-    pools: dict[int, dict[int, int]] = {}  # by key the row of each item
+    pools: dict[int, dict[int, int]] = {}  # for each key, the row of each item
     for row in np.concatenate((split.online, split.held_out)):
         pools.setdefault(int(log.keys[row]), {}).setdefault(int(log.items[row]), int(row))
     available = {item for pool in pools.values() for item in pool}
@@ -183,7 +183,7 @@ def _observation(log: LoggedRewards, row: int) -> PersonalObservation:
 
 
 def _rmse(learner: PersonalLearner, log: LoggedRewards, known: IntArray, held_out: IntArray) -> float:
-    """The error on held-out rows. Predictions end at the least and the greatest known reward."""
+    """Return the error on held-out rows, with predictions clipped to the range of the known rewards."""
     least, most = log.rewards[known].min(), log.rewards[known].max()
     squares = 0.0
     order = held_out[np.argsort(log.keys[held_out], kind="stable")]

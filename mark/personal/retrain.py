@@ -1,7 +1,7 @@
-"""Is another table or model of item vectors better than the present one? Rewards decide that neither was made from.
+"""Judge whether a new table or model of item vectors is better than the present one, by rewards it was not made from.
 
-The oldest observations train the new one. Heads behind each learn the same observations. Every newer one is predicted
-behind both before both learn it, so the errors are held out, and their differences are paired.
+The oldest observations train the new source of vectors. Heads behind both sources learn the same observations, and both
+predict each newer observation before they learn it. So the errors are held out, and their differences are paired.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PROGRESS_EVERY = 1000
 class SourceTrial:
     """Errors behind both sources of vectors, on `judged` observations.
 
-    `gains` has how much lower the new one's are, by segment. `lacking` items have observations and are in the present
-    table only, so that a server would refuse them.
+    `gains` has the present error minus the new error, by segment. `lacking` counts items with observations that only
+    the present table has: with the new table a server would refuse them.
     """
 
     metric: str
@@ -41,15 +41,15 @@ class SourceTrial:
 
     @property
     def judged(self) -> int:
-        """The count of observations that were predicted."""
+        """The number of observations that were predicted."""
         return self.present.count
 
     def error(self, tally: ErrorTally) -> float:
-        """The error by the metric."""
+        """Return the error by the metric."""
         return math.sqrt(tally.mean) if self.metric == RMSE else tally.mean
 
     def refusal(self) -> str | None:
-        """Why the new table is not promoted, in words; None: it is proved better, and worse for no group of keys."""
+        """Return why the new source is not promoted; None if it is proved better, and for no segment proved worse."""
         if self.lacking:
             return f"the new table lacks {self.lacking:,} items that have observations"
         low, high = self.gains.tally("").interval()
@@ -63,10 +63,10 @@ class SourceTrial:
 
 @dataclass(frozen=True, slots=True)
 class Retrained:
-    """The new version of a table or model beside the present one. `why_not` None: it was promoted, `alias` names it.
+    """The result of retraining: the present and the new version of a table or model.
 
-    `reference` is what a service file names to serve it, and `is_served` says whether it does. `unlogged` observations
-    could not be used, because the log lacks their inputs.
+    If `why_not` is None, the new version was promoted to `alias`. A service file serves it by naming `reference`, and
+    `is_served` says whether the file does. `unlogged` observations were not used, because the log lacks their inputs.
     """
 
     present: str
@@ -83,7 +83,7 @@ class Retrained:
 def split_by_time(
     observations: Sequence[PersonalObservation], held_out: float
 ) -> tuple[list[PersonalObservation], list[PersonalObservation]]:
-    """The oldest observations, and the newest ones as a share of all."""
+    """Return the oldest observations, and the newest ones, which are the share `held_out` of all."""
     ordered = sorted(observations, key=lambda one: (one.at_s, one.key, one.item or ""))
     begin = len(ordered) - round(held_out * len(ordered))
     return ordered[:begin], ordered[begin:]
@@ -92,9 +92,9 @@ def split_by_time(
 def fitted_table(
     observations: Sequence[PersonalObservation], present: ItemTable, ridge: float, seed: int = 0
 ) -> ItemTable:
-    """A table of the same items whose vectors are fitted to these rewards, by matrix factorisation.
+    """Return a table of the same items whose vectors are fitted to these rewards by matrix factorisation.
 
-    Vectors are scaled so that heads with this `ridge` are what the factorisation reckons with.
+    Vectors are scaled so that heads with this `ridge` predict as the factorisation does.
     """
     numbers: dict[str, int] = {}
     known = [one for one in observations if one.item in present.numbers]
@@ -132,7 +132,7 @@ def try_vectors(
     after: Sequence[tuple[PersonalObservation, PersonalObservation]],
     progress: Callable[[float], None] | None = None,
 ) -> SourceTrial:
-    """Do as `try_table`, for observations with the vectors of the present model and of the new one."""
+    """Do as `try_table` does, for pairs of observations with the vectors of the present and the new model."""
     heads = [
         PersonalLearner(settings, version=name, dimension=len(one.vector if one.vector is not None else ()))
         for name, one in zip(("", "new"), before[0], strict=True)
@@ -148,7 +148,7 @@ def _tried(
     trial: SourceTrial,
     progress: Callable[[float], None] | None,
 ) -> SourceTrial:
-    """Let the heads learn each row's observations, and judge the rows that say so."""
+    """Let the heads learn each row's observations, and judge the rows that are marked to be judged."""
     counts: dict[str, int] = {}
     for number, (present, new, is_judged) in enumerate(rows):
         key = present.key

@@ -21,10 +21,10 @@ ALPHAS = {GREEDY: 0.0, ITEM: 0.6, LINUCB: 1.0, THOMPSON: 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """How items are drawn that are not known to be the best.
+    """How a ranking explores items that are not known to be the best.
 
-    `alpha` multiplies the standard deviation that is added to a score. `share` of the places of an answer are drawn
-    uniformly: observations of these places were not chosen by the model, so that they can judge any model.
+    `alpha` multiplies the standard deviation that is added to a score. The share `share` of an answer's places is drawn
+    uniformly, so that observations of these places can judge any model.
     """
 
     policy: str = GREEDY
@@ -34,7 +34,7 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class Retraining:
-    """The user's `command` that trains the features stage again, and the `metric` that must improve."""
+    """The user's `command` that makes a new table or a new model of the features stage, and the `metric` to improve."""
 
     command: tuple[str, ...]
     metric: str
@@ -42,18 +42,20 @@ class Retraining:
 
 @dataclass(frozen=True, slots=True)
 class PersonalSettings:
-    """How the heads of a pipeline learn. Item vectors come from the stage `features`, or from `table`: a file or a
-    version in a registry."""
+    """How the heads of a pipeline learn.
+
+    Item vectors come from the stage `features`, or from `table`, which is a file or a version in a registry.
+    """
 
     features: str = ""
     table: str = ""
     loss: str = SQUARED
-    ridge: float = 1.0  # observations that the prior weighs, where a vector has length 1
+    ridge: float = 1.0  # weight of the prior, in observations of a vector of length 1
     bias: bool = True  # adds a constant and the item's mean to the vector
     prior: str = ITEM  # the weights of a new key: the item's mean alone, or weights that fit all keys together
     explore: Exploration = field(default_factory=Exploration)
     memory_mb: int = 256  # of 1e6 bytes: rows and heads of a process
-    keep_days: float | None = None  # without an observation, after which a key is forgotten; None: never
-    durability: str = "peers"  # or "store": where an observation must be before its client is told
+    keep_days: float | None = None  # a key without an observation for so long is forgotten; None: never
+    durability: str = "peers"  # or "store": which must have an observation before its client gets an answer
     retrain: Retraining | None = None
-    warm_s: float = 10.0  # at the start, for questions to the features stage that fill the cache
+    warm_s: float = 10.0  # most time at the start for filling the cache of the features stage

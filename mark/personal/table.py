@@ -20,7 +20,7 @@ MOST_VALUE = 1e6  # of one number of a vector: squares of larger ones lose the d
 class ItemTable:
     """Items by number. `vectors` are float32, a row for each item, and `squares` the squared lengths of these rows.
 
-    Raises BadInput for a table that cannot be meant; `where` names its file.
+    Raises BadInput for a table that cannot be used; `where` names its file.
     """
 
     def __init__(self, ids: Sequence[str], vectors: NDArray[np.floating], where: str) -> None:
@@ -54,18 +54,18 @@ class ItemTable:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it takes, roughly."""
+        """The memory of the table, roughly."""
         return self.vectors.nbytes + self.squares.nbytes + 150 * len(self.ids)
 
 
 def usable(vectors: NDArray[np.floating]) -> BoolArray:
-    """For each row: are its numbers finite, and not too large?"""
+    """Return for each row whether its numbers are finite and not too large."""
     found: BoolArray = (np.abs(vectors) <= MOST_VALUE).all(axis=-1)
     return found
 
 
 def item_table(data: bytes, where: str) -> ItemTable:
-    """The table in the content of a `.npz` file. Raises BadInput."""
+    """Return the table in the content of a `.npz` file. Raises BadInput."""
     try:
         found = np.load(BytesIO(data), allow_pickle=False)
         if isinstance(found, np.ndarray):

@@ -1,4 +1,4 @@
-"""The best items of a table: exact, by upper bounds where exploring makes exact scores dear, or by an index."""
+"""Find the best items of a table: exactly by upper bounds, if exact scores cost much, or nearly by an index."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.extras import module_of
 from mark.personal.explore import best
 
-# An exact search of as many items takes 0.1 ms; an index of fewer would save nothing.
+# An exact search of so many items takes 0.1 ms, so an index of fewer items would save nothing.
 INDEXED_FROM = 10_000
-_LEAST_ASKED, _ASKED_TIMES = 300, 30  # candidates of an index: enough for a recall of 0.98 at 100,000 items
+_LEAST_ASKED, _ASKED_TIMES = 300, 30  # candidates from an index: enough for a recall of 0.98 at 100,000 items
 _FIRST_STEP = 64
 
 
 class NearItems(Protocol):
-    """An index of item vectors, each with the item's mean before it."""
+    """An index of item vectors, in which each vector begins with the item's mean if heads use means."""
 
     def near(self, query: FloatArray, count: int) -> IntArray:
-        """The numbers of about the `count` items with the greatest inner product, in any order."""
+        """Return the numbers of about the `count` items with the greatest inner product, in any order."""
         ...
 
 
 class UsearchItems:
-    """An HNSW graph (usearch). `vectors` are the rows to be found; building takes a second for 1,000 to 2,000 rows.
+    """An HNSW graph (usearch) of `vectors`; building takes a second for 1,000 to 2,000 rows.
 
-    Raises BadInput where usearch is not installed.
+    Raises BadInput if usearch is not installed.
     """
 
     def __init__(self, vectors: NDArray[np.float32], threads: int = 1) -> None:
@@ -46,17 +46,17 @@ _fits: type[NearItems] = UsearchItems
 
 
 def asked_of_index(k: int) -> int:
-    """How many candidates to ask an index for, to find `k` items."""
+    """Return the number of candidates to ask an index for, to find `k` items."""
     return max(_LEAST_ASKED, _ASKED_TIMES * k)
 
 
 def best_by_bound(
     bounds: FloatArray, exact: Callable[[IntArray], FloatArray], k: int, most: int | None = None
 ) -> tuple[IntArray, FloatArray]:
-    """The `k` items with the highest exact scores, and these, where no score is above its bound.
+    """Return the `k` items with the highest exact scores, and these scores. No score may be above its bound.
 
-    Scores are computed in the order of the bounds, until none of the others can be among the best, or until there are
-    `most` of them.
+    Scores are computed in the order of bounds, until no other item can be among the best, or until there are `most`
+    scores.
     """
     step = max(k, _FIRST_STEP)
     order = best(bounds, step)

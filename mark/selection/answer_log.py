@@ -38,9 +38,9 @@ _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d{0,14})(?:\.\d*)?(?:[eE][+-]?\d{1,3})?|[
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """A query of the log; `where` is its place, for messages. Candidates are named as the log names them.
+    """A query of the log; `where` is its place, for messages. Candidates have the log's names.
 
-    Only candidates with an answer have a reply, and only those whose price the log says have one in `usd`.
+    `replies` has the candidates that answered, `usd` the candidates whose price the log has.
     """
 
     where: str
@@ -51,9 +51,9 @@ class AnswerRow:
 
 
 def cell_value(column: str, cell: str) -> Any:
-    """The value of a CSV cell: a number where it is one, so that a label "7" equals an answer 7; None for a blank.
+    """Return the value of a CSV cell: a number if the text is one, so that label "7" equals answer 7; None for a blank.
 
-    Keys stay as they are written.
+    Keys stay texts.
     """
     cell = cell.strip()
     if not cell:
@@ -66,9 +66,9 @@ def cell_value(column: str, cell: str) -> Any:
 
 @lru_cache(maxsize=4096)
 def place_of(column: str) -> tuple[str, str] | None:
-    """Candidate and field of a column as `small.answer`, ("", NAME) for label and key; None: a column of no meaning.
+    """Return candidate and field of a column such as `small.answer`, ("", NAME) for label and key, None for any other.
 
-    Raises ValueError for a name that is almost one with a meaning.
+    Raises ValueError for a column that looks misspelt.
     """
     if column in (LABEL, KEY):
         return "", column
@@ -83,7 +83,7 @@ def place_of(column: str) -> tuple[str, str] | None:
 
 
 def row_of(where: str, fields: Mapping[str, Any]) -> AnswerRow:
-    """A flat row; None and a missing field are the same. Raises BadInput, which names the column and the value."""
+    """Read a flat row; None counts as a missing field. Raises BadInput, which names the column and the value."""
     said: dict[str, dict[str, Any]] = {}
     for column, value in fields.items():
         if value is None:
@@ -124,14 +124,14 @@ def _read(reader: Any, value: Any, where: str) -> Any:
 
 
 def is_observation(record: Mapping[str, Any]) -> bool:
-    """Is a JSON object one of the feedback log's, rather than a flat row?"""
+    """Return whether a JSON object is an observation of the feedback log, not a flat row."""
     return isinstance(record.get("feedback"), dict) and LABEL not in record
 
 
 def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter[str]) -> Iterator[AnswerRow]:
-    """Yield the queries of an observation, one for each item of its request; unusable ones are counted in `left_out`.
+    """Yield a row for each item of an observation's request; count an unusable observation in `left_out`.
 
-    Candidates are named by their keys (`mark.selection.outcome.candidate_key`). Raises BadInput for another note.
+    Candidates are named by their keys (`mark.selection.outcome.candidate_key`). Raises BadInput for a damaged note.
     """
     said, how = record["feedback"], record.get("provenance") or {}
     note = how.get("note") if isinstance(how, dict) else None
@@ -163,10 +163,10 @@ def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter
 
 
 def query_of(row: AnswerRow, places: Mapping[str, int], usd: Sequence[float], loss: str = ZERO_ONE) -> LoggedQuery:
-    """The row as a query of a replay. `places` are candidates by the log's names, `usd` prices where the log has none.
+    """Return the row as a query of a replay. `places` gives each candidate's position by its name in the log.
 
-    With a numeric `loss`, lists of numbers are arrays, which Exp4 averages as it does with arrays that models return.
-    Answers of others than the candidates are left out.
+    `usd` has the prices for candidates that the log does not price. With a numeric `loss`, lists of numbers become
+    arrays, so that Exp4 averages them. Answers of unknown candidates are left out.
     """
     replies: list[CandidateReply | None] = [None] * len(usd)
     prices = list(usd)

@@ -15,8 +15,11 @@ from mark.selection.policy import Choice, Query, SelectionPolicy, answer_of
 
 
 class Cascade:
-    """See the module; one of `threshold` and `correct_usd` is given. Before enough labels are known, and for the
-    explored share of the queries, everybody is asked: without that nothing would be learned of the later ones."""
+    """The policy with either `threshold` or `correct_usd`; see the module.
+
+    Explored queries ask every candidate, and so do all queries with `correct_usd` until enough labels are known:
+    otherwise too little would be known of the later candidates.
+    """
 
     def __init__(self, *, threshold: float | None = None, correct_usd: float | None = None) -> None:
         if (threshold is None) == (correct_usd is None):
@@ -38,7 +41,7 @@ class Cascade:
         return ((following[0], query.explore),) if query.explores else ()
 
     def _worth(self, query: Query, last: int, following: Sequence[int]) -> int | None:
-        """The next candidate that is worth asking; None: no one is."""
+        """Return the next candidate that is worth its price; None if no candidate is."""
         score = query.replies[last].score
         if score is None:
             return following[0]
@@ -50,7 +53,7 @@ class Cascade:
         for one in following:
             then = query.tables.correct(last, score, one)
             if now is None or then is None:
-                return one  # too little is known of it
+                return one  # too few labels to judge it
             gain = (then - now) * self._correct_usd - query.usd[one]
             if gain > most:
                 best, most = one, gain

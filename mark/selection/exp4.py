@@ -17,15 +17,15 @@ from mark.selection.policy import Choice, Query, SelectionPolicy, answer_of
 from mark.selection.tally import Sums
 
 RATE = 0.3  # eta: measured best with a half-life of 140 feedbacks, on MNIST and digits
-_PRIOR_COUNT = 10.0  # losses that were not observed: the mean of all candidates counts as so many observations
+_PRIOR_COUNT = 10.0  # the mean of all candidates counts as so many observations of each
 _ROUNDING = 1e-9  # of sums of weights
 
 
 class Exp4:
-    """See the module. Arrays of numbers are averaged by weight, all other answers are voted for.
+    """The policy of the module: average arrays of numbers by weight, and let candidates vote on other answers.
 
-    The agreement of an answer is its share of the weight of all that were asked and have not failed. One whose reply
-    has not come does not agree, as in Clipper (section 5.2.2).
+    The agreement of an answer is its share of the weight of all candidates that were asked and have not failed. A
+    candidate that has not replied does not agree, as in Clipper (section 5.2.2).
     """
 
     def ask(self, query: Query) -> Sequence[tuple[int, float]]:
@@ -34,7 +34,7 @@ class Exp4:
     def combine(self, query: Query) -> Choice:
         weights, answered = _weights(query), sorted(query.replies)
         whole = sum([weights[one] for one in query.asked])
-        if not any(weights[one] for one in answered):  # all of them underflow beside one that has not answered
+        if not any(weights[one] for one in answered):  # all underflow beside a candidate without a reply
             weights = _weights_among(answered, query)
             whole = math.inf if whole else 1.0
         results = [query.replies[one].result for one in answered]
@@ -48,7 +48,7 @@ class Exp4:
         return answer_of(query, best, min(1.0, share / whole))
 
     def settled(self, query: Query) -> bool:
-        """Is the lead larger than the weight of all that are awaited? Means need every reply."""
+        """Return whether the lead exceeds the weight of all awaited candidates. Averages need every reply."""
         weights, replies = _weights(query), query.replies
         replied = sum([weights[one] for one in replies])
         awaited = sum([weights[one] for one in query.asked if one not in replies]) + _ROUNDING
@@ -59,10 +59,10 @@ class Exp4:
 
 
 def full_losses(sums: Sums) -> Sequence[float]:
-    """The losses of each candidate as if all of them had been observed equally often.
+    """Return the sum of each candidate's losses as if all candidates had been observed equally often.
 
-    Otherwise a candidate that is often late, or new, would have the least losses and the largest weight. The losses
-    that were not observed are assumed to be the candidate's mean, shrunk towards the mean of all candidates.
+    Otherwise a candidate that is new or often late would have the smallest sum and the largest weight. Each missing
+    loss is assumed to be the candidate's mean, shrunk towards the mean of all candidates.
     """
     counts = sums.counts
     most = max(counts)
@@ -82,7 +82,7 @@ def _weights(query: Query) -> Sequence[float]:
 
 
 def _weights_among(candidates: Sequence[int], query: Query) -> Sequence[float]:
-    """Weights that add up to 1 among some candidates; all others have 0."""
+    """Return weights that add up to 1 over these candidates, and are 0 for all others."""
     losses, found = full_losses(query.sums), [0.0] * len(query.sums.losses)
     for one, weight in zip(candidates, exponential_weights([losses[one] for one in candidates], RATE), strict=True):
         found[one] = weight
@@ -90,9 +90,9 @@ def _weights_among(candidates: Sequence[int], query: Query) -> Sequence[float]:
 
 
 def _votes(query: Query, weights: Sequence[float]) -> list[tuple[float, int]]:
-    """Of each label the weight of the candidates that gave it, and the best of them, the heaviest label first.
+    """Return for each label the weight of the candidates that gave it and the best of them, heaviest label first.
 
-    Of equally heavy labels that of the best candidate comes first. Its own result is passed on.
+    Among equally heavy labels, the label of the best candidate comes first.
     """
     replies = query.replies
     found: dict[object, tuple[float, int]] = {}

@@ -1,7 +1,7 @@
 """The answer in a model's result, as a label that can be compared, counted and written as JSON.
 
-Equal labels are one answer, in votes, in losses and for rewards alike. Equality is Python's: 7 and 7.0 are equal, and
-so are true and 1, because one candidate's class may be a boolean of numpy where another's is an integer. "7" is a text.
+Votes, losses and rewards treat equal labels as one answer. Equality is Python's: 7 and 7.0 are equal, and so are true
+and 1, because one candidate's class may be a boolean of numpy and another's an integer. "7" is a text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class NoAnswer(ValueError):
 
 
 def field_of(result: object, field: str | None) -> object:
-    """The field of a result, the whole result for None.
+    """Return a field of a result, or the whole result if `field` is None.
 
-    Raises NoAnswer, also for None and a result with several fields: with a score among them no two would be equal.
+    Raises NoAnswer for a missing field, and for a whole result of several fields: with scores, no two would be equal.
     """
     if field is None:
         if isinstance(result, Mapping) and len(result) > 1:
@@ -49,7 +49,7 @@ def _names(result: Mapping[Any, Any]) -> str:
 
 
 def same_kind(answer: Label, label: Label) -> bool:
-    """May the two be equal at all? A text is never a number, and a list is never a text."""
+    """Return whether the two can be equal. A text never equals a number, nor a list a text."""
     return _kind(answer) == _kind(label)
 
 
@@ -75,7 +75,7 @@ def _written(label: Label) -> str | None:
 
 
 def label_of(value: object) -> Label:
-    """A result's answer as a plain value. Raises NoAnswer.
+    """Return a result's answer as a plain value. Raises NoAnswer.
 
     Whole numbers become integers, and a list of one value becomes that value.
     """
@@ -110,12 +110,12 @@ def _label(value: object, depth: int) -> Label:
 
 
 def _text(value: str) -> str:
-    """The text without halves of surrogate pairs, which JSON cannot carry."""
+    """Return the text with "?" for each half of a surrogate pair, because JSON cannot carry halves."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def label_key(label: Label) -> Any:
-    """The label as a dictionary's key. Labels are equal exactly where their keys are."""
+    """Return a hashable key of the label. Keys are equal exactly if their labels are."""
     if isinstance(label, list):
         return tuple([label_key(one) for one in label])
     if isinstance(label, dict):
@@ -124,7 +124,7 @@ def label_key(label: Label) -> Any:
 
 
 def score_of(value: object) -> float:
-    """A finite number. Raises NoAnswer."""
+    """Return the value as a finite number. Raises NoAnswer."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.item() if value.size == 1 else value.tolist()
     if not isinstance(value, bool) and isinstance(value, int | float):
@@ -138,7 +138,7 @@ def score_of(value: object) -> float:
 
 
 def loss_of(answer: Label, label: Label, loss: str, scale: float) -> float:
-    """The loss of an answer where `label` is right: 0 to 1. A numeric loss of an answer without numbers is 1."""
+    """Return the loss, 0 to 1, of an answer if `label` is right. A numeric loss is 1 if the two cannot be compared."""
     if loss == ZERO_ONE:
         return 0.0 if answer == label else 1.0
     if answer == label:
@@ -150,7 +150,7 @@ def loss_of(answer: Label, label: Label, loss: str, scale: float) -> float:
 
 
 def _distance(answer: Label, label: Label) -> float | None:
-    """The absolute difference of two numbers, the root mean square of two lists; None: they cannot be compared."""
+    """Return the difference of two numbers, or its root mean square over two lists; None if they cannot be compared."""
     if isinstance(answer, int | float) and isinstance(label, int | float):
         return abs(float(answer) - float(label))
     try:

@@ -1,6 +1,6 @@
 """Policies that ask one candidate: fixed shares, Exp3, and Thompson sampling.
 
-Where the candidate fails, the next one is drawn among the others.
+If the candidate fails, the policy draws the next one among the others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from mark.selection.policy import Choice, Query, SelectionPolicy, answer_of, dra
 
 EXP3_RATE = 0.05  # eta: measured best of 0.02 to 0.1 with discounted sums, on MNIST and digits
 _EXP3_MIX = 0.05  # gamma of Auer et al. 2002: this share is asked at random
-_POSTERIOR_DRAWS = 32  # of which one chooses, and all estimate the propensity
+_POSTERIOR_DRAWS = 32  # one of them chooses the candidate, all of them estimate the propensity
 
 
 class FixedSplit:
-    """Shares as the file says them (a KServe or Seldon traffic split); nothing is learned."""
+    """Split queries by the file's shares (a KServe or Seldon traffic split) without learning."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         self._weights = weights
@@ -75,7 +75,7 @@ class Thompson:
         at = best[0]
         if explore and query.draw() < explore:
             at = int(query.draw() * len(among))
-        # The draw that chooses is as good as any of the 32, so these are its probabilities.
+        # Any of the 32 draws could have been the one that chooses, so their frequencies are its probabilities.
         query.shares = shares = [0.0] * len(sums.counts)
         for place, one in enumerate(among):
             drawn = best.count(place) / _POSTERIOR_DRAWS
@@ -90,7 +90,7 @@ class Thompson:
 
 
 def exponential_weights(losses: Sequence[float], rate: float) -> list[float]:
-    """Weights proportional to exp(-rate x loss), with the sum 1."""
+    """Return weights proportional to exp(-rate x loss), with the sum 1."""
     least = min(losses)
     raw = [math.exp(-rate * (loss - least)) for loss in losses]
     total = sum(raw)
@@ -98,7 +98,7 @@ def exponential_weights(losses: Sequence[float], rate: float) -> list[float]:
 
 
 def the_only_answer(query: Query) -> Choice:
-    """The answer of the one candidate that has replied."""
+    """Return the answer of the one candidate that has replied."""
     (candidate,) = query.replies
     return answer_of(query, candidate)
 

@@ -1,8 +1,7 @@
-"""A query as feedback finds it again, and the fact that feedback makes of it. Both are JSON, read by other processes.
+"""The note of a query, which feedback needs later, and the fact that feedback makes of it, both as JSON.
 
-The note goes with the answer (`mark.models.answer.Provenance.note`); the fact goes to every process that selects.
-Candidates stand in both under their keys, which change with their models, because processes of two releases exchange
-facts during a roll-out.
+The note goes with the answer (`mark.models.answer.Provenance.note`); the fact goes to every process that selects. Both
+name candidates by keys that change with their models, because two releases exchange facts during a roll-out.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 def candidate_key(name: str, model: str) -> str:
-    """The key of a candidate: its stage's name, and a digest of its model's reference."""
+    """Return the key of a candidate: its stage's name, and a digest of its model's reference."""
     return f"{name}@{hashlib.blake2b(model.encode(), digest_size=4).hexdigest()}"
 
 
 def context_key(key: str) -> str:
-    """The context of a `mark-key`: a digest, so that no user's name is stored and all contexts have one size."""
+    """Return the context of a `mark-key`: a digest, so that no user's name is stored and all contexts have one size."""
     return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=CONTEXT_DIGITS // 2).hexdigest()
 
 
 class AskedNote(NamedTuple):
-    """A candidate that a query asked. `answered` is False where its reply did not come in time."""
+    """A candidate that a query asked. `answered` is False if its reply did not come in time."""
 
     candidate: str
     propensity: float
@@ -48,10 +47,10 @@ class AskedNote(NamedTuple):
 class QueryNote(NamedTuple):
     """How a query was answered.
 
-    `label` and `chosen`, a candidate's key, are of the candidates' own answer, also where the default was given
-    (`by_default`). `chosen` is "" for an average, and where no candidate has answered; then `label` is the default.
-    `agreement` is the share of the vote that the answer had, None without a vote. `shares` are the probabilities with
-    which the policy drew the first candidate; they are kept for the guard only.
+    `label` and `chosen` (a candidate's key) describe the candidates' answer, even if the client got the default
+    (`by_default`). `chosen` is "" for an average. If no candidate answered, `chosen` is "" and `label` is the default.
+    `agreement` is the answer's share of the vote, None without a vote. `shares` are the probabilities with which the
+    policy drew the first candidate, for the guard.
     """
 
     context: str
@@ -64,7 +63,7 @@ class QueryNote(NamedTuple):
 
 
 def notes_to_json(notes: Sequence[QueryNote]) -> bytes:
-    """The notes of a request's items."""
+    """Return the notes of a request's items as JSON."""
     return orjson.dumps(
         [[one[0], [each if each.answered else each[:2] for each in one.asked], *one[2:]] for one in notes],
         default=tuple,
@@ -72,15 +71,15 @@ def notes_to_json(notes: Sequence[QueryNote]) -> bytes:
 
 
 def notes_from_json(data: bytes) -> list[QueryNote]:
-    """The notes of `notes_to_json`. Raises ValueError for anything else, also where a number is out of range."""
+    """Read the notes of `notes_to_json`. Raises ValueError for anything else, and for numbers out of range."""
     return [_note(one) for one in _parsed(data, "notes of queries")]
 
 
 class Loss(NamedTuple):
     """The feedback about one candidate that was asked.
 
-    One that gave no answer (`answered`) has the loss 1. Such losses are for policies that ask one candidate, which
-    would otherwise go on asking a candidate that is down.
+    A candidate that did not answer (`answered` is False) has the loss 1. Only policies that ask one candidate get such
+    losses: otherwise they would go on asking a candidate that is down.
     """
 
     candidate: str
@@ -91,10 +90,10 @@ class Loss(NamedTuple):
 
 
 class SelectionFact(NamedTuple):
-    """One query with its feedback. Stamps are how many facts its writer knew before: of the context, and in all.
+    """One query with its feedback. Stamps number it among the facts that its writer knew, of the context and of all.
 
-    `vote` is the agreement with the answer and whether the answer was correct. `evidence` is by how much it is more
-    likely now that a challenger is worse than the champion (`mark.selection.guard`), by the challenger's key.
+    `vote` is the answer's agreement and its correctness, each 0 to 1. `evidence` has, by champion and challenger, the
+    growth of the log evidence that the challenger is worse (`mark.selection.guard`).
     """
 
     context: str
@@ -106,12 +105,12 @@ class SelectionFact(NamedTuple):
 
 
 def facts_to_json(facts: Sequence[SelectionFact]) -> bytes:
-    """The facts of one piece of feedback, one for each item of its request."""
+    """Return the facts of one piece of feedback, one for each item of its request, as JSON."""
     return orjson.dumps(facts, default=tuple)
 
 
 def facts_from_json(data: bytes) -> list[SelectionFact]:
-    """The facts of `facts_to_json`. Raises ValueError for anything else, also where a number is out of range."""
+    """Read the facts of `facts_to_json`. Raises ValueError for anything else, and for numbers out of range."""
     return [_fact(one) for one in _parsed(data, "facts of a selection")]
 
 
@@ -168,7 +167,7 @@ def _loss(said: Any) -> Loss:
 
 
 def _candidates(said: Any) -> list[Any]:
-    """Lists that begin with a candidate's key, each key once."""
+    """Check that these are lists that begin with a candidate's key, each key once, and return them."""
     _require(type(said) is list and len(said) <= MOST_CANDIDATES, "a list of candidates", said)
     keys = {one[0] for one in said if type(one) is list and one and type(one[0]) is str}
     _require(len(keys) == len(said), "a list of different candidates", said)

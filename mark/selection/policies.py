@@ -12,7 +12,7 @@ from mark.selection.settings import CASCADE, EXP3, EXP4, EXP4_THESIS, SPLIT, THO
 
 
 def policy_of(settings: SelectionSettings, candidates: int, generator: np.random.Generator) -> SelectionPolicy:
-    """The policy that the settings name. Raises ValueError for one that is none of mark's own."""
+    """Return the policy that the settings name. Raises ValueError for a policy that is not mark's own."""
     name = settings.policy
     if name == SPLIT:
         return FixedSplit(settings.weights or [1.0 / candidates] * candidates)

@@ -17,7 +17,7 @@ from mark.selection.tally import Sums
 
 
 class CandidateReply(NamedTuple):
-    """The answer of one candidate. `result` is the model's own, `label` and `score` are read from it."""
+    """The answer of one candidate. `label` and `score` are read from the model's `result`."""
 
     result: Any
     label: Label
@@ -25,9 +25,9 @@ class CandidateReply(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The answer to a query. `candidate` is the one whose result it is, None where results were averaged.
+    """The answer to a query. `candidate` gave the result; it is None if results were averaged.
 
-    `confidence` is the probability that it is correct, `agreement` the share of a vote that it had; both are 0 to 1.
+    `confidence` is the probability that the answer is correct, `agreement` its share of a vote; both are 0 to 1.
     """
 
     result: Any
@@ -41,7 +41,7 @@ class CandidateTables(Protocol):
     """The known scores of candidates."""
 
     def correct(self, asked: int, score: float, candidate: int) -> float | None:
-        """The probability that `candidate` is correct where `asked` had this score; None: too few labels."""
+        """Return the probability that `candidate` is correct if `asked` had this score; None for too few labels."""
         ...
 
 
@@ -49,10 +49,10 @@ class CandidateTables(Protocol):
 class Query:
     """A query on its way. Candidates are positions in the order of the file; `draw` gives uniform numbers of [0, 1).
 
-    `usd` is the price of a call of each candidate. Only candidates that are `open` may be asked: neither asked before,
-    nor switched off, nor refused for want of time. `asked` has each candidate that was asked and has not failed, with
-    the probability of asking it; `replies` are those that have come. A policy that draws one candidate leaves the
-    probabilities of all candidates in `shares`, because the guard compares candidates by them.
+    `usd` is the price of a call of each candidate. Only `open` candidates may be asked: they were not asked before, and
+    the guard has not switched them off. `asked` has each candidate that was asked and has not failed, with the
+    probability of asking it; `replies` has the replies so far. A policy that draws one candidate sets `shares` to the
+    probabilities of all candidates, because the guard needs them.
     """
 
     sums: Sums
@@ -64,39 +64,39 @@ class Query:
     replies: dict[int, CandidateReply] = field(default_factory=dict)
     explores: bool = False  # drawn once a query, with the probability `explore`
     explore: float = 0.0
-    weights: Sequence[float] = ()  # of the candidates, where a policy has reckoned them for this query
+    weights: Sequence[float] = ()  # of the candidates; a policy keeps them here for this query
     shares: Sequence[float] = ()
 
     @property
     def waits(self) -> bool:
-        """Is a candidate asked whose reply may still come?"""
+        """Whether the reply of a candidate may still come."""
         return len(self.replies) < len(self.asked)
 
 
 class SelectionPolicy(Protocol):
-    """See the module. Both methods are pure but for `query.draw`."""
+    """The port of the module. Methods draw at random and set the query's `weights` and `shares`; else they are pure."""
 
     def ask(self, query: Query) -> Sequence[tuple[int, float]]:
-        """Candidates to ask now, each with the probability of asking it; none: decide with the replies that there are.
+        """Return the candidates to ask now, each with the probability of asking it.
 
-        Called at the start, after each reply and after each candidate that failed. A policy that waits for replies
-        returns none; the query is decided once none is awaited.
+        Called at the start, after each reply and after each failure of a candidate. If the result is empty, the query
+        is decided once no reply is awaited.
         """
         ...
 
     def combine(self, query: Query) -> Choice:
-        """The answer from the replies that there are: one at least."""
+        """Return the answer from the replies so far, of which there is at least one."""
         ...
 
     def settled(self, query: Query) -> bool:
-        """Can no awaited reply change the answer?"""
+        """Return whether no awaited reply can change the answer."""
         ...
 
 
 def draw_one(query: Query, weights: Sequence[float]) -> tuple[int, float]:
-    """One of the open candidates, drawn by weight, with its probability. Exploration draws all alike.
+    """Draw an open candidate by weight, and return it with its probability.
 
-    With weights that are all zero the open candidates are alike, too.
+    Exploration gives all open candidates the same probability, and so do weights that are all zero.
     """
     among, explore = sorted(query.open), query.explore
     total = math.fsum([weights[one] for one in among])
@@ -110,7 +110,7 @@ def draw_one(query: Query, weights: Sequence[float]) -> tuple[int, float]:
     drawn = among[0]
     for one in among:
         share = shares[one]
-        if share > 0.0:  # also where rounding leaves a rest, the drawn one has a share
+        if share > 0.0:  # even if rounding leaves a rest, a candidate with a share is drawn
             drawn = one
             point -= share
             if point < 0.0:
@@ -119,7 +119,7 @@ def draw_one(query: Query, weights: Sequence[float]) -> tuple[int, float]:
 
 
 def answer_of(query: Query, candidate: int, agreement: float | None = None) -> Choice:
-    """The answer of one candidate, unchanged, with the probability that it is correct where its score says one."""
+    """Return the answer of one candidate, with the probability that it is correct if its score gives one."""
     reply = query.replies[candidate]
     confidence = None if reply.score is None else query.tables.correct(candidate, reply.score, candidate)
     return Choice(reply.result, reply.label, candidate, confidence, agreement)

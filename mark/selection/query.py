@@ -1,8 +1,8 @@
-"""One query on its way through a selection: who is asked next, when it is decided, and its answer. No I/O, no clock.
+"""The state machine of a query in a selection: which candidates it asks, when it is decided, and its answer.
 
-    start ─► ask ─► answered / missed ─► ask ... ─► decided, or lost where no candidate has answered
+    start ─► ask ─► answered / missed ─► ask ... ─► decided, or lost if no candidate has answered
 
-The shell (`mark.serving.conductor.selected`) tells what happened and at what time. Times are seconds of one
+It has no I/O and no clock: `mark.serving.conductor.selected` calls it with events and their times, in seconds of one
 monotonic clock.
 """
 
@@ -19,9 +19,9 @@ from mark.selection.state import SelectionState
 
 
 class SelectionDecision(NamedTuple):
-    """The answer to a query. `by_default`: it is the configured default, and no candidate's.
+    """The answer to a query. `by_default` means that it is the configured default, not a candidate's answer.
 
-    `calibrated` says whether the confidence is a probability of being correct, or only the agreement of the vote.
+    If `calibrated`, the confidence is a probability of being correct; otherwise it is only the agreement of the vote.
     """
 
     choice: Choice
@@ -47,10 +47,10 @@ class Selection:
         now_s: float,
         planned_usd: Sequence[float] | None = None,
     ) -> SelectedQuery:
-        """A query with this `mark-key`; `usd` is the price of a call of each candidate, `planned_usd` the price where
-        planned capacity has room for it (None: the same).
+        """Open a query with this `mark-key`, to be decided by `deadline_s` if a candidate has answered by then.
 
-        It is decided by `deadline_s` at the latest, where a candidate has answered by then.
+        `usd` is the present price of a call of each candidate, `planned_usd` its price if planned capacity has room for
+        the call (None: the same).
         """
         state, settings = self.state, self.settings
         context, explore = state.context_of(key), self._explore
@@ -68,7 +68,7 @@ class Selection:
 
 
 class SelectedQuery:
-    """See the module. Methods that return candidates want them to be called now."""
+    """A query of the module. If a method returns candidates, the caller has to ask them now."""
 
     __slots__ = (
         "_asked", "_combined", "_context", "_planned_usd", "_query", "_selection", "_shares", "decision", "due_s",
@@ -80,10 +80,10 @@ class SelectedQuery:
     ) -> None:
         self._selection, self._query, self._context = selection, query, context
         self._planned_usd = planned_usd
-        self.due_s = due_s  # then it is decided with the replies that there are, or else the default
-        self._asked: dict[int, float] = {}  # also those that have failed
-        self._shares: Sequence[float] = ()  # with which the first candidate was drawn
-        self._combined: Choice | None = None  # of candidates' replies
+        self.due_s = due_s  # then the query is decided from its replies; without replies, by the default
+        self._asked: dict[int, float] = {}  # with the candidates that failed
+        self._shares: Sequence[float] = ()  # the probabilities when the first candidate was drawn
+        self._combined: Choice | None = None  # from the candidates' replies
         self.decision: SelectionDecision | None = None
         self.lost = False  # no candidate answers, and there is no default
 
@@ -92,11 +92,11 @@ class SelectedQuery:
         return self.lost or self.decision is not None
 
     def start(self, now_s: float) -> Sequence[int]:
-        """The query has come."""
+        """Start the query."""
         return self._go_on(now_s)
 
     def answered(self, candidate: int, reply: CandidateReply, now_s: float) -> Sequence[int]:
-        """A candidate has answered. After the decision the reply only stands in the note, for feedback to judge it."""
+        """Take a candidate's answer. After the decision it only goes into the note, so that feedback can judge it."""
         query = self._query
         if candidate not in query.asked or candidate in query.replies:
             return ()
@@ -104,7 +104,7 @@ class SelectedQuery:
         return () if self.over else self._go_on(now_s)
 
     def missed(self, candidate: int, now_s: float) -> Sequence[int]:
-        """A candidate was refused, failed, or cannot be asked for want of time."""
+        """Note that a candidate refused or failed, or cannot be asked because too little time is left."""
         query = self._query
         if self.over or candidate not in query.asked or candidate in query.replies:
             return ()
@@ -112,19 +112,19 @@ class SelectedQuery:
         return self._go_on(now_s)
 
     def woken(self, now_s: float) -> Sequence[int]:
-        """It is `due_s`, or later."""
+        """Go on at `due_s` or later: decide, if there is a reply or a default."""
         return () if self.over else self._go_on(now_s)
 
     @property
     def asked(self) -> Mapping[int, float]:
-        """All candidates that were asked, also those that failed, each with the probability of asking it."""
+        """All candidates that were asked, even if they failed, each with the probability of asking it."""
         return self._asked
 
     def wanted(self) -> Collection[int]:
-        """Candidates that were asked, and those that would be asked next if calls had their planned prices.
+        """Return the candidates that were asked, and those that planned prices would ask next.
 
-        Capacity is planned for these: a high price would else hide the calls that it prevents from the planner, and
-        stay. Of candidates behind the next one nothing is known, because no reply says how they would be decided.
+        The planner buys capacity for these calls. Otherwise a high price would hide the calls that it prevents, and
+        would stay high. Candidates after the next one are unknown, because they depend on its reply.
         """
         query = self._query
         if query.waits or list(self._planned_usd) == list(query.usd):
@@ -133,11 +133,11 @@ class SelectedQuery:
         return {*self._asked, *(candidate for candidate, _ in self._selection.policy.ask(at_planned))}
 
     def awaited(self) -> Collection[int]:
-        """Candidates whose replies may still come."""
+        """Return the candidates whose replies may still come."""
         return [one for one in self._query.asked if one not in self._query.replies]
 
     def give_up(self) -> None:
-        """Decide with the replies that there are, at once."""
+        """Decide now, with the replies so far."""
         if not self.over:
             self._decide()
 
@@ -163,7 +163,7 @@ class SelectedQuery:
 
     @property
     def _may_be_settled(self) -> bool:
-        """May the query be decided early? Awaited replies can still change the confidence of a settled vote."""
+        """Whether the query may be decided early: awaited replies can still change the confidence of a settled vote."""
         return self._selection.settings.min_confidence is None
 
     def _decide(self) -> None:
@@ -179,7 +179,7 @@ class SelectedQuery:
         if choice.agreement is not None:
             known = selection.state.vote_correct(choice.agreement)
             confidence, calibrated = (choice.agreement, False) if known is None else (known, True)
-        # Without a confidence, as before there are enough labels, the candidates' own answer is given.
+        # Without a confidence, as long as labels are too few, the client gets the candidates' answer.
         if settings.min_confidence is not None and confidence is not None and confidence < settings.min_confidence:
             self.decision = self._by_default(confidence, calibrated=calibrated)
         else:
@@ -190,7 +190,7 @@ class SelectedQuery:
         return SelectionDecision(Choice(default, default, None), confidence, calibrated, by_default=True)
 
     def note(self) -> QueryNote:
-        """The query as feedback finds it again. It keeps the candidates' own answer where the default was given."""
+        """Return the note for later feedback. It has the candidates' answer even if the client got the default."""
         settings, keys, replies = self._selection.settings, self._selection.state.candidates, self._query.replies
         asked = tuple(
             [

@@ -1,6 +1,6 @@
-"""Policies on logged answers: for each query the right label, and each candidate's answer.
+"""Replay policies on a log that has, for each query, the right label and each candidate's answer.
 
-The replay calls the same machine as a server (`mark.selection.query`), and tells it the label right after each answer.
+The replay uses the servers' state machine (`mark.selection.query`), and learns each label right after its answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReplayWindow:
 
 @dataclass(slots=True)
 class PolicyReplay:
-    """The choices of a policy for logged queries. `losses` are of its answers, 1 where it had none."""
+    """The results of a policy on logged queries. `loss` is the sum over its answers; a missing answer loses 1."""
 
     windows: list[ReplayWindow] = field(default_factory=list)
     queries: int = 0
@@ -68,7 +68,7 @@ class PolicyReplay:
 def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, window: int = 1000) -> PolicyReplay:
     """Give the queries to the policy in their order.
 
-    Where the policy asks a candidate whose answer the log lacks, the query is skipped, and nothing is learned of it.
+    A query that asks a candidate whose answer the log lacks is skipped, and teaches nothing.
     """
     found, settings = PolicyReplay(), selection.settings
     for query in queries:
@@ -102,9 +102,9 @@ def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, w
 
 
 def _answered(query: LoggedQuery, selection: Selection) -> tuple[SelectedQuery | None, list[int]]:
-    """The query, decided, and the candidates that it asked. All of them reply, also after the decision.
+    """Return the decided query and the candidates that it asked, which all reply, even after the decision.
 
-    None where the log lacks an answer of one of them.
+    The query is None if the log lacks one of their answers.
     """
     machine = selection.open(query.key, query.usd, math.inf, 0.0)
     asked: list[int] = []
@@ -120,7 +120,7 @@ def _answered(query: LoggedQuery, selection: Selection) -> tuple[SelectedQuery |
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval (1927) of a share of `count` trials."""
+    """Return Wilson's 95 % interval (1927) of a share of `count` trials."""
     if count <= 0:
         return 0.0, 1.0
     z2 = Z_95**2 / count

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PER_OCTAVE = 4  # places of the grid
-# Where an octave of the grid is divided, for numbers of 0.5 to 1. A table and no logarithm, because libraries round
-# logarithms differently and all processes need one grid.
+# The points that divide an octave of the grid, for numbers of 0.5 to 1. They are a table because libraries round
+# logarithms differently, and all processes need one grid.
 _DIVIDED = [2.0 ** (place / _PER_OCTAVE) / 2.0 for place in range(1, _PER_OCTAVE)]
 _HALF = 512  # the grid's place of 1, and minus that of 0
 _MOST_HALVINGS = 200  # weights are rescaled after so many, to stay finite
@@ -22,9 +22,9 @@ _NOTHING = 0.5**_MOST_HALVINGS
 
 
 def grid_place(score: float) -> int:
-    """The place of a score on the grid, which is fine near 0 and near 1, where scores of sure models lie.
+    """Return the place of a score, any finite number, on the grid. Places never fall as scores rise.
 
-    Places never fall as scores rise. Scores may be any finite number.
+    The grid is fine near 0 and near 1, where the scores of confident models lie.
     """
     if score <= 0.0:
         return -_HALF - _octaves(1.0 - score)
@@ -36,15 +36,15 @@ def grid_place(score: float) -> int:
 
 
 def _octaves(value: float) -> int:
-    """The octave of a number above 0, in places of the grid, rounded down."""
+    """Return the octave of a number above 0, in places of the grid, rounded down."""
     mantissa, exponent = math.frexp(value)
     return _PER_OCTAVE * (exponent - 1) + bisect_right(_DIVIDED, mantissa)
 
 
 class Fading:
-    """The weights of facts, of which each has half its weight after `half_life` later ones.
+    """The weights of facts. A fact has half its weight after `half_life` later facts.
 
-    Weights are relative to a fact at the stamp `_base`, so that a new fact changes no older one.
+    Weights are relative to a fact at the stamp `_base`, so that a new fact does not change the older weights.
     """
 
     __slots__ = ("_base", "_half_life", "_newest", "_step", "_tables")
@@ -56,7 +56,7 @@ class Fading:
         self._tables: list[ScoreTable] = []
 
     def weight(self, stamp: int) -> float:
-        """The weight of a fact."""
+        """Return the weight of a fact."""
         if stamp > self._newest:
             self._newest = stamp
             if stamp - self._base >= self._step:
@@ -74,11 +74,11 @@ class Fading:
         return weight
 
     def dump(self) -> int:
-        """The newest stamp, for `load`."""
+        """Return the newest stamp, for `load`."""
         return self._newest
 
     def load(self, newest: int) -> None:
-        """Begin at this stamp. The tables are to be loaded after it."""
+        """Begin at this stamp. Load the tables afterwards, because their weights depend on it."""
         self._newest, self._base = newest, 0 if math.isinf(self._step) else newest - int(newest % self._step)
 
 
@@ -120,7 +120,7 @@ class ScoreTable:
         return self._counted / self._fading.newest
 
     def probability(self, score: float) -> float:
-        """The probability that an answer with this score is correct. Raises ValueError for an empty table."""
+        """Return the probability that an answer with this score is correct. Raises ValueError for an empty table."""
         if self._curve is None:
             if not self._rows:
                 raise ValueError("an empty table says nothing")
@@ -133,7 +133,7 @@ class ScoreTable:
         return self._curve.at(grid_place(score))
 
     def dump(self) -> dict[str, list[float]]:
-        """The table, for `load`: weights are relative to the newest fact, so that a half-life may change."""
+        """Return the table for `load`, with weights relative to the newest fact, so that the half-life may change."""
         newest = self._fading.newest
         return {str(place): [count / newest, right / newest] for place, (count, right) in self._rows.items()}
 
@@ -146,7 +146,7 @@ class ScoreTable:
         self._replace({place: [by * count, by * correct] for place, (count, correct) in self._rows.items()})
 
     def _replace(self, rows: dict[int, list[float]]) -> None:
-        # Rows that weigh nothing would only take memory.
+        # Rows of negligible weight would only take memory.
         self._rows = {place: row for place, row in rows.items() if row[0] >= _NOTHING}
         self._places = sorted(self._rows)
         self._counted = math.fsum(row[0] for row in self._rows.values())
@@ -155,12 +155,12 @@ class ScoreTable:
 
 
 class _Curve:
-    """Pools of adjacent places, whose means rise."""
+    """Pools of adjacent places; their means rise from pool to pool."""
 
     __slots__ = ("_counts", "_firsts", "_means")
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []  # the first place of each
+        self._firsts: list[int] = []  # the first place of each pool
         self._counts: list[float] = []
         self._means: list[float] = []
 
@@ -168,7 +168,7 @@ class _Curve:
         return self._means[max(0, bisect_right(self._firsts, place) - 1)]
 
     def extend(self, places: Sequence[int], rows: Mapping[int, list[float]]) -> None:
-        """Add places that lie after all others."""
+        """Add places that lie after all present ones."""
         firsts, counts, means = self._firsts, self._counts, self._means
         for place in places:
             count, right = rows[place]
@@ -183,9 +183,9 @@ class _Curve:
             means.append(mean)
 
     def mend(self, place: int, places: Sequence[int], rows: Mapping[int, list[float]]) -> None:
-        """Divide the pool of a place anew, because its rows have changed.
+        """Divide the pool of a place again after its rows have changed.
 
-        All other pools stay whole, because none of them could be divided whatever lies beside it. They may be joined.
+        No other pool needs dividing, because that never depends on its neighbours; neighbours may be joined to it.
         """
         firsts, counts, means = self._firsts, self._counts, self._means
         at = max(0, bisect_right(firsts, place) - 1)

@@ -22,22 +22,22 @@ _CASCADE_EXPLORES = 0.02
 class SelectionSettings:
     """How queries are given to the candidates of a selection, and how feedback is judged.
 
-    `policy` is one of `POLICIES` or `module:Class`. `correct_usd` is the value of a correct answer in dollars;
-    `threshold` is the score from which a cascade asks nobody else: a cascade has one of them. `half_life` counts
-    feedbacks after which an observation has half its weight.
+    `policy` is one of `POLICIES` or `module:Class`. A cascade has either `correct_usd`, the value of a correct answer
+    in dollars, or `threshold`, the score from which it asks no further candidate. After `half_life` feedbacks an
+    observation has half its weight.
     """
 
     policy: str
     weights: tuple[float, ...] = ()  # of `split`, by candidate; empty: equal
     correct_usd: float | None = None
     threshold: float | None = None
-    deadline_s: float = math.inf  # after the arrival: answers that are there by then are combined
+    deadline_s: float = math.inf  # after the arrival; the answers that came by then are combined
     min_confidence: float | None = None
-    default: object = None  # the answer below `min_confidence`, and where no candidate answers in time
+    default: object = None  # the answer below `min_confidence`, or if no candidate answers in time
     has_default: bool = False
-    by_key: bool = False  # is there a context for each `mark-key`?
+    by_key: bool = False  # whether each `mark-key` has its own context
     half_life: float | None = None  # None: the policy's own
-    explore: float | None = None  # share of queries that ask at random, or all in turn; None: the policy's
+    explore: float | None = None  # share of queries that ask at random, in a cascade all in turn; None: the policy's
     champion: str | None = None  # candidates that are proved worse than this one are switched off
     answer: str | None = None  # the field of a result that is the answer; None: the result itself
     score: str | None = None  # the field of a result that says how sure the model is
@@ -60,7 +60,7 @@ class SelectionSettings:
 
     @property
     def learns(self) -> bool:
-        """Does anything of it change with feedback?"""
+        """Whether feedback changes any answer."""
         learning = (EXP3, EXP4, EXP4_THESIS, THOMPSON)
         by_feedback = (self.correct_usd, self.champion, self.min_confidence)
         return self.policy in learning or any(one is not None for one in by_feedback)

@@ -1,4 +1,4 @@
-"""Weights of candidates as people look at them, on a page or in `mark selection show`."""
+"""Weights of candidates for people, on a page or in `mark selection show`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRAWS = 2000
 
 
 def weights_now(settings: SelectionSettings, sums: Sums, off: Sequence[int] = ()) -> list[float] | None:
-    """The share of a vote, or the probability of being asked, of each candidate; None: the policy has no such thing."""
+    """Return each candidate's share of a vote or probability of being asked; None if the policy has neither."""
     n = len(sums.counts)
     if settings.policy == SPLIT:
         found = list(settings.weights) or [1.0 / n] * n

@@ -1,7 +1,7 @@
-"""All that a selection has learned: a sum of facts, the same in whichever order they came.
+"""The learned state of a selection: a sum of facts, the same in any order of arrival.
 
-Every process holds all of it. `mark.serving.learned` brings each fact to each process once. So a process keeps the sums
-of candidates that only another release has, too: a process of that release may take its state from this one.
+`mark.serving.learned` brings each fact to each process once, and every process holds the whole state. It includes
+candidates that only another release has, because a process of that release may copy its state from this one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mark.selection.settings import BANDITS, CASCADE, EXP4_THESIS, MOST_CANDIDAT
 from mark.selection.tally import LossTally, Observed, Sums, Tallies, discount_of
 
 ALL = ""  # the context that every query belongs to
-PRIOR_COUNT = 10.0  # a context begins with the mean of all, as if that had been seen so often
-# Of contexts the mean of all is a prior, which need not follow each change at once.
+PRIOR_COUNT = 10.0  # a context begins with the mean of all contexts, as if observed so often
+# How many times longer the mean of all contexts remembers: as a prior it need not follow each change at once.
 _SHARED_MEMORY = 10.0
 _TABLE_MEMORY = 4.0  # half-lives of a score table: it needs more labels than a mean
-FEWEST_LABELS = 50.0  # before a table of scores is believed
-FEWEST_VOTES = 200.0  # and before the agreement of a vote is
+FEWEST_LABELS = 50.0  # before a table of scores is used
+FEWEST_VOTES = 200.0  # before the table of votes is used
 FORMAT = 4
 AGAINST = ">"  # in the evidence of a fact, between the champion and the candidate that is tested
 _MOST_OTHERS = MOST_CANDIDATES  # candidates of other releases
-_FORGOTTEN = 50_000  # so many facts after the last one that names it, a candidate of another release is dropped
+_FORGOTTEN = 50_000  # facts without its name, after which a candidate of another release is dropped
 _MOST_GIVEN = 10_000
 _LENGTH = 8  # bytes of a number in a snapshot
 
@@ -49,7 +49,7 @@ class SelectionState:
         self._all = LossTally(n, discount_of(memory * (_SHARED_MEMORY if settings.by_key else 1.0)) if forgets else 1.0)
         self._contexts = Tallies(n, discount_of(memory) if forgets else 1.0)
         self._fading = Fading(_table_memory(settings))
-        # By the places of a candidate with a score, and of one that answered the same queries.
+        # By two places: of the candidate with the score, and of a candidate that answered the same queries.
         self._tables: dict[tuple[int, int], ScoreTable] = {}
         self.votes = ScoreTable(self._fading)
         self._evidence: dict[str, float] = {}  # by champion and challenger, as facts have it
@@ -62,11 +62,11 @@ class SelectionState:
     # Reading
 
     def context_of(self, key: str) -> str:
-        """The context of a query with this `mark-key`. Queries without one share the context of all."""
+        """Return the context of a query with this `mark-key`: `ALL` without a key, or if keys have no contexts."""
         return context_key(key) if key and self.settings.by_key else ALL
 
     def sums(self, context: str) -> Sums:
-        """The sums of a context, with the mean of all contexts as a prior."""
+        """Return the sums of a context, with the mean of all contexts as a prior."""
         shared = self._of_own(self._all.sums)
         if context == ALL:
             return shared
@@ -83,15 +83,15 @@ class SelectionState:
         return Sums(counts, losses, weighted)
 
     def correct(self, asked: int, score: float, candidate: int) -> float | None:
-        """The probability that a candidate is correct where `asked` had this score.
+        """Return the probability that a candidate is correct if `asked` had this score.
 
-        None: there are too few labels, or the candidate stands before `asked`.
+        The result is None if labels are too few, or if the candidate stands before `asked`.
         """
         table = None if candidate < asked else self._tables.get((asked, candidate))
         return table.probability(score) if table is not None and table.total >= FEWEST_LABELS else None
 
     def vote_correct(self, agreement: float) -> float | None:
-        """The probability that an answer with this agreement is correct; None: too few labels."""
+        """Return the probability that an answer with this agreement is correct; None for too few labels."""
         return self.votes.probability(agreement) if self.votes.total >= FEWEST_VOTES else None
 
     @property
@@ -101,12 +101,12 @@ class SelectionState:
 
     @property
     def errors(self) -> list[float]:
-        """The losses of these answers."""
+        """The sum of the losses of these answers, by candidate."""
         return self._errors[: len(self.candidates)]
 
     @property
     def evidence(self) -> list[float]:
-        """How likely each candidate is worse than the champion. Evidence against another champion does not count."""
+        """The log evidence that each candidate is worse than this champion; other champions' evidence is left out."""
         return [self._evidence.get(f"{self.champion}{AGAINST}{key}", 0.0) for key in self.candidates]
 
     @property
@@ -115,7 +115,7 @@ class SelectionState:
         return len(self._contexts)
 
     def stamps(self, context: str) -> tuple[int, int]:
-        """How many facts there were: of the context, and in all."""
+        """Return the numbers of facts: of the context, and in all."""
         own = self._contexts.facts(int(context, 16)) if context != ALL else self._all.facts
         return own, self._all.facts
 
@@ -160,18 +160,18 @@ class SelectionState:
         self.facts += 1
 
     def _admit(self, unknown: Collection[str]) -> None:
-        """Make places for candidates of another release. Each release does so once."""
+        """Make places for candidates of another release. This is slow, but happens once for each release."""
         others = [*self._others(self._keys, self._named)[: max(0, _MOST_OTHERS - len(unknown))], *unknown]
         self.__dict__.update(self._read(self.dump(), others).__dict__)
 
     def _others(self, keys: Sequence[str], named: Sequence[int]) -> list[str]:
-        """The candidates of other releases among `keys` that facts named lately, the newest first."""
+        """Return the candidates of other releases among `keys` that recent facts name, the newest first."""
         ranked = sorted((-stamp, key) for key, stamp in zip(keys, named, strict=True) if key not in self.candidates)
         oldest = max(named, default=0) - _FORGOTTEN
         return [key for stamp, key in ranked if -stamp >= oldest][:_MOST_OTHERS]
 
     def _of_own(self, sums: Sums) -> Sums:
-        """The sums of this release's candidates."""
+        """Return the sums of this release's candidates."""
         own = len(self.candidates)
         return sums if len(self._keys) == own else Sums(sums.counts[:own], sums.losses[:own], sums.weighted[:own])
 
@@ -188,7 +188,7 @@ class SelectionState:
     # Snapshots
 
     def dump(self) -> bytes:
-        """The state: the length of its JSON, the JSON, then the contexts."""
+        """Return the state as bytes: the length of its JSON, the JSON, then the contexts."""
         said: dict[str, Any] = {
             "format": FORMAT,
             "candidates": self._keys,
@@ -206,14 +206,14 @@ class SelectionState:
         return b"".join((len(head).to_bytes(_LENGTH, "little"), head, self._contexts.dump()))
 
     def load(self, data: bytes) -> None:
-        """Replace the state. Candidates that it does not know begin anew.
+        """Replace the state by a snapshot. Candidates that the snapshot lacks begin without facts.
 
-        Raises ValueError for another format or damaged data; then the state is as it was.
+        Raises ValueError for another format or damaged data, and then leaves the state unchanged.
         """
         self.__dict__.update(self._read(data, others=None).__dict__)
 
     def _read(self, data: bytes, others: Sequence[str] | None) -> SelectionState:
-        """The state in a snapshot, with places for `others`; None: for those that facts named lately."""
+        """Return the state in a snapshot, with places for `others`; None means those that its recent facts name."""
         end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
         try:
             said = orjson.loads(data[_LENGTH:end])
@@ -253,24 +253,25 @@ class SelectionState:
 
 
 def _sides(pair: str) -> tuple[str, str] | None:
-    """The champion and the challenger in a pair of evidence; None: it is malformed."""
+    """Return the champion and the challenger of a pair of evidence; None if it is malformed."""
     champion, against, challenger = pair.partition(AGAINST)
     return (champion, challenger) if champion and against and challenger else None
 
 
 def _table_memory(settings: SelectionSettings) -> float:
-    """The half-life of score tables in facts.
+    """Return the half-life of score tables in facts.
 
-    The explored queries alone keep a cascade's tables above `FEWEST_LABELS`, otherwise it would ask all for more.
+    It is long enough that explored queries alone keep a cascade's tables above `FEWEST_LABELS`; otherwise the cascade
+    would keep asking every candidate for more labels.
     """
     explored = FEWEST_LABELS / settings.explores if settings.policy == CASCADE and settings.explores else 0.0
     return max(_TABLE_MEMORY * settings.memory, explored)
 
 
 class Judge:
-    """Turns feedback into facts. Each writer has one, because evidence is gathered in the order of its own feedback.
+    """Turn feedback into facts. Each writer has its own judge, because evidence depends on the order of feedback.
 
-    It may run in another thread than `SelectionState.apply`, because it reads counts of facts only.
+    A judge may run in another thread than `SelectionState.apply`, because it only reads counts of facts.
     """
 
     def __init__(self, state: SelectionState, champion: str | None) -> None:
@@ -278,13 +279,13 @@ class Judge:
         self._duels: dict[str, Duel] = {}
         self._given: dict[str, int] = {}  # the last stamps of contexts, the newest last
         self._given_all = 0
-        # One that a bandit asks in vain counts as wrong. In a vote it is only missing.
+        # A candidate that does not answer a bandit counts as wrong; in a vote it is only missing.
         self._misses_count = state.settings.policy in BANDITS
 
     def by_label(self, note: QueryNote, label: Label) -> SelectionFact | None:
-        """The fact of a query whose right answer is known.
+        """Return the fact of a query whose right answer is known.
 
-        None: no candidate was judged, or `label` can be no answer of theirs, as a text where they answer with numbers.
+        The result is None if no candidate was judged, or if no answer could equal `label`, as a text among numbers.
         """
         settings = self._state.settings
         kind, scale = settings.loss, settings.loss_scale
@@ -304,10 +305,10 @@ class Judge:
         return self._fact(note, losses, 1.0 - loss_of(note.label, right, kind, scale))
 
     def by_reward(self, note: QueryNote, reward: float) -> SelectionFact | None:
-        """The fact of a query whose answer had this reward, 0 to 1. It counts for all that gave the same answer.
+        """Return the fact of a query whose answer had this reward, 0 to 1, for all candidates that gave this answer.
 
-        None: the reward is of the default or of an average, which no candidate gave. Raises ValueError for a reward
-        out of range.
+        The result is None if no candidate gave it, because it was the default or an average. Raises ValueError for a
+        reward out of range.
         """
         if not 0.0 <= reward <= 1.0:
             raise ValueError(f"a reward is 0 to 1, and not {reward}")
@@ -322,7 +323,7 @@ class Judge:
         return self._fact(note, losses, reward)
 
     def loss(self, answer: Label, label: Label) -> float:
-        """The loss of an answer where `label` is right."""
+        """Return the loss of an answer if `label` is right."""
         settings = self._state.settings
         return loss_of(answer, label, settings.loss, settings.loss_scale)
 
@@ -335,7 +336,7 @@ class Judge:
         return SelectionFact(note.context, stamp, stamp_all, tuple(losses), vote, evidence)
 
     def _stamps(self, context: str) -> tuple[int, int]:
-        """The stamps of a new fact: facts that are made before the first of them is applied follow each other, too."""
+        """Return the stamps of a new fact. They also count facts that were made and not applied yet."""
         known, known_all = self._state.stamps(context)
         stamp = max(known, self._given.pop(context, 0)) + 1
         self._given[context] = stamp
@@ -363,7 +364,7 @@ class Judge:
         return found or None
 
     def _alone(self, challenger: str, shares: dict[str, float], answered: tuple[str, float]) -> float:
-        """The evidence of a query that asked one candidate. Others are missing for a reason, such as being late."""
+        """Return the evidence of a query that asked one candidate."""
         asked, loss = answered
         assert self._champion is not None
         own, other = shares.get(challenger, 0.0), shares.get(self._champion, 0.0)

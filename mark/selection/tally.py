@@ -1,7 +1,7 @@
-"""Discounted sums of losses, by candidate and by context: the one state that all selection policies read.
+"""Discounted sums of losses, by candidate and by context, which all selection policies read.
 
-Each fact carries a stamp: how many facts of its context its writer had seen before it. A fact weighs
-`discount ** (newest stamp - stamp)`, so the sums are the same in whichever order facts arrive.
+Each fact carries a stamp: its number among the facts of its context that its writer knew. A fact weighs
+`discount ** (newest stamp - stamp)`, so the sums are the same in any order of arrival.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy.typing as npt
 Observed = tuple[int, float, float]
 
 _COLUMNS = 3  # of each candidate: count, loss, weighted
-_HEAD = 3  # before them: the newest stamp, how many facts there were, and the newest stamp of all contexts
-_PER_BUCKET = 16  # contexts of one hash bucket, in the mean, when the store is full
+_HEAD = 3  # before them: the newest stamp, the number of facts, and the newest stamp among the facts of all contexts
+_PER_BUCKET = 16  # mean number of contexts in a hash bucket of a full store
 
 
 class Sums(NamedTuple):
@@ -34,14 +34,14 @@ class Sums(NamedTuple):
     weighted: Sequence[float]
 
     def mean(self, candidate: int, prior: float = 0.5, prior_count: float = 1.0) -> float:
-        """The mean loss of a candidate, shrunk towards `prior` as if that had been seen `prior_count` times."""
+        """Return the mean loss of a candidate, shrunk towards `prior` as if observed `prior_count` times."""
         return (self.losses[candidate] + prior * prior_count) / (self.counts[candidate] + prior_count)
 
 
 class LossTally:
-    """The sums of one context with `candidates` models. `discount` is the weight that a fact keeps with the next one.
+    """The sums of one context with `candidates` models. Each later fact multiplies a fact's weight by `discount`.
 
-    `sums` is replaced by each fact and never changed, so that a query keeps the sums that it began with.
+    Each fact replaces `sums` by a new object, so that a query keeps the sums that it began with.
     """
 
     __slots__ = ("_discount", "facts", "newest", "sums")
@@ -68,11 +68,11 @@ class LossTally:
         self.sums = Sums(values[:n], values[n : 2 * n], values[2 * n :])
 
     def dump(self) -> list[float]:
-        """The tally as a row: newest stamp, facts, then the columns."""
+        """Return the tally as a row: newest stamp, number of facts, then the columns."""
         return [self.newest, self.facts, *self.sums.counts, *self.sums.losses, *self.sums.weighted]
 
     def load(self, row: Sequence[float]) -> None:
-        """Replace the sums with those of a row of as many candidates."""
+        """Replace the sums with those of a row. Raises ValueError for another number of candidates."""
         n = len(self.sums.counts)
         newest, facts, *values = row
         if len(values) != _COLUMNS * n:
@@ -82,11 +82,11 @@ class LossTally:
 
 
 class Tallies:
-    """The sums of many contexts, which are given by 64-bit digests of their keys.
+    """The sums of many contexts, which are named by 64-bit digests of their keys.
 
-    Where there would be more than `most`, the new one takes the place of the context in its hash bucket whose last
-    fact is the oldest. Processes may then differ in which contexts they remember, and in nothing else. A million
-    contexts with five candidates take 182 MB.
+    Beyond `most` contexts, a new one replaces the context in its hash bucket whose last fact is the oldest. Processes
+    may then remember different contexts, but differ in nothing else. A million contexts with five candidates take
+    182 MB.
     """
 
     def __init__(self, candidates: int, discount: float, most: int = 1_000_000) -> None:
@@ -95,8 +95,8 @@ class Tallies:
         self.candidates, self.discount, self.most = candidates, discount, most
         self._width = _COLUMNS * candidates + _HEAD
         self._buckets = 1 << max(0, most // _PER_BUCKET - 1).bit_length()
-        # By bucket: the contexts' digests, and their rows one after another. Python's own dictionary would take more
-        # than half of the memory for keys and places.
+        # By bucket: the contexts' digests, and their rows one after another. With a dictionary, keys and places would
+        # take more than half of the memory.
         self._tags: list[array[int] | None] = [None] * self._buckets
         self._rows: list[array[float] | None] = [None] * self._buckets
         self._count = 0
@@ -105,12 +105,12 @@ class Tallies:
         return self._count
 
     def facts(self, context: int) -> int:
-        """How many facts of the context there were."""
+        """Return the number of facts of a context."""
         row = self._row(context)
         return 0 if row is None else int(row[1])
 
     def sums(self, context: int) -> Sums | None:
-        """The sums of a context; None: it has no facts."""
+        """Return the sums of a context; None if it has no facts."""
         row, n = self._row(context), self.candidates
         if row is None:
             return None
@@ -135,16 +135,16 @@ class Tallies:
         rows[at : at + width] = array("d", values)
 
     def dump(self) -> bytes:
-        """All contexts: their number of 8 bytes, the digests, then the rows, all little-endian."""
+        """Return all contexts as bytes, little-endian: their number in 8 bytes, the digests, then the rows."""
         parts = [self._count.to_bytes(8, "little")]
         parts += [_little(one) for one in self._tags if one is not None]
         parts += [_little(one) for one in self._rows if one is not None]
         return b"".join(parts)
 
     def load(self, data: bytes | memoryview, places: Sequence[int | None], theirs: int) -> None:
-        """Replace all contexts. `places` says for each candidate which of `theirs` it is; None: it begins anew.
+        """Replace all contexts by those of a dump with `theirs` candidates. Raises ValueError for damaged data.
 
-        Raises ValueError where the data is not of that size.
+        `places` gives the place of each candidate in the dump; None means that it begins without facts.
         """
         count, width = int.from_bytes(data[:8], "little"), _COLUMNS * theirs + _HEAD
         if len(data) != 8 + 8 * count * (1 + width):
@@ -177,7 +177,7 @@ class Tallies:
         return None if rows is None else rows[at : at + self._width]
 
     def _place(self, context: int) -> tuple[array[float] | None, int]:
-        """Rows with that of the context, and where it begins; None: there is none."""
+        """Return the rows that include the context's, and where its row begins; None if it has no row."""
         bucket = context & (self._buckets - 1)
         tags = self._tags[bucket]
         if tags is None:
@@ -216,7 +216,7 @@ def _put(values: list[float], first: int, n: int, weight: float, observed: Seque
 
 
 def _moved(rows: npt.NDArray[np.float64], places: Sequence[int | None], theirs: int) -> npt.NDArray[np.float64]:
-    """Rows with the candidates in another order; new ones have zeros."""
+    """Return the rows with the candidates at their `places`; new candidates have zeros."""
     found = np.zeros((len(rows), _HEAD + _COLUMNS * len(places)))
     found[:, :_HEAD] = rows[:, :_HEAD]
     for candidate, at in enumerate(places):
@@ -234,6 +234,6 @@ def _little(values: array[int] | array[float]) -> bytes:
 
 
 def discount_of(half_life: float) -> float:
-    """The discount with which a fact has half its weight after `half_life` later ones; infinite: 1."""
+    """Return the discount that halves a fact's weight over `half_life` later facts; 1 if that is infinite."""
     discount: float = 0.5 ** (1.0 / half_life)
     return discount

@@ -162,9 +162,9 @@ class SelectionServing:
     def prices(self, told: Mapping[str, PriceList]) -> CallPrices:
         """Return the prices of calls. `told` has the controller's prices by stage, and the whole service's under "".
 
-        The current price is the larger one of the planned and the marginal price, because idle capacity would otherwise
-        attract calls that then keep it busy and paid. If an instance serves the whole file, the price of a call rises
-        by the same factor as the price of a query.
+        The current price is the larger of the planned and the marginal price. Otherwise idle capacity would attract
+        calls by its low marginal price, and they would keep it busy and paid. A stage without a price from the
+        controller has `planned_usd`, times the factor by which a query now costs more than planned.
         """
         whole, factor = told.get("", _UNKNOWN), 1.0
         if whole.usd_per_request and whole.usd_per_planned_request:

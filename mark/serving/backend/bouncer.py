@@ -1,9 +1,9 @@
 """The bouncer: admission and batching for the workers of one instance (MArk, sections 4.1 and 4.3).
 
 It is one state machine without I/O and without a clock: requests, workers' events and the time go in, decisions come
-out. It decides with the functions of `mark.domain.rules`, as the simulator's kernel does, so both share their
-semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it calls, on
-each event in the order of its line:
+out. It decides with the functions of `mark.domain.rules`, as the simulator's kernel does, and
+`tests/serving/backend/test_bouncer.py` compares the two request by request. On each event the shell around it calls, in
+this order:
 
     on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
     after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
@@ -112,9 +112,8 @@ class Overflow:
     """The rule for requests that workers do not answer in time.
 
     `function_s` is the service time of a warm function, infinite without functions. A request that would be late
-    everywhere goes to the destination `late`, FUNCTION or REJECT. If service times vary, a request goes to a function
-    that is in time if the probability that workers are in time is too low, by `least_in_time`
-    (`mark.domain.rules.admission.doubtful`).
+    everywhere goes to the destination `late`, FUNCTION or REJECT. If service times vary and workers are too unlikely to
+    be in time, by `least_in_time` (`mark.domain.rules.admission.doubtful`), a request goes to a function that is.
     """
 
     function_s: float = NEVER_S
@@ -340,8 +339,8 @@ class Bouncer:
 
         `took_s` is the worker's own measurement. It exceeds the time between two answers if a part of the work overlaps
         the model's run on another batch. It is then the time that is learned, because a batch on an idle worker takes
-        that long. A batch that `failed` sooner than predicted tells nothing about successful ones, and is not learned
-        from. Raises IllegalTransition if the batch is not running.
+        that long. The time of a batch that `failed` sooner than predicted is not learned. Raises IllegalTransition if
+        the batch is not running.
         """
         self._leave(batch)
         if batch.behind is None:
@@ -380,8 +379,8 @@ class Bouncer:
         """Note that a worker is down, with its batch or (None) idle. `back_s` is when it should be up again.
 
         Until then the worker counts as busy, later as gone. With no worker left, a request is admitted if a restarted
-        worker can be in time. The batch's requests are tried once more, at the head of the queue. One of them may be
-        what ends workers, so each goes alone if time allows, and otherwise few share a batch.
+        worker can be in time. The batch's requests are tried once more, at the head of the queue. One of them may have
+        ended the worker, so each goes alone if time allows, and otherwise as few as possible share a batch.
 
         Lost and queued requests that can no longer be answered in time are returned by the rule of admission: to
         functions if there are any. Without functions a lost request fails, and a request that has not been tried yet
@@ -578,8 +577,9 @@ class Bouncer:
         )
 
     def _drop_expired(self, batch: Batch, now_s: float) -> None:
-        """Drop requests from a batch that is to start if their client has gone or their own deadline cannot be met even
-        alone.
+        """Drop from a batch that is about to start each request whose client has gone or that would be late even alone.
+
+        Only a client's own deadline counts.
         """
         keep: list[Request] = []
         for request in batch.requests:

@@ -155,7 +155,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        # All models of a process have the same labels, because a server of a pipeline serves nothing else.
+        # All models of a process have the same labels, because it serves either a pipeline or one model.
         of = ("model", "version", "stage")[: len(self.models[0].labels) if self.models else 2]
         by_answer = CounterMetricFamily(
             "mark_requests",

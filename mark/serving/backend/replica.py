@@ -108,7 +108,7 @@ class Replica:
             # The breaker's pause is over, and this request tests the functions.
             self.bouncer.function_s = self._function_s
             where = self.bouncer.offer(request, self._now())
-            if where != TO_FUNCTION:  # no function gets the request, so the test fails to happen
+            if where != TO_FUNCTION:  # no function gets the request, so functions are not tested
                 self.bouncer.function_s = NEVER_S
         if where == HERE:
             if not self._pumping:
@@ -256,8 +256,8 @@ class Replica:
     async def drain(self, until_s: float) -> None:
         """Finish all requests or send them to functions; return when all are answered.
 
-        That is soon after `until_s` at the latest. Requests unanswered then go to functions or are refused, so that
-        none stays without an answer. Batches that workers have at that time are given up: end the workers afterwards.
+        That is soon after `until_s` at the latest. Requests unanswered by then go to functions or are refused. Batches
+        that workers have at that time are given up, so end the workers afterwards.
         """
         self._strand(self.bouncer.drain(self._now(), until_s), "drain")
         self._pump()

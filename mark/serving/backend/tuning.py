@@ -117,9 +117,9 @@ class SelfTuned:
 class Corrected:
     """A profile's times corrected by observations: a + c x profile, learned like `SelfTuned`'s line.
 
-    Promises then hold on a machine that is persistently slower than its profile, or if a batch costs more around the
-    model (the hop to the worker: a). `n_batch` stays as planned. `slower_s` is the time a full batch takes beyond its
-    profile, and a controller that sees a large value should replace the machine.
+    So promises hold on a machine that is always slower than its profile (c), and if a batch costs more around the
+    model, such as the hop to the worker (a). `n_batch` stays as planned. `slower_s` is the time a full batch takes
+    beyond its profile, and a controller that sees a large value should replace the machine.
     """
 
     def __init__(self, profiled: ServiceTimes) -> None:

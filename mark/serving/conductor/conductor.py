@@ -105,7 +105,7 @@ class Run:
         return Provenance(note=b"[%b]" % b",".join(self.stage_notes)) if self.stage_notes else None
 
     def forget(self) -> None:
-        """Release the request's data: unfinished calls refer to the run, and a stage's error does in a cycle."""
+        """Release the request's data, because unfinished calls and errors of stages still refer to the run."""
         for item in self.coded:
             item.over()
         for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks, self.selected, self.coded):
@@ -128,9 +128,8 @@ class Conductor:
     """The backend of a pipeline: it calls the stages and answers every query exactly once.
 
     `router` decides the next stage of a query. With a `CodedService` the first stage is a model and the others are its
-    parity models. With `keeps_parts` each stage leaves later stages their planned parts of
-    RT_max (with a driver, all stages after it in the list), but always has its own part. Otherwise a stage leaves later
-    stages only their least times.
+    parity models. With `keeps_parts` a stage leaves later stages their planned parts of RT_max, but always has its own
+    part; with a driver, all stages after it in the list are later. Otherwise it leaves them only their least times.
 
     A query is answered at its deadline, and no further call begins for it. The stages' times are learned and can be
     wrong, so after queries were dropped because of them, one query every `probe_every_s` is served regardless.

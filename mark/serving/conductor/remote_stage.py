@@ -40,14 +40,13 @@ _LOOK_S = 0.25  # between checks for hanging calls and due readiness polls
 class StageAddress:
     """The address of a stage, and how to reach it. Times in seconds; `rt_max_s` is the stage's part of RT_max.
 
-    `key` is the API key required there. `service` is the stage's name among all services of a site, from which a load
-    balancer in front of several stages tells calls apart ("" without one). At most `most_calls` are in progress, each
-    on its own connection, and `most_queued` wait for a connection.
+    `key` is the API key required there. `service` is the stage's name among all services of a site, by which a load
+    balancer in front of several stages routes calls ("" without one). At most `most_calls` are in progress, each on its
+    own connection, and `most_queued` wait for a connection.
 
     `probe_s` is both the interval of readiness polls and the time limit of an answer. After an answer of a function,
-    which is billed and counts as one of its requests, the interval is `function_probe_s`. A stage that reports that it
-    is not ready is polled soon, then less often, down to every `unready_probe_s`, because a load balancer counts each
-    poll as a lost request.
+    which is billed and counts as one of its requests, the interval is `function_probe_s`. A stage that is not ready is
+    polled at growing intervals, up to `unready_probe_s`, because a load balancer counts each poll as a lost request.
 
     Second calls are limited to `retry_share` of all calls, after a burst. A call without an answer after
     `hedge_after_s` is made a second time over another connection, and the model's first answer counts.

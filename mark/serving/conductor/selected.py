@@ -91,7 +91,7 @@ class ServedSelection:
         return policy.CandidateReply(result, label, score)
 
     def metrics(self, model: str, version: str) -> Iterator[Metric]:
-        """Yield the calls that the controller plans for, if calls follow prices. Unwanted candidates count too."""
+        """Yield the calls that the controller plans for, if calls follow prices. A candidate without any has 0."""
         if self.follows_prices:
             wanted = CounterMetricFamily(
                 "mark_selection_wanted_calls",
@@ -136,7 +136,7 @@ class ServedSelection:
 
 
 class SelectedNotes:
-    """How the items of a request were answered. It refers to the queries and not to the request, which refers to it."""
+    """How the items of a request were answered. It holds queries but no request, because the request holds it."""
 
     __slots__ = ("_loop", "_prices", "_provenance", "_queries", "_remaking", "_served", "_took_s")
 
@@ -306,7 +306,7 @@ class SelectedItem:
                 continue
             counts.usd += usd[candidate]
             run.progress.begin(candidate, now_s)
-            # A call that only adds to other answers is useless once the query is decided.
+            # If several candidates are asked, a call is useless once the query is decided.
             due_s = self._query.due_s if len(self._query.asked) > 1 else math.inf
             conductor.call(run, candidate, self._call, now_s, needed_s, self._told, self._probes, due_s)
         self._finish_if_over()

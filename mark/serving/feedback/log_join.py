@@ -1,7 +1,7 @@
-"""Logs of several bouncers, or of one before and after a restart, joined offline: each id at most once.
+"""Join the logs of several bouncers, or of one before and after a restart, offline: each id at most once.
 
 If feedback reached another bouncer than the one that answered, it is in one log and the answer in the other. Feedback
-that a bouncer has joined itself is used as it is. Of other feedback on an id the first within the horizon counts, with
+that a bouncer has joined itself is used as it is. For any other id, the first feedback within the horizon counts, with
 the newest answer before it.
 """
 

@@ -84,8 +84,8 @@ class FeedbackSink(Protocol):
     def received(self, observed: Sequence[Observation], unknown: Sequence[Feedback], received_at_s: float) -> None:
         """Take observations, and feedback on answers not remembered here; both are stored durably when this returns.
 
-        Only then a client is told, and an answer takes no further feedback. If it raises, none of them counts, and all
-        come again when their clients repeat them. TypeError or ValueError: nothing was stored, because one piece cannot
+        Only then a client is told, and an answer takes no further feedback. If it raises, no piece counts, and clients
+        are asked to repeat all pieces. TypeError or ValueError means that nothing was stored because one piece cannot
         be; the others may be tried without it.
         """
         ...

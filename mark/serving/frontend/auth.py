@@ -113,9 +113,9 @@ class TokenSigner:
 class Auth:
     """Decides the callers' rights. `admit` is the hook of `HttpServer`; `check` is for other listeners.
 
-    It is given keys, or digests of keys as `digest_of` writes them, but keeps neither: only their digests under a
-    secret of this process. Keys are looked up by these digests, which a client cannot influence, so the time of a
-    look-up reveals nothing about a key. `clock` is the wall clock.
+    It gets keys, or digests of keys as `digest_of` writes them, and keeps only their digests under a secret of this
+    process. It looks keys up by these digests, which a client cannot predict, so the time of a look-up reveals nothing
+    about a key. `clock` is the wall clock.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Auth:
         return self.check(scope_of(path), headers)
 
     def check(self, scope: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Decide as `admit` for a listener of requests without a path; `headers` has lower-case names."""
+        """Decide as `admit` does, for a listener whose requests have no path; `headers` has lower-case names."""
         grant = self.grant(headers)
         if grant is None:
             return _UNKNOWN
@@ -176,9 +176,7 @@ class Auth:
         return grant
 
     def may_tell_prices(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether the caller is the controller or has the scope `admin`. Other readers of metrics change
-        nothing.
-        """
+        """Return whether the caller is the controller or has the scope `admin`. Prices of others are ignored."""
         grant = self.grant(headers)
         return grant is not None and (grant.name == CONTROLLER or ADMIN in grant.scopes)
 
@@ -308,9 +306,7 @@ def check_exposure(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach `host`. Names except localhost are not looked up and count as
-    reachable.
-    """
+    """Return whether only this machine can reach `host`. Names are not looked up; only localhost counts as local."""
     if host.lower() == "localhost":
         return True
     try:

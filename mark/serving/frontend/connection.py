@@ -159,7 +159,7 @@ class Connections:
         greedy, theirs = max(self.of_peer.items(), key=lambda item: len(item[1]))
         if greedy == newcomer:
             return
-        # Beyond the limit are connections that were already refused a place.
+        # Connections beyond the limit were refused, and ending such a connection makes no room.
         full = len(self.connections) == self.limits.connections
         free = [
             one for one in theirs if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
@@ -229,9 +229,7 @@ class _Stop(Exception):
 
 
 class Connection:
-    """A connection. It is an asyncio.Protocol only by its methods, because a compiled class cannot have an interpreted
-    base.
-    """
+    """A connection: an asyncio.Protocol without that base, because a compiled class has no interpreted bases."""
 
     __deletable__ = ("parser",)  # mypyc's word for attributes that may be deleted
     __slots__ = (

@@ -169,7 +169,7 @@ class GrpcListener:
     def _is_slow(self, task: asyncio.Task[Any]) -> None:
         """Note a slow message, and cut off the slowest if there are too many.
 
-        Otherwise a few bytes could keep places from honest uploads.
+        Otherwise clients that send a few bytes would keep the places from honest uploads.
         """
         if len(self._slow) >= self._most_slow:
             longest = next(iter(self._slow))

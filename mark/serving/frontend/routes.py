@@ -16,7 +16,7 @@ _ANY = b"/*"  # at the end of a path: one further part
 class ModelRoute:
     """A route of one model. Its `path` follows `/v2/models/NAME` and may end with `/*` for a part that `answer` reads.
 
-    `answer` also gets the version in the path, or None; only `by_version` routes may have one in their path.
+    `answer` also gets the version that the path names, or None; only paths of `by_version` routes may name a version.
     `described` returns the operation for `/openapi.json`, whose id ends with the given suffix; it may refer to
     `schemas`.
     """

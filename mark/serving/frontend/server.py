@@ -233,7 +233,7 @@ class Server:
         add(b"GET", b"/ping", self._ping)
         add(b"GET", b"/metrics", self._metrics_page)
         add(b"POST", b"/v2/repository/index", self._repository_index)
-        if not self.beside:  # these serve one model, and name none
+        if not self.beside:  # these routes name no model, so there must be only one
             add(b"GET", b"/", self._index)
             add(b"GET", b"/docs", self._docs)
             add(b"GET", b"/openapi.json", self._openapi)

@@ -19,8 +19,9 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer and HTTP/1.1. Raises BadInput if a file is missing or does not match
-        the other.
+        """Return a context for TLS 1.2 or newer and HTTP/1.1.
+
+        Raises BadInput if a file is missing, or if key and certificate do not match.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -12,9 +12,7 @@ from mark.domain.errors import MarkError
 
 
 class GatewayFailed(MarkError):
-    """The gateway failed: unreachable, or it answered with an error. Its state is unchanged, or unknown if it was
-    unreachable.
-    """
+    """The gateway answered with an error and is unchanged, or it was unreachable and its state is unknown."""
 
 
 class GatewayAdmin:

@@ -24,15 +24,15 @@ The rules:
 - When one of two attempts is answered, the other is cancelled, but its replica may go on working. It is assumed to take
   as long again, and at least the learned response time; until then the replica counts as avoided. If it has taken
   longer than the learned response time, the assumed time is learned.
-- Or, to simulate an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight, whether it
-  is ready or not, and its replica with the fewest requests in flight gets the request, whatever its capacity; ties in
-  turn. There are no second attempts.
+- Or, to simulate an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight, ready or
+  not. Its ready replica with the fewest requests in flight gets the request, whatever its capacity; ties go in turn.
+  There are no second attempts.
 - A request has at most two attempts, at different replicas. A second one is made if no part of an answer came, if a
   bouncer refused (429, 503) and another replica has not just refused too, or to hedge. It needs time until the deadline
   and a budget, a share of all requests, so that replicas in trouble do not get twice the load.
-- After `eject_after` failures in a row a replica is ejected for a back-off time, which doubles if it soon fails again,
-  and until it reports that it is ready. Answers 500 and 502 count as well, but eject at most half of the replicas,
-  because a client's input may be the reason.
+- After `eject_after` failures in a row a replica is ejected, until a back-off time is over and it reports that it is
+  ready. The back-off doubles if the replica soon fails again. Answers 500 and 502 count as well, but eject at most half
+  of the replicas, because a client's input may be the reason.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Gateway(Generic[P]):
         A replica with weight 0 gets no new requests; requests in progress continue. `groups` names the group of a
         replica, "" by default. The routing ALB takes a replica's weight as that of its group, so all replicas of a
         group have the same. A new replica's readiness is polled before it gets a request. Raises BadInput, and changes
-        nothing, if a weight is not a number of zero or more, or a group has two.
+        nothing, if a weight is not a number of zero or more, or if a group has two weights.
         """
         of_group = {url: (groups or {}).get(url, "") for url in weights}
         shares = {group: weights[url] for url, group in of_group.items()}
@@ -435,8 +435,9 @@ class Gateway(Generic[P]):
             replica.each_s = replica.response_s / replica.weight
 
     def _outrun(self, request: P, now_s: float) -> None:
-        """Assume when a replica ends its attempt at a request that another one just answered, and learn from it if it
-        is slow. Otherwise, once the attempt is cancelled, the replica would look free and fast.
+        """Assume when the other replica ends its attempt at a request that was just answered; learn a slow time.
+
+        Otherwise that replica would look free and fast once its attempt is cancelled.
         """
         for attempt in request.attempts:
             if attempt.open:

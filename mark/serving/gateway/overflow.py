@@ -27,7 +27,7 @@ _SOON_S = 1.0  # a function that had less time is not at fault
 
 @dataclass(frozen=True, slots=True)
 class ByFunctions:
-    """Functions that also have the model, under the name that clients use for it.
+    """Functions that have the model, and the name by which clients call the model.
 
     `rt_max_s` is the time promised to clients; later answers count as late. For a `stage` of a pipeline the calls of
     its conductor are accepted too.

@@ -1,7 +1,7 @@
 """Facts of writers, their lines in files and messages, and the vector that says which facts a state holds.
 
 A process is a writer for as long as it runs, and numbers its facts from 1. A vector has, for each writer, the numbers
-that were applied. So a fact is new, or repeated, and a gap shows that a fact is missing.
+that were applied. So it tells a new fact from a repeated one, and a gap shows that a fact is missing.
 
 A vector would grow with each start of a process. Therefore it forgets a writer whose newest fact is older than
 `KEPT_S`, and remembers until when it has forgotten (`since_s`). A fact from before that time, of a writer that the

@@ -1,8 +1,8 @@
-"""Feedback that reached another process than the one that answered is passed on to that one, once.
+"""If feedback reaches another process than the one that answered, pass it on to that process, once.
 
-A request id that a server made begins with its writer, so its process is known. Any other id that is unknown here goes
-to all peers, one after the other: at most one of them applies it. Feedback that arrives within `GATHER_S` is passed on
-together. Feedback that was passed on is judged by the process that gets it, and never passed on again.
+A request id that a server made begins with its writer, so its process is known. Feedback on any other id that is
+unknown here goes to all peers, one after the other, and at most one of them applies it. Such feedback that arrives
+within `GATHER_S` goes together. A process that gets feedback from a peer judges it and never passes it on.
 """
 
 from __future__ import annotations

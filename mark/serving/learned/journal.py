@@ -34,7 +34,7 @@ class Journal:
         self._old = {path: path.stat().st_size for path in sorted(folder.glob(_FILES))}
         last = max((int(path.stem.rpartition("-")[2]) for path in self._old), default=0)
         self._numbers = count(last + 1)
-        self._covered: list[Path] = []  # by the next snapshot
+        self._covered: list[Path] = []  # files that the next snapshot covers
         self._path = folder
         self._open: int | None = None
         self._bytes = 0
@@ -127,7 +127,7 @@ class Journals:
         return sorted(found, key=lambda one: -sum(each.through for each in one.vector.writers.values()))
 
     def put_snapshot(self, snapshot: bytes) -> None:
-        """Add a snapshot that no server made, for servers that start from now on. Raises OSError."""
+        """Add a snapshot that no server made, for servers that start later. Raises OSError."""
         folder = self._folder / _MADE
         folder.mkdir(exist_ok=True)
         (folder / "lock").touch()  # as in a folder whose process has ended, so that deletions reach it

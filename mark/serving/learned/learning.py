@@ -110,8 +110,8 @@ class Learning:
     def make_room(self, coming: Collection[str]) -> None:
         """Forget facts that have been applied. Raises NotKept if too many are still under way.
 
-        Facts about the `coming` requests stay, because their feedback was judged before its fact was applied and must
-        find it. So this is called in the sink's thread, and never on the loop.
+        Facts about the `coming` requests stay, because their feedback was judged before the fact was applied, and
+        would otherwise get a second fact. The loop must not call this, because it could drop a fact in between.
         """
         for about, fact in tuple(self._under_way.items()):
             if about not in coming and self._is_applied(fact):
@@ -169,7 +169,7 @@ class Learning:
         self._thread.shutdown()
 
     def hear(self, urls: Sequence[str]) -> None:
-        """Replace the peers that the controller told of."""
+        """Replace the peers by those that the controller named."""
         if self.peers.tell(urls):
             # A peer that has gone may have left facts only in the store.
             self._read_s, self._read_pause_s = self._loop.time(), _STORE_READ_S
@@ -219,7 +219,7 @@ class Learning:
         await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
     async def put_aside(self, data: bytes) -> None:
-        """Keep data of the learner for a process that starts later: in the store, without one in the own folder."""
+        """Keep data of the learner for a process that starts later: in the store, or without one in this folder."""
         try:
             if self._storing is not None:
                 await asyncio.wait_for(self._storing.put_aside(data), WRITE_S)
@@ -259,7 +259,7 @@ class Learning:
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
 
     async def snapshot_page(self, number: int, begin: int) -> bytes | None:
-        """Return a page of a snapshot; number 0: of a recent one. None: the snapshot was dropped."""
+        """Return a page of snapshot `number`, with 0 of a recent one; None if the snapshot was dropped."""
         now_s = self._loop.time()
         self._held = [one for one in self._held if now_s - one.at_s < _HELD_S]
         if number == 0:
@@ -418,7 +418,7 @@ class Learning:
         return adopted
 
     def _take(self, facts: Iterable[Fact]) -> list[Fact]:
-        """Apply new facts, and have those from peers written."""
+        """Apply new facts and return them; the facts of peers are then written to the journal."""
         taken = self.shared.take(facts)
         self.applied += len(taken)
         self._note(taken)
@@ -428,7 +428,7 @@ class Learning:
         return taken
 
     def _note(self, facts: Sequence[Fact]) -> None:
-        """Note that later feedback on these answers is a repetition, at every process."""
+        """Note that the answers of these facts have feedback, so that this process refuses more as a duplicate."""
         now_s = self._now()
         for fact in facts:
             self._join.applied(fact.about, now_s)

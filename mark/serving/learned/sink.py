@@ -31,7 +31,7 @@ class LearningSink:
         learning.make_room({one.answer.id for one in observed})
         new = [one for one in observed if not learning.is_under_way(one.answer.id)]
         self._log.received(new, unknown, received_at_s)
-        # After the log: a learner may count, and feedback that the log could not store comes again.
+        # After the log, because feedback that the log could not store comes again, and a learner may count it.
         contents = [(one.answer.id, self._content(one)) for one in new]
         for about, content in contents:
             if content is not None:

@@ -27,7 +27,7 @@ class LearnedStore:
         self._objects, self._prefix = objects, f"learned/{name}/"
 
     def put(self, facts: Sequence[Fact]) -> None:
-        """Store successive facts of one writer. May be repeated, also with more facts."""
+        """Store successive facts of one writer. May be repeated, even with more facts."""
         first, last = facts[0], facts[-1]
         key = f"{self._prefix}{first.writer}/{first.number:0{_DIGITS}}-{last.number:0{_DIGITS}}"
         self._objects.create(key, b"".join(map(line_of, facts)))

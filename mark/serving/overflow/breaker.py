@@ -21,7 +21,7 @@ class Breaker:
     Call `admits`, then `begin`, then exactly one of `succeeded`, `failed` and `undecided` for each call. The breaker
     opens for pauses of `backoff`, longer after each failed probe, or for the time that the functions themselves asked
     for, at most `backoff.longest_s`. `begin` returns the call's period. The failure of a call from an earlier period is
-    ignored as known, but any success, however old, shows that functions answer.
+    ignored, because the breaker has opened since, but any success, however old, shows that functions answer.
     """
 
     def __init__(self, most_failures: int = MOST_FAILURES, backoff: Backoff = FUNCTION) -> None:

@@ -19,7 +19,7 @@ _LEAST_WAIT_S = 1.0
 
 
 class Purse:
-    """Dollars that arrive evenly, at most `BURST_S` of them, and are removed when spent. No I/O; times of one clock."""
+    """Dollars that arrive evenly, at most those of `BURST_S`, and are removed when spent. It does no I/O."""
 
     def __init__(self, usd_per_hour: float, now_s: float) -> None:
         self._usd_per_s = usd_per_hour / 3600.0
@@ -33,8 +33,7 @@ class Purse:
         a full one.
         """
         came = (now_s - self._at_s) * self._usd_per_s
-        # The amount since the last call may have been spent at any time since, making room for the dollars that
-        # arrived.
+        # Subtract before the cap: dollars spent since the last call may have made room for those that came.
         self._left_usd = min(self._most_usd, self._left_usd - (spent_usd - self._spent_usd) + came)
         self._spent_usd, self._at_s = spent_usd, now_s
         short_usd = min(usd, self._most_usd) - (self._left_usd - held_usd)

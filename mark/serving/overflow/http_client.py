@@ -112,7 +112,7 @@ class Gathered:
 
 
 class Asker(Protocol[T_contra]):
-    """The user of a client. For each `ask` that is not cancelled one of these is called exactly once, with its tag."""
+    """The user of a client. For each `ask` that is not cancelled, one of these methods is called exactly once."""
 
     def answered(self, tag: T_contra, answer: HttpAnswer) -> None:
         """Take the complete answer."""
@@ -138,7 +138,7 @@ class Upstream(Generic[T]):
     ) -> None:
         self.address, self.asker, self.reach = address, asker, reach
         self.gathered = gathered or Gathered()
-        self.echoes = False  # has it ever returned the id of a request?
+        self.echoes = False  # whether it has ever returned the id of a request
         self._loop, self.now = loop, now
         self.authority = address.authority
         self._tls = (reach.tls or ssl.create_default_context()) if address.tls else None
@@ -151,8 +151,8 @@ class Upstream(Generic[T]):
     def ask(self, tag: T, data: bytes, identity: bytes = b"") -> ClientConnection[T]:
         """Send a request; return the connection, for `cancel` with this tag. No callback comes before this returns.
 
-        `identity` is the `x-request-id` in `data`, if any. If a server that echoes ids answers with another one, it has
-        answered something else, such as an earlier request twice: that is a failure without an answer.
+        `identity` is the `x-request-id` in `data`, if any. If a server that echoes ids answers with another id, the
+        answer belongs to another request, such as an earlier one, and this request fails without an answer.
         """
         idle = self.idle
         while idle:

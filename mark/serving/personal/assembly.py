@@ -42,8 +42,8 @@ _ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback lo
 class Personal:
     """The heads of a server with their store, table and doors. `horizon_s` is the horizon of feedback.
 
-    With a cache before the features stage, the head becomes ready after this stage was asked for the items that an
-    earlier process was asked for most often. Then it calls `became_ready`.
+    With a cache before the features stage, the head becomes ready only after the cache was filled with the items that
+    an earlier process used most, or the time for that is over. Then it calls `became_ready`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Personal:
         return ConductedStage(STAGE, self._stage, 0.0, has_workers=False)
 
     def ask(self, stages: Mapping[str, ConductedStage], rt_max_s: float) -> None:
-        """Use the features stage, one of these, for items in feedback and in requests to `/top`."""
+        """Use the features stage among `stages` for items in feedback and in requests to `/top`."""
         graph = self._serving.features
         if graph is None:
             return
@@ -95,7 +95,7 @@ class Personal:
             self._hot = first.hot = HotCalls()
 
     def learn(self, learning: Learning, collector: FeedbackCollector, behind: TakesFeedback) -> TakesFeedback:
-        """Learn from feedback. Returns the collector that takes it before `behind` does."""
+        """Learn from feedback. Return the collector that takes it and passes it on to `behind`."""
         self._rows = SqliteRows(learning.folder / _ROWS)
         self.heads.keep_rows_in(self._rows)
         self._learning, self._erasing = learning, Erasing(learning, collector)

@@ -23,7 +23,7 @@ _LOG = logging.getLogger("mark.serving")
 class Erasing:
     """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write.
 
-    Erasing waits for `begin`: while a process reads its files, its state lacks facts, and so would a snapshot.
+    Erasing waits for `begin`, because a snapshot that is taken while the process reads its files would lack facts.
     """
 
     def __init__(self, learning: Learning, collector: FeedbackCollector) -> None:
@@ -38,7 +38,7 @@ class Erasing:
         self._start()
 
     def erase(self, key: str, until_s: float) -> None:
-        """Erase a key soon, by its name in the state."""
+        """Begin to erase the data of a key up to this Unix time; `key` is its name in the state."""
         self._keys[key] = max(until_s, self._keys.get(key, until_s))
         self._start()
 
@@ -106,7 +106,7 @@ def keys_of_line(said: Any) -> set[str]:
         found.add(key_name(feedback["key"]))
     if isinstance(how, dict) and "note" in how:
         with suppress(ValueError):
-            # A deletion is in the log too; its note is without a scored item and about no key.
+            # A deletion's own line in the log is about no key: its note has no scored item.
             found |= {note.key for note in notes_in(orjson.dumps(how["note"])) if note.scored}
     return found
 

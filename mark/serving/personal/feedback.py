@@ -1,7 +1,7 @@
 """Feedback without an answer: `{"id": "c-1", "key": "u42", "item": "s7", "reward": 4.5}`, or with `input`.
 
-Such a piece is treated as feedback on an answer that is made for it here, and so is the deletion of a key. From then on
-it is handled like all feedback: log, facts, peers. Its id counts once.
+The server makes an answer for such a piece, and for the deletion of a key. From then on they are handled like feedback
+on any answer: log, facts, peers. An id counts once.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class LoggedInput:
 
 
 def logged_inputs(folder: Path, settings: PersonalSettings) -> Iterator[LoggedInput | None]:
-    """Yield each learnable observation of the log once, in no order; None for one whose input is not in the log.
+    """Yield each learnable observation of the log once, in any order; None for one whose input is not in the log.
 
-    Lines that a crash has cut off are skipped, and files that vanish. Observations of every version count.
+    Lines that a crash cut off and files that vanish are skipped. Observations of every version count.
     """
     model, seen = Model(), set[str | int]()
     for path in sorted(folder.glob(_OBSERVATIONS)):

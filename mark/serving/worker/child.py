@@ -1,8 +1,8 @@
 """The start of a worker process: as a child of the bouncer, or by a keeper that runs as another user.
 
-A keeper (`mark.serving.worker.keeper`) is started by a program that listens on a socket, such as systemd, with the
-user, groups and limits that a model's code is to have. So the bouncer needs no right to change users, and a model has
-none of the bouncer's rights.
+A program that listens on a socket, such as systemd, starts a keeper (`mark.serving.worker.keeper`) with the user,
+groups and limits for the model's code. So the bouncer needs no right to change users, and a model has none of the
+bouncer's rights.
 """
 
 from __future__ import annotations
@@ -132,8 +132,9 @@ class KeptChild:
 
     @classmethod
     def through(cls, path: Path, output: int = 2) -> Spawn:
-        """Return a `Spawn` by keepers: the listener at `path` starts one for each connection. Workers print to
-        `output`.
+        """Return a `Spawn` that starts workers by keepers. Workers print to `output`.
+
+        The listener at `path` starts a keeper for each connection.
         """
 
         def spawn(

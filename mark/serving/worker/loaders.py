@@ -50,8 +50,9 @@ def load_paced(reference: str, search: Path, name: str, version: str) -> Loaded:
 
 
 def load_measured(reference: str, search: Path, name: str, version: str) -> Loaded:
-    """Load the model for measurements: one step answers, including calls of `SAMPLE`; 404 if the model declares no
-    input.
+    """Load the model for measurements: one step answers all calls.
+
+    A call of `SAMPLE` gets 404 if the model declares no input.
     """
     model = load_model(reference, search)
     model.name, model.version = name, version

@@ -174,7 +174,7 @@ class Arena:
             self._map = mmap.mmap(self.fd, there)
 
 
-# The same few kinds recur.
+# Cached, because the same few kinds recur.
 
 
 @lru_cache(256)

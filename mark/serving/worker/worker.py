@@ -34,7 +34,7 @@ def main() -> None:
     channel_fd, *arena_fds = map(int, fds.split(","))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bouncer drains, and its remaining batches must be answered
     _end_with_the_bouncer(int(lifeline))
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a model prints survives its crash
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a model's output survives its crash
     sys.path.insert(0, search)
     channel = socket.socket(fileno=channel_fd)
     with suppress(BrokenPipeError):  # the bouncer has ended, and with it every client

@@ -2,8 +2,8 @@
 
 A batch is decoded, predicted and encoded, one after the other. If the model takes long enough for a second thread, that
 thread decodes the next batch and encodes the last one while the model works on the current one. The bouncer has sent
-the next batch by then (`SLOTS`), so the model need not idle between batches. The model's code is only called by the
-main thread. (5 ms + 0.2 ms x b for a batch of b <= 32, all on one core: see docs/serving-benchmark.md.)
+the next batch by then (`SLOTS`), so the model need not idle between batches. Only the main thread calls the model's
+code. docs/serving-benchmark.md has measurements.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class WorkerProcess:
     """
 
     timer: asyncio.TimerHandle
-    killing: asyncio.TimerHandle | None = None  # set when it is killed: it counts as ended then
+    killing: asyncio.TimerHandle | None = None  # set when it is killed: at its end the process counts as ended
 
     def __init__(
         self, arguments: list[str], environment: dict[str, str], now_s: float, spawn: Spawn = OwnChild

@@ -166,8 +166,8 @@ class Workers:
     async def stop(self, timeout_s: float) -> None:
         """End all workers and wait; no process is left.
 
-        Workers are killed after `timeout_s`, which takes `KILLING_S` more at most. Batches in progress are finished.
-        Workers without a batch end without an on_lost.
+        Batches in progress are finished. Workers are killed after `timeout_s`, which takes `KILLING_S` more at most.
+        `lost` does not report workers that end without a batch.
         """
         self._stopping = True
         if self._looking is not None:
