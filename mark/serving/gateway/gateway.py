@@ -21,6 +21,8 @@ The rules:
 - Least expected completion: the learned response time x (in flight + 1) / weight, plus the remaining part of `avoid_s`
   for a replica that has just refused or failed. Otherwise a replica that refuses everything would look idle and attract
   all requests. Ties go to the older replica.
+- A second attempt at a slow request is made only if it is expected before the first one, which is assumed to take as
+  long again as it has taken.
 - When one of two attempts is answered, the other is cancelled, but its replica may go on working. It is assumed to take
   as long again, and at least the learned response time; until then the replica counts as avoided. If it has taken
   longer than the learned response time, the assumed time is learned.
