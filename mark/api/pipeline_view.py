@@ -25,30 +25,32 @@ class InstancesByMarket(ApiAnswer):
 
     instance: str
     market: str
-    count: int = Field(description="Booting and draining ones, too.")
+    count: int = Field(description="Running instances, including booting and draining ones.")
 
 
 class JoinSchema(ApiAnswer):
     """A query goes on `deadline_ms` after `least` of the stages before have answered, or once all have."""
 
-    least: int = Field(description="Answers.")
-    deadline_ms: Maybe = Field(description="null: it waits for all.")
+    least: int = Field(description="Number of answers for which the join waits at least.")
+    deadline_ms: Maybe = Field(description="Time after which fewer answers suffice; null if the join waits for all.")
 
 
 class StageSchema(ApiAnswer):
     """A stage of a pipeline now: a service, whose requests are the calls of queries."""
 
     stage: str
-    service: str = Field(description="Its name under /api/v1/services.")
+    service: str = Field(description="The stage's name under /api/v1/services.")
     model: str
     after: list[str] | None = Field(description="The stages that it waits for; null where a driver decides.")
     join: JoinSchema | None = Field(description="null where it waits for less than two, or a driver decides.")
-    calls_per_query: Maybe = Field(description="In the mean; null where a driver decides, and no lineage is named.")
+    calls_per_query: Maybe = Field(
+        description="Mean calls of a query; null if a driver decides and no lineage is named."
+    )
     mode: Mode
     rps: Maybe = Field(description="Calls/s that arrive.")
     capacity_rps: Number = Field(description="Calls/s that ready instances sustain within the stage's part of RT_max.")
     used: Maybe = Field(description="rps / capacity_rps.")
-    slo: SloSchema = Field(description="Of its calls: `rt_max_ms` is its part of the pipeline's.")
+    slo: SloSchema = Field(description="The promise for calls of the stage: `rt_max_ms` is its part of the pipeline's.")
     usd_per_hour: Number
     dollar_share: Maybe = Field(description="Of the pipeline's usd_per_hour, 0 to 1.")
     usd_per_request: Maybe = Field(description="Price of one more call: 0 while ready capacity has room.")
@@ -66,18 +68,18 @@ class BottleneckSchema(ApiAnswer):
 
     stage: str
     why: Literal["misses", "load"]
-    headroom: Maybe = Field(description="How many times the load of now its ready instances can do.")
+    headroom: Maybe = Field(description="Capacity of its ready instances divided by the present load.")
 
 
 class PipelineSummary(ApiAnswer):
     """A pipeline in one line."""
 
     pipeline: str
-    services: list[str] = Field(description="Of its stages, under /api/v1/services.")
+    services: list[str] = Field(description="Names of its stages under /api/v1/services.")
     queries_per_s: Maybe = Field(
         description="As conductors count them, else the highest of rps / calls_per_query; null while neither is known."
     )
-    instances: int = Field(description="That run, of all stages.")
+    instances: int = Field(description="Running instances of all stages.")
     usd_per_hour: Number
     bottleneck: BottleneckSchema | None
 
@@ -93,16 +95,16 @@ class LayoutSchema(ApiAnswer):
     `end_height`.
     """
 
-    width: Number = Field(description="Of the whole, in pixels.")
-    height: Number = Field(description="Of the whole, in pixels.")
-    box_width: Number = Field(description="Pixels.")
-    box_height: Number = Field(description="Pixels.")
-    end_width: Number = Field(description="Pixels.")
-    end_height: Number = Field(description="Pixels.")
+    width: Number = Field(description="Size of the whole drawing in pixels.")
+    height: Number = Field(description="Size of the whole drawing in pixels.")
+    box_width: Number = Field(description="Width of a stage's box in pixels.")
+    box_height: Number = Field(description="Height of a stage's box in pixels.")
+    end_width: Number = Field(description="Width of the first and last box in pixels.")
+    end_height: Number = Field(description="Height of the first and last box in pixels.")
     query: list[Number] = Field(description="The corner of the end at which queries come.")
     answer: list[Number] = Field(description="The corner of the end at which they are answered.")
     boxes: list[list[Number]] = Field(description="The corners of the stages' boxes, in their order.")
-    lines: list[str] = Field(description="On which answers go on: each the `d` of an SVG path.")
+    lines: list[str] = Field(description="Lines between the stages, each the `d` of an SVG path.")
 
 
 Drawing = dict[Literal["across", "down"], LayoutSchema]
@@ -111,11 +113,13 @@ Drawing = dict[Literal["across", "down"], LayoutSchema]
 class PipelineSchema(PipelineSummary):
     """A pipeline now, as a whole and by stage."""
 
-    at_unix_s: Moment = Field(description="Of the stage that was looked at last, as the two that follow.")
+    at_unix_s: Moment = Field(description="Time of the newest view of a stage, which `at_s` and `time_scale` are from.")
     at_s: Moment = Field(description="The same moment by the stages' clock.")
-    time_scale: Number = Field(description="Seconds of that clock in one on the wall: 1 but on a testbed in a hurry.")
-    driver: str | None = Field(description="module:function; null where the file says the graph.")
-    rt_max_ms: Number = Field(description="Of the whole, from a query to its answer.")
+    time_scale: Number = Field(
+        description="Seconds of the stages' clock in a real second; only a testbed has more than 1."
+    )
+    driver: str | None = Field(description="module:function; null if the file describes the graph.")
+    rt_max_ms: Number = Field(description="Limit of the time from a query to its answer.")
     target: Number = Field(description="The share of queries that is promised to be answered within it (SL_min).")
     longest_path_ms: Maybe = Field(
         description="The largest sum of the stages' parts of rt_max_ms along a path; null where a driver decides."
@@ -125,7 +129,7 @@ class PipelineSchema(PipelineSummary):
     queries: QueriesSchema | None = Field(description="null where the controller knows no conductors.")
     promise: PromiseSchema | None = Field(description="null while the load of a stage is not known.")
     usd_per_query: Maybe = Field(description="Price of one more query: usd_per_request of each stage x its calls.")
-    stages: list[StageSchema] = Field(description="In topological order; with a driver in the file's.")
+    stages: list[StageSchema] = Field(description="In topological order; with a driver, in the file's order.")
     drawing: Drawing | None = Field(
         description="The graph from left to right, and from top to bottom; null where a driver decides."
     )

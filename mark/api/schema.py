@@ -63,9 +63,9 @@ class Wanted(ApiAnswer):
 
     offer: str
     count: int
-    spare: int = Field(description="How many of `count` only until the rest is ready.")
-    reason: str = Field(description="A clause in money and load.")
-    usd_per_hour: Maybe = Field(description="Of all of them.")
+    spare: int = Field(description="Instances of `count` that are wanted only until the others are ready.")
+    reason: str = Field(description="Why it is wanted, in dollars and load.")
+    usd_per_hour: Maybe = Field(description="Dollars per hour of all `count` instances.")
     have: int = Field(description="Ready or booting, and not about to be taken away.")
 
 
@@ -76,7 +76,7 @@ class PlanSchema(ApiAnswer):
     targets: list[Wanted]
     standbys: list[Wanted] = Field(description="Stopped burstables to keep.")
     warm: int = Field(description="Function environments to hold warm.")
-    capacity_rps: Number = Field(description="Its capacity once everything is ready.")
+    capacity_rps: Number = Field(description="Capacity of the plan once all its instances are ready.")
     predictor: str = Field(description='The predictor of the forecast it rests on; "" where it needs none.')
     solver: str
     notes: list[str]
@@ -99,11 +99,13 @@ class PromiseSchema(ApiAnswer):
     """
 
     rps: Maybe = Field(description="Requests/s (of a pipeline queries/s) that it is made for.")
-    usd_per_hour: Maybe = Field(description="Of the RT_max that is promised; null where nothing keeps it.")
+    usd_per_hour: Maybe = Field(description="Dollars per hour at the promised RT_max; null if no fleet keeps it.")
     other_slos: list[OtherSloSchema] = Field(
         description="RT_max 5 % shorter and longer, of a pipeline 10 ms; the shorter one only where that is above zero."
     )
-    usd_per_hour_per_ms: Maybe = Field(description="For each millisecond less, between the two.")
+    usd_per_hour_per_ms: Maybe = Field(
+        description="Dollars per hour for each millisecond less of RT_max, between the two."
+    )
 
 
 class NextDaySchema(ApiAnswer):
@@ -111,7 +113,9 @@ class NextDaySchema(ApiAnswer):
 
     interval_90: list[Number] = Field(description="Dollars: in nine of ten days the bill lies between these two.")
     expected_usd: Number
-    calibrated: bool = Field(description="By past days of this service; else by those of other traffic.")
+    calibrated: bool = Field(
+        description="Whether the range comes from past days of this service; otherwise from other traffic."
+    )
     promise_kept: Maybe = Field(description="Probability; null where nothing was answered.")
 
 
@@ -136,7 +140,7 @@ class OfferCount(ApiAnswer):
     ready: int
     draining: int
     stopped: int
-    usd_per_hour: Maybe = Field(description="Of those that run.")
+    usd_per_hour: Maybe = Field(description="Dollars per hour of the running instances.")
 
 
 class InstanceNow(ApiAnswer):
@@ -144,8 +148,10 @@ class InstanceNow(ApiAnswer):
     offer: str
     phase: Literal["pending", "ready", "draining", "stopped", "gone"]
     age_s: Number = Field(description="Since its launch.")
-    ready_in_s: Maybe = Field(description="Until it is expected to be ready; null where it is, or that is not known.")
-    gone_in_s: Maybe = Field(description="Until an interruption takes it; null where none was announced.")
+    ready_in_s: Maybe = Field(
+        description="Seconds until it is expected to be ready; null if it is ready or this is unknown."
+    )
+    gone_in_s: Maybe = Field(description="Seconds until an interruption takes it; null if none was announced.")
     standby: bool
     credits: Maybe = Field(description="CPU credits left, of burstables.")
     usd_per_hour: Maybe
@@ -156,7 +162,7 @@ class FleetSchema(ApiAnswer):
 
     offers: list[OfferCount]
     instances: list[InstanceNow]
-    total: int = Field(description="Instances in all, stopped ones too.")
+    total: int = Field(description="All instances, including stopped ones.")
 
 
 class Summary(ApiAnswer):
@@ -167,7 +173,7 @@ class Summary(ApiAnswer):
     rps: Maybe
     capacity_rps: Number
     usd_per_hour: Number
-    instances: int = Field(description="That run.")
+    instances: int = Field(description="Running instances.")
     slo: SloSchema
     troubles: list[str]
 
@@ -175,15 +181,19 @@ class Summary(ApiAnswer):
 class Services(ApiAnswer):
     services: list[Summary]
     leads: bool = Field(description="Whether this controller acts; else it stands by while another one does.")
-    pipelines: list[str] = Field(description="Names of those whose stages are among the services.")
+    pipelines: list[str] = Field(description="Names of the pipelines whose stages are among the services.")
 
 
 class ServiceSchema(Summary):
     """A service now, without its history, its decisions and single instances."""
 
     at_unix_s: Moment
-    at_s: Moment = Field(description="The same moment by the service's clock, which ages, plans and prices are of.")
-    time_scale: Number = Field(description="Seconds of that clock in one on the wall: 1 but on a testbed in a hurry.")
+    at_s: Moment = Field(
+        description="The same moment by the service's clock, by which ages, plans and prices are given."
+    )
+    time_scale: Number = Field(
+        description="Seconds of the service's clock in a real second; only a testbed has more than 1."
+    )
     offers: list[OfferCount]
     plan: PlanSchema | None
     forecast: ForecastSchema | None
@@ -206,7 +216,7 @@ class GrantSchema(ApiAnswer):
 
     name: str
     scopes: list[str]
-    version: str = Field(description="Of mark.")
+    version: str = Field(description="Version of mark.")
 
 
 def summary(view: views.ServiceView) -> Summary:

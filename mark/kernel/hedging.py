@@ -607,6 +607,12 @@ def _send(
     besides = cp.slot[place, 0] if hedges else -1
     if routing == GATEWAY:
         slot = _learned_completion(st, cp, now_s, besides)
+        if (
+            hedges
+            and slot >= 0
+            and not learned.overtakes(st, slot, cp.in_flight[slot], besides, cp.sent_s[place, 0], now_s)
+        ):
+            return
     else:
         hidden = _hide(st, besides) if hedges else -1
         slot = _fewest_in_flight(st, cp) if routing == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s, routing)

@@ -18,6 +18,7 @@ from mark.kernel.records import of_slot
 _expected_s = compiled(routing.expected_s)
 _learned_s = compiled(routing.learned_s)
 _outrun_s = compiled(routing.outrun_s)
+_overtakes = compiled(routing.overtakes)
 _forgotten_s = compiled(routing.forgotten_s)
 TICK_S = routing.TICK_S
 AVOID_S = routing.AVOID_S
@@ -132,6 +133,14 @@ def forget(st: Stage, slot: int, in_flight: int, best_s: float, now_s: float) ->
 def expected(st: Stage, slot: int, in_flight: int, now_s: float) -> float:
     own = of_replica(st, slot)
     return _expected_s(own.response_s, in_flight, own.avoid_until_s, now_s)
+
+
+@compiled
+def overtakes(st: Stage, slot: int, in_flight: int, first: int, sent_s: float, now_s: float) -> bool:
+    """Return whether a second copy is expected before the first one, sent to replica `first` at `sent_s`."""
+    took_s = now_s - sent_s
+    assumed_s = _outrun_s(of_replica(st, first).response_s, took_s)
+    return bool(_overtakes(expected(st, slot, in_flight, now_s), took_s, assumed_s))
 
 
 @compiled

@@ -44,12 +44,20 @@ def learned_s(response_s: float, newest_s: float) -> float:
 
 
 def outrun_s(response_s: float, took_s: float) -> float:
-    """Return the assumed time of an attempt that had no answer after `took_s`, when another attempt had one.
+    """Return the assumed time of an attempt without an answer after `took_s`.
 
-    The attempt is cancelled, so its end is never seen, although a worker may go on with it. Without more knowledge it
-    is expected to take as long again as it has taken.
+    Without more knowledge, the best guess is that it takes as long again as it has taken. Nobody sees the end of a
+    cancelled attempt, but a worker may go on with it.
     """
     return max(response_s, 2.0 * took_s)
+
+
+def overtakes(finish_s: float, took_s: float, assumed_s: float) -> bool:
+    """Return whether a second attempt, expected in `finish_s`, comes before the first one, which has taken `took_s`.
+
+    `assumed_s` is the first one's `outrun_s`. A second attempt that comes later only adds load to a busy fleet.
+    """
+    return took_s + finish_s < assumed_s
 
 
 def forgotten_s(response_s: float, best_s: float, since_s: float) -> float:

@@ -21,6 +21,8 @@ The rules:
 - Least expected completion: the learned response time x (in flight + 1) / weight, plus the remaining part of `avoid_s`
   for a replica that has just refused or failed. Otherwise a replica that refuses everything would look idle and attract
   all requests. Ties go to the older replica.
+- A second attempt at a slow request is made only if it is expected before the first one, which is assumed to take as
+  long again as it has taken.
 - When one of two attempts is answered, the other is cancelled, but its replica may go on working. It is assumed to take
   as long again, and at least the learned response time; until then the replica counts as avoided. If it has taken
   longer than the learned response time, the assumed time is learned.
@@ -46,7 +48,16 @@ from typing import Any, Generic, TypeVar
 from mark.domain.errors import BadInput
 from mark.domain.rules import second_attempts
 from mark.domain.rules.admission import NEVER_S
-from mark.domain.rules.routing import AVOID_S, FIRST_RESPONSE_S, better, expected_s, forgotten_s, learned_s, outrun_s
+from mark.domain.rules.routing import (
+    AVOID_S,
+    FIRST_RESPONSE_S,
+    better,
+    expected_s,
+    forgotten_s,
+    learned_s,
+    outrun_s,
+    overtakes,
+)
 from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.backend.refusals import FULL, NOBODY_READY
 
@@ -272,10 +283,10 @@ class Gateway(Generic[P]):
     def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
         """Return a second attempt of a slow request, with the same body or with `payload`.
 
-        None: it has two already, or no replica can take it.
+        None: it has two already, or no replica is expected to answer before the first one.
         """
         self._check(request)
-        other = self._another(request, now_s, payload)
+        other = self._another(request, now_s, payload, overtakes_first=True)
         if other is not None:
             self.hedges += 1
         return other
@@ -362,7 +373,13 @@ class Gateway(Generic[P]):
         return best
 
     def _another(
-        self, request: P, now_s: float, payload: bytes | None, *, after_refusal: bool = False
+        self,
+        request: P,
+        now_s: float,
+        payload: bytes | None,
+        *,
+        after_refusal: bool = False,
+        overtakes_first: bool = False,
     ) -> ReplicaAttempt[P] | None:
         attempts = request.attempts
         if len(attempts) == _MOST_ATTEMPTS or self._budget < 1.0 or self.policy.routing == ALB:
@@ -372,6 +389,12 @@ class Gateway(Generic[P]):
             return None
         if after_refusal and replica.avoid_until_s > now_s:
             return None
+        if overtakes_first:
+            first = attempts[0]
+            took_s = now_s - first.sent_s
+            finish_s = expected_s(replica.each_s, replica.in_flight, replica.avoid_until_s, now_s)
+            if not overtakes(finish_s, took_s, outrun_s(first.replica.response_s, took_s)):
+                return None
         self._budget -= 1.0
         return self._attempt(request, replica, now_s, payload)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.domain.rules.routing import better, expected_s, forgotten_s, learned_s, outrun_s
+from mark.domain.rules.routing import better, expected_s, forgotten_s, learned_s, outrun_s, overtakes
 
 Choice = tuple[float, bool, int]
 
@@ -59,3 +59,9 @@ def test_outrun_attempt_is_assumed_to_take_as_long_again() -> None:
     assert outrun_s(0.1, 0.2) == 0.4
     assert outrun_s(0.1, 0.06) == pytest.approx(0.12)
     assert outrun_s(0.1, 0.01) == 0.1  # it had no time to answer
+
+
+def test_second_attempt_overtakes_only_if_it_is_expected_first() -> None:
+    """The first attempt has taken 0.2 s and is assumed to take 0.4 s."""
+    assert overtakes(0.19, 0.2, outrun_s(0.1, 0.2))
+    assert not overtakes(0.2, 0.2, outrun_s(0.1, 0.2))

@@ -291,17 +291,31 @@ def test_an_outrun_replica_is_known_to_be_slow() -> None:
 
 
 def test_a_cancelled_attempt_keeps_its_replica_busy_for_one_response_time() -> None:
-    """The replica had half of its usual time, so nothing is learned, but it works on: another replica is chosen."""
+    """The replica had less than half of its usual time. Nothing is learned, but it works on: others are chosen."""
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     for url in (A, B, C):
         teach(gateway, url, 0.1)
     first = begun(gateway)
-    second = again(gateway.hedge(first.request, 0.05))
+    second = again(gateway.hedge(first.request, 0.11))
     before_s = second.replica.response_s
-    assert gateway.answered(first, 200, 0.1) is PASS_ON
+    assert gateway.answered(first, 200, 0.15) is PASS_ON
     assert second.replica.response_s == before_s
-    assert second.replica.avoid_until_s == pytest.approx(0.05 + before_s)
-    assert {begun(gateway, 0.1).replica.url for _ in range(2)} == {A, C}
+    assert second.replica.avoid_until_s == pytest.approx(0.11 + before_s)
+    assert {begun(gateway, 0.15).replica.url for _ in range(2)} == {A, C}
+
+
+def test_second_attempt_that_would_come_later_is_not_sent() -> None:
+    """After 0.15 s the first replica is assumed to need as long again; the other one needs 0.1 s for each request."""
+    gateway = a_gateway()
+    for url in (A, B):
+        teach(gateway, url, 0.1)
+    first, other = begun(gateway), begun(gateway)
+    assert (first.replica.url, other.replica.url) == (A, B)
+    assert gateway.hedge(first.request, 0.15) is None
+    assert gateway.hedges == 0
+    gateway.answered(other, 200, 0.15)
+    assert again(gateway.hedge(first.request, 0.16)).replica.url == B
+    assert gateway.hedges == 1
 
 
 def test_a_replica_outrun_by_a_moment_is_not_slow() -> None:
