@@ -190,7 +190,7 @@ def picture(hours: float, seed: int, file: Path) -> None:
 
 def drawn(fleets: dict[str, list[int | None]]) -> str:
     """Return the fleets as SVG: RT_max to the right, instances upwards."""
-    width, height, left, bottom, least, most = 640, 380, 60, 50, 10, 30
+    width, height, left, bottom, least, most = 640, 380, 60, 50, 10, 35
 
     def place(at: int, count: float) -> tuple[float, float]:
         x = left + (width - left - 120) * at / (len(RT_MAX_TIMES) - 1)

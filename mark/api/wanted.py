@@ -9,7 +9,8 @@ from fastapi import APIRouter, FastAPI, HTTPException, Query
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from mark.api.manager_port import Manager
-from mark.control.floor import Floor
+from mark.control.floor import STALE_S, Floor
+from mark.control.views import ServiceView
 
 Floors = Callable[[], Sequence[Floor]]  # returns the fresh floors
 OfferName = Annotated[str | None, Query(description="The name of an offer, if the service has several.")]
@@ -32,6 +33,17 @@ def reasons(found: Sequence[Floor]) -> str:
     return "".join(f"# {floor.service} {floor.offer}: {' '.join(floor.reason.split())}\n" for floor in found)
 
 
+def _why_stale(views: Sequence[ServiceView]) -> str:
+    """Return why none of the services has a fresh floor."""
+    if all(view.mode == "standing by" for view in views):
+        return "this process does not lead: it has just started, or another one leads"
+    if troubles := dict.fromkeys(condition for view in views for condition in view.conditions):
+        return "; ".join(troubles)
+    if all(view.plan is None for view in views):
+        return "there is no plan yet: the first one comes about a minute after the start"
+    return f"the load was not seen for {STALE_S / 60.0:.0f} minutes"
+
+
 def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
     """Add GET /wanted and GET /wanted/{service}."""
     router = APIRouter(tags=["floor"])
@@ -46,7 +58,8 @@ def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
             raise HTTPException(404, "no such service")
         fresh = [one for one in floors() if service in (None, one.service)]
         if not fresh:
-            raise HTTPException(503, "no fresh floor: the load was not seen for three minutes, or another one leads")
+            names = manager.services() if service is None else [service]
+            raise HTTPException(503, f"no fresh floor: {_why_stale([manager.view(name) for name in names])}")
         found = [one for one in fresh if offer in (None, one.offer)]
         if not found:
             raise HTTPException(404, f"no such offer: there is {', '.join(sorted({one.offer for one in fresh}))}")

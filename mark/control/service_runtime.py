@@ -64,6 +64,7 @@ class RuntimePorts:
     policy: Callable[[Limits], Policy]
     close: Callable[[], None]
     prices: LivePrices | None = None  # None: use the prices of the resolved service
+    load_trouble: Callable[[], str] = str  # returns why the load cannot be read, or ""
 
 
 class ServiceRuntime:
@@ -386,9 +387,8 @@ class ServiceRuntime:
             self._decisions = self._with_newer(parts)
             self._noted = False
         if rps is None and ready:
-            conditions.append(
-                "nothing is known of the load: no request has come yet, or no instance answers for its metrics"
-            )
+            why = parts.load_trouble() or "no request has come yet, or no instance answers for its metrics"
+            conditions.append(f"nothing is known of the load: {why}")
         plan = parts.controller.last_plan
         self._view = ServiceView(
             service=self.service,
@@ -558,7 +558,7 @@ class _Noting:
         said: Mapping[str, object] = {
             "service": self._service,
             "verb": command.verb,
-            "decision": str(command),
+            "decision": f"would {command}" if self._dry_run else str(command),
             "outcome": outcome,
             "usd_per_hour": command.usd_per_hour,
         }

@@ -188,11 +188,18 @@ def _to_csv(results: Any, names: list[str]) -> bytes:
     for result in results:
         several = isinstance(result, dict) and len(names) > 1 and result.keys() == set(names)
         parts = [result[name] for name in names] if several else [result]
-        fields = [field for part in parts for field in np.ravel(_tensor(part, "text/csv")).tolist()]
+        fields = [field for part in parts for field in _fields(_tensor(part, "text/csv"))]
         if not all(isinstance(field, str | bool | int | float) for field in fields):
             raise BadCall("the results are not rows: cannot answer as text/csv", 406)
         writer.writerow(fields)
     return file.getvalue().encode()
+
+
+def _fields(tensor: Array) -> list[Any]:
+    """Return the values of a tensor; FP32 and FP16 as the shortest decimals, as JSON has them."""
+    flat = np.ravel(tensor)
+    narrow = flat.dtype.kind == "f" and flat.dtype.itemsize < 8
+    return [float(str(each)) for each in flat] if narrow else flat.tolist()
 
 
 def _json(value: Any) -> bytes:
@@ -211,6 +218,8 @@ def _json_text(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return str(value, "utf-8")
-    if hasattr(value, "tolist"):  # an array that orjson refuses: not contiguous, or of objects
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not value.flags.c_contiguous:
+        return np.ascontiguousarray(value)  # orjson writes FP32 with as many digits as it has
+    if hasattr(value, "tolist"):  # an array that orjson refuses, for example of objects
         return value.tolist()
     raise TypeError

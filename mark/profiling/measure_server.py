@@ -46,7 +46,7 @@ _HANG_S = 600.0  # a batch that takes longer hangs
 _PROBES, _PROBE_SHARE = 50, 0.1
 _SINGLE, _SINGLE_S = 300, 5.0  # single requests through a bouncer: this number, or as many as fit into this time
 RT_MAX_S = 3000.0  # limit of the measured bouncer, so high that it refuses nothing
-_INPUTS = "declares neither inputs nor warmup: give a request"
+_INPUTS = "declares neither inputs nor warmup: give a request (--input FILE), or the class a `warmup`"
 OF_A_CLIENT = "times of a client: they include its own server's overhead"
 # The process ends with its parent, because the parent's end of the pipe closes.
 _BUSY = """

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -54,7 +55,7 @@ class HereExecutor:
         return [work(task, part_of(progress, place, len(tasks))) for place, task in enumerate(tasks)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProcessExecutor:
     """Runs tasks in at most `workers` local processes. A script that uses it needs the usual `__main__` guard.
 
@@ -64,6 +65,9 @@ class ProcessExecutor:
 
     workers: int
     _idle: list[tuple[ProcessPoolExecutor, set[BaseProcess]]] = field(default_factory=list, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, _shut_down, self._idle)
 
     def map(self, work: Callable[[T, Share | None], R], tasks: Sequence[T], progress: Share | None = None) -> list[R]:
         if min(self.workers, len(tasks)) <= 1:
@@ -96,6 +100,12 @@ class ProcessExecutor:
         context = multiprocessing.get_context("spawn")
         others = set(multiprocessing.active_children())
         return ProcessPoolExecutor(self.workers, mp_context=context, initializer=_begin), others
+
+
+def _shut_down(idle: list[tuple[ProcessPoolExecutor, set[BaseProcess]]]) -> None:
+    """Wait until the processes have ended: a pool that ends by itself may still do so while Python exits, and fails."""
+    for pool, _ in idle:
+        pool.shutdown()
 
 
 HERE: StudyExecutor = HereExecutor()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -75,6 +76,19 @@ def test_stale_floor_is_absent_and_never_zero(url: str, floors: Floors) -> None:
         answer = ask(url, path)
         assert answer.status_code == 503
         assert answer.json()["error"].startswith("no fresh floor")
+
+
+def test_absent_floor_has_its_reason(url: str, floors: Floors, manager: FakeManager) -> None:
+    floors.fresh = []
+    view = replace(manager.views["inception"], conditions=())
+    for changed, why in (
+        (view, "the load was not seen for 3 minutes"),
+        (replace(view, plan=None), "there is no plan yet: the first one comes about a minute after the start"),
+        (replace(view, plan=None, conditions=("no route", "no disk")), "no route; no disk"),
+        (replace(view, mode="standing by"), "this process does not lead: it has just started, or another one leads"),
+    ):
+        manager.views["inception"] = changed
+        assert ask(url, "/wanted/inception").json()["error"] == f"no fresh floor: {why}"
 
 
 def test_json_has_the_value_that_keda_reads(url: str) -> None:

@@ -568,14 +568,18 @@ def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFi
     assert lines[0].service == "inception"
 
 
-def test_a_dry_run_says_that_nothing_was_done() -> None:
-    """Mode and outcomes show it clearly."""
+def test_a_dry_run_says_that_nothing_was_done(caplog: pytest.LogCaptureFixture) -> None:
+    """Mode, outcomes and log show it clearly."""
+    caplog.set_level(logging.INFO, "mark.control")
     world = World()
     process = Process(world, dry_run=True)
     process.run(2)
     assert process.manager.view("inception").mode == "dry-run"
     (newest,) = process.manager.decisions("inception", None, 1)
     assert (newest.outcome, newest.result, newest.started) == ("dry run: would be done", Result.DRY_RUN, 0)
+    decided = [record.decision for record in caplog.records if record.message == "decided"]
+    assert decided
+    assert all(text.startswith("would launch ") for text in decided)
 
 
 def test_an_unknown_service_is_a_key_error() -> None:

@@ -13,6 +13,7 @@ NOT_RUN = {
         "mark advise --serve --prometheus http://",
     ): "serves until it is interrupted; tests/infra/launch/test_launch_floor.py runs it",
     ("advise.md", "curl http://127.0.0.1:9464/wanted/ranker"): "needs the command above; tests/api/test_wanted.py asks",
+    ("advise.md", "kubectl -n shop port-forward service/mar"): "needs a cluster with the examples",
     ("advise.md", "export PROMETHEUS_TOKEN=...             "): "needs a Prometheus of yours",
     ("advise.md", "mark advise --prometheus http://localhos"): "needs a Prometheus of yours",
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",

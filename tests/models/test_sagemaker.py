@@ -130,6 +130,9 @@ def test_results_of_numpy_are_json() -> None:
     }
     model = mark.model(lambda batch: [result])
     assert one(model, sagemaker(b"1")).body == b'{"a":[1,3],"b":0.5,"c":"text","d":["x"]}'
+    column = mark.model(lambda batch: [np.full((2, 2), 0.1, np.float32)[:, 0]])
+    assert one(column, sagemaker(b"1")).body == b"[0.1,0.1]"
+    assert one(column, sagemaker(b"1", accept="text/csv")).body == b"0.1,0.1\n"
     assert one(mark.model(lambda batch: [["a,b", "c"]]), sagemaker(b"1", accept="text/csv")).body == b'"a,b",c\n'
 
 

@@ -171,7 +171,7 @@ class _Service:
     def __init__(self, spec: FloorSpec, control: FloorControl, services: int) -> None:
         self._spec, self._control, self._of = spec, control, services
         self.resolved, self.name = spec.resolved, spec.resolved.service.name
-        self.trouble = ""
+        self.trouble = self._unseen = ""  # why the last look failed, and why it saw no load
         self._led: _Led | None = None
         self._look: Future[None] | None = None
         self._looked = -1  # number of the last look
@@ -208,6 +208,7 @@ class _Service:
 
     def _look_at(self, led: _Led) -> None:
         seen, kept = self._tried(lambda: self._see(led)), self._tried(lambda: self._keep(led))
+        self._unseen = seen
         trouble = "; ".join(filter(None, (seen, kept)))
         if trouble and trouble != self.trouble:
             _log.warning("trouble", extra={"service": self.name, "trouble": trouble})
@@ -291,7 +292,18 @@ class _Service:
         def policy(limits: Limits) -> Policy:
             return spec.policy(limited(resolved, limits))
 
-        return RuntimePorts(controller, cloud, load, _NoChanges(), store, clock, clock.unix_s, policy, close)
+        return RuntimePorts(
+            controller,
+            cloud,
+            load,
+            _NoChanges(),
+            store,
+            clock,
+            clock.unix_s,
+            policy,
+            close,
+            load_trouble=lambda: self._unseen,
+        )
 
     def _instances(self, now: WorkloadNow) -> int | None:
         """Return how many instances the ready replicas fill."""

@@ -202,8 +202,8 @@ def of_service(service: ServiceConfig, instance: str | None, options: FloorOptio
 def of_rate(name: str, slo: Slo, instance: str, per_instance: int, options: FloorOptions) -> ResolvedService:
     """A service of which only a replica's requests/s are known. Raises BadInput, Infeasible."""
     if options.rps_per_replica is None:
-        what = "is needed with --serve (or --service): the report without --serve fits it"
-        raise BadInput(what, "--rps-per-replica", "nothing")
+        what = "is needed with --serve, or --service: the report without --serve fits it to your latencies"
+        raise BadInput(what, "--rps-per-replica")
     catalog = options.catalog or "aws-2026"
     config = ServiceConfig(
         name,

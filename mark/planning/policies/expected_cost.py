@@ -494,9 +494,9 @@ class ExpectedCostPolicy:
                     name,
                     count,
                     f"forecast p50 {forecast.mean_at(0.5)[step] * unit.size:.0f}, p90 {unit.per_s(high_rps, '.0f')} "
-                    f"at +{step * STEP_S:.0f} s, capacity {coming_rps * unit.size:.0f} there or coming, "
-                    f"{planned_rps * unit.size:.0f} "
-                    f"planned; one less would save {terms.usd_per_hour[i]:.3f} $/h and add "
+                    f"at +{step * STEP_S:.0f} s, capacity {coming_rps * unit.size:.0f} there or coming "
+                    f"(instances: {running.sum()}), {planned_rps * unit.size:.0f} planned ({(kept - spare).sum()}); "
+                    f"one less would save {terms.usd_per_hour[i]:.3f} $/h and add "
                     f"{3600.0 * usd_per_overflow * lost_rps:.2f} $/h of {self._overflow} of this traffic over "
                     f"{saved.steps * STEP_S / 60.0:.0f} min{budget}"
                     + (f"; {more} until the others serve" if more > 0 else ""),

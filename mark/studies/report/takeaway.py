@@ -19,6 +19,7 @@ MANAGED = ("target-tracking-best", "target-tracking")
 _WITH_LSTM = ("mark-paper", "mark-optimal")  # the paper's system forecasts with its LSTM
 _DARK = 0.5  # of a minute's requests in time: below, users of that minute would not call the promise kept
 _TIE = 0.01  # a saving below a hundredth does not justify a moving part
+_WHOLE_DAY_S = 0.99 * DAY_S  # the first and last request of a day are not at midnight
 
 MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
 
@@ -283,7 +284,7 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
     if month is None:
         return []
     pace = f"At this pace (extrapolated from {duration(length_s)}"
-    pace += ", a short look)" if length_s < 86400.0 else ")"
+    pace += ", a short look)" if length_s < _WHOLE_DAY_S else ")"
     if is_fixed(winner):
         return [f"{pace} that is {dollars(month)} a month. On this traffic a fixed fleet is cheapest: run that."]
     if other_name is None or other_name == winner:
@@ -380,7 +381,7 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
         ]
     result = results[winner]
     steps = []
-    if result.trace.duration_s < DAY_S:
+    if result.trace.duration_s < _WHOLE_DAY_S:
         steps.append("Run this again on a week of traffic: a part of a day is no month.")
     if result.assumed_share > 0.0 or result.derived_share > 0.0:
         steps.append(

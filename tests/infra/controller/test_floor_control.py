@@ -72,6 +72,9 @@ def test_floor_vanishes_while_prometheus_is_down_for_an_hour(world: FloorWorld) 
     assert max(ages) <= STALE_S
     assert len(seen) <= STALE_S
     assert world.control.troubles() == {"ranker": "http://prometheus:9090 does not answer"}
+    assert world.control.manager.view("ranker").conditions == (
+        "nothing is known of the load: http://prometheus:9090 does not answer",
+    )
     world.workload.failing = ""
     world.run(90.0)
     assert enough(world, world.floor())

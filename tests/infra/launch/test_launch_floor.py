@@ -52,8 +52,11 @@ def test_boot_that_the_user_says_holds() -> None:
 
 
 def test_replica_of_unknown_rate_is_refused() -> None:
-    with pytest.raises(BadInput, match="--rps-per-replica: is needed with --serve"):
+    with pytest.raises(BadInput) as refused:
         of_rate("ranker", SLO, "c7i.large", 1, options())
+    assert str(refused.value) == (
+        "--rps-per-replica: is needed with --serve, or --service: the report without --serve fits it to your latencies"
+    )
 
 
 def test_replicas_that_do_much_more_than_they_can_are_said() -> None:

@@ -208,8 +208,9 @@ def test_reasons_speak_of_load_and_money() -> None:
     """A reason states the forecast and its time, the future capacity, and the effect of one instance less."""
     plan = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2))
     reason = plan.targets[0].reason
-    assert "forecast p50 90, p90 104 requests/s at +180 s, capacity 30 there or coming" in reason
-    assert f"{10 * plan.counts[SMALL]} planned; one less would save 0.200 $/h and add" in reason
+    assert "forecast p50 90, p90 104 requests/s at +180 s, capacity 30 there or coming (instances: 3)" in reason
+    count = plan.counts[SMALL]
+    assert f"{10 * count} planned ({count}); one less would save 0.200 $/h and add" in reason
 
 
 def lost_usd(of: ResolvedService, running: Fleet, rps: float) -> float:
