@@ -132,11 +132,11 @@ def test_dollars_of_a_minimum_leave_out_the_time_before_the_scaler_goes_down(
     scaler: str, minutes: int, tmp_path: Path
 ) -> None:
     """A minute of 32 requests/s in every half hour asks for eight replicas, or for four by their number in flight."""
-    rates = np.full(HOURS * 60, 16.0)
-    rates[29::30] = 32.0
+    counts = np.full(HOURS * 60, 960.0)
+    counts[29::30] = 1920.0
     history = _history(late=None)
-    starts = BEGAN + 60.0 * np.arange(len(rates))
-    history = replace(history, trace=replace(trace_of_bins("ranker", starts, 60.0 * rates, 60.0), began_s=BEGAN))
+    starts = BEGAN + 60.0 * np.arange(float(len(counts)))
+    history = replace(history, trace=replace(trace_of_bins("ranker", starts, counts, 60.0), began_s=BEGAN))
     found = advise(history, NONE, replace(SAID, scaler=scaler, policies=()), tmp_path)
     assert found.settings is not None
     assert found.settings.held is not None
