@@ -290,7 +290,5 @@ def _options(args: argparse.Namespace) -> AdviseOptions:
 
 
 def _without_folder(error: BadInput, folder: str) -> BadInput:
-    """Return the error with options in place of the generated files that it names."""
-    where = error.where.replace(f"{folder}/service.toml [policy]", "--scaler").replace(f"{folder}/", "")
-    what = error.what.replace(f"{folder}/", "")
-    return BadInput(what, where, error.value)
+    """Return the error without the folder of the generated files that it names."""
+    return BadInput(error.what.replace(f"{folder}/", ""), error.where.replace(f"{folder}/", ""), error.value)

@@ -14,7 +14,7 @@ from mark.domain.errors import BadInput
 from mark.domain.scaler import SETTINGS, TO_ZERO, CronWindow, ScalerSettings
 from mark.domain.service import AsIsPolicy
 
-_KINDS = ("asg", *SETTINGS, "sagemaker", "fixed")
+KINDS = ("asg", *SETTINGS, "sagemaker", "fixed")
 _WITH_CRON = ("keda", "cron")
 _OF_KIND = {kind: {one.name for one in fields(settings)} for kind, settings in SETTINGS.items()}
 _OWN_KEYS = {key for names in _OF_KIND.values() for key in names}
@@ -24,7 +24,7 @@ POLICY_KEYS = {"kind", "instance", "target", "min", "max", "cron", "begins", *_C
 
 def as_is_of(policy: Section) -> AsIsPolicy:
     """Read the section. Raises BadInput."""
-    kind = policy.one_of("kind", _KINDS, required=True)
+    kind = policy.one_of("kind", KINDS, required=True)
     _refuse_foreign(policy, kind)
     target = None
     if kind in ("fixed", "cron"):
@@ -34,7 +34,8 @@ def as_is_of(policy: Section) -> AsIsPolicy:
     elif "target" in policy.table:
         target = policy.number("target", above_zero=True)
         if kind in ("asg", "hpa") and target > 1.0:
-            raise BadInput("a utilisation must lie between 0 and 1", policy.where("target"), target)
+            hint = f", as {target / 100.0:g} for {target:g} %" if target <= 100.0 else ""
+            raise BadInput(f"a utilisation must lie between 0 and 1{hint}", policy.where("target"), target)
     least = policy.whole("min", 1, least=0 if kind in TO_ZERO else 1)
     # `min` alone describes a fixed fleet.
     most = policy.whole("max", least if kind == "fixed" else max(100, least))
@@ -58,6 +59,14 @@ def as_is_of(policy: Section) -> AsIsPolicy:
     )
 
 
+def keys_of(kind: str) -> tuple[str, ...]:
+    """Return the keys of a kind that are numbers or words, the common ones first."""
+    if kind == "fixed":
+        return ("min",)
+    more = _COOLDOWNS if kind in ("asg", "sagemaker") else _OF_KIND[kind]
+    return (*(() if kind == "cron" else ("target",)), "min", "max", *sorted(more))
+
+
 def _refuse_foreign(policy: Section, kind: str) -> None:
     """Raise BadInput for a setting of another kind, because it would be ignored and its author would not notice."""
     own = _OF_KIND.get(kind, set())
@@ -68,7 +77,7 @@ def _refuse_foreign(policy: Section, kind: str) -> None:
         foreign |= {"cron", "begins"}
     for key in policy.table:
         if key in foreign:
-            kinds = [k for k in _KINDS if key in _OF_KIND.get(k, ())]
+            kinds = [k for k in KINDS if key in _OF_KIND.get(k, ())]
             kinds = list(_WITH_CRON) if key in ("cron", "begins") else kinds or ["asg", "sagemaker"]
             what = f"kind {kind} has no such setting (it belongs to {', '.join(kinds)})"
             raise BadInput(what, policy.where(key), policy.table[key])

@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
+from mark.config.as_is import KINDS, as_is_of, keys_of
+from mark.config.section import Section
 from mark.config.service_file import load_service
 from mark.domain.arrays import FloatArray
 from mark.domain.catalog.tables import catalog_path, load_catalog
@@ -26,6 +30,7 @@ from mark.domain.load_unit import LoadUnit
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
+from mark.planning.policies.as_is import steady_count
 from mark.planning.policies.fixed import offer_named
 from mark.planning.policies.names import AS_IS, BEST_FIXED, split_policy
 from mark.planning.policies.policy_registry import policy_entry
@@ -45,9 +50,9 @@ _FAR = 3.0  # a stated capacity that is this factor off the measured one is refu
 _APART = 1.25  # from this factor on, a note states the difference
 _STALE_S = 300.0  # a number of replicas holds this long, as in Prometheus
 _LEAST_AT_MINIMUM = 0.01  # the scaler's minimum is this quantile of the number of replicas over time
+_LEAST_WASTE = 0.01  # of the bill; less is no reason to change a minimum
 _AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; for other kinds it is a share
 _WHOLE_DAY_H = 24.0  # a fixed fleet needs a whole day to prove anything
-_SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,33 @@ class AdvisedChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalerSettings:
+    """The simulated settings of the own scaler: `least` and `most` replicas, in whole instances of `step` replicas.
+
+    `held` are the replicas that it would have had in each step of the history without minimum and maximum, if the
+    load within a step were steady. None for a scaler without a target.
+    """
+
+    least: int
+    most: int
+    step: int
+    held: FloatArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class StaticMinimum:
+    """How long the own scaler stood at its `replicas`, its lowest number, and the excess there in dollars a month.
+
+    `needed` replicas on average would have been enough in that time.
+    """
+
+    replicas: float
+    share: float
+    needed: float
+    usd_per_month: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScalerAdvice:
     """The whole report. `now` covers the own scaler over the whole history, `part` over the simulated days."""
 
@@ -136,13 +168,31 @@ class ScalerAdvice:
     part: Observed
     results: Mapping[str, SimulationResult]
     notes: tuple[str, ...]
+    settings: ScalerSettings | None = None
     advice: tuple[AdvisedChange, ...] = ()
+
+    @property
+    def what_if(self) -> str | None:
+        """The difference between the settings and the measurement; None if they agree or are not known."""
+        own, replicas = self.settings, self.history.replicas
+        if own is None:
+            return None
+        lowest, highest = (_quantile(replicas, share) for share in (_LEAST_AT_MINIMUM, 1.0 - _LEAST_AT_MINIMUM))
+        if lowest <= own.least - own.step:
+            return f"their minimum is {own.least}, but there were {lowest:g} replicas"
+        if highest > own.most:
+            return f"their maximum is {own.most}, but there were {highest:g} replicas"
+        if own.least < lowest and static_minimum(self).usd_per_month > _LEAST_WASTE * self.now.month_usd:
+            ever = "never" if self.now.least_replicas == lowest else "hardly ever"
+            return f"their minimum is {own.least}, but there {ever} were fewer than {lowest:g} replicas"
+        return None
 
     @property
     def bound_usd(self) -> float | None:
         return next((one.bound_usd for one in self.results.values() if one.bound_usd is not None), None)
 
     def as_json(self) -> dict[str, Any]:
+        """Return the report's JSON but for its notes, which the printed report adds."""
         trace, workload = self.history.trace, self.history.workload
         fitted, size = self.fitted, workload.unit.size
         most = None if fitted is None else fitted.most_rps
@@ -176,7 +226,6 @@ class ScalerAdvice:
             "advice": [
                 {"about": one.about, "text": one.text, "usd_per_month": one.usd_per_month} for one in self.advice
             ],
-            "notes": list(self.notes),
         } | self._in_units()
 
     def _in_units(self) -> dict[str, Any]:
@@ -198,7 +247,8 @@ def check_options(options: AdviseOptions) -> None:
         _on_demand(catalog, options.instance)
     for name in options.policies:
         policy_entry(split_policy(name, None)[0])
-    _policy_text(options.scaler, "null", 1)
+    if options.scaler is not None:
+        _scaler_table(options.scaler)
 
 
 def advise(
@@ -273,6 +323,7 @@ def advise(
             service=history.workload.name,
             priced=catalog.priced,
             trace=replace(one.trace, name="Prometheus", read=trace.read),
+            notes=tuple(_dated(note, history.began_s) for note in one.notes),
         )
         for name, one in results.items()
     }
@@ -287,6 +338,7 @@ def advise(
         part=observed(history, replica, slo, request.start_s),
         results=told,
         notes=tuple(dict.fromkeys(notes)),
+        settings=_settings(request, history, replica, rps) if own else None,
     )
     return replace(found_advice, advice=tuple(changes(found_advice)))
 
@@ -366,27 +418,49 @@ def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
     return found
 
 
+def static_minimum(advice: ScalerAdvice) -> StaticMinimum:
+    """Return the time at the lowest number of replicas, and its excess over the load at the scaler's own target.
+
+    Without a known target the excess is that over fully used replicas.
+    """
+    history, own = advice.history, advice.settings
+    lowest = _quantile(history.replicas, _LEAST_AT_MINIMUM)
+    rps = _replica_steps_rps(history)
+    known = np.isfinite(rps)
+    held = np.ceil(rps / advice.rps_per_replica - 1e-9) if own is None or own.held is None else own.held
+    at_lowest = known & (history.replicas <= lowest)
+    needed = np.maximum(1.0, held[at_lowest])
+    steps = max(1, int(known.sum()))
+    excess = float(np.maximum(0.0, lowest - needed).sum() / steps)
+    return StaticMinimum(
+        lowest,
+        float(at_lowest.sum() / steps),
+        float(needed.mean()) if len(needed) else lowest,
+        excess * advice.replica.usd_per_hour * MONTH_H,
+    )
+
+
 def _minimum(advice: ScalerAdvice) -> AdvisedChange:
     """Return the dollars that a static minimum wastes, or else how busy the replicas are."""
-    history, now = advice.history, advice.now
-    replicas = history.replicas
-    lowest = float(np.quantile(replicas, _LEAST_AT_MINIMUM, method="inverted_cdf"))
-    rps = _mean_rps(history, history.replicas_s - history.trace.bin_s, history.replicas_s)
+    history, now, lowest = advice.history, advice.now, static_minimum(advice)
+    replicas, usd = history.replicas, lowest.usd_per_month
+    if lowest.replicas > 1.0 and usd > _LEAST_WASTE * now.month_usd:
+        text = f"Your scaler stood at its minimum of {lowest.replicas:g} replicas for {lowest.share:.0%} of the time, "
+        if advice.settings is None or advice.settings.held is None:
+            text += (
+                f"when {lowest.needed:.1f} on average, used to 100%, would have carried the load. A lower minimum "
+                f"saves less than ${usd:,.0f} of ${now.month_usd:,.0f} a month, by the utilisation that your scaler "
+                "aims at. "
+            )
+        else:
+            text += (
+                f"when its settings without a minimum ask for {lowest.needed:.1f} on average: that minimum costs about "
+                f"${usd:,.0f} of ${now.month_usd:,.0f} a month. "
+            )
+        text += "A floor that rises before the load comes makes this static minimum unnecessary."
+        return AdvisedChange("minimum", text, usd)
+    rps = _replica_steps_rps(history)
     known = np.isfinite(rps)
-    needed = np.maximum(1.0, np.ceil(rps / advice.rps_per_replica - 1e-9))
-    at_lowest = known & (replicas <= lowest)
-    share = float(at_lowest.sum() / max(1, known.sum()))
-    idle = float(np.maximum(0.0, lowest - needed[at_lowest]).sum() / max(1, known.sum()))
-    usd = idle * advice.replica.usd_per_hour * MONTH_H
-    if lowest > 1.0 and usd > 0.01 * now.month_usd:
-        carried = float(needed[at_lowest].mean())
-        return AdvisedChange(
-            "minimum",
-            f"Your scaler stood at its minimum of {lowest:g} replicas for {share:.0%} of the time, when {carried:.1f} "
-            f"on average would have carried the load: that is ${usd:,.0f} of ${now.month_usd:,.0f} a month. "
-            "A floor that rises before the load comes makes this static minimum unnecessary.",
-            usd,
-        )
     asleep = float((replicas == 0.0).mean())
     busy = float(np.nansum(rps[known]) / max(1e-9, replicas[known].sum() * advice.rps_per_replica))
     return AdvisedChange(
@@ -398,33 +472,42 @@ def _minimum(advice: ScalerAdvice) -> AdvisedChange:
 
 
 def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
-    mark, fixed = advice.results.get("mark"), advice.results.get(BEST_FIXED)
-    found = []
-    own_usd = advice.part.month_usd
-    if own_usd <= 0.0:
+    """Return the findings about mark and a fixed fleet.
+
+    They are compared with the simulated settings of the own scaler, or with its measurement if these are not known.
+    """
+    mark, fixed, settings = (advice.results.get(name) for name in ("mark", BEST_FIXED, AS_IS))
+    if advice.part.month_usd <= 0.0:
         return [
             AdvisedChange("asleep", "Your scaler had no replica in the simulated time, so there is nothing to save.")
         ]
+    own_usd = advice.part.month_usd
+    own, told, missed = "your scaler", "", False
+    if settings is not None and settings.month_usd is not None:
+        own_usd, missed = settings.month_usd, settings.kept is False
+        own = "your scaler's settings" if advice.what_if is None else "your what-if settings"
+        told = f" ({_lateness(settings)})"
+    elif advice.part.late_share is not None:
+        missed = advice.part.late_share > 1.0 - advice.slo.attainment
+        told = f" ({advice.part.late_share:.2%} late)"
     month_usd = None if mark is None else mark.month_usd
+    found = []
     if mark is not None and month_usd is not None:
         saved = own_usd - month_usd
+        basis = f"Simulated on the same {advice.part.hours:.3g} h, "
+        if settings is None:
+            basis = f"Over the same {advice.part.hours:.3g} h, with your scaler measured and mark simulated, "
+        did = "cost" if not told else f"{'missed' if missed else 'kept'} the promise for"
+        text = (
+            f"{basis}{own} {did} ${own_usd:,.0f} a month{told}, and mark kept the promise for ${month_usd:,.0f} "
+            f"({_lateness(mark)}): "
+        )
         if not mark.kept:
-            text = "The policy mark would have missed the promise in this time: do not follow it here."
-        elif advice.part.late_share is not None and advice.part.late_share > 1.0 - advice.slo.attainment:
-            text = (
-                f"Your scaler missed the promise for ${own_usd:,.0f} a month in the simulated time, "
-                f"and the policy mark would have kept it for ${month_usd:,.0f}."
-            )
-        elif saved > 0.0:
-            text = (
-                f"The policy mark would have kept the promise for ${month_usd:,.0f} a month, "
-                f"{saved / own_usd:.0%} less than your scaler's ${own_usd:,.0f} in the same time."
-            )
+            text = f"The policy mark would have missed the promise in this time ({_lateness(mark)}): do not follow it."
+        elif saved <= 0.0:
+            text += "it would save nothing." if not missed else "keeping the promise costs more."
         else:
-            text = (
-                f"Your scaler costs ${own_usd:,.0f} a month in this time, and the policy mark ${month_usd:,.0f}: "
-                "it would save nothing."
-            )
+            text += f"{saved / own_usd:.0%} less."
         found.append(AdvisedChange("mark", text, saved if mark.kept else None))
     fixed_usd = None if fixed is None or not fixed.kept else fixed.month_usd
     whole_days = advice.part.hours >= _WHOLE_DAY_H
@@ -435,6 +518,42 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
         )
         found.append(AdvisedChange("fixed", text, own_usd - fixed_usd))
     return found
+
+
+def _lateness(result: SimulationResult) -> str:
+    late = 1.0 - (1.0 if result.slo_result.attainment is None else result.slo_result.attainment)
+    minutes = round(result.trace.duration_s / 60.0)
+    return f"{late:.2%} late; {result.slo_result.minutes_below_target:,} of {minutes:,} minutes below the promise"
+
+
+def _settings(
+    request: RunRequest, history: WorkloadHistory, replica: PricedReplica, per_replica: float
+) -> ScalerSettings | None:
+    """Return the settings of the own scaler that the request's service has. Raises BadInput.
+
+    `per_replica` is a replica's rate within the promise, in the workload's unit a second.
+    """
+    resolved, size = open_service(request), history.workload.unit.size
+    own, each = resolved.service.as_is, replica.per_instance
+    if own is None:
+        return None
+    steady, held = steady_count(own, resolved, each * per_replica / size), None
+    if steady is not None:
+        count, keeps_s = steady
+        rps = np.nan_to_num(_replica_steps_rps(history) / size)
+        wished = np.array([each * count(one) for one in rps.tolist()])
+        steps = max(1, math.ceil(keeps_s / history.trace.bin_s))
+        held = sliding_window_view(np.pad(wished, (steps - 1, 0), "edge"), steps).max(axis=1)
+    return ScalerSettings(each * own.min_instances, each * own.max_instances, each, held)
+
+
+def _dated(note: str, began_s: float) -> str:
+    """Return a note with dates in place of the seconds of the trace."""
+
+    def date(found: re.Match[str]) -> str:
+        return f"{datetime.fromtimestamp(began_s + float(found[1]), UTC):%Y-%m-%d %H:%M} UTC"
+
+    return re.sub(r"second (\d+)\b", date, note)
 
 
 def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tuple[float, str, FittedReplica | None]:
@@ -468,7 +587,7 @@ def _contradictions(history: WorkloadHistory, rps: float, slo: Slo, where: str) 
             kept, broken = fitted.least_rps, math.inf if fitted.most_rps is None else fitted.most_rps
             by = "by the histogram a replica"
     if not by:
-        rps_each = _mean_rps(history, history.replicas_s - history.trace.bin_s, history.replicas_s)
+        rps_each = _replica_steps_rps(history)
         known = np.isfinite(rps_each) & (history.replicas > 0.0)
         kept = float(np.median(rps_each[known] / history.replicas[known])) if known.any() else 0.0
         by = "half of the time a replica"
@@ -571,6 +690,15 @@ def _load_per_replica(history: WorkloadHistory) -> FloatArray:
     return found
 
 
+def _replica_steps_rps(history: WorkloadHistory) -> FloatArray:
+    """Return the mean rate in each step of the numbers of replicas; NaN where it is not known."""
+    return _mean_rps(history, history.replicas_s - history.trace.bin_s, history.replicas_s)
+
+
+def _quantile(replicas: FloatArray, share: float) -> float:
+    return float(np.quantile(replicas, share, method="inverted_cdf"))
+
+
 def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
     """Return the mean rate over each span of Unix time; NaN if less than half of the span is known."""
     counted, seen = (
@@ -617,24 +745,48 @@ def _policy_text(scaler: str | None, instance: str, per_instance: int, size: flo
     """
     if scaler is None:
         return ""
-    found = _SCALER.fullmatch(scaler.strip())
-    pairs: Sequence[tuple[str, str, str]] = (
-        [part.strip().partition("=") for part in (found[2] or "").split(",") if part.strip()] if found else []
-    )
-    if found is None or any(not (key.strip() and equals and value.strip()) for key, equals, value in pairs):
-        raise BadInput("must be KIND:key=value,..., as hpa:target=0.7,min=2,max=50", "--scaler", scaler)
-    lines = [f'[policy]\nkind = "{found[1]}"\ninstance = {instance}\n']
-    for key, _, text in pairs:
-        key, text = key.strip(), text.strip()
-        try:
-            value: float | str = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
-        except ValueError:
-            value = text
-        if isinstance(value, float) and not math.isfinite(value):
-            raise BadInput("must be a finite number", f"--scaler {key}", text)
+    table = _scaler_table(scaler)
+    for key, value in table.items():
         if key in ("min", "max") and isinstance(value, int):
-            value = math.ceil(value / per_instance)
-        elif key == "target" and found[1] in _AMOUNTS and isinstance(value, int | float):
-            value *= per_instance / (size if found[1] == "keda" else 1.0)
-        lines.append(f"{json.dumps(key)} = {json.dumps(value)}\n")
-    return "".join(lines)
+            table[key] = math.ceil(value / per_instance)
+        elif key == "target" and table["kind"] in _AMOUNTS and isinstance(value, int | float):
+            table[key] = value * per_instance / (size if table["kind"] == "keda" else 1.0)
+    lines = [f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in table.items()]
+    return f"[policy]\ninstance = {instance}\n{''.join(lines)}"
+
+
+def _scaler_table(scaler: str) -> dict[str, float | str]:
+    """Return the kind and the keys of `KIND:key=value,...`, checked. Raises BadInput."""
+    kind, colon, rest = scaler.strip().partition(":")
+    kind = kind.strip().lower()
+    pairs = [[part.strip() for part in one.partition("=")] for one in rest.split(",") if one.strip()]
+    if not kind or bool(colon) != bool(pairs) or not all(all(pair) for pair in pairs):
+        what = f"must be KIND:key=value,..., as hpa:target=0.7,min=2,max=50; KIND is one of {', '.join(KINDS)}"
+        raise BadInput(what, "--scaler", scaler)
+    if kind not in KINDS:
+        raise BadInput(f"must be one of {', '.join(KINDS)}", "--scaler kind", kind)
+    table: dict[str, float | str] = {"kind": kind}
+    for key, _, text in pairs:
+        if key not in keys_of(kind):
+            raise BadInput(f"unknown key; {kind} has {', '.join(keys_of(kind))}", f"--scaler {key}", text)
+        if key in table:
+            raise BadInput("is given twice", f"--scaler {key}", text)
+        table[key] = _scaler_value(key, text)
+    try:
+        as_is_of(Section(Path("--scaler"), "policy", {"instance": "any", **table}))
+    except BadInput as error:
+        raise BadInput(error.what, error.where.replace(" [policy]", ""), error.value) from error.__cause__
+    return table
+
+
+def _scaler_value(key: str, text: str) -> float | str:
+    """Return a number if the text is one. Raises BadInput."""
+    try:
+        value = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text.removesuffix("%"))
+    except ValueError:
+        return text
+    if not math.isfinite(value):
+        raise BadInput("must be a finite number", f"--scaler {key}", text)
+    if text.endswith("%"):
+        raise BadInput(f"must be a number, as {value / 100.0:g}", f"--scaler {key}", text)
+    return value

@@ -56,6 +56,10 @@ def test_report_says_what_was_read_and_writes_json_and_page(
     assert found["read"]["requests"] == pytest.approx(16.0 * 6 * 3600.0, rel=0.1)
     assert "yours, simulated" in (tmp_path / "a.html").read_text()
     assert "/tmp" not in said + (tmp_path / "a.json").read_text()
+    printed = " ".join(said.split())
+    assert found["notes"] == [note for note in found["notes"] if note in printed]
+    assert any("in the simulation than was measured" in note for note in found["notes"])
+    assert "Today" not in (tmp_path / "a.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,16 @@ def test_report_says_what_was_read_and_writes_json_and_page(
         (("--instance", "c7i.larg"), "--instance: aws-2026 does not sell it on demand"),
         (("--catalog", "nowhere.csv"), "nowhere.csv"),
         (("--scaler", "hpa:target"), "--scaler: must be KIND:key=value"),
+        (("--scaler", "HPA:"), "KIND is one of asg, hpa, keda, knative, ray, cron, sagemaker, fixed: HPA:"),
+        (("--scaler", "nothing:min=2"), "--scaler kind: must be one of asg, hpa,"),
+        (("--scaler", "hpa:target=nan"), "--scaler target: must be a finite number: nan"),
+        (("--scaler", "hpa:target=70"), "--scaler target: a utilisation must lie between 0 and 1, as 0.7 for 70 %: 70"),
+        (("--scaler", "hpa:target=70%"), "--scaler target: must be a number, as 0.7: 70%"),
+        (("--scaler", "hpa:min=9,max=3"), "--scaler max: must not be below min: 3 (min 9)"),
+        (
+            ("--scaler", "hpa:minReplicas=6"),
+            "--scaler minReplicas: unknown key; hpa has target, min, max, stabilization_window_s, tolerance: 6",
+        ),
         (("--listen", "127.0.0.1:0"), "--listen: needs --serve"),
         (("--state", "x.db"), "--state: needs --serve"),
         (("--serve", "--simulate", "1d"), "--simulate: is of the report, without --serve"),
@@ -131,9 +145,6 @@ def test_several_workloads_are_named_with_the_option(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--scaler", "hpa:aim=2"), "--scaler aim: unknown key"),
-        (("--scaler", "nothing:min=2"), "--scaler kind: must be one of"),
-        (("--scaler", "hpa:target=nan"), "--scaler target: must be a finite number: nan"),
         (("--days", "400"), "--days: must be an hour (0.042) to 366 days: 400"),
         (("--days", "0.001"), "--days: must be an hour (0.042) to 366 days: 0.001"),
         (("--simulate", "1s"), "--simulate: must be ten minutes to 366 days: 1 s"),

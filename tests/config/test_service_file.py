@@ -222,7 +222,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
             HEAD + POLICY.replace("asg", "magic"),
             "[policy] kind: must be one of asg, hpa, keda, knative, ray, cron, sagemaker, fixed",
         ),
-        (HEAD + POLICY.replace("0.5", "50"), "[policy] target: a utilisation must lie between 0 and 1: 50"),
+        (
+            HEAD + POLICY.replace("0.5", "50"),
+            "[policy] target: a utilisation must lie between 0 and 1, as 0.5 for 50 %: 50",
+        ),
         (HEAD + POLICY.replace("0.5", "0"), "[policy] target: must be above zero: 0"),
         (
             HEAD + '[fleet]\nmarkets = ["sagemaker"]\n',

@@ -97,7 +97,117 @@ def test_advice_names_the_dollars_of_a_static_minimum(advised: ScalerAdvice) -> 
     # 16 requests/s need two of the six replicas.
     assert first.about == "minimum"
     assert first.usd_per_month == pytest.approx(4.0 * 730.0 * USD)
-    assert "minimum of 6 replicas for 100% of the time, when 2.0 on average would have carried the load" in first.text
+    assert "minimum of 6 replicas for 100% of the time, when 2.0 on average, used to 100%, would have" in first.text
+    assert "A lower minimum saves less than $261 of $391 a month, by the utilisation" in first.text
+
+
+@pytest.mark.parametrize(
+    ("scaler", "needed"),
+    [
+        ("hpa:target=0.5,min=6", 4),  # 16 requests/s at half of 8 for each replica
+        ("asg:target=0.7,min=6", 3),
+        ("keda:target=4,min=6", 4),
+        ("knative:target=5,metric=rps,target_utilization_percentage=100,min=6", 4),
+    ],
+)
+def test_dollars_of_a_minimum_count_at_the_target_of_the_scaler(scaler: str, needed: int, tmp_path: Path) -> None:
+    found = advise(_history(late=None), NONE, replace(SAID, scaler=scaler, policies=()), tmp_path)
+    assert found.advice[0].usd_per_month == pytest.approx((6.0 - needed) * 730.0 * USD)
+    assert (
+        f"its settings without a minimum ask for {needed:.1f} on average: that minimum costs about"
+        in found.advice[0].text
+    )
+
+
+@pytest.mark.parametrize(
+    ("scaler", "minutes"),
+    [
+        ("hpa:target=0.5,min=6", 5),
+        ("hpa:target=0.5,min=6,stabilization_window_s=60", 1),
+        ("ray:target=100,min=6", 10),
+        ("asg:target=0.5,min=6", 15),
+    ],
+)
+def test_dollars_of_a_minimum_leave_out_the_time_before_the_scaler_goes_down(
+    scaler: str, minutes: int, tmp_path: Path
+) -> None:
+    """A minute of 32 requests/s in every half hour asks for eight replicas, or for four by their number in flight."""
+    counts = np.full(HOURS * 60, 960.0)
+    counts[29::30] = 1920.0
+    history = _history(late=None)
+    starts = BEGAN + 60.0 * np.arange(float(len(counts)))
+    history = replace(history, trace=replace(trace_of_bins("ranker", starts, counts, 60.0), began_s=BEGAN))
+    found = advise(history, NONE, replace(SAID, scaler=scaler, policies=()), tmp_path)
+    assert found.settings is not None
+    assert found.settings.held is not None
+    most = found.settings.held.max()
+    # The last burst ends with the history.
+    assert (found.settings.held == most).sum() == 1 + 5 * minutes
+
+
+def test_target_of_the_scaler_counts_replicas_on_shared_instances(tmp_path: Path) -> None:
+    """Two of the six replicas share an instance, and 16 requests/s need one and a half instances at 0.7."""
+    options = replace(SAID, scaler="hpa:target=0.7,min=6", replicas_per_instance=2, policies=())
+    found = advise(_history(late=None), NONE, options, tmp_path)
+    assert found.advice[0].usd_per_month == pytest.approx(2.0 * 730.0 * USD / 2.0)
+
+
+def test_fixed_fleet_has_no_target_to_count_a_minimum_at(tmp_path: Path) -> None:
+    found = advise(_history(late=None), NONE, replace(SAID, scaler="fixed:min=6", policies=()), tmp_path)
+    assert "used to 100%" in found.advice[0].text
+
+
+@pytest.mark.parametrize(
+    ("scaler", "said"),
+    [
+        ("hpa:target=0.7,min=6", None),
+        ("hpa:target=0.7,min=3", "their minimum is 3, but there never were fewer than 6 replicas"),
+        ("hpa:target=0.7,min=8", "their minimum is 8, but there were 6 replicas"),
+        ("hpa:target=0.7,min=1,max=5", "their maximum is 5, but there were 6 replicas"),
+        ("hpa:target=0.3,min=3", None),  # this target asks for seven
+    ],
+)
+def test_settings_that_contradict_the_measurement_are_called_a_what_if(
+    scaler: str, said: str | None, tmp_path: Path
+) -> None:
+    found = advise(_history(late=None), NONE, replace(SAID, scaler=scaler, policies=()), tmp_path)
+    assert found.what_if == said
+    shown = plain(advise_report(found), 300)
+    assert ("what-if, simulated" in shown) == (said is not None)
+    assert ("simulation was not checked against the measurement" in shown) == (said is not None)
+    assert ("yours, simulated" in shown) == (said is None)
+
+
+def test_saving_is_against_the_simulated_settings(tmp_path: Path) -> None:
+    """The settings cost eight replicas, not the six that were measured."""
+    found = advise(_history(late=None), NONE, replace(SAID, scaler="fixed:min=8"), tmp_path)
+    cheap = replace(found.results["best-fixed"], policy="mark")
+    late = replace(cheap.slo_result, attainment=0.99, minutes_below_target=3)
+    found = replace(found, results=found.results | {"mark": replace(cheap, slo_result=late)})
+    (of_mark,) = [one for one in changes(found) if one.about == "mark"]
+    eight, own = 8.0 * 730.0 * USD, found.results["best-fixed"].month_usd
+    assert own is not None
+    assert of_mark.usd_per_month == pytest.approx(eight - own)
+    assert of_mark.text == (
+        f"Simulated on the same 1 h, your what-if settings kept the promise for ${eight:,.0f} a month (0.00% late; "
+        f"0 of 60 minutes below the promise), and mark kept the promise for ${own:,.0f} (1.00% late; 3 of 60 minutes "
+        f"below the promise): {1.0 - own / eight:.0%} less."
+    )
+    shown = advise_report(found)
+    assert "minutes below the promise, of 60: what-if, simulated 0; best-fixed 0; mark 3" in shown.notes
+    assert "Today" not in html_of(advise_page(shown, found))
+
+
+def test_saving_without_settings_names_the_measured_side(advised: ScalerAdvice) -> None:
+    cheap = replace(advised.results["best-fixed"], policy="mark")
+    for late, said in (
+        (None, "your scaler cost $391 a month, and"),
+        (0.01, "kept the promise for $391 a month (1.00% "),
+    ):
+        found = changes(replace(advised, part=replace(advised.part, late_share=late), results={"mark": cheap}))
+        text = next(one.text for one in found if one.about == "mark")
+        assert text.startswith("Over the same 1 h, with your scaler measured and mark simulated, your scaler ")
+        assert said in text
 
 
 def test_own_scaler_that_missed_the_promise_is_not_said_to_be_cheaper(advised: ScalerAdvice) -> None:
@@ -105,9 +215,8 @@ def test_own_scaler_that_missed_the_promise_is_not_said_to_be_cheaper(advised: S
     late = replace(advised.part, usd=0.01, late_share=0.2)
     found = changes(replace(advised, part=late, results={"mark": kept}))
     (of_mark,) = [one for one in found if one.about == "mark"]
-    assert of_mark.text.startswith(
-        "Your scaler missed the promise for $7 a month in the simulated time, and the policy"
-    )
+    assert "your scaler missed the promise for $7 a month (20.00% late), and mark kept the promise for" in of_mark.text
+    assert of_mark.text.endswith("keeping the promise costs more.")
 
 
 def test_advice_without_spare_minimum_says_how_busy_the_replicas_are(tmp_path: Path) -> None:
@@ -127,7 +236,12 @@ def test_policies_bill_instances_only_and_carry_the_names_of_what_was_read(advis
 
 
 def test_json_has_the_stable_keys(advised: ScalerAdvice) -> None:
-    found = json.loads(json.dumps(advised.as_json()))
+    report = advise_report(advised)
+    found = json.loads(json.dumps(report.data))
+    assert found["notes"] == report.notes
+    assert any(
+        note.startswith("only the replicas' instances are billed. mark's own process") for note in found["notes"]
+    )
     assert list(found) == ["schema", "read", "replica", "now", "policies", "bound_usd", "advice", "notes"]
     assert {"usd", "late_share", "replica_hours"} <= set(found["now"])
     assert found["now"]["hours"] == 3.0
@@ -167,11 +281,26 @@ def test_target_of_each_replica_is_that_of_all_replicas_on_an_instance(tmp_path:
 
 @pytest.mark.parametrize(
     ("scaler", "what"),
-    [("hpa:target", "must be KIND"), ("HPA", "must be KIND"), ("nothing:min=1", "kind"), ("hpa:aim=2", "aim")],
+    [("hpa:target", "must be KIND"), ("nothing:min=1", "kind"), ("hpa:aim=2", "aim"), ("hpa:min=1,min=2", "twice")],
 )
 def test_settings_that_are_none_are_refused(scaler: str, what: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=what):
         advise(_history(late=None), NONE, replace(SAID, scaler=scaler), tmp_path)
+
+
+def test_kind_may_be_written_in_capitals(tmp_path: Path) -> None:
+    found = advise(_history(late=None), NONE, replace(SAID, scaler="HPA:target=0.7,min=6", policies=()), tmp_path)
+    assert found.what_if is None
+
+
+def test_gap_is_dated(tmp_path: Path) -> None:
+    history = _history(late=None)
+    minutes = np.delete(np.arange(HOURS * 60.0), [130, 131])
+    trace = trace_of_bins("ranker", BEGAN + 60.0 * minutes, np.full(len(minutes), 960.0), 60.0)
+    found = advise(replace(history, trace=replace(trace, began_s=BEGAN)), NONE, SAID, tmp_path)
+    # 1.79e9 is 2026-09-21 14:13:20 UTC, and the gap begins 130 minutes later.
+    (note,) = [one for one in found.results["best-fixed"].notes if "gap" in one]
+    assert note == "1 gap bridged, 120 s in all, the longest 120 s from 2026-09-21 16:23 UTC"
 
 
 def test_boot_may_be_said(tmp_path: Path) -> None:

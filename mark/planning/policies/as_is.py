@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from mark.domain.errors import BadInput
@@ -17,6 +19,7 @@ from mark.planning.policies.static import Static
 from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
 
 DEFAULT_UTILISATION = 0.5
+ASG_SCALE_IN_S = 900.0  # the alarm that scales in looks at this many seconds
 COUNTS_IN_FLIGHT = ("fewest-in-flight", "alb")  # routing
 KNATIVE_CONCURRENCY, KNATIVE_RPS = 100.0, 200.0  # config-autoscaler: container-concurrency-, requests-per-second-target
 RAY_ONGOING = 2.0  # AutoscalingConfig: target_ongoing_requests
@@ -61,6 +64,28 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
 def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> PodScaler:
     """Return the user's HPA, KEDA, Knative or Ray Serve on their type. Raises BadInput."""
     offer, able = offer_named(own.instance, resolved)
+    rule = pod_rule(own, resolved)
+    if own.min_instances == 0:
+        if isinstance(rule, HpaRule) and isinstance(rule.settings, KedaSettings):
+            rule = KedaToZero(rule, rule.settings)
+        elif isinstance(rule, KpaRule):
+            rule = KpaToZero(rule)
+    return PodScaler(
+        AS_IS,
+        offer.name,
+        rule,
+        able.capacity_rps,
+        first_step_rps(evaluated),
+        own.min_instances,
+        own.max_instances,
+        own.windows,
+        own.begins,
+    )
+
+
+def pod_rule(own: AsIsPolicy, resolved: ResolvedService) -> Rule:
+    """Return the rule of the user's HPA, KEDA, Knative or Ray Serve, before minimum and maximum. Raises BadInput."""
+    _, able = offer_named(own.instance, resolved)
     settings = SETTINGS[own.kind]() if own.settings is None else own.settings
     rule: Rule
     if isinstance(settings, HpaSettings):
@@ -79,22 +104,30 @@ def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> P
             rule = KpaRule(settings, _above_zero(own, resolved, default), busy_s, able.capacity_rps)
         else:
             rule = RayRule(settings, _above_zero(own, resolved, RAY_ONGOING), busy_s, able.capacity_rps)
-    if own.min_instances == 0:
-        if isinstance(rule, HpaRule) and isinstance(settings, KedaSettings):
-            rule = KedaToZero(rule, settings)
-        elif isinstance(rule, KpaRule):
-            rule = KpaToZero(rule)
-    return PodScaler(
-        AS_IS,
-        offer.name,
-        rule,
-        able.capacity_rps,
-        first_step_rps(evaluated),
-        own.min_instances,
-        own.max_instances,
-        own.windows,
-        own.begins,
-    )
+    return rule
+
+
+def steady_count(
+    own: AsIsPolicy, resolved: ResolvedService, capacity_rps: float
+) -> tuple[Callable[[float], int], float] | None:
+    """Return a function of a steady rate in requests/s: the instances of `capacity_rps` that the user's target asks
+    for. And return for how many seconds the scaler keeps the highest of these counts.
+
+    Minimum and maximum are not applied. None for kinds without a target of their own: fixed, cron and SageMaker.
+    """
+    if own.kind in ("asg", "hpa"):
+        rps = _utilisation(own, resolved) * capacity_rps
+        keeps_s = own.settings.stabilization_window_s if isinstance(own.settings, HpaSettings) else ASG_SCALE_IN_S
+        return lambda rate_rps: math.ceil(rate_rps / rps - 1e-9), keeps_s
+    if own.kind not in ("keda", "knative", "ray"):
+        return None
+    rule = pod_rule(own, resolved)
+    if isinstance(rule, HpaRule):
+        return rule.first, rule.settings.stabilization_window_s
+    if isinstance(rule, RayRule):
+        return rule.first, rule.settings.downscale_delay_s
+    assert isinstance(rule, KpaRule), "these are the rules of the three kinds"
+    return rule.first, rule.settings.stable_window_s
 
 
 def _pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mark.cloud.billing.extras import CONTROLLER_USD_PER_HOUR
+from mark.planning.policies.names import AS_IS
 from mark.studies.advise import Observed, ScalerAdvice
 from mark.studies.report.compare_report import compare_page, compare_report
 from mark.studies.report.report import DataTable, Head, Prose, Report
 from mark.studies.report.takeaway import footnotes, verdict
 from mark.studies.report.words import (
     HOURS_PER_MONTH,
+    count,
     dollars,
     duration,
     latency,
@@ -33,12 +36,13 @@ _HEADS: tuple[Head, ...] = (
 def advise_report(advice: ScalerAdvice) -> Report:
     """Return the measured rows and the simulated ones. The page has more of the simulated policies."""
     told = [one.text for one in advice.advice]
+    notes = [*footnotes(advice.results), *_notes(advice)]
     return Report(
-        advice.as_json(),
+        advice.as_json() | {"notes": notes},
         _headline(advice),
         [DataTable(_HEADS, _rows(advice), _headline(advice))],
         told,
-        [*footnotes(advice.results), *_notes(advice)],
+        notes,
         read=advice.history.trace.read,
     )
 
@@ -81,10 +85,16 @@ def _measured(name: str, own: Observed, advice: ScalerAdvice) -> list[Any]:
 
 def _simulated(name: str, one: SimulationResult, advice: ScalerAdvice) -> list[Any]:
     hours, each = one.trace.duration_s / 3600.0, advice.replica.per_instance
-    shown = {"as-is": "yours, simulated"}.get(name, name)
-    cells = [shown, one.month_usd, _in_time(one.slo_result.attainment), verdict(one), one.latency_ms.p99]
+    in_time = _in_time(one.slo_result.attainment)
+    cells = [_row_name(name, advice), one.month_usd, in_time, verdict(one), one.latency_ms.p99]
     mean = sum(one.fleet.instance_hours.values()) / hours * each
     return [*cells, mean, one.fleet.peak_instances * each, one.regret]
+
+
+def _row_name(policy: str, advice: ScalerAdvice) -> str:
+    if policy != AS_IS:
+        return policy
+    return "yours, simulated" if advice.what_if is None else "what-if, simulated"
 
 
 def _in_time(share: float | None) -> str:
@@ -105,15 +115,25 @@ def _notes(advice: ScalerAdvice) -> list[str]:
         known = now.late_least == now.late_most
         how = "RT_max is a bucket's bound" if known else f"interpolated within RT_max's bucket, which proves {between}"
         notes.append(f"late in {duration(now.hours * 3600.0)}: {percent(now.late_share, 2)}; {how}")
-    notes.append(
-        f"simulated: the last {duration(part.hours * 3600.0)}; what came before is the forecasts' history. "
-        "Only instances are billed"
-    )
+    notes += [
+        f"simulated: the last {duration(part.hours * 3600.0)}; the days before are the forecasts' history",
+        "only the replicas' instances are billed. mark's own process is left out: on a t4g.small of its own it costs "
+        f"{dollars(CONTROLLER_USD_PER_HOUR * HOURS_PER_MONTH)} a month",
+    ]
+    below = {_row_name(name, advice): one.slo_result.minutes_below_target for name, one in advice.results.items()}
+    if below:
+        listed = "; ".join(f"{name} {count(minutes)}" for name, minutes in below.items())
+        notes.append(f"minutes below the promise, of {count(round(part.hours * 60.0))}: {listed}")
     refusing = [name for name in advice.results if name.partition(":")[0] in ("mark", "oracle")]
     if refusing:
         notes.append(f"requests that cannot be in time are refused by {' and '.join(refusing)}, and count as late")
-    simulated = advice.results.get("as-is")
-    if simulated is not None and simulated.month_usd is not None and part.month_usd > 0.0:
+    simulated = advice.results.get(AS_IS)
+    if advice.what_if is not None:
+        notes.append(
+            f"your scaler's settings are a what-if, not today's: {advice.what_if}. So the simulation was not checked "
+            "against the measurement"
+        )
+    elif simulated is not None and simulated.month_usd is not None and part.month_usd > 0.0:
         off = simulated.month_usd / part.month_usd - 1.0
         notes.append(
             f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "

@@ -173,7 +173,7 @@ def sensitivity_table(rows: Sequence[Variation]) -> DataTable:
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
-    """Return a budget's numbers: today's bill, the best, the saving, the prices' date, the next day; and next steps."""
+    """Return a budget's numbers: the bill as is, the best, the saving, the prices' date, the next day; next steps."""
     rows = [*at_a_glance(results), *next_day_row(results, next_days)]
     if not rows:
         return ""

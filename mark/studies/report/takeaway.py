@@ -345,7 +345,7 @@ def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) 
 
 
 def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
-    """Return rows for a budget: today's bill (or the reference's), the best policy's, the saving, the prices' date.
+    """Return rows for a budget: the bill as is (or the reference's), the best policy's, the saving, the prices' date.
 
     Empty if no policy kept the promise.
     """
@@ -356,13 +356,13 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
     length_s = result.trace.duration_s
     rows = []
     if other is not None and other != winner:
-        today = "Today" if other == AS_IS else "Reference"
+        today = "As is, simulated" if other == AS_IS else "Reference"
         month = dollars(per_month(results[other].bill.total, length_s))
         rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
     if AS_IS in results and kept(results[AS_IS]) is False:
         month = dollars(per_month(results[AS_IS].bill.total, length_s))
-        rows.insert(0, ("Today", f"{month} a month with {AS_IS}, which misses the promise"))
-    best_here = "Today, and best here" if winner == other == AS_IS else "Best here"
+        rows.insert(0, ("As is, simulated", f"{month} a month with {AS_IS}, which misses the promise"))
+    best_here = "As is, and best here" if winner == other == AS_IS else "Best here"
     rows.append((best_here, f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}"))
     if other is not None and other != winner:
         rows.append(("Saves", saving_shown(result, results[other])))

@@ -129,7 +129,7 @@ def test_a_policy_that_costs_more_than_today_says_so() -> None:
     text = " ".join(takeaway(results))
     assert "as-is costs $167 a month, and misses the promise: nothing is counted as saved against it." in text
     assert "less (" not in text
-    assert ("Today", "$167 a month with as-is, which misses the promise") in at_a_glance(results)
+    assert ("As is, simulated", "$167 a month with as-is, which misses the promise") in at_a_glance(results)
 
 
 def test_a_month_from_a_short_trace_says_so() -> None:
@@ -188,14 +188,14 @@ def test_minutes_that_most_requests_survive_need_no_word() -> None:
 def test_a_glance_holds_two_bills_a_range_a_date() -> None:
     runs = {"mark": result(usd=9.5, priced="aws-2026, us-east-1, 2026-07-20"), "as-is": result("as-is", usd=39.5)}
     assert at_a_glance(runs) == [
-        ("Today", "$1,217 a month with as-is"),
+        ("As is, simulated", "$1,217 a month with as-is"),
         ("Best here", "$304 a month with mark"),
         ("Saves", "75 %"),
         ("Prices", "aws-2026, us-east-1, 2026-07-20"),
     ]
     assert at_a_glance({"mark": result(attainment=0.5)}) == []
     kept = at_a_glance({"mark": result(usd=19.5), "as-is": result("as-is", usd=9.5)})
-    assert kept == [("Today, and best here", "$304 a month with as-is")]
+    assert kept == [("As is, and best here", "$304 a month with as-is")]
 
 
 @pytest.mark.parametrize(
