@@ -99,10 +99,10 @@ class Learning:
         self._held: list[_Held] = []
         self._holding = asyncio.Lock()
         self._snapshots = self._rewrites = 0
-        self._snapshot_due = self._read_due = False
+        self._snapshot_due = False
         self._put_s = loop.time()
         # When the next read is due; interval.
-        self._read_s, self._read_pause_s = self._put_s + _STORE_READ_S, _STORE_READ_S
+        self._read_s, self._read_pause_s, self._read_due = self._put_s, _STORE_READ_S, True
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Own facts, in the thread of the sink
@@ -171,9 +171,7 @@ class Learning:
     def hear(self, urls: Sequence[str]) -> None:
         """Replace the peers by those that the controller named."""
         if self.peers.tell(urls):
-            # A peer that has gone may have left facts only in the store.
-            self._read_s, self._read_pause_s = self._loop.time(), _STORE_READ_S
-            self._read_due = True
+            self._read_soon()
 
     async def tick(self) -> None:
         """Exchange facts with every peer, send facts under way again, and use store and disk when due."""
@@ -376,7 +374,9 @@ class Learning:
                 question = {"writer": self.writer, "vector": self.shared.vector.to_json()}
                 head, _, lines = (await peer.ask(b"POST", b"/lacking", orjson.dumps(question))).partition(b"\n")
                 said = orjson.loads(head)
-                peer.writer, peer.vector = str(said["writer"]), vector_in(said["vector"])
+                before, peer.writer, peer.vector = peer.writer, str(said["writer"]), vector_in(said["vector"])
+                if before not in ("", peer.writer):
+                    self._read_soon()
                 if peer.writer == self.writer:
                     return False
                 if said["whole"] and self._loop.time() >= peer.adopt_s:
@@ -502,6 +502,10 @@ class Learning:
         assert self._storing is not None, "only with a store facts are put"
         with suppress(NotStored):
             await self._storing.put()
+
+    def _read_soon(self) -> None:
+        """Read the store at the next tick, because a process that has gone may have left facts only there."""
+        self._read_s, self._read_pause_s, self._read_due = self._loop.time(), _STORE_READ_S, True
 
     async def _read_store(self) -> None:
         """Take facts from the store that this process lacks; first a snapshot if the state is empty."""

@@ -341,6 +341,37 @@ def test_the_store_makes_facts_durable_where_no_peer_answers(tmp_path: Path) -> 
     run(main)
 
 
+@pytest.mark.parametrize("seen_by", ["the peer", "the new process"])
+def test_facts_of_a_lost_process_are_found_in_the_store_though_all_peers_answer(tmp_path: Path, seen_by: str) -> None:
+    """No peer had taken the fact when its process was lost with its disk. No other process knows that it is missing."""
+
+    async def main() -> None:
+        objects = FlakyObjects()
+        a, b = (Process(name, tmp_path / name, store=LearnedStore(objects, "m")) for name in "ab")
+        link(a, b)
+        await b.learning.tick()
+        await asyncio.sleep(0)
+        a.answer("x")
+        a.links.linked[0].cut = b.links.linked[0].cut = True
+        assert await a.post(x=5) == ["applied"]
+        a.die()
+        by_peer = seen_by == "the peer"
+        new = Process("c", tmp_path / "c", store=None if by_peer else LearnedStore(objects, "m"))
+        link(b, new)
+        b.links.linked[0].writer = "a" if by_peer else "c"  # its address is that of the lost process
+        await new.learning.catch_up()
+        assert new.learner.counts == b.learner.counts == {}
+        for _ in range(2):
+            for one in (b, new):
+                await one.learning.tick()
+                await asyncio.gather(*(task for task in one.learning._tasks))
+        assert new.learner.counts == b.learner.counts == {5: 1}
+        for one in (b, new):
+            await one.close()
+
+    run(main)
+
+
 def test_with_durability_store_applied_waits_for_the_store(tmp_path: Path) -> None:
     async def main() -> None:
         objects = FlakyObjects()
