@@ -104,9 +104,13 @@ def _lines(path: Path) -> Iterator[Row]:
 def _refuse_seconds(path: Path) -> None:
     """Raise BadInput if most latencies of a file made by hand look like seconds: a fraction of 1.
 
-    Measured rows, and others whose source says ms, are believed.
+    Rows whose source says ms, and those of `mark profile`, are believed. A registry keeps the latter without a source.
     """
-    lines = [line for line in _lines(path) if not _MILLISECONDS.search(line.cells.get("source", ""))]
+    lines = [
+        line
+        for line in _lines(path)
+        if not _MILLISECONDS.search(line.cells.get("source", "")) and not (line.has("basis") and line.has("memory_mb"))
+    ]
     for column, least_ms in _LEAST_MS.items():
         known = [line for line in lines if line.has(column) and line.number(column) > 0.0]
         short = [line for line in known if line.number(column) < least_ms or _SECONDS.fullmatch(line.cells[column])]

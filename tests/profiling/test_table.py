@@ -189,3 +189,9 @@ def test_seconds_are_refused(tmp_path: Path, rows: str, cell: str) -> None:
 )
 def test_short_times_in_milliseconds_are_read(tmp_path: Path, rows: str) -> None:
     assert "m" in profiles(tmp_path, SECONDS + rows)
+
+
+def test_measured_times_below_a_millisecond_are_read_without_their_source(tmp_path: Path) -> None:
+    """A registry keeps what `mark profile` wrote without the column source."""
+    header = "model,instance,batch,latency_ms,p99_ms,w_batch_ms,overhead_ms,cold_ms,workers,vcpus,memory_mb,basis\n"
+    assert "m" in profiles(tmp_path, f"{header}m,x,1,0.6393,4.6307,,0.0546,656.0,2,0.476,35.3,measured\n")
