@@ -49,6 +49,7 @@ log = logging.getLogger("mark.serving")
 _REQUESTS = logging.getLogger("mark.requests")
 
 _LONGEST_ID = 128
+_ASK_AGAIN_S = 0.01  # at least between decisions whether to send a second copy of a request
 _LOOK_S = TICK_S  # between checks for replicas to probe, clients that have gone and requests that hang
 _SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
@@ -128,7 +129,8 @@ class Forwarder:
         self._dropped = HOP_BY_HOP | _SAID_ANEW
         if key is not None or not forwarding.keep_credentials:
             self._dropped |= _CREDENTIALS
-        self._hedges = forwarding.policy.hedge_after_s < forwarding.timeout_s
+        after_s = forwarding.policy.hedge_after_s
+        self._hedge_after_s = after_s if after_s < forwarding.timeout_s else NEVER_S
         by = forwarding.by_functions
         self._last_resort = None if by is None else LastResort(by, loop, now)
         self.metrics.spent = None if by is None else by.functions.spent
@@ -219,8 +221,8 @@ class Forwarder:
                 self._refuse(forward, attempt)
             return
         self._under_way.add(forward)
-        if client_s is not None or self._hedges:
-            self._wake(forward, now_s, hedges=self._hedges)
+        if client_s is not None or self._hedge_after_s < NEVER_S:
+            self._wake(forward, now_s, hedge_s=forward.exchange.arrived_s + self._hedge_after_s)
         self._send(forward, attempt, now_s)
 
     def _send(self, forward: _Forward, attempt: ReplicaAttempt[_Forward], now_s: float) -> None:
@@ -286,12 +288,11 @@ class Forwarder:
         else:
             self._send(forward, attempt, now_s)
 
-    def _wake(self, forward: _Forward, now_s: float, *, hedges: bool) -> None:
+    def _wake(self, forward: _Forward, now_s: float, *, hedge_s: float) -> None:
         """Set a timer for the next event: the time to hedge, or the client's deadline. Most requests need none."""
         settings = self._settings
         due_s = NEVER_S if forward.client_s is None else forward.client_s + settings.grace_s
-        if hedges:  # immediately if that time has passed on the way here
-            due_s = min(due_s, max(now_s, forward.exchange.arrived_s + settings.policy.hedge_after_s))
+        due_s = min(due_s, max(now_s, hedge_s))  # immediately if that time has passed on the way here
         if due_s < forward.until_s:
             # Loops count in milliseconds, and may be early by one.
             forward.timer = self._loop.call_later(due_s - now_s + 1e-3, self._due, forward)
@@ -302,10 +303,14 @@ class Forwarder:
             self.gateway.expired(forward, now_s, hung=False)
             self._refuse(forward, "expired")
             return
-        attempt = self.gateway.hedge(forward, now_s)
-        if attempt is not None:
-            self._send(forward, attempt, now_s)
-        self._wake(forward, now_s, hedges=False)
+        hedge_s = NEVER_S
+        if self._hedge_after_s < NEVER_S:
+            attempt = self.gateway.hedge(forward, now_s)
+            if attempt is not None:
+                self._send(forward, attempt, now_s)
+            elif len(forward.attempts) == 1:  # the longer the first attempt takes, the more likely the second is faster
+                hedge_s = now_s + max(self._hedge_after_s, _ASK_AGAIN_S)
+        self._wake(forward, now_s, hedge_s=hedge_s)
 
     def _by_function(self, forward: _Forward, reason: str) -> bool:
         """Let a function answer, or refuse for this reason; return False if no function can be asked."""
