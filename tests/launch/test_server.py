@@ -154,7 +154,7 @@ def test_only_a_stand_in_plays_faults(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "faults.toml").write_text("[faults]\nhangs_per_hour = 5\n")
     (said, stream) = json.loads(played(replace(stand_in, faults=str(tmp_path / "faults.toml"))) or "")
     assert (Faults(**said), FaultStream(**stream)) == (Faults(hangs_per_hour=5.0), named)
-    (tmp_path / "faults.toml").write_text("")
+    (tmp_path / "faults.toml").write_text("[faults]\n")
     assert played(replace(stand_in, faults=str(tmp_path / "faults.toml"))) is None
     with pytest.raises(BadInput, match="faults: are played where this machine stands in for another"):
         played(replace(given, faults=str(tmp_path / "faults.toml")))
