@@ -80,11 +80,11 @@ def test_parity_holds_at_low_load_without_drowning_its_instance(tmp_path: Path) 
     assert protected.parity_busy < 0.75
 
 
-def test_hedging_that_lengthens_the_tail_is_never_advised(tmp_path: Path) -> None:
-    """Second copies after 1.5 service times melt 14 instances down."""
+def test_hedging_that_makes_more_requests_late_is_never_advised(tmp_path: Path) -> None:
+    """Second copies after 1.5 service times are too much load for 14 instances."""
     found = fleets(request(tmp_path, minutes=60.0))
     hedged, bare = found.hedged(14, 0.15), found.unprotected(14)
-    assert hedged.p999_s > 1.2 * bare.p999_s
+    assert hedged.attainment < bare.attainment
     assert hedged.worse
     assert not replace(hedged, keeps=True).able
 
