@@ -457,7 +457,7 @@ def _minimum(advice: ScalerAdvice) -> AdvisedChange:
                 f"when its settings without a minimum ask for {lowest.needed:.1f} on average: that minimum costs about "
                 f"${usd:,.0f} of ${now.month_usd:,.0f} a month. "
             )
-        text += "A floor that rises before the load comes makes this static minimum unnecessary."
+        text += "A floor that rises before the load comes can replace this static minimum."
         return AdvisedChange("minimum", text, usd)
     rps = _replica_steps_rps(history)
     known = np.isfinite(rps)

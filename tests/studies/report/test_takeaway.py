@@ -136,6 +136,8 @@ def test_a_month_from_a_short_trace_says_so() -> None:
     day = {"mark": result(usd=9.5), "as-is": result("as-is", usd=39.5)}
     assert "$304 a month instead of $1,217 with as-is: $912 a month less (75 %)" in " ".join(takeaway(day))
     assert "short look" not in " ".join(takeaway(day))
+    log = {"mark": result(trace=TraceInfo("x", 10, 86_396.0))}  # of a day: neither request is at midnight
+    assert "short look" not in " ".join(takeaway(log))
     hour = {"mark": result(trace=TraceInfo("x", 10, 3600.0))}
     assert "a short look" in " ".join(takeaway(hour))
 
