@@ -52,7 +52,7 @@ NOT_RUN = {
     ("scalers.md", "python benchmarks/scalers/leaderboard.py"): "takes hours, and data that is not in the repository",
     (
         "what-if.md",
-        "pip install 'mark-serving[ray]'      # o",
+        "pip install '.[ray]'      # in a checkou",
     ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",
     (
         "pipelines-explained.md",
