@@ -167,7 +167,9 @@ class PromisePrice:
         prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
         foreseen = self._foreseen(forecast, lead, capacity_rps)
         place, confidence = self._place(answered, law, foreseen, load_rps)
-        law = law.asked(now_s + lead * STEP_S, capacity_rps, place, foreseen.late_rps * STEP_S)
+        # The first fleet serves until the next choice has booted.
+        for step in range(self._boot_steps) if first else (lead,):
+            law = law.asked(now_s + step * STEP_S, capacity_rps, place, foreseen.late_rps * STEP_S)
         return MissPrice(float(prices_usd[place]), confidence), law
 
     def asked_rps(self, forecast: Forecast) -> tuple[int, FloatArray]:
