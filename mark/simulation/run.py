@@ -127,6 +127,7 @@ class Simulation:
         answers: CountedAnswers | None = None,
         made: MadeForecasts | None = None,
     ) -> None:
+        self._began_s = time.perf_counter()
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
@@ -242,12 +243,11 @@ class Simulation:
         self._controller.use(replace(policy, planner=self._timed))
 
     def run(self) -> SimulationResult:
-        began = time.perf_counter()
         first = self.begin()
         while self._clock.time_s < self._end_s:
             self.pass_window()
         self.finish()
-        return self._result(time.perf_counter() - began, first)
+        return self._result(time.perf_counter() - self._began_s, first)
 
     def begin(self) -> Plan:
         """Make the first fleet ready, and return its plan."""
