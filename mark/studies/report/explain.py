@@ -174,7 +174,11 @@ def plan_report(explained: Explanation) -> Report:
             DataTable(_WANTED, rows) if rows else Marked("Nothing is to run, and nothing does."),
             Prose(_closing(explained) + _batching(explained)),
             *([] if explained.promise is None else outlook_parts(explained.promise)),
-            Prose([] if explained.next_day is None else [next_day_words(explained.next_day)]),
+            Prose(
+                []
+                if explained.next_day is None
+                else [next_day_words(explained.next_day, promise=explained.promise is None)]
+            ),
             *others,
             Prose(_prices(explained)),
         ],
