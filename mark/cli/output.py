@@ -76,7 +76,7 @@ progress_clock: ContextVar[Callable[[], float]] = ContextVar("progress_clock", d
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[float], None]]:
-    """Show the finished share on stderr: a bar on a terminal, otherwise a line after two seconds and every ten."""
+    """Show the finished share on stderr: a bar on a terminal, otherwise a line after one second and every ten."""
     if sys.stderr.isatty():
         with _bar() as bar:
             task = bar.add_task(label, total=1.0)
@@ -174,7 +174,7 @@ def show_counting() -> None:
 
 
 class _Lines:
-    """Lines on stderr: at most one every ten seconds, the first after two. Threads may share it."""
+    """Lines on stderr: at most one every ten seconds, the first after one. Threads may share it."""
 
     def __init__(self) -> None:
         self._clock, self._lock = progress_clock.get(), threading.Lock()
@@ -195,7 +195,7 @@ class _Lines:
             print(text, file=sys.stderr, flush=True)
 
 
-_FIRST_S, _EVERY_S, _TICK_S = 2.0, 10.0, 0.5
+_FIRST_S, _EVERY_S, _TICK_S = 1.0, 10.0, 0.25
 _SHORT_S = 1.0
 _open_bars: list[Progress] = []  # bars of one terminal, which can draw only one at a time
 

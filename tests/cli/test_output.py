@@ -79,7 +79,7 @@ def test_a_log_that_is_gone_does_not_end_the_work(now: Clock) -> None:
         tell(0.5)
 
 
-def test_progress_into_a_pipe_is_a_line_after_two_seconds_and_every_ten(
+def test_progress_into_a_pipe_is_a_line_after_one_second_and_every_ten(
     now: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "_TICK_S", 60.0)
