@@ -35,6 +35,7 @@ from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
 from mark.planning.bounds.lower_bound import Bound, bin_width_s
 from mark.planning.bounds.whole_bound import highest_bound
+from mark.planning.demand.promise_price import notes_without_confidence
 from mark.planning.marginal_prices import planned_usd
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.alternatives import Weighed, weigh
@@ -511,7 +512,7 @@ class Simulation:
         reasons = dict.fromkeys(why for _, why in resolved.skipped)
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += [resolved.tail_note] if resolved.tail_note else []
-        notes += plan.notes
+        notes += notes_without_confidence(plan, resolved.slo)
         notes += self._cloud.notes
         notes += [self._pool_note] if self._pool_note else []
         notes += [self._predictor_note] if self._predictor_note else []
