@@ -132,7 +132,7 @@ def faults_words(faults: Faults) -> str:
 def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
     never, dearer = [], []
     for one in found.options:
-        if one.option in (NONE, advised.option):
+        if one.option in (NONE, advised.option) or (one.option, _fleet(one)) == (INSTANCES, _fleet(advised)):
             continue
         if one.able:
             more = (_month(found, one) or 0.0) - (_month(found, advised) or 0.0)
@@ -238,7 +238,7 @@ def _count(one: InsuredFleet) -> str:
 
 def _fleet(one: InsuredFleet) -> str:
     settings = f", {_settings(one)}" if _settings(one) else ""
-    return f"{_count(one)} instances{settings}"
+    return f"{_count(one)} instance{'' if _count(one) == '1' else 's'}{settings}"
 
 
 def _bought(found: Insurance, one: InsuredFleet) -> str:
