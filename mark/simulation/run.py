@@ -508,7 +508,7 @@ class Simulation:
         return min(1.0, found_usd / bill.total) if bill.total > 0.0 else 0.0
 
     def _notes(self, resolved: ResolvedService, plan: Plan) -> tuple[str, ...]:
-        notes = list(self._inputs.trace.notes)
+        notes = list(self._inputs.trace.more_notes)
         reasons = dict.fromkeys(why for _, why in resolved.skipped)
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += [resolved.tail_note] if resolved.tail_note else []
