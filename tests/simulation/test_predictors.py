@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -93,6 +94,21 @@ def test_a_run_with_failures_can_be_repeated() -> None:
     first, second = (run(Failing("update", since=10)) for _ in range(2))
     assert [d.text for d in first.decisions] == [d.text for d in second.decisions]
     assert first.as_json() | {"speed": None} == second.as_json() | {"speed": None}
+
+
+class SlowToTrain(Faulty):
+    def fit(self, history: Load) -> None:
+        began_s = time.perf_counter()
+        while time.perf_counter() < began_s + 1.0:
+            pass
+        super().fit(history)
+
+
+def test_parts_of_the_speed_do_not_exceed_its_whole() -> None:
+    """The predictor is trained before the first minute, and that counts too."""
+    speed = run(SlowToTrain()).speed
+    assert speed.predictor_s >= 1.0
+    assert speed.kernel_s + speed.planner_s + speed.predictor_s <= speed.wall_s
 
 
 @pytest.mark.parametrize("policy", ["mark-paper", "oracle", "static-mean"])
