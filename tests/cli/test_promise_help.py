@@ -129,3 +129,11 @@ def test_compare_leaves_out_what_needs_instances_where_functions_alone_serve(
         "mark: best-fixed and static-peak are left out: there is no instance to buy, functions alone serve"
     )
     assert main([*run, "--policies", "best-fixed"]) == 3
+
+
+def test_the_forecast_of_an_empty_history_does_not_count(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first minute of a trace is forecast from nothing, so its lateness says nothing of later days."""
+    run = ["compare", TRACE, "--duration", "20m", "--policies", "mark", "--no-bound", "--attribute", "none"]
+    assert main([*run, "--service", str(service / "well.toml"), "--json", "-"]) == 0
+    promise = json.loads(capsys.readouterr().out)["promise"]
+    assert promise is None or promise["can_be_had"]
