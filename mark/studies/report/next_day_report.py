@@ -8,7 +8,7 @@ from typing import Any
 from mark.planning.next_day import BillInterval, NextDay
 from mark.simulation.result import SimulationResult
 from mark.studies.report.promise_help_report import stated_words
-from mark.studies.report.takeaway import best, kept, reference
+from mark.studies.report.takeaway import best, reference
 from mark.studies.report.words import percent, usd
 from mark.studies.saving_range import saving_range
 
@@ -37,7 +37,7 @@ def promise_sentences(
     result = results[name]
     ranged = against is not None and against != name and saving_range(result, results[against]) is not None
     words = next_day_words(found, f"with {name}", promise=not outlook)
-    return [*stated, f"{words}{f' {_DIFFERS}' if ranged and kept(result) else ''}"]
+    return [*stated, f"{words}{f' {_DIFFERS}' if ranged and result.kept else ''}"]
 
 
 def next_day_row(
