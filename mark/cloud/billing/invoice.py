@@ -140,6 +140,7 @@ class _Reading:
     regions: set[str] = field(default_factory=set)
     platforms: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
+    spread_usd: Decimal = ZERO  # of use of more than a day, of which only a share counts
     covered: bool = False  # whether a reservation or a savings plan has paid for any use
     unlisted: bool = False  # whether use that a reservation covers has no list price
 
@@ -201,6 +202,7 @@ class _Reading:
         else:
             sums.rated_amount += amount
             sums.rated_usd += inside
+        self.spread_usd += inside if used and share < 1 and item.end_s - item.start_s > DAY_S else ZERO
         self.accounts.add(item.account)
         self.covered = self.covered or item.item_type in _COVERED
         if line.is_instance and used:
@@ -305,6 +307,9 @@ class _Reading:
             )
         if len(accounts := sorted(self.accounts - {""})) > 1:
             notes.append(f"the invoice is of {len(accounts)} accounts, all of which count: {', '.join(accounts)}")
+        if self.spread_usd:
+            what = f"${self.spread_usd:.2f} of the invoice are shares of use longer than a day, by their time in the"
+            notes.append(f"{what} trace's period: a report by hour shows when they were used")
         if self.platforms:
             notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
         cut = [str(file.path) for file in files if file.may_be_cut]
