@@ -12,7 +12,7 @@ from mark.cli.numbers import above_zero, seconds, seed, span, whole
 from mark.cli.output import deliver, progress, show_counting
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
-from mark.insurance.settings import CODES, LEAST_K, MOST_K, MOST_R
+from mark.insurance.insurance_settings import CODES, LEAST_K, MOST_K, MOST_R
 from mark.models.parity_training import EPOCHS, codes_for, read_data, train_parity, write_parity
 from mark.simulation.request import RunRequest
 from mark.studies.insure import insure

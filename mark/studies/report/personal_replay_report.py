@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mark.personal.judge import ErrorTally
-from mark.personal.replay import CANDIDATES, PersonalReplay
+from mark.personal.rewards_replay import CANDIDATES, PersonalReplay
 from mark.studies.report.report import DataTable, Report
 from mark.studies.report.words import grouped, number_3, number_4, percent
 
