@@ -125,7 +125,8 @@ def _named_in(file: Path) -> list[Path]:
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--json", type=_json_file, metavar="FILE", help="result as JSON; - is stdout, and nothing else")
+    what = "result as JSON; - is stdout, and nothing else"
+    parser.add_argument("--json", type=file_or_stdout("--json"), metavar="FILE", help=what)
 
 
 def field_value(text: str) -> tuple[str, str]:
@@ -135,8 +136,9 @@ def field_value(text: str) -> tuple[str, str]:
     return field, value
 
 
-def _json_file(text: str) -> str:
-    return text if text == "-" else writable(text, "--json")
+def file_or_stdout(option: str) -> Callable[[str], str]:
+    """Return the type of an option that names a file to write, or - for stdout."""
+    return lambda text: text if text == "-" else writable(text, option)
 
 
 def html_file(text: str) -> str:

@@ -31,7 +31,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certificate",
         metavar="FILE",
-        type=_certificate_file,
+        type=lambda text: Path(writable(text, "--certificate")),
         help="write what proves the bound in whole instances, for scripts/check_bound.py (a .npz file)",
     )
     parser.set_defaults(run=run)
@@ -46,10 +46,6 @@ def run(args: argparse.Namespace) -> int:
     certificate = None if found.certificate is None else _written(found.certificate, args.certificate)
     deliver(bound_report(args.service, args.trace, found, certificate), args.json)
     return 0
-
-
-def _certificate_file(text: str) -> Path:
-    return Path(writable(text, "--certificate"))
 
 
 def _written(certificate: BoundCertificate, file: Path) -> dict[str, Any]:

@@ -33,7 +33,11 @@ def bound_report(service: str, trace: str, found: BoundedPart, certificate: Mapp
         "service": service,
         "trace": {"name": trace, "requests": requests, "read": found.read},
         "bound_usd": found.at_zero.usd,
-        "bounds": [proven_json(bound) | _whole_json(bound) for bound in both],
+        "bounds": [
+            proven_json(one)
+            | {"fluid_usd": one.fluid_usd, "whole_usd": one.whole_usd, "feasible_usd": one.feasible_usd}
+            for one in both
+        ],
     }
     if certificate is not None:
         data["certificate"] = certificate
@@ -66,10 +70,6 @@ def _gap_words(bound: Bound) -> list[str]:
         f"A plan of whole instances that knows every arrival costs {usd(bound.feasible_usd)}, "
         f"{percent(bound.feasible_usd / bound.usd - 1.0)} more: no proof by these rules exceeds it."
     ]
-
-
-def _whole_json(bound: Bound) -> dict[str, Any]:
-    return {"fluid_usd": bound.fluid_usd, "whole_usd": bound.whole_usd, "feasible_usd": bound.feasible_usd}
 
 
 def proven_json(bound: Bound | PipelineBound) -> dict[str, Any]:
