@@ -13,7 +13,8 @@ import numpy as np
 from mark.control.act import Actor
 from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
 from mark.control.coming_calls import ComingCalls, higher_rps, with_coming
-from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
+from mark.control.decide import HORIZON_STEPS, Decider, from_now
+from mark.control.headroom import limits_of
 from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
 from mark.control.led_cloud import LedCloud
