@@ -16,8 +16,7 @@ from mark.domain.errors import BadInput
 from mark.planning.bounds.certificate import BoundCertificate
 from mark.simulation.bounding import bound
 from mark.studies.pipeline_bound_study import bound_pipeline
-from mark.studies.report.bound_report import bound_report
-from mark.studies.report.pipeline_bound_report import pipeline_bound_report
+from mark.studies.report.bound_report import bound_report, pipeline_bound_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
