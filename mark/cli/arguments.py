@@ -22,10 +22,10 @@ GAPS = ("bridge", "zero", "interpolate", "fail")
 T = TypeVar("T")
 
 
-def from_args(options: type[T], args: argparse.Namespace) -> T:
-    """Return a dataclass of options, filled from the arguments of the same names."""
-    found: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(options)}  # type: ignore[arg-type]
-    return options(**found)
+def from_args(options: type[T], args: argparse.Namespace, **other: Any) -> T:
+    """Return a dataclass of options, filled from the `other` values and the arguments of the same names."""
+    names = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    return options(**{name: getattr(args, name) for name in names if name not in other}, **other)
 
 
 class Listed(argparse.Action):
