@@ -66,9 +66,6 @@ class LedCloud(_Led):
         self._cloud.resume(number)
 
 
-_: type[Cloud] = LedCloud
-
-
 class LedFunctions(_Led):
     """The port Functions, except that commands are not sent and raise LostLease unless `leads` returns true."""
 
@@ -85,4 +82,4 @@ class LedFunctions(_Led):
         return self._functions.switch(release)
 
 
-_: type[Functions] = LedFunctions
+_: tuple[type[Cloud], type[Functions]] = LedCloud, LedFunctions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,10 +27,10 @@ END_S = 1e6
 
 
 def stage_of(
-    faults: Faults, *, replicas: int = 1, batch: int = 1, rt_max_s: float | None = None, **more: object
+    faults: Faults, *, replicas: int = 1, batch: int = 1, rt_max_s: float | None = None, **more: Any
 ) -> StageSimulation:
     """Return replicas that take SERVICE_S for a batch of any size; bouncers exist only if an RT_max is given."""
-    options = {"seed": 1, "keep": True, **more}
+    options: dict[str, Any] = {"seed": 1, "keep": True, **more}
     stage = StageSimulation(
         [candidate([SERVICE_S] * batch)],
         accounts=Accounting(rt_max_s=10.0 if rt_max_s is None else rt_max_s, end_s=END_S),
