@@ -184,8 +184,8 @@ class _Reading:
         pile.outside_period += item.cost - inside
         if not share:
             return
-        wanted = not self.instances or any(fnmatchcase(line.name, pattern) for pattern in self.instances)
-        if not item.is_selected or (line.is_instance and not wanted):
+        named = not (line.is_instance and self.instances) or any(fnmatchcase(line.name, one) for one in self.instances)
+        if not (item.is_selected and named):
             pile.outside_selection += inside
             return
         amount = item.amount * share if used else ZERO

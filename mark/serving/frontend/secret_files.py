@@ -25,8 +25,8 @@ def check_private(path: Path, *, secret: bool = True) -> None:
     """
     mode = path.stat().st_mode
     may = others_may(mode, secret=secret, read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY))
-    is_reached = all(folder.stat().st_mode & _ENTERS for folder in path.resolve().parents)  # by others
-    if may and is_reached:
+    # Others reach no file in a folder that they cannot enter.
+    if may and all(folder.stat().st_mode & _ENTERS for folder in path.resolve().parents):
         way_out = f"chmod 600 {path}; in a container mount it read-only"
         raise BadInput(f"others than its owner may {may} it (mode {stat.S_IMODE(mode):04o}): {way_out}", str(path))
 
