@@ -7,7 +7,7 @@ from typing import Any
 
 from mark.planning.next_day import BillInterval, NextDay
 from mark.simulation.result import SimulationResult
-from mark.studies.report.takeaway import best, kept, reference
+from mark.studies.report.takeaway import best, reference
 from mark.studies.report.words import percent, usd
 from mark.studies.saving_range import saving_range
 
@@ -29,7 +29,7 @@ def next_day_sentences(results: Mapping[str, SimulationResult], next_days: Mappi
     against = reference(results)
     result = results[name]
     ranged = against is not None and against != name and saving_range(result, results[against]) is not None
-    return [f"{next_day_words(found, f'with {name}')}{f' {_DIFFERS}' if ranged and kept(result) else ''}"]
+    return [f"{next_day_words(found, f'with {name}')}{f' {_DIFFERS}' if ranged and result.kept else ''}"]
 
 
 def next_day_row(
