@@ -230,7 +230,7 @@ class Decider:
             return fleet
         fleet = without_canaries(state, fleet)
         hidden: set[int] = set()
-        for offer, instances in self._follower.have(state, fleet, state.plan).items():
+        for offer, instances in self._follower.by_planned_offer(state, fleet, state.plan).items():
             if any(map(rollout.is_old, instances)):
                 last = sorted(instances, key=lambda i: (i.phase is not Phase.READY, i.launched_s, i.number))
                 hidden |= {i.number for i in last[state.plan.counts.get(offer, 0) :]}
@@ -317,7 +317,11 @@ class Decider:
         state = replace(state, beliefs=beliefs, counted_notices=len(notices))
         replans = self.replans(state)
         planned = state.plan.counts if state.plan is not None and not replans else {}
-        have = self._follower.have(state, without_canaries(state, fleet), state.plan) if state.plan is not None else {}
+        have = (
+            self._follower.by_planned_offer(state, without_canaries(state, fleet), state.plan)
+            if state.plan is not None
+            else {}
+        )
         missing = {offer: count - len(have.get(offer, ())) for offer, count in planned.items()}
         commands = self._handler.on_notices(notices, of_release(state, fleet), missing, state.stands_for, s.now_s)
         again: tuple[AgendaItem, ...] = ()
@@ -461,7 +465,7 @@ class Decider:
             return commands, state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
         booting = any(i.phase is Phase.PENDING and counts_toward_target(i) for i in fleet.instances)
-        have = self._follower.have(state, _without_bad(state, without_canaries(state, fleet)), state.plan)
+        have = self._follower.by_planned_offer(state, _without_bad(state, without_canaries(state, fleet)), state.plan)
         ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
         counts = state.plan.counts
         serving = [i for i in s.fleet.leaving if i.phase is Phase.READY]

@@ -61,7 +61,7 @@ class PlanFollower:
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self.end(i, "its credits are spent") for i in spent]
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
-        have = self.have(state, fleet, plan)
+        have = self.by_planned_offer(state, fleet, plan)
         served = _served_meanwhile(state, s.fleet)
         for target, added in self.with_rescued(s, state, plan, have):
             there_now = have.get(target.offer, ())
@@ -86,7 +86,7 @@ class PlanFollower:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
         return commands, replace(state, deferred=tuple(deferred)), (AgendaItem.SETTLE,)
 
-    def have(self, state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
+    def by_planned_offer(self, state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
         """Return the instances by the planned offer that they count for.
 
         Another process's plan may be older than the running instances. For such a plan, surplus instances of an
@@ -149,7 +149,7 @@ class PlanFollower:
         """End the plan's spare instances as soon as the others are ready, without waiting for the next tick."""
         if state.plan is None or not any(target.spare for target in state.plan.targets):
             return [], state
-        have = self.have(state, without_canaries(state, fleet), state.plan)
+        have = self.by_planned_offer(state, without_canaries(state, fleet), state.plan)
         ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
         plan = without_spares(state.plan, ready, self._capacity_rps)
         if plan.counts == state.plan.counts:
@@ -270,6 +270,7 @@ class PlanFollower:
         return found
 
     def end(self, instance: Instance, reason: str) -> Command:
+        """Return the command that drains the instance, or terminates one that boots."""
         # An instance in its first boot cannot be stopped, so it is terminated; a resumed one returns to the warm pool.
         verb = Terminate if instance.phase is Phase.PENDING and not instance.resumed else Drain
         return verb(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
@@ -300,6 +301,7 @@ class PlanFollower:
         return min(more, beyond + self.headroom(fleet, offer)[0])
 
     def headroom(self, fleet: Fleet, offer: str) -> tuple[int, Limit]:
+        """Return how many more of the offer the limits allow beside the fleet, and which limit binds."""
         return self.room(counted(fleet), offer)
 
     def room(self, running: Mapping[str, int], offer: str) -> tuple[int, Limit]:

@@ -92,7 +92,7 @@ class RescueSteps:
         plan, rollout = state.plan, state.rollout
         if plan is None or (rollout is not None and rollout.stage is not releases.RolloutStage.DONE):
             return rescue
-        have = self._follower.have(state, mark_unhealthy(s.fleet, s.now_s), plan).get(rescue.offer, [])
+        have = self._follower.by_planned_offer(state, mark_unhealthy(s.fleet, s.now_s), plan).get(rescue.offer, [])
         left = max(0, len(have) - plan.counts.get(rescue.offer, 0) - state.monitor.extra)
         if left == 0:
             return rescue

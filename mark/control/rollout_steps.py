@@ -64,7 +64,7 @@ class RolloutSteps:
         # A stopped instance of the old release would serve it again after a resume.
         ends: list[Command] = [Terminate(OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
         old = [i for i in fleet.instances if rollout.is_old(i) and counts_toward_target(i)]
-        have = self._follower.have(state, fleet, plan)
+        have = self._follower.by_planned_offer(state, fleet, plan)
         if sum(i.phase is Phase.READY for those in have.values() for i in those) >= sum(plan.counts.values()):
             bridging = [i for i in fleet.instances if i.standby and i.phase is Phase.READY and rollout.is_old(i)]
             ends += [self._follower.end(i, OLD) for i in bridging]
