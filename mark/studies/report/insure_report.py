@@ -10,7 +10,7 @@ from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed
-from mark.studies.report.words import count, dollars, duration, latency, number_1, per_month, percent, percent_2
+from mark.studies.report.words import count, dollars, duration, latency, per_month, percent, percent_2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -301,5 +301,5 @@ def training_report(found: ParityTraining, written: Mapping[str, Any], folder: s
     notes = ["A_a: accuracy of the model's own answers; A_d: of reconstructions of one missing answer of a group"]
     if not found.labelled:
         notes.append("the data has no labels (y): the model's own answers count as right")
-    heads = ("code", ("k", str), ("A_a", percent), ("A_d", percent), ("seconds", number_1))
+    heads = ("code", ("k", str), ("A_a", percent), ("A_d", percent), ("seconds", "{:,.1f}".format))
     return Report(data, parts=[DataTable(heads, rows)], sentences=[said], notes=notes)
