@@ -19,6 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,7 @@ def site_keys(target: DeployTarget) -> SiteKeys:
     """Return the keys of a site, deployed or not. Raises BadInput as `plan`."""
     target, gate = checked(target)
     check_remembered(target, gate)
+    known(lambda: caller(gate))
     return keys_of(target, gate)
 
 
@@ -466,6 +468,11 @@ def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
     for one in shipments:
         check_said(one.deployment)
         _check_feedback(one.service if one.pipeline is None else one.pipeline)
+    for network in target.clients:
+        try:
+            IPv4Network(network)
+        except ValueError:
+            raise BadInput("must be networks of IPv4, as 192.0.2.0/24", "clients", network) from None
     if target.certificate is None and "0.0.0.0/0" in target.clients:
         raise BadInput(
             "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"

@@ -10,7 +10,7 @@ from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
 from mark.domain.promise_outlook import PromiseOutlook
-from mark.planning.demand.promise_price import confidence_notes
+from mark.planning.demand.promise_price import notes_without_confidence
 from mark.planning.marginal_prices import prices_of
 from mark.planning.next_day import NextDay
 from mark.planning.planner import PlanningContext
@@ -177,7 +177,11 @@ def plan_report(explained: Explanation) -> Report:
             DataTable(_WANTED, rows) if rows else Marked("Nothing is to run, and nothing does."),
             Prose(_closing(explained) + _batching(explained)),
             *([] if explained.promise is None else outlook_parts(explained.promise)),
-            Prose([] if explained.next_day is None else [next_day_words(explained.next_day)]),
+            Prose(
+                []
+                if explained.next_day is None
+                else [next_day_words(explained.next_day, promise=explained.promise is None)]
+            ),
             *others,
             Prose(_prices(explained)),
         ],
@@ -189,10 +193,7 @@ def plan_report(explained: Explanation) -> Report:
 def _plan_notes(explained: Explanation) -> list[str]:
     """Return the plan's notes and its solver, without the note that the outlook states better."""
     plan, promise = explained.plan, explained.promise
-    said: tuple[str, ...] = ()
-    if promise is not None and plan.confidence is not None:
-        said = confidence_notes(plan.confidence, promise.slo)
-    notes = [note for note in plan.notes if note not in said]
+    notes = plan.notes if promise is None else notes_without_confidence(plan, promise.slo)
     return [*notes, *([f"solved by {plan.solver}"] if plan.solver else [])]
 
 

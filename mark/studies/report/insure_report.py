@@ -10,7 +10,7 @@ from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed
-from mark.studies.report.words import count, dollars, duration, latency, per_month, percent, percent_2
+from mark.studies.report.words import count, dollars, duration, milliseconds, per_month, percent, percent_2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HEADS: tuple[Head, ...] = (
     *("option", ("settings", str), ("instances", str), ("$ a month", dollars), ("in time %", str)),
-    *(("degraded", percent_2), ("p99.9 ms", latency)),
+    *(("degraded", percent_2), ("p99.9 ms", milliseconds)),
 )
 _WITH_ACCURACY: tuple[Head, ...] = (*_HEADS, ("accuracy", percent_2))
 _NAMES = {
@@ -135,7 +135,7 @@ def faults_words(faults: Faults) -> str:
 def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
     never, dearer = [], []
     for one in found.options:
-        if one.option in (NONE, advised.option):
+        if one.option in (NONE, advised.option) or (one.option, _fleet(one)) == (INSTANCES, _fleet(advised)):
             continue
         if one.able:
             more = (_month(found, one) or 0.0) - (_month(found, advised) or 0.0)
@@ -180,7 +180,9 @@ def _notes(found: Insurance) -> list[str]:
         lines.append(_MEASURE)
     if found.of(HEDGE) is None:
         why = 'an ALB sends no second copies; mark\'s gateway does (routing = "least-completion")'
-        short = f"RT_max leaves no time for a second copy of a request that takes {latency(found.request_s * 1e3)} ms"
+        short = (
+            f"RT_max leaves no time for a second copy of a request that takes {milliseconds(found.request_s * 1e3)} ms"
+        )
         lines.append(f"hedge is left out: {why if found.routing == 'alb' else short}")
     for one in found.options:
         if one.in_doubt(found.slo):
@@ -203,7 +205,7 @@ def _notes(found: Insurance) -> list[str]:
 def _headline(found: Insurance) -> str:
     faults = faults_words(found.faults) or "no instance is slow"
     return (
-        f"{found.service} on {instance_of(found.offer)}, {latency(found.request_s * 1e3)} ms a request: "
+        f"{found.service} on {instance_of(found.offer)}, {milliseconds(found.request_s * 1e3)} ms a request: "
         f"{count(found.requests)} requests in {duration(found.duration_s)}; {faults}"
     )
 
@@ -239,7 +241,7 @@ def _count(one: InsuredFleet) -> str:
 
 def _fleet(one: InsuredFleet) -> str:
     settings = f", {_settings(one)}" if _settings(one) else ""
-    return f"{_count(one)} instances{settings}"
+    return f"{_count(one)} instance{'' if _count(one) == '1' else 's'}{settings}"
 
 
 def _bought(found: Insurance, one: InsuredFleet) -> str:

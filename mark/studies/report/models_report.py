@@ -68,7 +68,7 @@ def version_diff(
     return VersionDiff(before, after, profiles, {name: (old, new) for name, (old, new) in usd.items()})
 
 
-def models_report(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> Report:
+def models_report(place: str, models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> Report:
     data = {
         "schema": 1,
         "models": [
@@ -77,7 +77,7 @@ def models_report(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str
         ],
     }
     if not models:
-        return Report(data, parts=[Marked("The registry holds no model.")])
+        return Report(data, parts=[Marked(f"The registry {place} holds no model.")])
     rows = [
         (name, len(versions), ", ".join(f"{alias} = {shown(move.version)}" for alias, move in aliases.items()))
         for name, (versions, aliases) in models.items()

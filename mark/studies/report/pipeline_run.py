@@ -13,7 +13,6 @@ from mark.studies.report.words import (
     dollars,
     duration,
     grouped,
-    latency,
     milliseconds,
     number,
     number_1,
@@ -230,7 +229,7 @@ def _outcomes(runs: Mapping[str, PipelineRun]) -> DataTable:
     # Function dollars replace the largest number of instances, to fit 80 columns.
     money: list[Head] = [("bill", usd), *([("of it\nfunct.", usd)] if named else [])]
     instances: list[Head] = [("inst.\nmean", number_1)] if named else [("instances\nmean", number_1), ("max", grouped)]
-    times: list[Head] = [("p50", latency), ("p95", latency), ("p99 ms", latency)]
+    times: list[Head] = [("p50", milliseconds), ("p95", milliseconds), ("p99 ms", milliseconds)]
     rows = []
     for name, run in runs.items():
         rows.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest, Sensitivity
@@ -31,14 +32,14 @@ class VariationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """The outcomes of one variation. `order_holds` says whether the policies rank as before.
+    """The outcomes of one variation, and the policies that now rank just ahead of one they were behind.
 
     Policies that keep the SLO rank before those that miss it, then by bill.
     """
 
     label: str
     outcomes: tuple[VariationOutcome, ...]
-    order_holds: bool
+    overtakes: tuple[tuple[str, str], ...] = ()  # empty: the order is as before
 
 
 def sensitivity(
@@ -88,7 +89,9 @@ def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping
         )
         for name, result in results.items()
     )
-    return Variation(label, outcomes, _order(results) == _order(base))
+    before, now = _order(base), _order(results)
+    overtakes = ((a, b) for a, b in pairwise(now) if before.index(a) > before.index(b))
+    return Variation(label, outcomes, tuple(overtakes))
 
 
 def _order(results: Mapping[str, SimulationResult]) -> list[str]:

@@ -22,11 +22,12 @@ _TIE = 0.01  # a saving below a hundredth does not justify a moving part
 _WHOLE_DAY_S = 0.99 * DAY_S  # the first and last request of a day are not at midnight
 
 MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
+_MARKET_NAMES = {"sagemaker": "SageMaker", "other": "balancer, disks, controller"}
 
 
 def market_name(field: str) -> str:
     """Return a field of Bill as people write it."""
-    return "SageMaker" if field == "sagemaker" else field.replace("_", "-")
+    return _MARKET_NAMES.get(field) or field.replace("_", "-")
 
 
 def keeps_every_minute(result: SimulationResult) -> bool:

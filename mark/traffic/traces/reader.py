@@ -60,10 +60,18 @@ def open_trace(
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
     how = LogReading(log_filter, columns.time, columns.times, skip_bad_lines)
+    try:
+        return _read_files(spec, how, columns, gaps)
+    except OSError as error:  # a file that is rotated or removed meanwhile
+        why = error.strerror or str(error)
+        raise BadInput("cannot be read (removed or renamed meanwhile?)", str(error.filename or spec), why) from error
+
+
+def _read_files(spec: str, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
     path = Path(spec)
     if is_pattern(spec):
         return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
-    if (piped := kept_pipe(spec, log_filter, columns)) is not None:
+    if (piped := kept_pipe(spec, how.log_filter, columns)) is not None:
         return _read_pipe(spec, piped, how, columns, gaps)
     if is_folder(path):
         return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
