@@ -145,12 +145,10 @@ def _run(reference: str, search: Path, watch: _Watch | None) -> None:
                 with suppress(ProcessLookupError):  # including its child processes
                     os.killpg(child.pid, signal.SIGKILL)
         if child.returncode != 0:
-            why = report.read_text(errors="replace") or f"its process ended with {_how(child.returncode)}"
+            code = child.returncode
+            how = f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
+            why = report.read_text(errors="replace") or f"its process ended with {how}"
             raise BadInput(f"does not load: {why}", reference)
-
-
-def _how(code: int) -> str:
-    return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
 
 
 class _FromSource(SourceFileLoader):

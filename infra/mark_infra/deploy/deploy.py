@@ -244,7 +244,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     conducted = [packer.conductors(config, files[name], archives[name]) for name, config in pipelines.items()]
 
     def path(file: Path) -> str:
-        return _from_root(file, target)
+        # From Terraform's folder, so that it is the same on every machine.
+        return os.path.relpath(file, (target.folder / VARIABLES).parent)
 
     variables: dict[str, Any] = {
         "site": target.name,
@@ -449,11 +450,6 @@ def _terraform(target: DeployTarget, gate: Gate, say: Say) -> Terraform:
     return Terraform(root, credentials(target), say)
 
 
-def _from_root(path: Path, target: DeployTarget) -> str:
-    """Return a file's path from Terraform's folder, so that it is the same on every machine."""
-    return os.path.relpath(path, (target.folder / VARIABLES).parent)
-
-
 def _check_feedback(service: ServiceConfig | PipelineConfig) -> None:
     """Raise BadInput for a log in a place where a bouncer may not write, because the bouncer would not start."""
     if service.feedback is not None and not Path(service.feedback.log).is_relative_to(_BOUNCERS_OWN):
@@ -467,7 +463,7 @@ def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
     names = [one.service.name for one in shipments] + list(pipelines)
     if not names:
         raise BadInput("say which services", "SERVICE")
-    if len({_slug(name) for name in names}) < len(names):
+    if len({re.sub(r"[^A-Za-z0-9-]", "-", name).lower() for name in names}) < len(names):
         raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
     for one in shipments:
         check_said(one.deployment)
@@ -500,7 +496,3 @@ def _boot_from(services: Mapping[str, dict[str, Any]], images: Mapping[ImageWant
     for one, image in images.items():
         service = services[one.service]
         service["more_platforms"].get(one.platform, service)["baked_image_id"] = image
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "-", name).lower()

@@ -185,7 +185,8 @@ class _Reading:
         pile.outside_period += item.cost - inside
         if not share:
             return
-        if not item.is_selected or (line.is_instance and not self._wants(line.name)):
+        named = not (line.is_instance and self.instances) or any(fnmatchcase(line.name, one) for one in self.instances)
+        if not (item.is_selected and named):
             pile.outside_selection += inside
             return
         amount = item.amount * share if used else ZERO
@@ -218,9 +219,6 @@ class _Reading:
             return Decimal(1)
         overlap_s = min(end_s, self.end_s) - max(start_s, self.begin_s)
         return Decimal(overlap_s) / Decimal(end_s - start_s) if overlap_s > 0.0 else ZERO
-
-    def _wants(self, instance: str) -> bool:
-        return not self.instances or any(fnmatchcase(instance, pattern) for pattern in self.instances)
 
     def _counted(self, files: Sequence[BillFile]) -> tuple[dict[_Key, _Pile], tuple[str, ...]]:
         """Return the piles that count, and notes on the others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.plan import Plan
@@ -20,6 +20,9 @@ from mark.studies.report.next_day_report import next_day_words
 from mark.studies.report.promise_help_report import outlook_parts
 from mark.studies.report.report import DataTable, Marked, Part, Prose, Report
 from mark.studies.report.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
+
+if TYPE_CHECKING:
+    from mark.studies.insured_plan import InsuredPlan
 
 _UNKNOWN = PriceList()
 _PRICES = ("usd_per_request", "usd_per_miss", "usd_per_planned_request")
@@ -323,3 +326,29 @@ def _batching(explained: Explanation) -> list[str]:
         f"window: {b.paper_w_batch_ms:.0f} ms)."
         for name, b in explained.batches.items()
     ]
+
+
+def insured_plan_report(found: InsuredPlan) -> Report:
+    """Return the plans stage by stage."""
+    stages = {
+        name: plan_report(explain(planned.plan, planned.context, found.at_s, read=found.read))
+        for name, planned in found.stages.items()
+    }
+    parts = []
+    for one in stages.values():
+        parts += [Marked(one.headline, "strong"), *one.parts]
+        parts += [Marked(""), *(Marked(f"note: {note}", "faint") for note in one.notes)]
+    return Report(
+        {
+            "schema": 1,
+            "service": found.config.name,
+            "at_s": found.at_s,
+            "usd_per_hour": found.usd_per_hour,
+            "stages": {name: one.data for name, one in stages.items()},
+            "notes": list(found.notes),
+        },
+        f"{found.config.name}: {usd(found.usd_per_hour)} an hour for all stages",
+        parts,
+        notes=found.notes,
+        read=found.read,
+    )

@@ -1,4 +1,4 @@
-"""The cost of protection against slow instances, shown as a table, as JSON, and as a page with a plot."""
+"""The cost of protection against slow instances, and trained parity models, as tables, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from mark.studies.report.takeaway import listed
 from mark.studies.report.words import count, dollars, duration, milliseconds, per_month, percent, percent_2
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plotly.graph_objects import Figure
 
     from mark.domain.faults import Faults
+    from mark.models.parity_training import ParityTraining
     from mark.studies.insure import Insurance, InsuredFleet, OtherShare
 
 _HEADS: tuple[Head, ...] = (
@@ -267,3 +270,38 @@ def _fleet_json(found: Insurance, one: InsuredFleet) -> dict[str, Any]:
         "parity_busy": one.parity_busy,
         "p999_ms": one.p999_s * 1e3,
     }
+
+
+def training_report(found: ParityTraining, written: Mapping[str, Any], folder: str) -> Report:
+    """Return the trained models; `written` is the content of parity.json."""
+    data = {
+        "schema": 1,
+        "available_accuracy": found.available_accuracy,
+        "codes": [
+            {
+                "code": one.code.name,
+                "k": one.code.k,
+                "degraded_accuracy": one.degraded_accuracy,
+                "train_s": one.train_s,
+            }
+            for one in found.codes
+        ],
+        "chosen": dict(written),
+    }
+    best = found.chosen
+    rows = [
+        (
+            Marked(one.code.name, "strong" if one is best else ""),
+            *(one.code.k, found.available_accuracy, one.degraded_accuracy, one.train_s),
+        )
+        for one in found.codes
+    ]
+    said = (
+        f"{folder} has the parity models of {best.code.name} with k = {best.code.k}: write [insurance] parity = "
+        f'"{folder}" into the service file.'
+    )
+    notes = ["A_a: accuracy of the model's own answers; A_d: of reconstructions of one missing answer of a group"]
+    if not found.labelled:
+        notes.append("the data has no labels (y): the model's own answers count as right")
+    heads = ("code", ("k", str), ("A_a", percent), ("A_d", percent), ("seconds", "{:,.1f}".format))
+    return Report(data, parts=[DataTable(heads, rows)], sentences=[said], notes=notes)

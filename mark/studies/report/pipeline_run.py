@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.studies.report.report import DataTable, Head, Marked, Prose, Report
 from mark.studies.report.selection_report import HEADS, selection_cells, selection_json, selection_sentences
-from mark.studies.report.takeaway import share_marked, share_shown
+from mark.studies.report.takeaway import noted_once, share_marked, share_shown
 from mark.studies.report.words import (
     count,
     dollars,
@@ -25,7 +25,7 @@ from mark.studies.report.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mark.studies.pipeline_result import ParityRun, PipelineRun, StageRun
 
@@ -101,7 +101,7 @@ def pipeline_compare_report(runs: Mapping[str, PipelineRun]) -> Report:
             *([] if first.parity is None else [_parities(runs)]),
         ],
         _takeaway(runs),
-        _notes(runs),
+        noted_once({name: [*run.notes, f"planned on {_planned_on(run)}"] for name, run in runs.items()}),
         read=first.read,
     )
 
@@ -313,15 +313,6 @@ def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:
             f"{number(run.regret)} times that."
         )
     return lines
-
-
-def _notes(runs: Mapping[str, PipelineRun]) -> Sequence[str]:
-    """Return every note once: shared ones plainly, the others with their policies."""
-    owners: dict[str, list[str]] = {}
-    for name, run in runs.items():
-        for note in dict.fromkeys([*run.notes, f"planned on {_planned_on(run)}"]):
-            owners.setdefault(note, []).append(name)
-    return [note if len(names) == len(runs) else f"{', '.join(names)}: {note}" for note, names in owners.items()]
 
 
 def _monthly(run: PipelineRun) -> float | None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.studies.report.takeaway import is_oracle, kept
+from mark.studies.report.takeaway import is_oracle
 
 VARIATIONS = (
     ("capacity -15 %", Sensitivity(capacity=0.85)),
@@ -85,7 +85,7 @@ def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping
             result.bill.total,
             result.bill.total / base[name].bill.total - 1.0 if base[name].bill.total > 0.0 else None,
             result.slo_result.attainment,
-            kept(result),
+            result.kept,
         )
         for name, result in results.items()
     )
@@ -95,4 +95,4 @@ def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping
 
 
 def _order(results: Mapping[str, SimulationResult]) -> list[str]:
-    return sorted(results, key=lambda name: (kept(results[name]) is False, results[name].bill.total, name))
+    return sorted(results, key=lambda name: (results[name].kept is False, results[name].bill.total, name))
