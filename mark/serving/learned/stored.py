@@ -9,7 +9,8 @@ Objects are never overwritten or deleted: a rule of the bucket may delete object
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from mark.domain.errors import BadInput
 from mark.models.registry import ObjectStore
@@ -18,6 +19,39 @@ from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _ASIDE_EVERY_S = 3600.0
 _DIGITS = 12  # fixed width, so that keys sort like numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """The facts in a store: key, writer, first and last number of each object."""
+
+    places: list[tuple[str, str, int, int]]
+
+    def lacked_by(self, vector: Vector) -> list[str]:
+        """Return the keys of objects with facts that this vector lacks."""
+        found = []
+        for key, writer, first, last in self.places:
+            applied = vector.writers.get(writer)
+            if applied is None or not all(map(applied.has, range(max(first, applied.through), last + 1))):
+                found.append(key)
+        return found
+
+    def lacks(self, facts: Iterable[Fact]) -> list[list[Fact]]:
+        """Return the facts that are not in the store, in runs of successive facts of one writer."""
+        wanted: dict[str, dict[int, Fact]] = {}
+        for fact in facts:
+            wanted.setdefault(fact.writer, {})[fact.number] = fact
+        for _, writer, first, last in self.places:
+            numbers = wanted.get(writer)
+            for number in range(first, last + 1) if numbers else ():
+                numbers.pop(number, None)
+        runs: list[list[Fact]] = []
+        for by_number in wanted.values():
+            for number in sorted(by_number):
+                if number - 1 not in by_number:
+                    runs.append([])
+                runs[-1].append(by_number[number])
+        return runs
 
 
 class LearnedStore:
@@ -62,17 +96,14 @@ class LearnedStore:
         prefix = f"{self._prefix}aside/"
         return [key.removeprefix(prefix) for key in self._objects.keys(prefix)]
 
-    def lacking(self, vector: Vector) -> list[str]:
-        """Return the keys of objects with facts that this vector lacks."""
-        found = []
+    def there(self) -> StoredFacts:
+        """Return the places of all facts."""
+        found = StoredFacts([])
         for key in self._objects.keys(self._prefix):
             writer, _, numbers = key.removeprefix(self._prefix).partition("/")
             first, _, last = numbers.partition("-")
-            if writer == "snapshots" or not (first.isdigit() and last.isdigit()):
-                continue
-            applied = vector.writers.get(writer)
-            if applied is None or not all(map(applied.has, range(max(int(first), applied.through), int(last) + 1))):
-                found.append(key)
+            if writer != "snapshots" and first.isdigit() and last.isdigit():
+                found.places.append((key, writer, int(first), int(last)))
         return found
 
     def facts(self, key: str) -> list[Fact]:

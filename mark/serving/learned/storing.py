@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from mark.domain.errors import MarkError
-from mark.serving.learned.facts import Fact, Vector
+from mark.serving.learned.facts import Fact
 from mark.serving.learned.shared import LearnedSnapshot, Shared
-from mark.serving.learned.stored import LearnedStore
+from mark.serving.learned.stored import LearnedStore, StoredFacts
 
 WRITE_S = 5.0  # a store that takes longer counts as failed
 _OBJECT_BYTES, _MOST_WAITING_BYTES = 8 << 20, 64 << 20
@@ -99,10 +99,19 @@ class Storing:
             else:
                 yield found
 
-    async def facts(self, lacked_by: Vector) -> AsyncIterator[list[Fact]]:
-        """Yield the facts in the store that this vector lacks, and some that it has. Raises NotStored."""
-        for key in await self._call(self._store.lacking, lacked_by):
+    async def there(self) -> StoredFacts:
+        """Return the places of all facts in the store. Raises NotStored."""
+        return await self._call(self._store.there)
+
+    async def facts(self, keys: Iterable[str]) -> AsyncIterator[list[Fact]]:
+        """Yield the facts of these objects. Raises NotStored."""
+        for key in keys:
             yield await self._call(self._store.facts, key)
+
+    async def put_left(self, runs: Iterable[Sequence[Fact]]) -> None:
+        """Store successive facts that a process which has gone did not store. Raises NotStored."""
+        for facts in runs:
+            await self._call(self._store.put, facts)
 
     async def put_aside(self, data: bytes) -> None:
         """Store data for processes that start later. Raises NotStored."""

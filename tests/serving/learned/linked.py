@@ -110,6 +110,7 @@ class Process:
             "m", writer, self.learner, self.join, self.log.folder, self.links, loop,
             store=store, store_first=store_first, now=lambda: self.now_s,
         )  # fmt: skip
+        self.learning._has_disk = True  # as after `catch_up`
         sink = LearningSink(self.log, self.learning)
         self.collector = FeedbackCollector("m", self.join, sink, 100, loop, lambda: self.now_s)
         self.forwarding = FeedbackForwarding(self.collector, self.links, writer, loop)

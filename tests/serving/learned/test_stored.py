@@ -42,6 +42,6 @@ def test_an_object_that_holds_no_facts_is_named() -> None:
     objects.create("learned/m/a/1-2", b"[]\n")
     objects.create("learned/m/readme", b"not of mark")
     store = LearnedStore(objects, "m")
-    (key,) = store.lacking(Vector())
+    (key,) = store.there().lacked_by(Vector())
     with pytest.raises(BadInput, match=r"\[feedback\] store: holds no facts .*: learned/m/a/1-2"):
         store.facts(key)
