@@ -86,6 +86,7 @@ class Learning:
     ) -> None:
         self.model, self.writer, self.learner, self.peers = model, writer, learner, peers
         self.applied = self.unlearned = 0
+        self.own_aside: Callable[[], bytes | None] = lambda: None  # data that helps a process to start
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
         self.folder = folder
@@ -103,7 +104,7 @@ class Learning:
         self._held: list[_Held] = []
         self._holding = asyncio.Lock()
         self._snapshots = self._rewrites = 0
-        self._snapshot_due = False
+        self._snapshot_due = self._aside_due = False
         self._put_s = loop.time()
         # When the next read may begin, and its interval. A read that begins at `_doubt_s` or later ends the doubt.
         self._read_s, self._read_pause_s, self._doubt_s = self._put_s, _STORE_READ_S, self._put_s
@@ -206,7 +207,8 @@ class Learning:
     async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
         """Change the content of facts in all places of this process. Raises OSError.
 
-        It is used when a user is deleted. Facts in the object store stay unchanged until they expire there.
+        It is used when a user is deleted. Facts in the object store stay unchanged until they expire there. Data put
+        aside are deleted, because they may be about the user; those in the store are not used again.
         """
 
         def changed(line: bytes) -> bytes:
@@ -218,25 +220,36 @@ class Learning:
             return line if now is fact else line_of(now)
 
         self.shared.rewrite(change)
-        self._held = []
+        self._held, self._aside_due = [], True
         self._rewrites += 1
         await self._write_snapshot()
         await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
         vector = self.shared.vector.copy()
         await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
-    async def put_aside(self, data: bytes) -> None:
-        """Keep data of the learner for a process that starts later: in the store, or without one in this folder."""
+    async def put_aside(self, data: bytes | None) -> None:
+        """Keep data of the learner for a process that starts later: in the store, or without one in this folder.
+
+        None: there is none, which the store is told only if its data may be about a deleted key.
+        """
+        instead, self._aside_due = self._aside_due, False
+        if data is None and not instead:
+            return
         try:
             if self._storing is not None:
-                await asyncio.wait_for(self._storing.put_aside(data), WRITE_S)
-            else:
+                await asyncio.wait_for(self._storing.put_aside(data or b"", instead), WRITE_S)
+            elif data is not None:
                 await self._loop.run_in_executor(self._thread, self._journal.put_aside, data)
         except (NotStored, TimeoutError, OSError) as error:
+            self._aside_due |= instead
             _LOG.warning("data for later processes is not kept: %s", error)
 
     async def aside(self) -> bytes | None:
-        """Return the latest data that was put aside, None if there is none or it cannot be read."""
+        """Return the data of a peer, or the latest that was put aside. None: there is none, or it cannot be read."""
+        for peer in self.peers.others:
+            with suppress(PeerError):
+                if peer.answering and (data := await peer.ask(b"GET", b"/aside", answer_s=_PAGE_S, optional=True)):
+                    return data
         if self._storing is None:
             return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).aside)
         with suppress(NotStored, TimeoutError):

@@ -85,8 +85,13 @@ class Peer:
             self._head += b"authorization: Bearer %b\r\n" % access.key.encode()
         self._said = ""
 
-    async def ask(self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = ANSWER_S) -> bytes:
-        """Return the body of its answer with status 200. Raises PeerError. Every request may be repeated."""
+    async def ask(
+        self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = ANSWER_S, optional: bool = False
+    ) -> bytes:
+        """Return the body of its answer with status 200; if it is `optional`, b"" for status 404.
+
+        Raises PeerError. Every request may be repeated.
+        """
         head = b"%b %b%b%bcontent-length: %d\r\n\r\n" % (method, self._path, path, self._head, len(body))
         try:
             try:
@@ -95,6 +100,8 @@ class Peer:
                 if not str(error).startswith(CLOSED):
                     raise
                 answer = await self._once(head + body, answer_s)  # a kept connection had ended
+            if optional and answer.status == 404:
+                return b""
             if answer.status != 200:
                 raise PeerError(f"answers with status {answer.status}")
         except PeerError as error:

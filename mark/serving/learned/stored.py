@@ -9,6 +9,7 @@ Objects are never overwritten or deleted: a rule of the bucket may delete object
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -81,10 +82,16 @@ class LearnedStore:
         """Return the snapshot of a key. Raises ValueError if it cannot be read, or was deleted."""
         return snapshot_in(self._objects.read(key) or b"")
 
-    def put_aside(self, data: bytes, writer: str, now_s: float) -> None:
-        """Store data for processes that start later, unless another object of the last hour has such data."""
+    def put_aside(self, data: bytes, writer: str, now_s: float, instead: bool = False) -> None:
+        """Store data for processes that start later, unless another object of the last hour has such data.
+
+        With `instead` that object may have data of a deleted key, and is replaced.
+        """
         last = max(self._aside(), default="")
-        if not last or now_s - int(last.split("/")[0]) / 1e3 >= _ASIDE_EVERY_S:
+        last_ms = int(last.split("/")[0]) if last else -math.inf
+        if instead:
+            now_s = max(now_s, (last_ms + 1.0) / 1e3)  # the clock of the other process may be ahead
+        if instead or now_s - last_ms / 1e3 >= _ASIDE_EVERY_S:
             self._objects.create(f"{self._prefix}aside/{round(now_s * 1e3):015}/{writer}", data)
 
     def aside(self) -> bytes | None:

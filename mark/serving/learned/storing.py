@@ -113,9 +113,9 @@ class Storing:
         for facts in runs:
             await self._call(self._store.put, facts)
 
-    async def put_aside(self, data: bytes) -> None:
-        """Store data for processes that start later. Raises NotStored."""
-        await self._call(self._store.put_aside, data, self._writer, self._now())
+    async def put_aside(self, data: bytes, instead: bool) -> None:
+        """Store data for processes that start later, with `instead` in place of the last. Raises NotStored."""
+        await self._call(self._store.put_aside, data, self._writer, self._now(), instead)
 
     async def aside(self) -> bytes | None:
         """Return the latest data that a process put aside. Raises NotStored."""

@@ -52,6 +52,7 @@ class PersonalHeads:
         self.answers: Counter[str] = Counter()  # by the head of a key, the prior, or the prior without a key
         self.repeated = self.unusable = self.forgotten = 0
         self.erase: Callable[[str, float], None] = lambda key, at_s: None  # erases a key outside of this state
+        self.forgot: Callable[[], None] = lambda: None  # called after the deletion of any key
         self._now, self._horizon_s = now, horizon_s
         self._store: RowStore | None = None
         self._draw = np.random.default_rng()
@@ -316,6 +317,7 @@ class PersonalHeads:
             self._learner.forget(key, at_s)
         self.forgotten += 1
         self.erase(key, at_s)
+        self.forgot()
 
     def _count(self, key: str, prior: bool) -> None:
         self.answers[WITHOUT_KEY if not key else BY_PRIOR if prior else BY_HEAD] += 1

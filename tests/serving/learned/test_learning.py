@@ -615,3 +615,46 @@ def test_data_aside_reach_a_later_process(tmp_path: Path, stored: bool) -> None:
             await one.close()
 
     run(main)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_data_aside_from_before_a_deletion_reach_no_process(tmp_path: Path, stored: bool) -> None:
+    async def main() -> None:
+        objects = FlakyObjects()
+
+        def process(name: str) -> Process:
+            return Process(name, tmp_path / "log", store=LearnedStore(objects, "m") if stored else None)
+
+        dead, a, b = process("dead"), process("a"), process("b")
+        await dead.learning.put_aside(b"of a key")
+        dead.die()
+        await a.learning.put_aside(b"of a key")
+        await a.learning.rewrite(lambda fact: fact)
+        assert not list((tmp_path / "log").rglob("learned.aside"))
+        objects.gone = True
+        await a.learning.put_aside(None)
+        objects.gone = False
+        await a.learning.put_aside(None)
+        assert not await b.learning.aside()
+        a.now_s += 3601.0
+        await a.learning.put_aside(b"new")
+        assert await b.learning.aside() == b"new"
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_process_without_a_store_and_a_disk_gets_the_data_of_a_peer(tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b, c = (Process(name, tmp_path / name) for name in "abc")
+        link(a, b, c)
+        assert await c.learning.aside() is None
+        b.learning.own_aside = lambda: b"of b"
+        assert await c.learning.aside() == b"of b"
+        c.links.linked[1].cut = True
+        assert await c.learning.aside() is None
+        for one in (a, b, c):
+            await one.close()
+
+    run(main)
