@@ -4,12 +4,12 @@
     .venv/bin/python benchmarks/data_plane/learned_kills.py --personal --rate 2000 --partitions 50 --rollouts 20
 
 Each kill is a SIGKILL of one server at a random time; a share of them takes the server's disk, too. A partition stops
-all that servers send each other for 0.3 to 3 s; in half of them a server is killed. A roll-out replaces all servers, one after the other. The next fault
-comes as soon as all servers are ready again. Clients send feedback to any server and repeat it until they hear a
-result. Afterwards every state must contain each piece of feedback that was answered with `applied`, and contain it
-once, and all states must be equal. With `--personal` the feedback is observations of 200 users, each roll-out brings
-another table of item vectors, and the heads must equal those of a fold of the observations to 1e-6. If one
-of these checks fails, exits with 1 and keeps the servers' folders.
+all that servers send each other for 0.3 to 3 s; in half of them a server is killed. A roll-out replaces all servers,
+one after the other. The next fault comes as soon as all servers are ready again. Clients send feedback to any server
+and repeat it until they hear a result. Afterwards every state must contain each piece of feedback that was answered
+with `applied`, and contain it once, and all states must be equal. With `--personal` the feedback is observations of 200
+users, each roll-out brings another table of item vectors, and the heads must equal those of a fold of the observations
+to 1e-6. If one of these checks fails, exits with 1 and keeps the servers' folders.
 """
 
 from __future__ import annotations

@@ -562,11 +562,10 @@ class Learning:
                         break
                 self._has_whole = True
             there = await storing.there()
-            async for facts in storing.facts(there.lacked_by(self.shared.vector)):
+            async for facts in storing.facts(there, self.shared.vector.copy()):
                 self._take(facts)
             alive = {self.writer, *(peer.writer for peer in self.peers.others if peer.answering)}
-            kept = self.shared.kept(self._now() - KEPT_S, alive)
-            await storing.put_left(there.lacks(kept))
+            await storing.put_left(there, self.shared.kept(self._now() - KEPT_S, alive))
         except NotStored:
             return
         self._read_done_s = began_s

@@ -10,6 +10,7 @@ Objects are never overwritten or deleted: a rule of the bucket may delete object
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -39,20 +40,23 @@ class StoredFacts:
 
     def lacks(self, facts: Iterable[Fact]) -> list[list[Fact]]:
         """Return the facts that are not in the store, in runs of successive facts of one writer."""
-        wanted: dict[str, dict[int, Fact]] = {}
-        for fact in facts:
-            wanted.setdefault(fact.writer, {})[fact.number] = fact
+        by_writer: dict[str, list[Fact]] = {}
+        for fact in sorted(facts, key=lambda one: one.number):
+            by_writer.setdefault(fact.writer, []).append(fact)
         for _, writer, first, last in self.places:
-            numbers = wanted.get(writer)
-            for number in range(first, last + 1) if numbers else ():
-                numbers.pop(number, None)
+            if left := by_writer.get(writer):
+                del left[bisect_left(left, first, key=_number) : bisect_right(left, last, key=_number)]
         runs: list[list[Fact]] = []
-        for by_number in wanted.values():
-            for number in sorted(by_number):
-                if number - 1 not in by_number:
+        for left in by_writer.values():
+            for before, fact in zip([None, *left], left, strict=False):
+                if before is None or before.number + 1 < fact.number:
                     runs.append([])
-                runs[-1].append(by_number[number])
+                runs[-1].append(fact)
         return runs
+
+
+def _number(fact: Fact) -> int:
+    return fact.number
 
 
 class LearnedStore:

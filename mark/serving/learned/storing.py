@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from mark.domain.errors import MarkError
-from mark.serving.learned.facts import Fact
+from mark.serving.learned.facts import Fact, Vector
 from mark.serving.learned.shared import LearnedSnapshot, Shared
 from mark.serving.learned.stored import LearnedStore, StoredFacts
 
@@ -103,15 +103,15 @@ class Storing:
         """Return the places of all facts in the store. Raises NotStored."""
         return await self._call(self._store.there)
 
-    async def facts(self, keys: Iterable[str]) -> AsyncIterator[list[Fact]]:
-        """Yield the facts of these objects. Raises NotStored."""
-        for key in keys:
+    async def facts(self, there: StoredFacts, vector: Vector) -> AsyncIterator[list[Fact]]:
+        """Yield the facts in the store that this vector lacks, and some that it has. Raises NotStored."""
+        for key in await self._call(there.lacked_by, vector):
             yield await self._call(self._store.facts, key)
 
-    async def put_left(self, runs: Iterable[Sequence[Fact]]) -> None:
-        """Store successive facts that a process which has gone did not store. Raises NotStored."""
-        for facts in runs:
-            await self._call(self._store.put, facts)
+    async def put_left(self, there: StoredFacts, facts: Sequence[Fact]) -> None:
+        """Store these facts of processes which have gone, unless they are there. Raises NotStored."""
+        for run in await self._call(there.lacks, facts):
+            await self._call(self._store.put, run)
 
     async def put_aside(self, data: bytes, instead: bool) -> None:
         """Store data for processes that start later, with `instead` in place of the last. Raises NotStored."""

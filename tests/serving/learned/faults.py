@@ -124,9 +124,9 @@ async def told_under_faults(
 ) -> Outcome:
     """Let faults happen, one after the other in random order, while `rate` pieces a second are told to all servers.
 
-    A killed server loses its disk, but for the share `keep_disk`. In half of the partitions one is killed. A roll-out replaces each server by one of the next
-    release. The next fault comes when all servers are ready again, and none after `most_s`. A post that no server
-    answers is repeated at any of them.
+    A killed server loses its disk, but for the share `keep_disk`. In half of the partitions one is killed. A roll-out
+    replaces each server by one of the next release. The next fault comes when all servers are ready again, and none
+    after `most_s`. A post that no server answers is repeated at any of them.
     """
     draw, outcome, loop = random.Random(seed), Outcome(), asyncio.get_running_loop()
     wires = [Wire(place.port) for place in places] if partitions else []

@@ -38,6 +38,14 @@ class LearnedStoreContract:
             shared.take(store.facts(key))
         assert shared.vector.writers["a"].through == 3
 
+    def test_facts_that_are_not_there_are_found_in_runs(self, opened: Open) -> None:
+        store = LearnedStore(opened(), "m")
+        store.put([fact("a", number) for number in (3, 4)])
+        store.put([fact("a", 7)])
+        left = [fact("b", 1), *(fact("a", number) for number in (8, 2, 3, 4, 5, 6, 9))]
+        runs = [[(one.writer, one.number) for one in run] for run in store.there().lacks(left)]
+        assert sorted(runs) == [[("a", 2)], [("a", 5), ("a", 6)], [("a", 8), ("a", 9)], [("b", 1)]]
+
     def test_the_newest_snapshot_comes_first(self, opened: Open) -> None:
         store = LearnedStore(opened(), "m")
         shared = Shared(Tally(), 10**6, 10**6)

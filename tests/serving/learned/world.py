@@ -10,7 +10,7 @@ import asyncio
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from mark.domain.errors import MarkError
 from mark.planning.graphs.idle_loop import IdleLoop
 from mark.serving.feedback.joining import FeedbackJoin
-from mark.serving.learned.facts import Fact
+from mark.serving.learned.facts import fact_in
 from mark.serving.learned.journal import Journals
 from mark.serving.learned.learning import Learning, NotKept
 from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
@@ -167,7 +167,8 @@ class Process:
         self.learning = Learning(
             "m", self.writer, self.learner, FeedbackJoin(1e6, 10**7), folder,
             Wires(world, machine, self.writer, peers), world.loop,
-            store=store, store_first=world.store_first, now=lambda: world.now_s + world.skew_s.get(machine.address, 0.0),
+            store=store, store_first=world.store_first,
+            now=lambda: world.now_s + world.skew_s.get(machine.address, 0.0),
         )  # fmt: skip
         self.learning.shared._tail_bytes = world.tail_bytes
         self.ready = self.dead = False
@@ -210,7 +211,8 @@ class Process:
             self.begin(self._rewrite(number))
 
     async def _rewrite(self, number: int) -> None:
-        await self.learning.rewrite(lambda fact: replace(fact, content=b"") if fact.content == b"+%d" % number else fact)
+        content = b"+%d" % number
+        await self.learning.rewrite(lambda fact: replace(fact, content=b"") if fact.content == content else fact)
 
     def die(self) -> None:
         """End without another step."""
@@ -236,7 +238,14 @@ class World:
     """
 
     def __init__(
-        self, folder: Path, machines: int, *, stores: bool, store_first: bool = False, fixed: bool = True, tail_bytes: int = 1000
+        self,
+        folder: Path,
+        machines: int,
+        *,
+        stores: bool,
+        store_first: bool = False,
+        fixed: bool = True,
+        tail_bytes: int = 1000,
     ) -> None:
         self.loop = WorldLoop()
         self.folder, self.stores, self.store_first, self.fixed = folder, stores, store_first, fixed
@@ -485,14 +494,16 @@ class World:
             self.run(10.0)
             states = [one.learner.counts for one in self.alive]
             wanted = self.acked.keys() - self.deleting
-            if all(state == states[0] and wanted <= state.keys() and one.ready for state, one in zip(states, self.alive)):
+            ready = all(one.ready for one in self.alive)
+            if ready and wanted <= states[0].keys() and all(state == states[0] for state in states):
                 break
         self.check_once()
         for process in self.alive:
             counts = process.learner.counts
             assert process.ready
-            assert not wanted - counts.keys(), f"{process.writer} lacks {sorted(wanted - counts.keys())}"
-            assert not self.deleted & counts.keys(), f"{process.writer} has deleted {sorted(self.deleted & counts.keys())}"
+            lacks, deleted = wanted - counts.keys(), self.deleted & counts.keys()
+            assert not lacks, f"{process.writer} lacks {sorted(lacks)}"
+            assert not deleted, f"{process.writer} has deleted {sorted(deleted)}"
             assert counts == self.alive[0].learner.counts
 
     def close(self) -> None:
@@ -503,8 +514,6 @@ class World:
 
 
 def _content(line: bytes) -> bytes:
-    from mark.serving.learned.facts import fact_in
-
     return fact_in(line).content
 
 
