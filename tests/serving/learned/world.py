@@ -100,11 +100,12 @@ class WorldLoop(IdleLoop):
         if self.store_s == 0.0 or not executor._thread_name_prefix.startswith("learned-store"):
             return done
         later: asyncio.Future[Any] = self.create_future()
+        error = done.exception()
 
         def answer() -> None:
-            if later.done():
-                done.exception()
-            elif (error := done.exception()) is not None:
+            if later.done():  # its process was killed
+                return
+            if error is not None:
                 later.set_exception(error)
             else:
                 later.set_result(done.result())
