@@ -110,7 +110,8 @@ class Learning:
         self._read_s, self._read_pause_s, self._doubt_s = self._put_s, _STORE_READ_S, self._put_s
         self._soon_s = self._read_done_s = -math.inf  # last time of `_read_soon`; begin of the last complete read
         self._reading: asyncio.Task[None] | None = None
-        self._has_disk = self._has_whole = False  # the facts on the disk; those that are in a state only
+        # The facts on the disk; those that are only in snapshots of the store, or of a peer that has them.
+        self._has_disk = self._has_whole = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Own facts, in the thread of the sink
@@ -276,7 +277,7 @@ class Learning:
         _, lines = next(pages(lacking.facts, PAGE_BYTES), ([], b""))
         more = next(lacking.facts, None) is not None
         head = {"writer": self.writer, "vector": self.shared.vector.to_json(), "more": more, "whole": lacking.whole}
-        head["disk"] = self._has_disk
+        head |= {"disk": self._has_disk, "complete": self._has_whole}
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
 
     async def snapshot_page(self, number: int, begin: int) -> bytes | None:
@@ -413,7 +414,7 @@ class Learning:
                 taken = self._take(facts_in(lines))
                 if not (said["more"] and taken):
                     peer.has_disk = bool(said.get("disk", True))
-                    self._has_whole |= peer.has_disk and not said["whole"]
+                    self._has_whole |= bool(said.get("complete", True)) and not said["whole"]
                     return True
         except PeerError:
             if answered:

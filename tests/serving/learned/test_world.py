@@ -260,10 +260,11 @@ def test_peer_that_has_not_read_its_disk_is_waited_for(made: Made) -> None:
     assert a.process.ready
 
 
-def test_snapshot_in_the_store_is_read_though_a_fact_came_first(made: Made) -> None:
-    """The rule of the bucket has deleted the old facts, which only the snapshot has."""
-    world = made(machines=1)
-    (a,) = world.machines
+@pytest.mark.parametrize("machines", [1, 2])
+def test_snapshot_in_the_store_is_read_though_a_fact_came_first(made: Made, machines: int) -> None:
+    """The rule of the bucket has deleted the old facts, which only the snapshot has. A peer that starts has none."""
+    world = made(machines)
+    a = world.machines[0]
     assert a.process is not None
     world.observe(a)
     world.run(10.0)
@@ -272,14 +273,16 @@ def test_snapshot_in_the_store_is_read_though_a_fact_came_first(made: Made) -> N
     storing._snapshot_s -= 86_400.0
     world.observe(a)
     world.run(10.0)
-    world.kill(a, disk=False)
+    for machine in world.machines:
+        world.kill(machine, disk=False)
     for key in [key for key in world.objects.objects if "/snapshots/" not in key]:
         del world.objects.objects[key]
     world.acked.clear()
-    world.boot(a)
+    for machine in world.machines:
+        world.boot(machine)
     world.observe(a)  # the process answers before it is ready
     world.run(20.0)
-    assert state(a) == {1, 2, 3}
+    assert all(state(machine) == {1, 2, 3} for machine in world.machines)
 
 
 def test_objects_are_read_at_most_every_half_minute_though_two_processes_answer_in_turns(made: Made) -> None:

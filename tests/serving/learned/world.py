@@ -18,7 +18,7 @@ from typing import Any
 from mark.domain.errors import MarkError
 from mark.planning.graphs.idle_loop import IdleLoop
 from mark.serving.feedback.joining import FeedbackJoin
-from mark.serving.learned.facts import fact_in
+from mark.serving.learned.facts import facts_in
 from mark.serving.learned.journal import Journals
 from mark.serving.learned.learning import Learning, NotKept
 from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
@@ -333,16 +333,7 @@ class World:
         assert process is not None
         process.die()
         machine.process = None
-        before = self._lost()
-        if not disk:
-            shutil.rmtree(machine.disk)
-            machine.disk.mkdir()
-        gone = before | self._lost()
-        unexcused = gone - self.alone
-        assert not (unexcused and self._recovered), f"the loss of one machine lost {sorted(unexcused)}"
-        for number in gone:
-            del self.acked[number]
-        self._recovered, self._good_s = False, 0.0
+        self._lose(machine, disk)
         self.disturbed_s = self.loop.time()
 
     def stop(self, machine: Machine) -> None:
@@ -359,31 +350,43 @@ class World:
 
     def remove(self, machine: Machine) -> None:
         """Remove a machine, whose process has ended, with its disk."""
+        self._lose(machine, disk=False)
         self.machines.remove(machine)
-        shutil.rmtree(machine.disk)
-        gone = self._lost()
-        assert not (gone - self.alone and self._recovered), f"the end of a machine lost {sorted(gone)}"
+
+    def _lose(self, machine: Machine, disk: bool) -> None:
+        """Check that the loss of a process, and of its disk, is not the loss of anything acknowledged.
+
+        What has lost its last copy by several losses within `RECOVERY_S`, or on the disk of a process that was alone,
+        is no longer wanted.
+        """
+        gone = self._without_a_copy()
+        if not disk:
+            shutil.rmtree(machine.disk)
+            machine.disk.mkdir()
+        gone |= self._without_a_copy()
+        assert not (gone - self.alone and self._recovered), f"the loss of one machine lost {sorted(gone)}"
         for number in gone:
-            del self.acked[number]
+            self.acked.pop(number, None)
+            self.deleted.discard(-number)
         self._recovered, self._good_s = False, 0.0
 
-    def _lost(self) -> set[int]:
-        """Return the acknowledged numbers that are in no memory, on no disk and not in the store."""
-        left = set(self.acked) - self.deleting
+    def _without_a_copy(self) -> set[int]:
+        """Return the acknowledged numbers and, below 0, deletions that are in no memory, disk or store."""
+        left = (self.acked.keys() - self.deleting) | {-number for number in self.deleted}
         for process in self.alive:
-            left -= process.learner.counts.keys() | process.learner.deleted
+            left -= process.learner.counts.keys() | {-number for number in process.learner.deleted}
         if not left:
             return left
         for key, data in self.objects.objects.items():
             if "/snapshots/" in key:
                 left -= _numbers_of(snapshot_in(data).state)
             elif "/aside/" not in key:
-                left -= {abs(int(line)) for line in map(_content, data.splitlines()) if line}
+                left -= {int(one.content) for one in facts_in(data) if one.content}
         for machine in self.machines if left else ():
             journals = Journals(machine.disk)
             for snapshot in journals.snapshots():
                 left -= _numbers_of(snapshot.state)
-            left -= {abs(int(one.content)) for one in journals.facts() if one.content}
+            left -= {int(one.content) for one in journals.facts() if one.content}
         return left
 
     # Clients
@@ -514,10 +517,6 @@ class World:
         self.loop.close()
 
 
-def _content(line: bytes) -> bytes:
-    return fact_in(line).content
-
-
 def _numbers_of(state: bytes) -> set[int]:
     said = json.loads(state)
-    return {number for number, _ in said["counts"]} | set(said["deleted"])
+    return {number for number, _ in said["counts"]} | {-number for number in said["deleted"]}
