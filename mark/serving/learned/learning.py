@@ -396,7 +396,6 @@ class Learning:
 
         A peer that begins to be silent may be gone.
         """
-        answered = peer.answering
         try:
             while True:
                 question = {"writer": self.writer, "vector": self.shared.vector.to_json()}
@@ -413,11 +412,12 @@ class Learning:
                     peer.adopt_s = self._loop.time() + _ADOPT_EVERY_S
                 taken = self._take(facts_in(lines))
                 if not (said["more"] and taken):
-                    peer.has_disk = bool(said.get("disk", True))
+                    peer.heard, peer.has_disk = True, bool(said.get("disk", True))
                     self._has_whole |= bool(said.get("complete", True)) and not said["whole"]
                     return True
         except PeerError:
-            if answered:
+            if peer.heard:
+                peer.heard = False
                 self._read_soon()
             return False
         except (ValueError, KeyError, TypeError) as error:

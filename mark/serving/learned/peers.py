@@ -68,14 +68,14 @@ class _Answers(Asker[_Asked]):
 class Peer:
     """One other process. Until it has answered, `writer` is "" and `vector` is empty.
 
-    `there`: a server listens at its address; `has_disk`: it has read its files. If its whole state could not be used,
-    it is not asked for before `adopt_s` (the loop's clock).
+    `there`: a server listens at its address; `heard`: the last exchange succeeded; `has_disk`: it has read its files.
+    If its whole state could not be used, it is not asked for before `adopt_s` (the loop's clock).
     """
 
     def __init__(self, address: Address, access: PeerAccess, model: str, loop: asyncio.AbstractEventLoop) -> None:
         self.address = address
         self.writer, self.vector = "", Vector()
-        self.answering = self.there = self.has_disk = False
+        self.answering = self.there = self.heard = self.has_disk = False
         self.adopt_s = 0.0
         self._loop = loop
         self._line: Upstream[_Asked] = Upstream(address, _Answers(), access.reach, loop)

@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mark.domain.errors import BadInput
 from mark.models.registry import ObjectStore
 from mark.serving.learned.facts import Fact, Vector, facts_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
@@ -118,8 +117,5 @@ class LearnedStore:
         return found
 
     def facts(self, key: str) -> list[Fact]:
-        """Return the facts of an object; none if it was deleted."""
-        try:
-            return facts_in(self._objects.read(key) or b"")
-        except ValueError as error:
-            raise BadInput(f"holds no facts ({error})", "[feedback] store", key) from None
+        """Return the facts of an object; none if it was deleted. Raises ValueError if it cannot be read."""
+        return facts_in(self._objects.read(key) or b"")

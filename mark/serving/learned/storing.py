@@ -91,13 +91,8 @@ class Storing:
 
     async def snapshots(self) -> AsyncIterator[LearnedSnapshot]:
         """Yield the readable snapshots in the store, newest first. Raises NotStored."""
-        for key in await self._call(self._store.snapshots):
-            try:
-                found = await self._call(self._store.snapshot, key)
-            except ValueError as error:
-                _LOG.warning("[feedback] store: %s cannot be used: %s", key, error)
-            else:
-                yield found
+        async for snapshot in self._readable(self._store.snapshot, await self._call(self._store.snapshots)):
+            yield snapshot
 
     async def there(self) -> StoredFacts:
         """Return the places of all facts in the store. Raises NotStored."""
@@ -105,8 +100,8 @@ class Storing:
 
     async def facts(self, there: StoredFacts, vector: Vector) -> AsyncIterator[list[Fact]]:
         """Yield the facts in the store that this vector lacks, and some that it has. Raises NotStored."""
-        for key in await self._call(there.lacked_by, vector):
-            yield await self._call(self._store.facts, key)
+        async for facts in self._readable(self._store.facts, await self._call(there.lacked_by, vector)):
+            yield facts
 
     async def put_left(self, there: StoredFacts, facts: Sequence[Fact]) -> None:
         """Store these facts of processes which have gone, unless they are there. Raises NotStored."""
@@ -124,6 +119,16 @@ class Storing:
     def close(self) -> None:
         """End the thread without waiting, because a hanging call must not keep the process."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _readable(self, read: Callable[[str], T], keys: Iterable[str]) -> AsyncIterator[T]:
+        """Yield the objects of these keys, without damaged ones, which must not hide the others."""
+        for key in keys:
+            try:
+                found = await self._call(read, key)
+            except ValueError as error:
+                _LOG.warning("[feedback] store: %s cannot be used: %s", key, error)
+            else:
+                yield found
 
     async def _put(self) -> None:
         async with self._putting:

@@ -285,6 +285,18 @@ def test_snapshot_in_the_store_is_read_though_a_fact_came_first(made: Made, mach
     assert all(state(machine) == {1, 2, 3} for machine in world.machines)
 
 
+def test_damaged_object_in_the_store_hides_no_other(made: Made) -> None:
+    world = made()
+    a, b = world.machines
+    world.objects.create("learned/m/0/000000000001-000000000002", b"damaged")
+    acknowledged_by_the_store(world, a)
+    world.kill(a, disk=False)
+    world.boot(a)
+    world.cut.clear()
+    world.run(100.0)
+    assert state(a) == state(b) == {1}
+
+
 def test_objects_are_read_at_most_every_half_minute_though_two_processes_answer_in_turns(made: Made) -> None:
     world = made()
     (a, _) = world.machines
