@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -16,35 +15,9 @@ from mark.serving.learned.facts import Fact, facts_in
 from mark.serving.learned.shared import snapshot_in
 from mark.serving.personal.erasing import keys_of_line
 from mark.serving.personal.notes import fact_in, key_name
+from mark.studies.report.personal_reports import KeyScan
 
 _JOURNAL, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPlace:
-    """A place that holds data of a key, with the number of its entries."""
-
-    where: str
-    what: str
-    count: int
-
-
-@dataclass(slots=True)
-class KeyScan:
-    """The result of a scan: the number of places read, and the places that hold data of the key.
-
-    Deletions of the key do not count.
-    """
-
-    key: str
-    files: int = 0
-    objects: int = 0
-    servers: int = 0
-    found: list[KeyPlace] = field(default_factory=list)
-
-    def note(self, where: str, what: str, count: int) -> None:
-        if count:
-            self.found.append(KeyPlace(where, what, count))
 
 
 def scan_key(

@@ -26,8 +26,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.learned.facts import KEPT_S, Fact, Vector, fact_in, facts_in, line_of, pages, vector_in
 from mark.serving.learned.journal import Journal, Journals
+from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
-from mark.serving.learned.port import Learner
 from mark.serving.learned.shared import LearnedSnapshot, Shared, snapshot_in
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.learned.storing import WRITE_S, NotStored, Storing

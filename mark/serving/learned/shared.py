@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import orjson
 
 from mark.serving.learned.facts import NEW, OLD, Applied, Fact, Vector, vector_in
-from mark.serving.learned.port import Learner
+from mark.serving.learned.learner_port import Learner
 
 _FORMAT = 1
 _LOG = logging.getLogger(__name__)

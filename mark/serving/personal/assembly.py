@@ -28,8 +28,8 @@ from mark.serving.learned.learning import Learning
 from mark.serving.personal.doors import PersonalDoors
 from mark.serving.personal.erasing import Erasing
 from mark.serving.personal.features import Features
-from mark.serving.personal.feedback import PersonalFeedback, check_personal
 from mark.serving.personal.heads import PersonalHeads
+from mark.serving.personal.keyed_feedback import PersonalFeedback, check_personal
 from mark.serving.personal.rows import SqliteRows
 from mark.serving.personal.served import PersonalServing
 from mark.serving.personal.stage import PersonalStage

@@ -141,7 +141,7 @@ class PersonalHeads:
         """Return whether the table has an item of this name."""
         return self.table is not None and item in self.table.numbers
 
-    # The port `mark.serving.learned.port.Learner`
+    # The port `mark.serving.learned.learner_port.Learner`
 
     def fact(self, observation: Observation) -> bytes | None:
         """Return the fact in feedback, with or without an answer of the model. Another thread may call it."""
