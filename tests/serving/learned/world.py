@@ -22,7 +22,7 @@ from mark.serving.learned.facts import facts_in
 from mark.serving.learned.journal import Journals
 from mark.serving.learned.learning import Learning, NotKept
 from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
-from mark.serving.learned.port import Learner
+from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.shared import snapshot_in
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.overflow.http_client import CLOSED, Address, HttpAnswer
