@@ -20,9 +20,9 @@ from mark.planning.graphs.idle_loop import IdleLoop
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.learned.facts import facts_in
 from mark.serving.learned.journal import Journals
+from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.learning import Learning, NotKept
 from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
-from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.shared import snapshot_in
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.overflow.http_client import CLOSED, Address, HttpAnswer
