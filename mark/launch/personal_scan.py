@@ -66,8 +66,7 @@ def _scan_file(path: Path, found: KeyScan) -> None:
         with path.open("rb") as lines:
             found.note(str(path), "lines of the feedback log", sum(_is_about(line, found.key) for line in lines))
     else:
-        data = path.read_bytes()
-        found.note(str(path), "rows", data.count(key_name(found.key).encode()) + data.count(orjson.dumps(found.key)))
+        found.note(str(path), "rows", _count(path.read_bytes(), found.key))
 
 
 def _scan_store(objects: ObjectStore, place: str, service: str, found: KeyScan) -> None:
@@ -78,8 +77,15 @@ def _scan_store(objects: ObjectStore, place: str, service: str, found: KeyScan) 
         where = f"{place.rstrip('/')}/{name}"
         if name.startswith(f"{prefix}snapshots/"):
             found.note(where, "a snapshot of heads", _snapshot_about(data, found.key))
+        elif name.startswith(f"{prefix}aside/"):
+            found.note(where, "items used most", _count(data, found.key))
         else:
             found.note(where, "learned facts", sum(_facts_about(line, found.key) for line in data.splitlines()))
+
+
+def _count(data: bytes, key: str) -> int:
+    """Return how often data that is no JSON has the key, or its name in the state."""
+    return data.count(key_name(key).encode()) + data.count(orjson.dumps(key))
 
 
 def _facts_about(line: bytes, key: str) -> int:

@@ -141,6 +141,10 @@ class Shared:
         """Return the kept facts that another process may lack."""
         return [fact for fact in self._tail.values() if _is_lacked(fact, others)]
 
+    def kept(self, since_s: float, without: Collection[str]) -> list[Fact]:
+        """Return the kept facts since that time, except those of some writers."""
+        return [fact for fact in self._tail.values() if fact.at_s >= since_s and fact.writer not in without]
+
     def rewrite(self, change: Callable[[Fact], Fact]) -> None:
         """Change the content of kept facts, for example when a user is deleted."""
         for at, fact in self._tail.items():
