@@ -15,7 +15,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.faults import Faults
 from mark.domain.rules.routing import TICK_S
-from mark.insurance.settings import BEFORE_DEADLINE_S, DEGRADED, InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import BEFORE_DEADLINE_S, DEGRADED, InsuranceSettings, ParitySettings
 from mark.profiling.played_faults import FaultStream, PlayedFaults
 from mark.serving.gateway.gateway import ALB, LEAST_COMPLETION, Gateway, GatewayPolicy, InFlightRequest
 from mark.simulation.coded_flow import CodedFlow, coded_answers

@@ -22,7 +22,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.faults import Faults
 from mark.domain.rules.admission import TOLERANCE_S
-from mark.insurance.settings import BEFORE_DEADLINE_S, DEGRADED, InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import BEFORE_DEADLINE_S, DEGRADED, InsuranceSettings, ParitySettings
 from mark.models.answer import RECONSTRUCTION, Answer
 from mark.models.answering import answer
 from mark.models.call import Call

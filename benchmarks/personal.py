@@ -32,7 +32,7 @@ from mark.personal.explore import best
 from mark.personal.factors import RIDGE, item_factors
 from mark.personal.head import HeadPrior
 from mark.personal.learner import PersonalLearner, PersonalObservation
-from mark.personal.replay import LoggedRewards, SplitLog, replay_learning
+from mark.personal.rewards_replay import LoggedRewards, SplitLog, replay_learning
 from mark.personal.settings import ALPHAS, EXPLORING, Exploration, PersonalSettings
 from mark.personal.table import ItemTable
 from mark.personal.top import UsearchItems

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from mark.models.driver import StageModels, pipeline
     from mark.models.model import Model, TensorSpec, model
     from mark.models.registry_place import open_registry
-    from mark.sdk.personal import PersonalClient
+    from mark.sdk.personal_client import PersonalClient
     from mark.sdk.registry import register
     from mark.sdk.report import report
     from mark.sdk.service import Service
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(driver, name)
     if name == "PersonalClient":
-        from mark.sdk.personal import PersonalClient
+        from mark.sdk.personal_client import PersonalClient
 
         return PersonalClient
     if name == "register":

@@ -37,7 +37,7 @@ MODULES = {
         "ScriptedPlanner",
     },
     "mark.models.driver": {"PipelineDriver", "StageFailed", "StageModels", "load_driver", "pipeline"},
-    "mark.sdk.personal": {"PersonalClient", "RankedItem"},
+    "mark.sdk.personal_client": {"PersonalClient", "RankedItem"},
     "mark.sdk.registry": {"register"},
     "mark.sdk.report": {"report"},
     "mark.sdk.service": {"DeployOptions", "ProfileOptions", "RunOptions", "Service"},

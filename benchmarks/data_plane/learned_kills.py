@@ -4,17 +4,18 @@
     .venv/bin/python benchmarks/data_plane/learned_kills.py --personal --rate 2000 --partitions 50 --rollouts 20
 
 Each kill is a SIGKILL of one server at a random time; a share of them takes the server's disk, too. A partition stops
-all that servers send each other for 0.3 to 3 s. A roll-out replaces all servers, one after the other. The next fault
-comes as soon as all servers are ready again. Clients send feedback to any server and repeat it until they hear a
-result. Afterwards every state must contain each piece of feedback that was answered with `applied`, and contain it
-once, and all states must be equal. With `--personal` the feedback is observations of 200 users, each roll-out brings
-another table of item vectors, and the heads must equal those of a fold of the observations to 1e-6. Exits with 1 if one
-of these checks fails.
+all that servers send each other for 0.3 to 3 s; in half of them a server is killed. A roll-out replaces all servers,
+one after the other. The next fault comes as soon as all servers are ready again. Clients send feedback to any server
+and repeat it until they hear a result. Afterwards every state must contain each piece of feedback that was answered
+with `applied`, and contain it once, and all states must be equal. With `--personal` the feedback is observations of 200
+users, each roll-out brings another table of item vectors, and the heads must equal those of a fold of the observations
+to 1e-6. If one of these checks fails, exits with 1 and keeps the servers' folders.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -43,26 +44,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     told = Observations(args.batch, seed=args.seed) if args.personal else Labels(args.batch)
-    with tempfile.TemporaryDirectory() as folder:
-        # Without a store, servers that are cut off from each other tell their clients to repeat everything.
-        store = f'store = "{folder}/store"' if args.partitions else ""
-        with places(Path(folder), args.servers, store, kind=PersonalPlace if args.personal else Place) as servers:
-            found = uvloop.run(
-                told_under_faults(
-                    servers,
-                    told,
-                    args.rate,
-                    kills=args.kills,
-                    partitions=args.partitions,
-                    rollouts=args.rollouts,
-                    keep_disk=args.keep_disk,
-                    batch=args.batch,
-                    seed=args.seed,
-                    most_s=args.most_seconds,
-                )
+    folder = tempfile.mkdtemp(prefix="learned-kills-")
+    # Without a store, servers that are cut off from each other tell their clients to repeat everything.
+    store = f'store = "{folder}/store"' if args.partitions else ""
+    with places(Path(folder), args.servers, store, kind=PersonalPlace if args.personal else Place) as servers:
+        found = uvloop.run(
+            told_under_faults(
+                servers,
+                told,
+                args.rate,
+                kills=args.kills,
+                partitions=args.partitions,
+                rollouts=args.rollouts,
+                keep_disk=args.keep_disk,
+                batch=args.batch,
+                seed=args.seed,
+                most_s=args.most_seconds,
             )
+        )
+    if found.good:
+        shutil.rmtree(folder)
+    else:
+        print(f"the servers' folders are kept: {folder}")
     heard = sum(found.results.values())
-    print(", ".join(f"{number} {fault}" for fault, number in found.faults.items()), f"in {found.seconds:.0f} s")
+    faults = ", ".join(f"{number} {fault}" for fault, number in found.faults.items())
+    print(f"{faults}, {found.killed_apart} kills in partitions, in {found.seconds:.0f} s")
     print(f"{heard} pieces of feedback, {heard / found.seconds:.0f} a second, {found.repeated} posts repeated")
     p50, p99 = (1e3 * np.percentile(found.latencies_s, q) for q in (50, 99))
     print(f"posts of {args.batch} that were answered: p50 {p50:.0f} ms, p99 {p99:.0f} ms")

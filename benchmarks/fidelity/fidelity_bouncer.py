@@ -41,6 +41,7 @@ import numpy as np
 
 from mark.domain.profile import Candidate, ProfileRow
 from mark.domain.slo import Slo
+from mark.kernel.accounting import Accounting
 from mark.kernel.stage import StageSimulation
 from mark.profiling.policy import candidate, p99_of, sigma_of
 from mark.profiling.table import load_profiles
@@ -178,13 +179,7 @@ def simulated(kind: Candidate, arrivals_s: load.FloatArray) -> Row:
 def _simulated(kind: Candidate, arrivals_s: load.FloatArray, seed: int) -> Row:
     rt_max_s = RT_MAX_MS / 1e3
     stage = StageSimulation(
-        [kind],
-        rt_max_s=rt_max_s,
-        end_s=float(arrivals_s[-1]) + 1.0,
-        function=None,
-        bouncers=True,
-        seed=seed,
-        keep=True,
+        [kind], accounts=Accounting(rt_max_s=rt_max_s, end_s=float(arrivals_s[-1]) + 1.0), seed=seed, keep=True
     )
     stage.add(0, 0, 0.0)
     stage.advance(arrivals_s, 0, np.inf)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.rules.admission import INSTANCE, NEVER_S, in_time
+from mark.kernel.accounting import Accounting
 from mark.kernel.random import factor_of
 from mark.kernel.stage import StageSimulation
 from mark.models.call import Call
@@ -58,7 +59,7 @@ def kind_of(sigma: float, workers: int) -> Candidate:
 def simulated(kind: Candidate, arrivals_s: Floats) -> float:
     """Return the late share by the kernel."""
     end_s = float(arrivals_s[-1]) + 1.0
-    stage = StageSimulation([kind], rt_max_s=RT_MAX_S, end_s=end_s, function=None, bouncers=True, seed=SEED)
+    stage = StageSimulation([kind], accounts=Accounting(rt_max_s=RT_MAX_S, end_s=end_s), seed=SEED)
     stage.add(0, 0, 0.0)
     stage.advance(arrivals_s, 0, np.inf)
     stage.finish()

@@ -30,7 +30,8 @@ from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.rules.admission import least_probability
 from mark.domain.service import FunctionUse
 from mark.domain.slo import Slo
-from mark.kernel.stage import StageSimulation
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import Admission, StageSimulation
 from mark.profiling.policy import candidate, unbatched
 
 SERVICES = ((24.0, 75.0, 80.0), (31.0, 90.0, 100.0), (50.0, 140.0, 200.0), (20.0, 60.0, 200.0))  # mean, p99, RT_max, ms
@@ -59,11 +60,9 @@ def shares(
     offer = FunctionOffer(1024, 0.0, 0.0, 1.0, 1 << 16, 1e9, np.inf, 1e9)
     stage = StageSimulation(
         [kind],
-        rt_max_s=rt_max_s,
-        end_s=float(arrivals_s[-1]) + 1.0,
+        accounts=Accounting(rt_max_s=rt_max_s, end_s=float(arrivals_s[-1]) + 1.0),
+        admission=Admission(least_in_time=least),
         function=FunctionUse(offer, 0.5 * rt_max_s, 0.0, "assumed"),
-        bouncers=True,
-        least_in_time=least,
         seed=seed,
     )
     for number in range(instances):

@@ -45,8 +45,9 @@ from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.rules import admission, batching, routing
 from mark.domain.service import FunctionUse
-from mark.insurance.settings import DEGRADED, InsuranceSettings, ParitySettings
-from mark.kernel.stage import ROUTING, StageSimulation
+from mark.insurance.insurance_settings import DEGRADED, InsuranceSettings, ParitySettings
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import ROUTING, Admission, StageSimulation
 from mark.simulation.coded_flow import CodedFlow, Serve, coded_answers
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.parts import Arrivals
@@ -93,10 +94,8 @@ class Scenario:
     def stage(self, arrivals_s: Floats, record: bool) -> StageSimulation:
         stage = StageSimulation(
             [GPU, CPU],
-            rt_max_s=RT_MAX_S,
-            end_s=float(arrivals_s[-1]) + 1.0,
+            accounts=Accounting(rt_max_s=RT_MAX_S, end_s=float(arrivals_s[-1]) + 1.0),
             function=self.function,
-            bouncers=True,
             routing=self.routing,
             classes=[1, 0],
             keep=record,
@@ -253,10 +252,9 @@ def insured(requests: int, rounds: int) -> list[dict[str, float]]:
     arrivals_s: Floats = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, requests))
 
     def served(times_s: Floats, count: int, seed: int, keep: bool) -> StageSimulation:
-        stage = StageSimulation(
-            [CPU], rt_max_s=RT_MAX_S, end_s=float(arrivals_s[-1]) + 1.0, function=None, bouncers=False, seed=seed,
-            faults=stragglers, keep=keep,
-        )  # fmt: skip
+        accounts = Accounting(rt_max_s=RT_MAX_S, end_s=float(arrivals_s[-1]) + 1.0)
+        every = Admission(bouncers=False)
+        stage = StageSimulation([CPU], accounts=accounts, admission=every, seed=seed, faults=stragglers, keep=keep)
         for number in range(count):
             stage.add(number, 0, 0.0)
         stage.advance(times_s, 0, np.inf)

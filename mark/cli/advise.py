@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mark.cli.arguments import Listed, add_json, html_file
+from mark.cli.arguments import Listed, add_json, from_args, html_file
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.listener import add_access
 from mark.cli.numbers import above_zero, port, seed, share, span, whole
@@ -274,18 +274,14 @@ def _options(args: argparse.Namespace) -> AdviseOptions:
             if getattr(args, option) is not None:
                 raise BadInput("stands in the service file", f"--{option.replace('_', '-')}", getattr(args, option))
     attainment = 0.98 if args.slo_attainment is None else args.slo_attainment
-    return AdviseOptions(
+    return from_args(
+        AdviseOptions,
+        args,
         slo=None if args.slo_ms is None else Slo(args.slo_ms / 1e3, attainment),
-        service=args.service,
-        catalog=args.catalog,
-        instance=args.instance,
-        replicas_per_instance=args.replicas_per_instance,
         rps_per_replica=args.units_per_replica or args.rps_per_replica,
         boot_s=args.boot,
-        scaler=args.scaler,
         policies=args.policies or POLICIES,
         simulated_s=args.simulate,
-        seed=args.seed,
     )
 
 

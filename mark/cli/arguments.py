@@ -22,10 +22,10 @@ GAPS = ("bridge", "zero", "interpolate", "fail")
 T = TypeVar("T")
 
 
-def from_args(options: type[T], args: argparse.Namespace) -> T:
-    """Return a dataclass of options, filled from the arguments of the same names."""
-    found: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(options)}  # type: ignore[arg-type]
-    return options(**found)
+def from_args(options: type[T], args: argparse.Namespace, **other: Any) -> T:
+    """Return a dataclass of options, filled from the `other` values and the arguments of the same names."""
+    names = [field.name for field in fields(options)]  # type: ignore[arg-type]
+    return options(**{name: getattr(args, name) for name in names if name not in other}, **other)
 
 
 class Listed(argparse.Action):
@@ -125,7 +125,8 @@ def _named_in(file: Path) -> list[Path]:
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--json", type=_json_file, metavar="FILE", help="result as JSON; - is stdout, and nothing else")
+    what = "result as JSON; - is stdout, and nothing else"
+    parser.add_argument("--json", type=file_or_stdout("--json"), metavar="FILE", help=what)
 
 
 def field_value(text: str) -> tuple[str, str]:
@@ -135,8 +136,9 @@ def field_value(text: str) -> tuple[str, str]:
     return field, value
 
 
-def _json_file(text: str) -> str:
-    return text if text == "-" else writable(text, "--json")
+def file_or_stdout(option: str) -> Callable[[str], str]:
+    """Return the type of an option that names a file to write, or - for stdout."""
+    return lambda text: text if text == "-" else writable(text, option)
 
 
 def html_file(text: str) -> str:

@@ -16,8 +16,7 @@ from mark.domain.errors import BadInput
 from mark.planning.bounds.certificate import BoundCertificate
 from mark.simulation.bounding import bound
 from mark.studies.pipeline_bound_study import bound_pipeline
-from mark.studies.report.bound_report import bound_report
-from mark.studies.report.pipeline_bound_report import pipeline_bound_report
+from mark.studies.report.bound_report import bound_report, pipeline_bound_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certificate",
         metavar="FILE",
-        type=_certificate_file,
+        type=lambda text: Path(writable(text, "--certificate")),
         help="write what proves the bound in whole instances, for scripts/check_bound.py (a .npz file)",
     )
     parser.set_defaults(run=run)
@@ -46,10 +45,6 @@ def run(args: argparse.Namespace) -> int:
     certificate = None if found.certificate is None else _written(found.certificate, args.certificate)
     deliver(bound_report(args.service, args.trace, found, certificate), args.json)
     return 0
-
-
-def _certificate_file(text: str) -> Path:
-    return Path(writable(text, "--certificate"))
 
 
 def _written(certificate: BoundCertificate, file: Path) -> dict[str, Any]:

@@ -68,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
     if names_pipeline(args.service):
         return _pipeline(args)
     refuse_pipeline_options(args)
-    names = _with_policy(args, args.policies or _default(request_from(args)))
-    if not open_service(request_from(args)).offers:
-        names = _without_instances(request_from(args), names)
     executor = executor_from(args)
-    # If no policy is named, one more run shows the effect of spot, which is off by default.
-    asked = None if args.policies or args.policy else spot_request(request_from(args))
     with progress("comparing") as bar:
+        names = _with_policy(args, args.policies or _default(request_from(args)))
+        if not open_service(request_from(args)).offers:
+            names = _without_instances(request_from(args), names)
+        # If no policy is named, one more run shows the effect of spot, which is off by default.
+        asked = None if args.policies or args.policy else spot_request(request_from(args))
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution, spot = compare_attributed(
             request, names, args.attribute, with_spot=asked, executor=executor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mark.cli.arguments import writable
+from mark.cli.arguments import file_or_stdout
 from mark.cli.options import add_run_options, request_from
 from mark.cli.output import cores, deliver, json_text, progress, write_file
 from mark.cli.report_file import slo_code
@@ -24,7 +24,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("after", metavar="NEW", help="the same, as it is to be")
     parser.add_argument("--trace", required=True, metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     add_run_options(parser, service="elsewhere")
-    parser.add_argument("--markdown", type=_markdown, metavar="FILE", help="for a pull request; - is stdout")
+    parser.add_argument(
+        "--markdown", type=file_or_stdout("--markdown"), metavar="FILE", help="for a pull request; - is stdout"
+    )
     parser.set_defaults(run=run)
 
 
@@ -42,7 +44,3 @@ def run(args: argparse.Namespace) -> int:
         if args.markdown:
             write_file(args.markdown, service_diff_markdown(found), "--markdown")
     return slo_code(args, {"after": found.after})
-
-
-def _markdown(text: str) -> str:
-    return text if text == "-" else writable(text, "--markdown")

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     traffic = None if args.trace is None else open_trace(args.trace, **reading(args))
     if traffic is not None:
         print(traffic.read or traffic.summary)
-        for note in traffic.notes:
+        for note in traffic.more_notes:
             print(f"  {note}")
     write_file(path, text, "--out")
     try:

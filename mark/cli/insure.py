@@ -12,12 +12,11 @@ from mark.cli.numbers import above_zero, seconds, seed, span, whole
 from mark.cli.output import deliver, progress, show_counting
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
-from mark.insurance.settings import CODES, LEAST_K, MOST_K, MOST_R
+from mark.insurance.insurance_settings import CODES, LEAST_K, MOST_K, MOST_R
 from mark.models.parity_training import EPOCHS, codes_for, read_data, train_parity, write_parity
 from mark.simulation.request import RunRequest
 from mark.studies.insure import insure
-from mark.studies.report.insure_report import insure_report
-from mark.studies.report.parity_report import training_report
+from mark.studies.report.insure_report import insure_report, training_report
 
 # The options of only one of the two uses, with their defaults.
 _OF_TRAIN = {"data": None, "k": None, "r": 1, "codes": None, "epochs": EPOCHS, "out": None}

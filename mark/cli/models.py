@@ -14,7 +14,7 @@ from mark.domain.catalog.tables import load_catalog
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
 from mark.models.registry import ModelVersion, Registry
-from mark.models.registry_place import open_registry, parse_reference
+from mark.models.registry_place import open_registry, parse_reference, place_of
 from mark.profiling.table import load_profiles
 from mark.sdk.registry import register
 from mark.studies.report.models_report import (
@@ -88,8 +88,10 @@ def run_register(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     registry = open_registry(args.registry)
+    if args.registry and "://" not in args.registry and not Path(args.registry).exists():
+        raise BadInput("no such folder; `mark models register` makes it", "--registry", args.registry)
     models = {name: (registry.versions(name, _warn), registry.aliases(name)) for name in registry.names()}
-    deliver(models_report(models), args.json)
+    deliver(models_report(place_of(args.registry), models), args.json)
     return 0
 
 

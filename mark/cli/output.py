@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -75,14 +76,30 @@ progress_clock: ContextVar[Callable[[], float]] = ContextVar("progress_clock", d
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[float], None]]:
-    """Show the finished share on stderr: a bar on a terminal, otherwise a line every ten seconds."""
-    if not sys.stderr.isatty():
-        lines = _Lines()
-        yield lambda share: lines.say(f"{label}: {share:.0%}")
+    """Show the finished share on stderr: a bar on a terminal, otherwise a line after one second and every ten."""
+    if sys.stderr.isatty():
+        with _bar() as bar:
+            task = bar.add_task(label, total=1.0)
+            yield lambda share: bar.update(task, completed=share)
         return
-    with _bar() as bar:
-        task = bar.add_task(label, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+    lines, ended, told = _Lines(), threading.Event(), label
+
+    def tell(share: float) -> None:
+        nonlocal told
+        told = f"{label}: {share:.0%}"
+        lines.say(told)
+
+    def repeat() -> None:  # because the first share may take minutes: imports, compilation
+        while not ended.wait(_TICK_S):
+            lines.say(f"{told}, {lines.spent_s:.0f} s")
+
+    ticking = threading.Thread(target=repeat, daemon=True)
+    ticking.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        ticking.join()
 
 
 class ReadingShown:
@@ -157,21 +174,28 @@ def show_counting() -> None:
 
 
 class _Lines:
-    """Lines on stderr: at most one every ten seconds, the first after ten."""
+    """Lines on stderr: at most one every ten seconds, the first after one. Threads may share it."""
 
     def __init__(self) -> None:
-        self._clock = progress_clock.get()
-        self._last_s = self._clock()
+        self._clock, self._lock = progress_clock.get(), threading.Lock()
+        self._began_s = self._clock()
+        self._next_s = self._began_s + _FIRST_S
+
+    @property
+    def spent_s(self) -> float:
+        return self._clock() - self._began_s
 
     def say(self, text: str) -> None:
-        now_s = self._clock()
-        if now_s - self._last_s >= _EVERY_S:
-            self._last_s = now_s
-            with suppress(OSError, ValueError):  # losing the log must not end the work
-                print(text, file=sys.stderr, flush=True)
+        with self._lock:
+            now_s = self._clock()
+            if now_s < self._next_s:
+                return
+            self._next_s = now_s + _EVERY_S
+        with suppress(OSError, ValueError):  # losing the log must not end the work
+            print(text, file=sys.stderr, flush=True)
 
 
-_EVERY_S = 10.0
+_FIRST_S, _EVERY_S, _TICK_S = 1.0, 10.0, 0.25
 _SHORT_S = 1.0
 _open_bars: list[Progress] = []  # bars of one terminal, which can draw only one at a time
 

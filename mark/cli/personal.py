@@ -13,10 +13,7 @@ from mark.domain.errors import BadInput
 from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
-from mark.studies.report.personal_replay_report import learning_report
-from mark.studies.report.personal_retrain_report import retrain_report
-from mark.studies.report.personal_scan_report import scan_report
-from mark.studies.report.personal_state_report import heads_report, key_report
+from mark.studies.report.personal_reports import heads_report, key_report, learning_report, retrain_report, scan_report
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

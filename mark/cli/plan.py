@@ -29,8 +29,7 @@ from mark.studies.next_day import next_day_of_plan
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
 from mark.studies.report.commitment_report import commitment_report
-from mark.studies.report.explain import explain, plan_report
-from mark.studies.report.insured_plan import insured_plan_report
+from mark.studies.report.explain import explain, insured_plan_report, plan_report
 from mark.studies.report.pipeline_plan import pipeline_plan_report
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())

@@ -17,7 +17,6 @@ from mark.studies.report.compare_report import compare_page, sensitivity_table
 from mark.studies.report.htmlpage import html_of
 from mark.studies.report.report import Report
 from mark.studies.report.sensitivity import sensitivity
-from mark.studies.report.takeaway import kept
 
 
 def report(
@@ -42,4 +41,4 @@ def report(
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:
     """Return 4 with --fail-below-slo if an SLO was missed, otherwise 0."""
-    return 4 if args.fail_below_slo and any(kept(result) is False for result in results.values()) else 0
+    return 4 if args.fail_below_slo and any(result.kept is False for result in results.values()) else 0

@@ -12,7 +12,7 @@ from mark.domain.errors import BadInput
 from mark.planning.graphs.lineage_file import lineage_csv
 from mark.selection.settings import POLICIES
 from mark.studies.report.selection_replay_report import replay_report
-from mark.studies.report.selection_state_report import state_report
+from mark.studies.report.selection_report import state_report
 from mark.studies.selection_replay import ReplayRequest, lineage_of, replay_log
 
 _MOST_WINDOW = 1_000_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from functools import partial
 from pathlib import Path
 
 from mark.cli.arguments import Listed, from_args
@@ -79,7 +80,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--stage-at",
         dest="stages_at",
         action=Listed,
-        each=_stage_at,
+        each=partial(_of_stage, form="NAME=URL"),
         default=(),
         metavar="NAME=URL",
         help="this stage is served at http://host:port, also of a gateway; may be repeated (default: here)",
@@ -117,7 +118,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--stage-function",
         dest="stage_functions",
         action=Listed,
-        each=_stage_function,
+        each=partial(_of_stage, form="NAME=NAME or NAME=URL"),
         default=(),
         metavar="NAME=NAME|URL",
         help="of a pipeline: this stage has that function; may be repeated",
@@ -136,14 +137,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         run_server(options)
     return 0
-
-
-def _stage_at(text: str) -> tuple[str, str]:
-    return _of_stage(text, "NAME=URL")
-
-
-def _stage_function(text: str) -> tuple[str, str]:
-    return _of_stage(text, "NAME=NAME or NAME=URL")
 
 
 def _of_stage(text: str, form: str) -> tuple[str, str]:

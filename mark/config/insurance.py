@@ -12,8 +12,8 @@ from mark.config.section import Section
 from mark.domain.errors import BadInput
 from mark.domain.service import hedge_after_s
 from mark.domain.slo import Slo
+from mark.insurance.insurance_settings import ACCEPTS, BEFORE_DEADLINE_S, EXACT, InsuranceSettings, ParitySettings
 from mark.insurance.parity_file import load_parity, parity_code
-from mark.insurance.settings import ACCEPTS, BEFORE_DEADLINE_S, EXACT, InsuranceSettings, ParitySettings
 
 INSURANCE_KEYS = frozenset(("parity", "hedge_after_ms", "after_ms", "accept", "fill_ms", "markets"))
 _OF_PARITY = ("after_ms", "accept", "fill_ms", "markets")

@@ -21,8 +21,8 @@ CATALOG = "aws-2026"
 
 
 _SPOT = ["on-demand", "spot"]
-_RISK = """# Spot costs a third to a half, and AWS takes it back when it likes, with two minutes' notice: some requests
-# may come late, though mark has others ready or answers with functions. Without "spot" it buys on demand only.
+_RISK = """# The default is ["on-demand"]. Spot costs a third to a half, and AWS takes it back when it likes, with two
+# minutes' notice: some requests may come late, though mark has others ready or answers with functions.
 """
 
 

@@ -32,7 +32,7 @@ from mark.domain.offer import Market
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
 from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig, Version
 from mark.domain.slo import Slo
-from mark.insurance.settings import PARITY_ATTAINMENT, InsuranceSettings
+from mark.insurance.insurance_settings import PARITY_ATTAINMENT, InsuranceSettings
 from mark.personal.settings import PersonalSettings
 from mark.selection.settings import CASCADE, SelectionSettings
 

@@ -13,11 +13,11 @@ import numpy as np
 from mark.control.act import Actor
 from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
 from mark.control.coming_calls import ComingCalls, higher_rps, with_coming
-from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
+from mark.control.decide import HORIZON_STEPS, Decider, from_now
+from mark.control.headroom import limits_of
 from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
-from mark.control.led_cloud import LedCloud
-from mark.control.led_functions import LedFunctions
+from mark.control.led_ports import LedCloud, LedFunctions
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
 from mark.control.rollout import Rollout, RolloutStage, asked_again, recalled, remembered, stopped
 from mark.control.scheduled_events import leaving_in_time

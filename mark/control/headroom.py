@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mark.control.views import Limits
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.offer import Market, Offer
+from mark.domain.service import ResolvedService
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +46,7 @@ def headroom(
     if offer.market is not Market.SAGEMAKER and by_number <= by_price:
         return by_number, Limit("max_instances", limits.max_instances)
     return by_price, Limit("max_usd_per_hour", limits.max_usd_per_hour)
+
+
+def limits_of(resolved: ResolvedService) -> Limits:
+    return Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)

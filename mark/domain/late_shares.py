@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -79,6 +79,12 @@ class LateShares:
     def least_late(self) -> float:
         """The share that is late even if no request waits."""
         return float(self.late[-1, 0])
+
+    @cached_property
+    def unserved(self) -> LateShares:
+        """The shares with calls counted as late too: the requests that instances do not serve in time."""
+        # Without a function in time, the requests that are passed on are late already.
+        return self if self.late_without > 0.0 else replace(self, late=self.late + self.calls, late_without=1.0)
 
     def _at(
         self, table: FloatArray, load_rps: FloatArray | float, instances: FloatArray | float, without: float

@@ -13,7 +13,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.insurance.settings import CODES, CONCAT, LEAST_K, MOST_K, MOST_R, SUM
+from mark.insurance.insurance_settings import CODES, CONCAT, LEAST_K, MOST_K, MOST_R, SUM
 
 
 class ParityCode:

@@ -18,7 +18,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.insurance.codes import ParityCode
-from mark.insurance.settings import BEFORE_DEADLINE_S, ParitySettings
+from mark.insurance.insurance_settings import BEFORE_DEADLINE_S, ParitySettings
 
 MOST_KEPT_BYTES = 64 << 20
 # Memory of a member and its share of a group, without arrays: measured with tracemalloc and rounded up.

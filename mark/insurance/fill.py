@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mark.insurance.settings import MOST_PARITY_LOAD
+from mark.insurance.insurance_settings import MOST_PARITY_LOAD
 
 _HALVINGS = 60  # of an interval: enough for the last bits of a float
 

@@ -11,7 +11,7 @@ from typing import Any
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
 from mark.insurance.codes import ParityCode, check_shape
-from mark.insurance.settings import CODES, LEAST_K, MOST_R, ParitySettings
+from mark.insurance.insurance_settings import CODES, LEAST_K, MOST_R, ParitySettings
 
 PARITY_FILE = "parity.json"
 SCHEMA = 1

@@ -33,6 +33,8 @@ _ONE = np.uint64(1)
 class Accounts(NamedTuple):
     """The arrays of the accounts. B: minutes of the evaluated part, by arrival."""
 
+    rt_max_s: float
+    fine_s: float  # width of a fine bin
     counter: Ints
     total: Floats
     histogram: Ints
@@ -60,9 +62,9 @@ def _close_bin(accounts: Accounts, fine: np.uint64, count: int) -> None:
 
 
 @compiled
-def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float) -> None:
+def account(accounts: Accounts, out: Departures) -> None:
     """Count the filled rows, without branches on their values, because overflowing requests cannot be predicted."""
-    per_fine = 1.0 / fine_s
+    per_fine = 1.0 / accounts.fine_s
     counter, ring, histogram = accounts.counter, accounts.ring, accounts.histogram
     latency_sum, latency_max = accounts.total[LATENCY_SUM], accounts.total[LATENCY_MAX]
     rows = np.int64(out.rows[0])
@@ -81,7 +83,7 @@ def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float)
         if own_fine != fine:
             _close_bin(accounts, fine, in_fine)
             fine, in_fine = own_fine, 0
-        good = _in_time(latency_s, rt_max_s)
+        good = _in_time(latency_s, accounts.rt_max_s)
         in_minute += 1
         in_fine += 1
         in_time += good
@@ -117,9 +119,11 @@ class Accounting:
         ):
             if not good:
                 raise BadInput("no accounts can have this", name, value)
-        self.rt_max_s, self.fine_s = rt_max_s, fine_s
+        self.rt_max_s, self.end_s = rt_max_s, end_s
         minutes = math.ceil(end_s / 60.0) + 2
         self.arrays = Accounts(
+            rt_max_s=float(rt_max_s),
+            fine_s=float(fine_s),
             counter=np.zeros(4, dtype=np.int64),
             total=np.zeros(2),
             histogram=np.zeros(HISTOGRAM_SIZE, dtype=np.int64),
@@ -131,7 +135,7 @@ class Accounting:
         )
 
     def add(self, departures: Departures) -> None:
-        account(self.arrays, departures, self.rt_max_s, self.fine_s)
+        account(self.arrays, departures)
 
     @property
     def by_functions(self) -> int:

@@ -105,6 +105,22 @@ class Kinds(NamedTuple):
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
 
 
+class StageRules(NamedTuple):
+    """How a stage routes and admits requests."""
+
+    routing: int
+    bouncers: bool
+    late: int  # destination of requests that are late everywhere (`mark.domain.rules.admission`)
+
+
+class ArrivalTimes(NamedTuple):
+    """Requests, by arrival; n of them."""
+
+    times_s: Floats  # [n], ascending
+    limit_s: Floats  # [n], or [1] for all: the latency that each is admitted for
+    mixed: bool  # whether each has its own limit
+
+
 class Classes(NamedTuple):
     """Target groups of a balancer, by capacity class; G of them, 0 unless routing is ALB."""
 

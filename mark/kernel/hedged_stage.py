@@ -113,7 +113,7 @@ class HedgedStage(StageSimulation):
         if limit_s is not None:
             raise ValueError("where requests have second copies they have one limit")
         arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
-        self._since_s = check_arrivals(arrivals_s, first, float(until_s), self._since_s, self._end_s, None)
+        self._since_s = check_arrivals(arrivals_s, first, float(until_s), self._since_s, self.accounts.end_s, None)
         return self._run(arrivals_s, first, until_s, False)
 
     def reach(self, until_s: float) -> None:
@@ -152,9 +152,7 @@ class HedgedStage(StageSimulation):
                 float(until_s),
                 last,
                 self.accounts.rt_max_s,
-                self._routing,
-                self._bouncers,
-                self._late,
+                self._rules,
             )
             if self._out.rows[0]:
                 self._departed()

@@ -28,6 +28,7 @@ from mark.kernel.arrays import (
     Floats,
     FunctionPool,
     Stage,
+    StageRules,
 )
 from mark.kernel.compiled import compiled
 from mark.kernel.copies import (
@@ -598,11 +599,10 @@ def _send(
     hedges: bool,
     now_s: float,
     limit_s: float,
-    routing: int,
-    bouncers: bool,
-    late: int,
+    rules: StageRules,
 ) -> None:
     """Send a copy to the replica that routing chooses now or to a function, or refuse it."""
+    routing, bouncers, late = rules
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
     if routing == GATEWAY:
@@ -715,9 +715,7 @@ def advance(
     until_s: float,
     last: bool,
     limit_s: float,
-    routing: int,
-    bouncers: bool,
-    late: int,
+    rules: StageRules,
 ) -> int:
     """Simulate arrivals [first, ...) before `until_s`, and second copies; return the position of the next arrival.
 
@@ -778,4 +776,4 @@ def advance(
             cp.slot[place, 1] = -1
             value[BUDGET] = _grown(value[BUDGET], 1)
             member = 2 * request
-        _send(st, cp, pool, out, member, hedges, now, limit_s, routing, bouncers, late)
+        _send(st, cp, pool, out, member, hedges, now, limit_s, rules)

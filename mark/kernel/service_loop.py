@@ -22,9 +22,10 @@ from mark.kernel.arrays import (
     REQUEST,
     THROTTLED,
     WARM_S,
-    Floats,
+    ArrivalTimes,
     FunctionPool,
     Stage,
+    StageRules,
 )
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
@@ -52,19 +53,17 @@ def _through(
     st: Stage,
     pool: FunctionPool,
     out: Departures,
-    arrivals_s: Floats,
-    limit_s: Floats,
-    mixed: bool,
+    arrivals: ArrivalTimes,
     first: int,
     until_s: float,
-    routing: int,
-    bouncers: bool,
-    late: int,
+    rules: StageRules,
 ) -> int:
     """Simulate arrivals [first, ...) before `until_s` until the buffer or a ring of batches is full.
 
     Returns the position of the next.
     """
+    arrivals_s, limit_s, mixed = arrivals
+    routing, bouncers, late = rules
     i = first
     end = arrivals_s.shape[0]
     while i < end and out.rows[0] < CHUNK and st.counter[CROWDED] == 0:
@@ -122,30 +121,23 @@ def advance(
     pool: FunctionPool,
     out: Departures,
     accounts: Accounts,
-    arrivals_s: Floats,
-    limit_s: Floats,
-    mixed: bool,
+    arrivals: ArrivalTimes,
     first: int,
     until_s: float,
-    rt_max_s: float,
-    fine_s: float,
-    routing: int,
-    bouncers: bool,
-    late: int,
+    rules: StageRules,
     keep: bool,
     count: bool,
 ) -> int:
     """Simulate and account arrivals [first, ...) before `until_s`, and return the position of the next.
 
-    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each. `late` is the
-    destination of requests that are late everywhere. With `keep` it returns once the buffer is full, and leaves the
-    departures in it; else it leaves the buffer empty. Without `count` it keeps without accounting.
+    With `keep` it returns once the buffer is full, and leaves the departures in it; else it leaves the buffer empty.
+    Without `count` it keeps without accounting.
     """
     i = first
     while True:
-        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
+        i = _through(st, pool, out, arrivals, i, until_s, rules)
         if count:
-            account(accounts, out, rt_max_s, fine_s)
+            account(accounts, out)
         full = out.rows[0] >= CHUNK
         if keep or not full:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -37,11 +38,13 @@ from mark.kernel.arrays import (
     SLOT,
     THROTTLED,
     TWO_CHOICES,
+    ArrivalTimes,
     Classes,
     Floats,
     Ints,
     Kinds,
     Stage,
+    StageRules,
 )
 from mark.kernel.checks import check_arrivals, check_candidates, check_replica, check_time
 from mark.kernel.compiled import Prepared
@@ -65,14 +68,29 @@ COUNTING = (FEWEST_IN_FLIGHT, ALB, GATEWAY)
 MOST_IN_FLIGHT = 512
 
 
+@dataclass(frozen=True)
+class Admission:
+    """The requests that a stage accepts; without `bouncers` all.
+
+    Requests that are late everywhere go to `late` (`mark.domain.rules.admission`). If service times vary, a request
+    goes to a function that is in time if a replica is in time with a lower probability than `least_in_time`
+    (`least_probability`, there). `horizons_s` limits the latency that each candidate's bouncers promise (spot).
+    """
+
+    bouncers: bool = True
+    late: int = FUNCTION
+    least_in_time: float = 0.0
+    horizons_s: Sequence[float] | None = None
+
+
+_ALL_IN_TIME = Admission()
+
+
 class StageSimulation:
     """Replicas behind one queue discipline, simulated request by request.
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
-    Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` limits the latency that a
-    candidate's bouncers promise (spot). Requests that are late everywhere go to `late`
-    (`mark.domain.rules.admission`). If service times vary, a request goes to a function that is in time if a replica
-    is in time with a lower probability than `least_in_time` (`admission.least_probability`). `classes` are the
+    Times are seconds from the start of the evaluated part, and arrivals end with that of `accounts`. `classes` are the
     capacity classes of the candidates (`mark.domain.rules.capacity_classes`) for routing by an ALB; by default one for
     all. Stages whose replicas are on the same instances share one `fault_seed`. With `keep` the departures are kept
     until `departures` takes them.
@@ -84,39 +102,34 @@ class StageSimulation:
         self,
         candidates: Sequence[Candidate],
         *,
-        rt_max_s: float,
-        end_s: float,
-        function: FunctionUse | None,
-        bouncers: bool,
-        late: int = FUNCTION,
-        least_in_time: float = 0.0,
+        accounts: Accounting,
+        admission: Admission = _ALL_IN_TIME,
+        function: FunctionUse | None = None,
         routing: str = "least-completion",
-        fine_s: float = 1.0,
-        recent: int = 1000,
-        seed: int = 0,
-        horizons_s: Sequence[float] | None = None,
         classes: Sequence[int] | None = None,
+        seed: int = 0,
         faults: Faults = NO_FAULTS,
         fault_seed: int | None = None,
         keep: bool = False,
     ) -> None:
         self._candidates = tuple(candidates)
-        self._limit_s = np.array([rt_max_s])
-        self._bouncers, self._late = bouncers, late
+        self.accounts = accounts
+        self._limit_s = np.array([accounts.rt_max_s])
         # Without slow or hanging replicas a gateway has nothing to learn.
         learns = routing in LEARNING and (faults.slows or faults.hangs)
         self._routing = GATEWAY if learns else ROUTING[routing]
-        self.accounts = Accounting(rt_max_s=rt_max_s, end_s=end_s, fine_s=fine_s, recent=recent)
+        self._rules = StageRules(self._routing, admission.bouncers, admission.late)
         self._kept: list[Departures] | None = [] if keep else None
         self._lost = Lost() if faults.crashes else None
         self._second_attempts, self._arrived_then = second_attempts.BURST, 0
         self._function = function
+        horizons_s = admission.horizons_s
         self._horizons_s = [INF] * len(self._candidates) if horizons_s is None else list(horizons_s)
         self._class_of = [0] * len(self._candidates) if classes is None else list(classes)
         check_candidates(self._candidates, self._horizons_s, self._class_of)
-        if not 0.0 <= least_in_time <= 1.0:
-            raise BadInput("a probability lies between 0 and 1", "least_in_time", least_in_time)
-        self._end_s, self._since_s = end_s, 0.0  # arrivals come between these
+        if not 0.0 <= admission.least_in_time <= 1.0:
+            raise BadInput("a probability lies between 0 and 1", "least_in_time", admission.least_in_time)
+        self._since_s = 0.0  # no arrival comes earlier
         self._added: set[int] = set()
         groups = max(self._class_of, default=-1) + 1 if self._routing == ALB else 0
         # kind = (candidate, speed): a burstable without credits is a slower kind of the same candidate
@@ -155,7 +168,7 @@ class StageSimulation:
             played_s=np.zeros(most_workers),
             gateway=gateway,
             learned=knowledge,
-            least=np.array([least_in_time if bouncers and varies else 0.0]),
+            least=np.array([admission.least_in_time if admission.bouncers and varies else 0.0]),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = function_environments.pool_for(function)
@@ -327,24 +340,19 @@ class StageSimulation:
         if self._stale:
             self._rebuild()
         arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
-        self._since_s = check_arrivals(arrivals_s, first, float(until_s), self._since_s, self._end_s, limit_s)
+        self._since_s = check_arrivals(arrivals_s, first, float(until_s), self._since_s, self.accounts.end_s, limit_s)
         limits_s = self._limit_s if limit_s is None else np.ascontiguousarray(limit_s, dtype=np.float64)
+        arrivals = ArrivalTimes(arrivals_s, limits_s, limit_s is not None)
         while True:
             first = self._run_advance(
                 self._st,
                 self._pool,
                 self._out,
                 self.accounts.arrays,
-                arrivals_s,
-                limits_s,
-                limit_s is not None,
+                arrivals,
                 first,
                 float(until_s),
-                self.accounts.rt_max_s,
-                self.accounts.fine_s,
-                self._routing,
-                self._bouncers,
-                self._late,
+                self._rules,
                 self._has_rows,
                 self._lost is None,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -16,35 +15,9 @@ from mark.serving.learned.facts import Fact, facts_in
 from mark.serving.learned.shared import snapshot_in
 from mark.serving.personal.erasing import keys_of_line
 from mark.serving.personal.notes import fact_in, key_name
+from mark.studies.report.personal_reports import KeyScan
 
 _JOURNAL, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPlace:
-    """A place that holds data of a key, with the number of its entries."""
-
-    where: str
-    what: str
-    count: int
-
-
-@dataclass(slots=True)
-class KeyScan:
-    """The result of a scan: the number of places read, and the places that hold data of the key.
-
-    Deletions of the key do not count.
-    """
-
-    key: str
-    files: int = 0
-    objects: int = 0
-    servers: int = 0
-    found: list[KeyPlace] = field(default_factory=list)
-
-    def note(self, where: str, what: str, count: int) -> None:
-        if count:
-            self.found.append(KeyPlace(where, what, count))
 
 
 def scan_key(
@@ -93,8 +66,7 @@ def _scan_file(path: Path, found: KeyScan) -> None:
         with path.open("rb") as lines:
             found.note(str(path), "lines of the feedback log", sum(_is_about(line, found.key) for line in lines))
     else:
-        data = path.read_bytes()
-        found.note(str(path), "rows", data.count(key_name(found.key).encode()) + data.count(orjson.dumps(found.key)))
+        found.note(str(path), "rows", _count(path.read_bytes(), found.key))
 
 
 def _scan_store(objects: ObjectStore, place: str, service: str, found: KeyScan) -> None:
@@ -105,8 +77,15 @@ def _scan_store(objects: ObjectStore, place: str, service: str, found: KeyScan) 
         where = f"{place.rstrip('/')}/{name}"
         if name.startswith(f"{prefix}snapshots/"):
             found.note(where, "a snapshot of heads", _snapshot_about(data, found.key))
+        elif name.startswith(f"{prefix}aside/"):
+            found.note(where, "items used most", _count(data, found.key))
         else:
             found.note(where, "learned facts", sum(_facts_about(line, found.key) for line in data.splitlines()))
+
+
+def _count(data: bytes, key: str) -> int:
+    """Return how often data that is no JSON has the key, or its name in the state."""
+    return data.count(key_name(key).encode()) + data.count(orjson.dumps(key))
 
 
 def _facts_about(line: bytes, key: str) -> int:

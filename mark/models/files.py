@@ -25,7 +25,7 @@ _SECRETS = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's reference within `folder`, its files by their path there, and the names left out."""
+    """A model's reference within `folder`, its files by their path there, and the names left out as secrets or logs."""
 
     reference: str
     folder: Path
@@ -33,7 +33,7 @@ class ModelFiles:
     kept_back: list[str]
 
     def only(self, opened: set[Path]) -> ModelFiles:
-        """Return the same with only those files that the model opened and that no installed package owns."""
+        """Return the same with only the files that the model opened, without those that an installed package owns."""
         installed = [Path(__file__).parents[1], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
         inside = [place for place in installed if not self.folder.resolve().is_relative_to(place)]
         files = {
@@ -41,7 +41,7 @@ class ModelFiles:
             for name, path in self.files.items()
             if path in opened and not any(path.resolve().is_relative_to(place) for place in inside)
         }
-        return replace(self, files=files)
+        return replace(self, files=files, kept_back=[name for name in self.kept_back if self.folder / name in opened])
 
     def checked(self) -> ModelFiles:
         """Return itself. Raises BadInput if a file is a symbolic link to a place outside the folder."""
@@ -106,16 +106,17 @@ def model_files(reference: str, folder: Path, patterns: Sequence[str] = (), with
         module = kind.replace(".", "/")
         names = {f"{module}.py", f"{module}/__init__.py"}
     found, kept_back = sorted_out(folder)
-    files = {
-        name: path
-        for name, path in found.items()
-        if (not patterns or any(fnmatch(name, pattern) for pattern in patterns))
-        and (without is None or not path.absolute().is_relative_to(without.absolute()))
-    }
+    ours = None if without is None else without.absolute()
+
+    def chosen(name: str) -> bool:
+        match = not patterns or any(fnmatch(name, pattern) for pattern in patterns)
+        return match and (ours is None or not (folder / name).absolute().is_relative_to(ours))
+
+    files = {name: path for name, path in found.items() if chosen(name)}
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in found):
             raise BadInput(f"no file of {folder} that may be kept matches it", "files", pattern)
     if not names & files.keys():
         what = "its own file is not among them: name it, too" if patterns else f"is not among the files of {folder}"
         raise BadInput(what, "files" if patterns else "model", reference)
-    return ModelFiles(reference, folder, files, kept_back)
+    return ModelFiles(reference, folder, files, list(filter(chosen, kept_back)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class SklearnModel(Model):
         names = getattr(estimator, "feature_names_in_", None)
         if names is not None:
             self.columns = [str(name) for name in names]
+            texts = _texts(estimator, self.columns)
+            self.column_types = ["BYTES" if name in texts else "FP64" for name in self.columns]
         elif features is not None:
             self.inputs = [TensorSpec("input", "FP64", (int(features),))]
 
@@ -54,3 +57,21 @@ class SklearnModel(Model):
             frame = library("pandas", self._reference).DataFrame(batch, columns=list(self.columns))
             return np.asarray(self._call(frame))
         return np.asarray(self._call(np.asarray(batch)))
+
+
+def _texts(step: Any, names: Sequence[str]) -> set[str]:
+    """Return the columns among `names` that a fitted step encodes as text: with text categories, or a vocabulary."""
+    if steps := getattr(step, "steps", None):
+        return _texts(steps[0][1], names)
+    if hasattr(step, "vocabulary_"):
+        return set(names)
+    if (parts := getattr(step, "transformers_", None)) is not None:
+        found: set[str] = set()
+        for _, part, chosen in parts:
+            of = [chosen] if isinstance(chosen, str) else chosen
+            if not all(isinstance(name, str) for name in np.atleast_1d(of)):  # numbers, a slice or a mask
+                of = np.asarray(names)[of]
+            found |= _texts(part, [str(name) for name in of])
+        return found
+    known = getattr(step, "categories_", ())
+    return {name for name, values in zip(names, known, strict=False) if np.asarray(values).dtype.kind in "OUS"}

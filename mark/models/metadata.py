@@ -19,14 +19,16 @@ def server_metadata() -> dict[str, Any]:
 def metadata(model: Model, versions: Sequence[str] = ()) -> dict[str, Any]:
     """Return the answer to `GET /v2/models/M`.
 
-    Clients may name `versions`. Shapes begin with the batch.
+    Clients may name `versions`. Shapes begin with the batch. A model with columns and `column_types` has an input for
+    each column.
     """
     said: dict[str, Any] = {"name": model.name}
+    columns = [TensorSpec(name, kind) for name, kind in zip(model.columns, model.column_types, strict=False)]
     if versions:
         said["versions"] = list(versions)
     return said | {
         "platform": model.platform,
-        "inputs": [_tensor(spec) for spec in model.inputs],
+        "inputs": [_tensor(spec) for spec in model.inputs or columns],
         "outputs": [_tensor(spec) for spec in model.outputs],
     }
 

@@ -55,6 +55,7 @@ class Model:
     warmup: Sequence[Any] = ()  # items that are predicted once before the first request
     # Without inputs: the names of every item's values, in this order; an item may also be a list of as many values.
     columns: Sequence[str] = ()
+    column_types: Sequence[str] = ()  # the columns' datatypes, which only the metadata for clients uses
     by_name: bool = False  # Open Inference's items are {input name: row} even with a single input
 
     def load(self) -> None:

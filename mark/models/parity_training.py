@@ -22,7 +22,7 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.domain.extras import module_of
 from mark.insurance.codes import ParityCode, check_shape, fits_grid
-from mark.insurance.settings import CONCAT, SUM
+from mark.insurance.insurance_settings import CONCAT, SUM
 from mark.models.from_torch import TorchModel
 from mark.models.loading import in_one_line
 

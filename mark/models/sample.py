@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -48,7 +47,8 @@ def sample_call(model: Model) -> Call | None:
         tensor = np.asarray(item)
         if tensor.dtype in NAMES:
             return _binary([_tensor("input", tensor)])
-    return Call("sagemaker", "application/json", _json({"instances": [item]}))
+    body = orjson.dumps({"instances": [item]}, default=lambda one: one.tolist(), option=orjson.OPT_SERIALIZE_NUMPY)
+    return Call("sagemaker", "application/json", body)
 
 
 def call_from_file(file: Path) -> Call:
@@ -100,7 +100,3 @@ def _binary(tensors: Sequence[Tensor]) -> Call:
         }
     )
     return Call("oip", "application/octet-stream", b"".join([head, *(data for *_, data in tensors)]), len(head))
-
-
-def _json(value: Any) -> bytes:
-    return orjson.dumps(value, default=lambda one: one.tolist(), option=orjson.OPT_SERIALIZE_NUMPY)

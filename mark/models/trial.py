@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -50,16 +51,31 @@ def try_model(reference: str, search: Path) -> None:
 
 
 def opened_files(reference: str, search: Path, files: Iterable[Path]) -> set[Path]:
-    """Return the `files` that are opened while the model loads and predicts its warm-up. Raises BadInput."""
-    with _Watch(reference, files) as watch:
-        _run(reference, search, watch)
-        return watch.opened
+    """Return the `files` below `search` that are opened while the model loads and predicts its warm-up.
+
+    It runs in a folder of its own with links to these files, so that files that another program opens do not count.
+    Raises BadInput.
+    """
+    here = tempfile.gettempdir()
+    beside = here if os.stat(here).st_dev == search.stat().st_dev else search  # links need the same file system
+    with tempfile.TemporaryDirectory(prefix=".mark-trial-", dir=beside) as folder:
+        alone = Path(folder).resolve()
+        links = {alone / path.relative_to(search): path for path in files}
+        for link, path in links.items():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path.resolve(), link)
+            except OSError:  # another user's file, or a file system without links
+                shutil.copyfile(path, link)
+        with _Watch(reference, {link.parent for link in links}) as watch:
+            _run(reference, alone, watch)
+            return {path for link, path in links.items() if link in watch.opened}
 
 
 class _Watch:
-    """Watches which files any process opens. A symbolic link counts if the file it points to is opened."""
+    """Watches which files of some folders any process opens by their names there."""
 
-    def __init__(self, reference: str, files: Iterable[Path]) -> None:
+    def __init__(self, reference: str, folders: Iterable[Path]) -> None:
         self.opened: set[Path] = set()
         self._reference = reference
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -67,10 +83,8 @@ class _Watch:
         if self.fd < 0:
             raise self._impossible()
         self._places: dict[int, Path] = {}
-        self._files = {path: path.resolve() for path in files}
-        real = set(self._files.values())
         try:
-            for place in {path.parent for path in real}:
+            for place in folders:
                 self._add(place)
         except BaseException:
             os.close(self.fd)
@@ -84,7 +98,6 @@ class _Watch:
 
     def read(self) -> None:
         """Read the events since the last call. Raises BadInput if some were lost."""
-        seen: set[Path] = set()
         with suppress(BlockingIOError):
             while events := os.read(self.fd, 1 << 16):
                 at = 0
@@ -94,9 +107,8 @@ class _Watch:
                         raise BadInput(f"opens more files than can be followed: {_SAY_FILES}", self._reference)
                     name = events[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
                     if name and watch in self._places:
-                        seen.add(self._places[watch] / os.fsdecode(name))
+                        self.opened.add(self._places[watch] / os.fsdecode(name))
                     at += _EVENT.size + length
-        self.opened |= {path for path, real in self._files.items() if real in seen}
 
     def _add(self, place: Path) -> None:
         watch = self._libc.inotify_add_watch(self.fd, os.fsencode(place), _OPENED)
@@ -133,12 +145,10 @@ def _run(reference: str, search: Path, watch: _Watch | None) -> None:
                 with suppress(ProcessLookupError):  # including its child processes
                     os.killpg(child.pid, signal.SIGKILL)
         if child.returncode != 0:
-            why = report.read_text(errors="replace") or f"its process ended with {_how(child.returncode)}"
+            code = child.returncode
+            how = f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
+            why = report.read_text(errors="replace") or f"its process ended with {how}"
             raise BadInput(f"does not load: {why}", reference)
-
-
-def _how(code: int) -> str:
-    return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
 
 
 class _FromSource(SourceFileLoader):

@@ -199,6 +199,15 @@ class PersonalLearner:
         self._unlearn(self._book.bury(key, at_s))
         self._book.shrink()
 
+    def deleted_s(self, key: str) -> float:
+        """Return the time until which observations of a key are deleted. Any thread may call it."""
+        return self._book.tombstones.get(key, -math.inf)
+
+    def newest_s(self, key: str) -> float:
+        """Return the time of the newest observation of a key."""
+        rows = self._book.rows(key)
+        return -math.inf if rows is None else rows.newest_s
+
     def expire(self, now_s: float) -> list[str]:
         """Delete and return the keys without an observation for `keep_days`.
 

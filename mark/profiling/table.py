@@ -12,7 +12,7 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 from mark.domain.cells import Row, read_rows, read_text
@@ -30,6 +30,8 @@ _OPTIONAL_IN_UNITS = ("overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb",
 _MOST_UNITS_PER_S, _LEAST_UNITS_PER_S = 1e6, 1e-6  # of a worker
 _MILLISECONDS = re.compile(r"\bms\b|millisecond|^mark profile:")
 _LEAST_MS = {"latency_ms": 0.2, "cold_ms": 20.0}
+_FALLS = 0.8  # of the time of a smaller batch
+_MOST_APART = 300.0  # times, of requests of one model on any types
 _SECONDS = re.compile(r"0?\.\d{3,6}")  # three decimals of a second
 _OPTIONAL = (
     *("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb"),
@@ -83,6 +85,7 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
         raise BadInput("the profile has no row", str(paths[0]))
     if paths is not _SHIPPED:
         _refuse_seconds(paths[0])
+        _refuse_times_of_requests(rows, paths[0])
     profiles: dict[str, dict[str, Profile]] = {}
     for (model, instance), of_type in rows.items():
         by_batch = tuple(of_type[batch] for batch in sorted(of_type))
@@ -114,9 +117,21 @@ def _refuse_seconds(path: Path) -> None:
     for column, least_ms in _LEAST_MS.items():
         known = [line for line in lines if line.has(column) and line.number(column) > 0.0]
         short = [line for line in known if line.number(column) < least_ms or _SECONDS.fullmatch(line.cells[column])]
-        if len(short) >= max(0.5 * len(known), 1.0):
+        each = [line.number(column) / max(line.number_or("batch", 1.0), 1.0) for line in known]
+        if short and (len(short) >= max(0.5 * len(known), 1.0) or max(each) > _MOST_APART * min(each)):
             what = "are these seconds? Write milliseconds; if they are, say `ms` in the column source"
             raise BadInput(what, f"{short[0].where} {column}", short[0].cells[column])
+
+
+def _refuse_times_of_requests(rows: Mapping[tuple[str, str], Mapping[int, ProfileRow]], path: Path) -> None:
+    """Raise BadInput if times fall with the batch, as those of one request in a batch do."""
+    for (model, instance), of_type in rows.items():
+        sizes = sorted(of_type)
+        for small, large in pairwise(sizes):
+            if of_type[large].latency_ms < _FALLS * of_type[small].latency_ms and not of_type[large].memory_mb:
+                what = f"a batch of {large} takes less than one of {small}: is it the time of one request in the batch?"
+                where = f"{path} {model} on {instance} latency_ms"
+                raise BadInput(f"{what} Write the time of the whole batch", where, of_type[large].latency_ms)
 
 
 def _family(instance: str) -> str:

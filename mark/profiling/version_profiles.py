@@ -119,7 +119,7 @@ def mix(model: str, parts: Sequence[tuple[float, Profile]], slo: Slo) -> Profile
 def _row(
     parts: Sequence[tuple[float, Profile]], batch: int, workers: int, overhead_ms: float, basis: Basis
 ) -> ProfileRow:
-    times_ms = [(weight, part.latency_s(batch) * 1e3, _sigma(part)) for weight, part in parts]
+    times_ms = [(weight, part.latency_s(batch) * 1e3, max(map(sigma_of, part.rows))) for weight, part in parts]
     mean_ms = sum(weight * time_ms for weight, time_ms, _ in times_ms)
     used = [part.vcpus for _, part in parts]
     # For a lognormal with mean m, the mean of the squares is m^2 exp(sigma^2).
@@ -136,10 +136,6 @@ def _row(
         basis=basis,
         tail_derived=any(row.tail_derived for _, part in parts for row in part.rows),
     )
-
-
-def _sigma(part: Profile) -> float:
-    return max(sigma_of(row) for row in part.rows)
 
 
 def _fits(part: Profile, batch: int, slo: Slo) -> bool:

@@ -37,10 +37,10 @@ def register(
     """Register a model as a version of `name` and return the version, as `mark models register` does.
 
     `model` is anything that `mark.Service` takes. It is loaded once to see which files of its folder it opens. Those
-    files are kept, or the files that match the patterns `files`; logs and possible secrets are left out, with a
-    message. Then it is loaded from these files alone, as a worker will load it. Without `load` it is not loaded, and
-    `files` must be given. `metrics` are your own numbers, `profile` a profile file with rows of the model, `parent` the
-    version that this one was made from, `alias` a name that moves to this version, `registry` a folder or
+    files are kept, or the files that match the patterns `files`; logs and possible secrets among them are left out,
+    with a message. Then it is loaded from these files alone, as a worker will load it. Without `load` it is not
+    loaded, and `files` must be given. `metrics` are your own numbers, `profile` a profile file with rows of the model,
+    `parent` the version that this one was made from, `alias` a name that moves to this version, `registry` a folder or
     `s3://BUCKET/PREFIX`. The same content is the same version. Raises BadInput.
     """
     reference, folder = reference_of(model)
@@ -50,7 +50,8 @@ def register(
     found = model_files(reference, folder, files, without=Path(place_of(registry)))
     rows = None if profile is None else _rows_of(Path(profile), (found.reference, reference, name))
     if not files:
-        found = found.only(opened_files(found.reference, found.folder, found.files.values()))
+        back = [found.folder / name for name in found.kept_back]
+        found = found.only(opened_files(found.reference, found.folder, [*found.files.values(), *back]))
     found.checked()
     if found.kept_back:
         print(f"mark: left out, as logs or possible secrets: {', '.join(found.kept_back[:10])}", file=sys.stderr)

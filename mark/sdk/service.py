@@ -28,7 +28,14 @@ from mark.profiling.machine import room_of
 from mark.profiling.table import load_profiles
 from mark.sdk.frames import write_frame
 from mark.sdk.running import ServeProcess
-from mark.sdk.settings import ModelReference, PipelineOptions, ServiceOptions, StageOptions, pipeline_text, service_text
+from mark.sdk.service_settings import (
+    ModelReference,
+    PipelineOptions,
+    ServiceOptions,
+    StageOptions,
+    pipeline_text,
+    service_text,
+)
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 from mark.traffic.traces.bad_lines import BadLines

@@ -17,42 +17,43 @@ _EXP3_MIX = 0.05  # gamma of Auer et al. 2002: this share is asked at random
 _POSTERIOR_DRAWS = 32  # one of them chooses the candidate, all of them estimate the propensity
 
 
-class FixedSplit:
+class _OneAsked:
+    """Asks one candidate at a time until one replies, whose answer counts."""
+
+    def ask(self, query: Query) -> Sequence[tuple[int, float]]:
+        return () if query.waits or query.replies or not query.open else (self.drawn(query),)
+
+    def drawn(self, query: Query) -> tuple[int, float]:
+        """Return the candidate to ask, and the probability of asking it."""
+        raise NotImplementedError
+
+    def combine(self, query: Query) -> Choice:
+        return the_only_answer(query)
+
+    def settled(self, query: Query) -> bool:
+        return bool(query.replies)
+
+
+class FixedSplit(_OneAsked):
     """Split queries by the file's shares (a KServe or Seldon traffic split) without learning."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         self._weights = weights
 
-    def ask(self, query: Query) -> Sequence[tuple[int, float]]:
-        if query.waits or query.replies or not query.open:
-            return ()
-        return (draw_one(query, self._weights),)
-
-    def combine(self, query: Query) -> Choice:
-        return the_only_answer(query)
-
-    def settled(self, query: Query) -> bool:
-        return bool(query.replies)
+    def drawn(self, query: Query) -> tuple[int, float]:
+        return draw_one(query, self._weights)
 
 
-class Exp3:
+class Exp3(_OneAsked):
     """Exponential weights on importance-weighted losses (Auer, Cesa-Bianchi, Freund, Schapire 2002)."""
 
-    def ask(self, query: Query) -> Sequence[tuple[int, float]]:
-        if query.waits or query.replies or not query.open:
-            return ()
+    def drawn(self, query: Query) -> tuple[int, float]:
         weights = exponential_weights(query.sums.weighted, EXP3_RATE)
         even = _EXP3_MIX / len(weights)
-        return (draw_one(query, [(1.0 - _EXP3_MIX) * one + even for one in weights]),)
-
-    def combine(self, query: Query) -> Choice:
-        return the_only_answer(query)
-
-    def settled(self, query: Query) -> bool:
-        return bool(query.replies)
+        return draw_one(query, [(1.0 - _EXP3_MIX) * one + even for one in weights])
 
 
-class Thompson:
+class Thompson(_OneAsked):
     """Ask each candidate with the probability that it is the best one, by Beta posteriors of their losses.
 
     Fractional losses count as that share of an error (Agrawal and Goyal 2012). The recorded propensity is the share of
@@ -62,9 +63,7 @@ class Thompson:
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def ask(self, query: Query) -> Sequence[tuple[int, float]]:
-        if query.waits or query.replies or not query.open:
-            return ()
+    def drawn(self, query: Query) -> tuple[int, float]:
         among, sums, explore = sorted(query.open), query.sums, query.explore
         losses = [sums.losses[one] for one in among]
         counts = [sums.counts[one] for one in among]
@@ -80,13 +79,7 @@ class Thompson:
         for place, one in enumerate(among):
             drawn = best.count(place) / _POSTERIOR_DRAWS
             shares[one] = min(1.0, (1.0 - explore) * drawn + explore / len(among))
-        return ((among[at], shares[among[at]]),)
-
-    def combine(self, query: Query) -> Choice:
-        return the_only_answer(query)
-
-    def settled(self, query: Query) -> bool:
-        return bool(query.replies)
+        return among[at], shares[among[at]]
 
 
 def exponential_weights(losses: Sequence[float], rate: float) -> list[float]:

@@ -33,7 +33,7 @@ from mark.domain.price_list import PriceList
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import CacheSettings, FeedbackSettings
-from mark.insurance.settings import InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import InsuranceSettings, ParitySettings
 from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import open_objects
@@ -75,10 +75,10 @@ from mark.serving.frontend.server import Answered, RequestObserver, ServedVersio
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.layers.layer import Layer, LayerSite, layered
 from mark.serving.learned.forwarding import FeedbackForwarding
+from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.learning import Learning
+from mark.serving.learned.peer_routes import routes_of
 from mark.serving.learned.peers import PeerAccess, Peers
-from mark.serving.learned.port import Learner
-from mark.serving.learned.routes import routes_of
 from mark.serving.learned.sink import LearningSink
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.observe import logs

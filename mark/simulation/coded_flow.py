@@ -16,7 +16,7 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.time import MINUTE_S
 from mark.insurance.fill import least_fill_s
-from mark.insurance.settings import DEGRADED, InsuranceSettings
+from mark.insurance.insurance_settings import DEGRADED, InsuranceSettings
 from mark.kernel.compiled import compiled
 
 # Serves calls at ascending times, each with a limit in seconds for its admission. Returns the times of their answers,

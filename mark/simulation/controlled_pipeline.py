@@ -28,7 +28,7 @@ from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Lineage, Pipeline, needed_s
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
-from mark.insurance.settings import InsuranceSettings
+from mark.insurance.insurance_settings import InsuranceSettings
 from mark.kernel.arrays import Ints
 from mark.kernel.departures import BY_FUNCTION, REFUSED
 from mark.kernel.horizons import horizons_s

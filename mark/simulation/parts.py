@@ -18,8 +18,9 @@ from mark.domain.offer import Market
 from mark.domain.rules.admission import LATE, least_probability
 from mark.domain.rules.capacity_classes import capacity_classes
 from mark.domain.time import HOUR_S
+from mark.kernel.accounting import Accounting
 from mark.kernel.hedged_stage import HedgedStage
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import Admission, StageSimulation
 from mark.planning.bounds.lower_bound import bin_width_s
 from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import policy_entry
@@ -80,21 +81,25 @@ def stage_of(
     )
     return stage(
         resolved.candidates,
-        rt_max_s=rt_max_s,
-        end_s=inputs.duration_s,
+        accounts=Accounting(
+            rt_max_s=rt_max_s,
+            end_s=inputs.duration_s,
+            fine_s=bin_width_s(resolved.slo),
+            recent=resolved.service.slo_monitor.window,
+        ),
+        admission=Admission(
+            bouncers=policy.bouncers,
+            late=LATE[resolved.service.late],
+            least_in_time=least_probability(resolved.slo.attainment),
+            horizons_s=[
+                min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
+                for offer in resolved.offers
+            ],
+        ),
         function=resolved.function if policy.bouncers else None,
-        bouncers=policy.bouncers,
-        late=LATE[resolved.service.late],
-        least_in_time=least_probability(resolved.slo.attainment),
         routing=resolved.service.routing,
-        fine_s=bin_width_s(resolved.slo),
-        recent=resolved.service.slo_monitor.window,
-        seed=inputs.request.seed,
-        horizons_s=[
-            min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
-            for offer in resolved.offers
-        ],
         classes=[class_of[offer.name] for offer in resolved.offers],
+        seed=inputs.request.seed,
         faults=inputs.service.faults,
         fault_seed=fault_seed,
         keep=keep,

@@ -94,6 +94,8 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
+    """Wall time of a run, with its parts in kernel, planner and predictor, which do not overlap."""
+
     wall_s: float
     kernel_s: float
     planner_s: float

@@ -35,6 +35,7 @@ from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
 from mark.planning.bounds.lower_bound import Bound, bin_width_s
 from mark.planning.bounds.whole_bound import highest_bound
+from mark.planning.demand.promise_price import notes_without_confidence
 from mark.planning.marginal_prices import planned_usd
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.alternatives import Weighed, weigh
@@ -127,6 +128,7 @@ class Simulation:
         answers: CountedAnswers | None = None,
         made: MadeForecasts | None = None,
     ) -> None:
+        self._began_s = time.perf_counter()
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
@@ -242,12 +244,11 @@ class Simulation:
         self._controller.use(replace(policy, planner=self._timed))
 
     def run(self) -> SimulationResult:
-        began = time.perf_counter()
         first = self.begin()
         while self._clock.time_s < self._end_s:
             self.pass_window()
         self.finish()
-        return self._result(time.perf_counter() - began, first)
+        return self._result(time.perf_counter() - self._began_s, first)
 
     def begin(self) -> Plan:
         """Make the first fleet ready, and return its plan."""
@@ -507,11 +508,11 @@ class Simulation:
         return min(1.0, found_usd / bill.total) if bill.total > 0.0 else 0.0
 
     def _notes(self, resolved: ResolvedService, plan: Plan) -> tuple[str, ...]:
-        notes = list(self._inputs.trace.notes)
+        notes = list(self._inputs.trace.more_notes)
         reasons = dict.fromkeys(why for _, why in resolved.skipped)
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += [resolved.tail_note] if resolved.tail_note else []
-        notes += plan.notes
+        notes += notes_without_confidence(plan, resolved.slo)
         notes += self._cloud.notes
         notes += [self._pool_note] if self._pool_note else []
         notes += [self._predictor_note] if self._predictor_note else []

@@ -10,7 +10,6 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -125,13 +124,8 @@ def _observations(folder: Path, horizon_s: float, left_out: Counter[str]) -> lis
     """Return the parts of each observation that a replay needs, in the order in which the queries were answered."""
     found, texts, served_s = LogJoin(), [], []
     for line in join_logs([folder], horizon_s, found):
-        texts.append(orjson.dumps(_short(line)))
+        texts.append(orjson.dumps({key: line.get(key) for key in ("id", "feedback", "provenance")}))
         served_s.append(float(line["served_at_s"]))
     if found.unreadable:
         left_out[CUT_OFF] = found.unreadable
     return [texts[at] for at in np.argsort(np.array(served_s), kind="stable")]
-
-
-def _short(line: dict[str, Any]) -> dict[str, Any]:
-    """Return an observation without the bodies of request and answer."""
-    return {"id": line["id"], "feedback": line["feedback"], "provenance": line.get("provenance")}

@@ -26,7 +26,7 @@ from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
-from mark.insurance.settings import BEFORE_DEADLINE_S, DEGRADED, SUM, InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import BEFORE_DEADLINE_S, DEGRADED, SUM, InsuranceSettings, ParitySettings
 from mark.planning.policies.fixed import offer_named, without_functions
 from mark.profiling.measure import mean_and_half_s
 from mark.simulation.best_fixed import cheapest_of_one_type, fewest_that_keep

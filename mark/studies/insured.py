@@ -8,7 +8,7 @@ from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.insurance.fill import mean_group
-from mark.insurance.settings import DEGRADED
+from mark.insurance.insurance_settings import DEGRADED
 
 _QUERIES_OF = 10**9  # queries of a law, large because counts of calls are whole
 

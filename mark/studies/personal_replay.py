@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mark.domain.errors import BadInput
-from mark.personal.replay import LoggedRewards, PersonalReplay, SplitLog, replay_learning
+from mark.personal.rewards_replay import LoggedRewards, PersonalReplay, SplitLog, replay_learning
 from mark.personal.settings import EXPLORING
 from mark.studies.rating_file import RatingColumns, read_ratings
 

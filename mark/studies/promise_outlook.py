@@ -94,7 +94,10 @@ def _outlook(
 
 
 def _replayed(inputs: Inputs, from_s: float, until_s: float, progress: Progress) -> list[PastMinute]:
-    """Return the minutes of [from, until) of the trace, each with the forecast made when it began."""
+    """Return the minutes of [from, until) of the trace, each with the forecast made when it began.
+
+    Minutes before anything is known are left out, because the forecast of an empty history is 0.
+    """
     request, trace = inputs.request, inputs.trace
     step_s = trace.step_s
     steps = int((until_s - from_s) / step_s + 1e-9)
@@ -103,14 +106,15 @@ def _replayed(inputs: Inputs, from_s: float, until_s: float, progress: Progress)
     train_s = inputs.history.step_s * len(inputs.history) if request.train_s is not None else from_s
     predictor, _ = predictor_of(request.policy, request.predictor)
     supervised = Supervised(make_predictor(predictor, request.seed, step_s))
-    supervised.fit(history_of(trace, max(0.0, from_s - train_s), from_s, request.scale))
+    history = history_of(trace, max(0.0, from_s - train_s), from_s, request.scale)
+    supervised.fit(history)
     load = trace.load(from_s, from_s + steps * step_s, request.scale)
     fine = trace.series.load(from_s, from_s + steps * step_s, _WINDOW_S, request.scale) if load.fine else None
     each = round(step_s / STEP_S)
     past: list[PastMinute] = []
     for k in range(steps):
         forecast = replace(supervised.predict(math.ceil(_STEPS / each) + 1).by_minute(), paths_rps=None)
-        for minute in range(each):
+        for minute in range(each if k or len(history) else 0):
             at = k * each + minute
             windows = np.empty(0) if fine is None else fine.mean_rps[12 * at : 12 * (at + 1)]
             past.append(PastMinute(float(load.mean_rps[k]), windows, _from(forecast, minute)))

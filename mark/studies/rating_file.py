@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mark.domain.errors import BadInput
-from mark.personal.replay import LoggedRewards
+from mark.personal.rewards_replay import LoggedRewards
 from mark.studies.csv_rows import csv_rows
 
 TIME = "t_seconds"

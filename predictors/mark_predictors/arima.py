@@ -19,7 +19,7 @@ from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S
 from mark.traffic.forecast.predictor import State
 from mark_predictors import futures
-from mark_predictors.history import HORIZONS
+from mark_predictors.load_history import HORIZONS
 from mark_predictors.periods import profile, short_periods
 
 # By number of differences. The corrected Akaike criterion chooses within a row, errors several steps ahead between

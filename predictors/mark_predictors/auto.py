@@ -27,7 +27,7 @@ from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
 from mark_predictors.forest import Analogs
 from mark_predictors.futures import HIGHEST
-from mark_predictors.history import ObservedHistory
+from mark_predictors.load_history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.mstl import Mstl
 from mark_predictors.peaks import likely_peaks

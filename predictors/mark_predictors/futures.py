@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
-from mark_predictors.history import error_quantiles
+from mark_predictors.load_history import error_quantiles
 
 PATHS = 100
 KEPT_S = 14 * DAY_S  # older errors say little about today's

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.time import HOUR_S
-from mark_predictors.history import ObservedHistory, within
+from mark_predictors.load_history import ObservedHistory, within
 
 WEEK = 7  # days
 _LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are noise

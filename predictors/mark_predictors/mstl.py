@@ -22,7 +22,7 @@ from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S
 from mark.traffic.forecast.predictor import State
 from mark_predictors import futures
-from mark_predictors.history import HORIZONS, by_step
+from mark_predictors.load_history import HORIZONS, by_step
 from mark_predictors.periods import short_periods
 
 SPANS_S: FloatArray = np.array([60.0, 300.0, 1800.0, 7200.0, 28800.0, DAY_S, 4 * DAY_S])  # of the averages

@@ -26,7 +26,7 @@ from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
 from mark.traffic.forecast.fallback import LastValue
 from mark.traffic.forecast.predictor import Epoch, State
-from mark_predictors.history import ObservedHistory, error_quantiles
+from mark_predictors.load_history import ObservedHistory, error_quantiles
 
 UNITS = 64
 WINDOW = 240  # steps

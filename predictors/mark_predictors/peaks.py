@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.arrays import FloatArray
-from mark_predictors.history import ObservedHistory, within
+from mark_predictors.load_history import ObservedHistory, within
 
 # These were set by hand on synthetic bursts and on real traces of seconds; no command refits them.
 _DAYS = 3

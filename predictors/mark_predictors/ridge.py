@@ -10,7 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mark.domain.arrays import FloatArray, IntArray
-from mark_predictors.history import within
+from mark_predictors.load_history import within
 from mark_predictors.logload import WEEK, LogLoad
 
 _MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # horizons with separate regressions; linear between

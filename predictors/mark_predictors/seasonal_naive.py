@@ -9,7 +9,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
-from mark_predictors.history import HORIZONS, ObservedHistory, by_step, error_quantiles
+from mark_predictors.load_history import HORIZONS, ObservedHistory, by_step, error_quantiles
 
 _ENOUGH = 20  # errors before their quantiles are used
 

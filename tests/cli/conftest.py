@@ -13,7 +13,7 @@ from tests.cli.two_stages import CODE, DRIVER_FILE, FILE, PROFILE, TRACE
 
 
 @pytest.fixture(autouse=True)
-def _no_progress() -> Iterator[None]:
+def no_progress() -> Iterator[None]:
     """Stop the clock of progress, so that a command's output does not depend on the machine."""
     before = progress_clock.set(lambda: 0.0)
     yield

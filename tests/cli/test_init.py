@@ -27,6 +27,8 @@ def test_the_command_that_it_names_runs(folder: Path, capsys: Captured) -> None:
     said = capsys.readouterr().out
     assert "credit.toml: ok, a service that can buy 5 offers and no function" in said
     assert "500 requests in 4.22 min" in said
+    read, *rest = said.splitlines()
+    assert read.rpartition("; ")[2] not in map(str.strip, rest)
     following = shlex.split(said.split("then: ", 1)[1])
     assert following[:2] == ["mark", "compare"]
     assert main(following[1:]) == 0

@@ -117,6 +117,7 @@ def test_another_place_is_another_registry(folder: Path, capsys: Captured) -> No
         (["promote", "ranker@staging", "production"], "ranker@staging: no such alias: staging"),
         (["rollback", "ranker", "production"], "ranker@production: has named nothing before"),
         (["rollback", "ranker", "production", "--expect", "none"], "ranker@production: is not at none but at sha256:"),
+        (["list", "--registry", "typo"], "--registry: no such folder; `mark models register` makes it: typo"),
         (["show", "rankr"], "has no such model, did you mean ranker?: rankr"),
         (["register", "ranker:Ranker", "--name", "x", "--alias", "a/b"], "alias: must be 1 to 63 letters"),
         (["register", "ranker:Ranker", "--name", "a/b"], "name: must be 1 to 63 letters"),
@@ -188,15 +189,18 @@ def test_files_are_named_with_commas_or_one_by_one(folder: Path, capsys: Capture
 @pytest.mark.slow
 def test_a_model_is_registered_with_what_it_opens_alone(folder: Path, capsys: Captured) -> None:
     """The list is shown before anything is stored; logs, traces and settings beside the model stay where they are."""
-    Path("ranker.py").write_text(RANKER.format(1) + "open('weights.bin').close()\n")
-    for name in ("weights.bin", "my-access.log", "traffic.csv", "settings.ini", ".env", "test_ranker.py"):
+    opening = (
+        "open('weights.bin').close()\nimport os\nif os.path.exists('my-access.log'): open('my-access.log').close()\n"
+    )
+    Path("ranker.py").write_text(RANKER.format(1) + opening)
+    for name in ("weights.bin", "my-access.log", "traffic.csv", "settings.ini", ".env", "test_ranker.py", "other.key"):
         Path(name).write_text("x")
     kept = said(capsys, "register", "ranker:Ranker", "--name", "r")
     assert list(kept["files"]) == ["ranker.py", "weights.bin"]
     assert main(["models", "register", "ranker:Ranker", "--name", "r"]) == 0
     err = capsys.readouterr().err
     assert f"of {folder} keeps 2 files, " in err
-    assert "left out, as logs or possible secrets: my-access.log" in err
+    assert "left out, as logs or possible secrets: my-access.log\n" in err
 
 
 def test_a_model_that_lacks_a_file_is_not_registered(folder: Path, capsys: Captured) -> None:

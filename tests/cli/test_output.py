@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mark.cli import output
 from mark.cli.output import (
     CountingShown,
     ReadingShown,
@@ -78,12 +79,27 @@ def test_a_log_that_is_gone_does_not_end_the_work(now: Clock) -> None:
         tell(0.5)
 
 
-def test_progress_into_a_pipe_is_a_line_every_ten_seconds(now: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_into_a_pipe_is_a_line_after_one_second_and_every_ten(
+    now: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "_TICK_S", 60.0)
     with progress("simulating") as tell:
         for share in (0.1, 0.2, 0.3, 0.4, 0.5):
             tell(share)
             now.s += 6.0
-    assert capsys.readouterr() == ("", "simulating: 30%\nsimulating: 50%\n")
+    assert capsys.readouterr() == ("", "simulating: 20%\nsimulating: 40%\n")
+
+
+def test_progress_is_shown_before_the_work_reports_any(now: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling the kernel takes longer than a reader waits for a sign of life."""
+    said = io.StringIO()
+    monkeypatch.setattr(output, "_TICK_S", 0.001)
+    with redirect_stderr(said), progress("comparing"):
+        now.s += 3.0
+        for _ in range(10_000_000):
+            if said.getvalue():
+                break
+    assert said.getvalue() == "comparing, 3 s\n"
 
 
 def test_reading_says_bytes_and_rate_every_ten_seconds(now: Clock, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +112,7 @@ def test_reading_says_bytes_and_rate_every_ten_seconds(now: Clock, capsys: pytes
     shown(77_000_000, 0)
     assert capsys.readouterr() == (
         "",
-        "reading 200 of 1,000 MB, 17 MB/s\nreading 400 of 1,000 MB, 17 MB/s\nreading 77 MB, 7 MB/s\n",
+        "reading 100 of 1,000 MB, 17 MB/s\nreading 300 of 1,000 MB, 17 MB/s\nreading 77 MB, 7 MB/s\n",
     )
 
 
@@ -108,7 +124,7 @@ def test_counting_says_how_many_types_every_ten_seconds(now: Clock, capsys: pyte
     shown(0, 1)
     assert capsys.readouterr() == (
         "",
-        "counting late shares of 3 types: 2 of 3\ncounting late shares of 1 type: 0 of 1\n",
+        "counting late shares of 3 types: 1 of 3\ncounting late shares of 3 types: 3 of 3\n",
     )
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from mark.control.controller import Controller, Leadership
-from mark.control.led_cloud import LedCloud
+from mark.control.led_ports import LedCloud
 from mark.control.memory_store import MemoryStore
 from mark.domain.errors import LostLease
 from mark.domain.fleet import Fleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mark.control.led_functions import LedFunctions
+from mark.control.led_ports import LedFunctions
 from mark.domain.errors import LostLease
 from mark.testing.fakes import FakeFunctions
 

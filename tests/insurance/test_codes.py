@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.insurance.codes import ParityCode, check_shape
-from mark.insurance.settings import CONCAT, SUM
+from mark.insurance.insurance_settings import CONCAT, SUM
 
 
 @given(st.integers(2, 8), st.integers(1, 2), st.integers(0, 2**32 - 1))

@@ -22,7 +22,7 @@ from mark.insurance.coding import (
     PassOn,
     Reconstructed,
 )
-from mark.insurance.settings import SUM, ParitySettings
+from mark.insurance.insurance_settings import SUM, ParitySettings
 
 RT_MAX_S = 100.0
 MODEL = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mark.kernel.accounting import Accounting
 from mark.kernel.departures import BY_FUNCTION, REFUSED
 from mark.kernel.stage import StageSimulation
 from tests.kernel.reference import candidate, function
@@ -21,10 +22,8 @@ def served(classes: list[int], fleet: list[int], rate_rps: float, sigma: float =
     """Serve Poisson traffic on replicas of SLOW (0) and FAST (1), with functions for late requests."""
     stage = StageSimulation(
         [replace(SLOW, sigma=sigma), replace(FAST, sigma=sigma)],
-        rt_max_s=RT_MAX_S,
-        end_s=END_S,
+        accounts=Accounting(rt_max_s=RT_MAX_S, end_s=END_S),
         function=function(0.4, 0.0),
-        bouncers=True,
         routing="alb",
         classes=classes,
         seed=1,
@@ -69,14 +68,7 @@ def test_idle_replicas_are_asked_in_turn() -> None:
 def test_a_class_with_nothing_ready_gets_nothing() -> None:
     """All requests go to the other class; a replica of this class is asked once it is ready."""
     stage = StageSimulation(
-        [SLOW, FAST],
-        rt_max_s=RT_MAX_S,
-        end_s=END_S,
-        function=None,
-        bouncers=True,
-        routing="alb",
-        classes=[0, 1],
-        keep=True,
+        [SLOW, FAST], accounts=Accounting(rt_max_s=RT_MAX_S, end_s=END_S), routing="alb", classes=[0, 1], keep=True
     )
     times = np.arange(0.0, 200.0, 1.0)
     position = stage.advance(times, 0, 10.0)
@@ -96,10 +88,8 @@ def test_a_request_passed_on_counts_until_it_is_answered() -> None:
     """Its function answers at 0.95 s: until then the slow one is not asked, though the other was asked later."""
     stage = StageSimulation(
         [candidate([0.6]), candidate([0.1])],
-        rt_max_s=1.0,
-        end_s=END_S,
+        accounts=Accounting(rt_max_s=1.0, end_s=END_S),
         function=function(0.9, 0.0),
-        bouncers=True,
         routing="alb",
         keep=True,
     )

@@ -16,7 +16,7 @@ from mark.domain.pipeline import ALL
 from mark.kernel.accounting import Accounting
 from mark.kernel.central_queues import PipelineQueries, PipelineSimulation
 from mark.kernel.hedged_stage import HedgedStage
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import Admission, StageSimulation
 from tests.kernel.reference import candidate, function
 
 Floats = NDArray[np.float64]
@@ -27,15 +27,14 @@ KIND = candidate([0.1, 0.15], sigma=0.3)
 
 def stage_of(**options: Any) -> StageSimulation:
     """Return a stage with one replica, number 0."""
-    stage = StageSimulation(
-        [KIND], **{"rt_max_s": 1.0, "end_s": END_S, "function": function(0.1, 1.0), "bouncers": True, **options}
-    )
+    accounts = Accounting(rt_max_s=1.0, end_s=END_S)
+    stage = StageSimulation([KIND], accounts=accounts, function=function(0.1, 1.0), **options)
     stage.add(0, 0, 0.0)
     return stage
 
 
 def hedged() -> StageSimulation:
-    stage = HedgedStage([KIND], hedge_after_s=0.5, rt_max_s=1.0, end_s=END_S, function=None, bouncers=True)
+    stage = HedgedStage([KIND], hedge_after_s=0.5, accounts=Accounting(rt_max_s=1.0, end_s=END_S))
     stage.add(0, 0, 0.0)
     return stage
 
@@ -141,12 +140,7 @@ def test_changes_that_no_fleet_can_have_are_refused(use: Callable[[StageSimulati
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"end_s": math.inf}, "end_s"),
-        ({"end_s": -1.0}, "end_s"),
-        ({"fine_s": 0.0}, "fine_s"),
-        ({"recent": 0}, "recent"),
-        ({"rt_max_s": math.nan}, "rt_max_s"),
-        ({"horizons_s": [1.0, 1.0]}, "horizons_s: one for each of 1 candidates: 2"),
+        ({"admission": Admission(horizons_s=[1.0, 1.0])}, "horizons_s: one for each of 1 candidates: 2"),
         ({"classes": []}, "classes"),
         ({"classes": [-1]}, "class of candidate 0"),
     ],
@@ -163,17 +157,20 @@ def test_options_that_no_stage_can_have_are_refused(options: dict[str, Any], say
 )
 def test_candidates_without_usable_times_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="of candidate 0"):
-        StageSimulation([replace(KIND, **wrong)], rt_max_s=1.0, end_s=END_S, function=None, bouncers=True)
+        StageSimulation([replace(KIND, **wrong)], accounts=Accounting(rt_max_s=1.0, end_s=END_S))
 
 
 def test_a_delay_of_second_copies_below_zero_is_refused() -> None:
     with pytest.raises(BadInput, match="hedge_after_s"):
-        HedgedStage([KIND], hedge_after_s=math.nan, rt_max_s=1.0, end_s=END_S, function=None, bouncers=True)
+        HedgedStage([KIND], hedge_after_s=math.nan, accounts=Accounting(rt_max_s=1.0, end_s=END_S))
 
 
-def test_accounts_refuse_what_they_cannot_hold() -> None:
-    with pytest.raises(BadInput, match="recent"):
-        Accounting(rt_max_s=1.0, end_s=END_S, recent=0)
+@pytest.mark.parametrize(
+    "wrong", [{"end_s": math.inf}, {"end_s": -1.0}, {"fine_s": 0.0}, {"recent": 0}, {"rt_max_s": math.nan}], ids=str
+)
+def test_accounts_refuse_what_they_cannot_hold(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=next(iter(wrong))):
+        Accounting(**{"rt_max_s": 1.0, "end_s": END_S, **wrong})
 
 
 # -- pipelines ---------------------------------------------------------------------------------------------------------

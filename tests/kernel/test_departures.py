@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mark.kernel.accounting import Accounting
 from mark.kernel.departures import REFUSED, Departures, by_request, joined
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, Outcome, World
@@ -104,7 +105,7 @@ def test_what_completes_before_a_settled_time_has_departed(case: Case, until: fl
 
 def test_a_stage_that_does_not_keep_reuses_its_buffer() -> None:
     """Hundreds of chunks leave neither rows nor memory, and all are counted."""
-    stage = StageSimulation([], rt_max_s=1.0, end_s=60.0, function=None, bouncers=True)
+    stage = StageSimulation([], accounts=Accounting(rt_max_s=1.0, end_s=60.0))
     stage.advance(np.linspace(0.0, 59.0, 200_000), 0, np.inf)
     assert stage.accounts.rejected == stage.arrived == 200_000
     assert stage._out.rows[0] == 0

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import FunctionCalls, FunctionOffer
 from mark.domain.service import FunctionUse
+from mark.kernel.accounting import Accounting
 from mark.kernel.stage import StageSimulation
 from tests.kernel.reference import function
 from tests.samples import sampled
@@ -32,7 +33,9 @@ def call(
     `pings` maps times to wanted environments.
     """
     arrivals = np.array(times_s)
-    stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, recent=len(times_s), keep=True)
+    stage = StageSimulation(
+        [], accounts=Accounting(rt_max_s=1.0, end_s=1e5, recent=len(times_s)), function=use, keep=True
+    )
     position = 0
     for at_s, environments in sorted((pings or {}).items()):
         position = stage.advance(arrivals, position, at_s)
@@ -91,7 +94,7 @@ def test_what_was_called_is_counted_and_billed() -> None:
 
 
 def test_a_refusal_where_there_is_no_function_is_no_throttle() -> None:
-    stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
+    stage = StageSimulation([], accounts=Accounting(rt_max_s=1.0, end_s=10.0))
     stage.advance(np.array([1.0]), 0, np.inf)
     assert (stage.accounts.rejected, stage.function_calls()) == (1, FunctionCalls())
     assert stage.function_calls().cold_share is None
@@ -116,7 +119,7 @@ def test_without_a_burst_the_bucket_holds_ten_seconds() -> None:
 def test_pings_make_calls_warm_and_are_repeatable() -> None:
     """Warming adds environments up to the wanted number, within the account limit, and is paid as pings."""
     use = function(WARM_S, COLD_S, concurrency=5)
-    stage = StageSimulation([], rt_max_s=1.0, end_s=1e3, function=use, bouncers=True, keep=True)
+    stage = StageSimulation([], accounts=Accounting(rt_max_s=1.0, end_s=1e3), function=use, keep=True)
     wanted = [(0.0, 2), (0.0, 2), (0.0, 3), (10.0, 3), (10.0, 9), (20.0, 9)]
     assert [stage.warm(at_s, environments) for at_s, environments in wanted] == [2, 0, 1, 0, 2, 0]
     stage.advance(np.array([30.0, 30.0, 30.0]), 0, np.inf)
@@ -144,7 +147,7 @@ def test_warming_keeps_only_wanted_environments() -> None:
 
 def test_a_stage_without_functions_refuses() -> None:
     """Without functions nothing can be warmed or paid."""
-    stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
+    stage = StageSimulation([], accounts=Accounting(rt_max_s=1.0, end_s=10.0))
     assert stage.warm(0.0, 5) == 0
     stage.advance(np.array([1.0]), 0, np.inf)
     assert (stage.arrived, stage.accounts.rejected, stage.function_usd()) == (1, 1, 0.0)
@@ -153,7 +156,7 @@ def test_a_stage_without_functions_refuses() -> None:
 def test_a_function_without_concurrency_is_bad_input() -> None:
     """It gives a one-line error, and never switches the function off silently."""
     with pytest.raises(BadInput, match="concurrency"):
-        StageSimulation([], rt_max_s=1.0, end_s=1.0, function=function(0.1, 0.1, concurrency=0), bouncers=True)
+        StageSimulation([], accounts=Accounting(rt_max_s=1.0, end_s=1.0), function=function(0.1, 0.1, concurrency=0))
 
 
 @pytest.mark.parametrize("bills_init", [False, True])
@@ -203,7 +206,7 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
 def test_environments_warm_at_the_start_cost_nothing() -> None:
     """Three calls meet two warm environments: the third starts cold, and so does a call after keep-alive."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
-    stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, keep=True)
+    stage = StageSimulation([], accounts=Accounting(rt_max_s=1.0, end_s=1e5), function=use, keep=True)
     stage.start_warm(2)
     assert stage.function_usd() == 0.0
     arrivals = np.array([0.0, 0.0, 0.0, 500.0])

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from mark.domain.faults import Faults
 from mark.domain.rules import second_attempts
+from mark.kernel.accounting import Accounting
 from mark.kernel.hedged_stage import HedgedStage
-from mark.kernel.stage import ROUTING
+from mark.kernel.stage import ROUTING, Admission
 from tests.kernel.hedged_reference import HedgedWorld
 from tests.kernel.reference import Case, candidate, function
 from tests.kernel.test_reference import END_S, by_kernel, cases
@@ -42,12 +43,9 @@ def hedged(case: Case, after_s: float, keep: bool = True) -> HedgedStage:
     return HedgedStage(
         case.candidates,
         hedge_after_s=after_s,
-        rt_max_s=case.rt_max_s,
-        end_s=END_S,
+        accounts=Accounting(rt_max_s=case.rt_max_s, end_s=END_S),
+        admission=Admission(bouncers=case.bouncers, late=case.late, least_in_time=case.least),
         function=case.function,
-        bouncers=case.bouncers,
-        late=case.late,
-        least_in_time=case.least,
         routing=case.routing,
         seed=case.seed,
         faults=case.faults,
@@ -121,10 +119,9 @@ def test_cuts_of_time_and_room_change_no_byte(routing: str) -> None:
         stage = HedgedStage(
             [candidate([0.05, 0.08, 0.1, 0.12])],
             hedge_after_s=0.2,
-            rt_max_s=10.0,
-            end_s=END_S,
+            accounts=Accounting(rt_max_s=10.0, end_s=END_S),
+            admission=Admission(bouncers=False),
             function=function(0.38, 2.86),
-            bouncers=False,
             routing=routing,
             seed=1,
             faults=faults,
@@ -158,10 +155,8 @@ def pair(after_s: float, *, seed: int, routing: str = "least-completion") -> Hed
     stage = HedgedStage(
         [ONE],
         hedge_after_s=after_s,
-        rt_max_s=100.0,
-        end_s=END_S,
-        function=None,
-        bouncers=False,
+        accounts=Accounting(rt_max_s=100.0, end_s=END_S),
+        admission=Admission(bouncers=False),
         routing=routing,
         seed=seed,
         faults=Faults(slow_share=0.5, slow_s=1e12, slow_factor=SLOW),
@@ -213,7 +208,11 @@ def test_the_99th_percentile_of_stragglers_falls() -> None:
 
 def two_of_one_second() -> HedgedStage:
     stage = HedgedStage(
-        [candidate([1.0])], hedge_after_s=0.5, rt_max_s=100.0, end_s=END_S, function=None, bouncers=False, keep=True
+        [candidate([1.0])],
+        hedge_after_s=0.5,
+        accounts=Accounting(rt_max_s=100.0, end_s=END_S),
+        admission=Admission(bouncers=False),
+        keep=True,
     )
     stage.add(0, 0, 0.0)
     stage.add(1, 0, 0.0)
@@ -278,10 +277,8 @@ def test_a_crash_leaves_what_another_copy_answers() -> None:
     stage = HedgedStage(
         [candidate([1.0])],
         hedge_after_s=0.25,
-        rt_max_s=100.0,
-        end_s=END_S,
-        function=None,
-        bouncers=False,
+        accounts=Accounting(rt_max_s=100.0, end_s=END_S),
+        admission=Admission(bouncers=False),
         faults=Faults(crashes_per_hour=1.0),
         keep=True,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mark.kernel.accounting import Accounting
 from mark.kernel.random import factor_of
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import Admission, StageSimulation
 from tests.kernel.reference import candidate
 
 SIGMA, SEED = 0.5, 8  # the first batch takes 1.43 s
@@ -17,10 +18,8 @@ def stage_of(rt_max_s: float, *, bouncers: bool = True) -> StageSimulation:
     """Return a stage with one replica that takes 1 s on average, one request at a time."""
     stage = StageSimulation(
         [candidate([1.0], sigma=SIGMA)],
-        rt_max_s=rt_max_s,
-        end_s=1e4,
-        function=None,
-        bouncers=bouncers,
+        accounts=Accounting(rt_max_s=rt_max_s, end_s=1e4),
+        admission=Admission(bouncers=bouncers),
         seed=SEED,
         keep=True,
     )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mark.kernel.stage import StageSimulation
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import Admission, StageSimulation
 from tests.kernel.reference import candidate
 
 Floats = NDArray[np.float64]
@@ -29,10 +30,8 @@ def simulate(
     arrivals = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, REQUESTS))
     stage = StageSimulation(
         [candidate([SERVICE_S], workers=workers, sigma=sigma)],
-        rt_max_s=10.0 if rt_max_s is None else rt_max_s,
-        end_s=float(arrivals[-1]) + 1.0,
-        function=None,
-        bouncers=rt_max_s is not None,
+        accounts=Accounting(rt_max_s=10.0 if rt_max_s is None else rt_max_s, end_s=float(arrivals[-1]) + 1.0),
+        admission=Admission(bouncers=rt_max_s is not None),
         seed=1,
         keep=True,
     )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mark.domain.faults import Faults
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, REJECT
-from mark.kernel.stage import ROUTING, StageSimulation
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import ROUTING, Admission, StageSimulation
 from tests.kernel.reference import Case, Change, World, candidate, function
 from tests.samples import sampled
 
@@ -24,12 +25,9 @@ def empty_stage(case: Case) -> StageSimulation:
     """Return the stage before the case's first change."""
     return StageSimulation(
         case.candidates,
-        rt_max_s=case.rt_max_s,
-        end_s=END_S,
+        accounts=Accounting(rt_max_s=case.rt_max_s, end_s=END_S),
+        admission=Admission(bouncers=case.bouncers, late=case.late, least_in_time=case.least),
         function=case.function,
-        bouncers=case.bouncers,
-        late=case.late,
-        least_in_time=case.least,
         routing=case.routing,
         seed=case.seed,
         classes=case.classes or None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from mark.domain.faults import Faults
 from mark.domain.rules import second_attempts
-from mark.kernel.stage import LEARNING, ROUTING, StageSimulation
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import LEARNING, ROUTING, Admission, StageSimulation
 from tests.kernel.reference import Case, candidate, function
 from tests.kernel.test_reference import by_kernel, cases
 from tests.kernel.test_stage import poisson, seen
@@ -25,17 +27,16 @@ END_S = 1e6
 
 
 def stage_of(
-    faults: Faults, *, replicas: int = 1, batch: int = 1, rt_max_s: float | None = None, **more: object
+    faults: Faults, *, replicas: int = 1, batch: int = 1, rt_max_s: float | None = None, **more: Any
 ) -> StageSimulation:
     """Return replicas that take SERVICE_S for a batch of any size; bouncers exist only if an RT_max is given."""
-    options = {"function": None, "seed": 1, "keep": True, **more}
+    options: dict[str, Any] = {"seed": 1, "keep": True, **more}
     stage = StageSimulation(
         [candidate([SERVICE_S] * batch)],
-        rt_max_s=10.0 if rt_max_s is None else rt_max_s,
-        end_s=END_S,
-        bouncers=rt_max_s is not None,
+        accounts=Accounting(rt_max_s=10.0 if rt_max_s is None else rt_max_s, end_s=END_S),
+        admission=Admission(bouncers=rt_max_s is not None),
         faults=faults,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     for number in range(replicas):
         stage.add(number, 0, 0.0)

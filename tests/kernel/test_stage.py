@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
+from mark.kernel.accounting import Accounting
 from mark.kernel.departures import by_request
-from mark.kernel.stage import ROUTING, StageSimulation
+from mark.kernel.stage import ROUTING, Admission, StageSimulation
 from tests.kernel.reference import Case, World, candidate, function
 from tests.kernel.test_reference import by_kernel, cases
 from tests.samples import sampled
@@ -46,14 +47,11 @@ def stage_of(
     """Return a stage that is ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
     stage = StageSimulation(
         [replace(GPU, sigma=sigma), replace(CPU, sigma=sigma)],
-        rt_max_s=RT_MAX_S,
-        end_s=MINUTES_S,
+        accounts=Accounting(rt_max_s=RT_MAX_S, end_s=MINUTES_S, recent=recent),
+        admission=Admission(bouncers=bouncers, least_in_time=least),
         function=function(0.38, 2.86, concurrency=50, ramp_per_10s=20.0) if overflow else None,
-        bouncers=bouncers,
         routing=routing,
-        least_in_time=least,
         seed=seed,
-        recent=recent,
         keep=True,
     )
     for number, kind in enumerate(fleet):
@@ -151,7 +149,7 @@ def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
 
 def test_without_answers_numbers_are_undefined() -> None:
     """They are None, which JSON shows as null."""
-    stage = StageSimulation([GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True)
+    stage = StageSimulation([GPU], accounts=Accounting(rt_max_s=RT_MAX_S, end_s=60.0))
     stage.advance(np.array([1.0]), 0, np.inf)
     stage.finish()
     assert (
@@ -255,7 +253,7 @@ def test_a_drained_replica_gets_nothing_until_it_is_resumed() -> None:
 
 def test_a_replica_takes_nothing_before_it_is_ready() -> None:
     """Added at 0 for 5 s: nothing starts earlier, and a bouncer counts the wait."""
-    stage = StageSimulation([CPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, keep=True)
+    stage = StageSimulation([CPU], accounts=Accounting(rt_max_s=RT_MAX_S, end_s=60.0), keep=True)
     stage.add(0, 0, 5.0)
     stage.advance(np.array([1.0, 4.9, 6.0]), 0, np.inf)
     stage.finish()
@@ -297,7 +295,7 @@ def test_a_shorter_horizon_is_a_shorter_promise() -> None:
     """Spot: no promise exceeds the time after a notice, here 0.3 s of an RT_max of 0.6 s."""
     arrivals = poisson(200.0, 60.0)
     stage = StageSimulation(
-        [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], keep=True
+        [GPU], accounts=Accounting(rt_max_s=RT_MAX_S, end_s=60.0), admission=Admission(horizons_s=[0.3]), keep=True
     )
     stage.add(0, 0, 0.0)
     stage.advance(arrivals, 0, np.inf)
@@ -317,7 +315,10 @@ def test_routing_that_knows_less_of_queues_waits_longer() -> None:
 
     def mean_wait(routing: str) -> tuple[float, Floats]:
         stage = StageSimulation(
-            [candidate([service_s])], rt_max_s=9.0, end_s=2000.0, function=None, bouncers=False, routing=routing
+            [candidate([service_s])],
+            accounts=Accounting(rt_max_s=9.0, end_s=2000.0),
+            admission=Admission(bouncers=False),
+            routing=routing,
         )
         for number in range(replicas):
             stage.add(number, 0, 0.0)
@@ -356,11 +357,9 @@ def test_doubtful_requests_stay_without_a_function_in_time(overflow: str) -> Non
     plain, valued = (
         StageSimulation(
             [replace(CPU, sigma=0.4)],
-            rt_max_s=RT_MAX_S,
-            end_s=MINUTES_S,
+            accounts=Accounting(rt_max_s=RT_MAX_S, end_s=MINUTES_S),
+            admission=Admission(least_in_time=least),
             function=use,
-            bouncers=True,
-            least_in_time=least,
             keep=True,
         )
         for least in (0.0, 0.95)

@@ -44,7 +44,8 @@ def test_the_files_of_a_model_are_found(
     found = model_files(reference, folder, patterns, without=folder / "store")
     assert found.reference == reference
     assert list(found.files) == expected
-    assert found.kept_back == ["access.log", "server.key"]
+    assert found.kept_back == ([] if patterns else ["access.log", "server.key"])
+    assert found.only({folder / "m.py", folder / "server.key"}).kept_back == ([] if patterns else ["server.key"])
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ import mark
 from mark.domain.errors import BadInput
 from mark.models.answering import warm_up
 from mark.models.loading import load
+from mark.models.metadata import metadata
 from tests.late_imports import bring
 from tests.models.calls import oip, one, outputs, sagemaker, tensor
 
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LinearRegression, LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder
@@ -31,6 +33,7 @@ def _libraries() -> None:
     bring(
         globals(),
         "sklearn.compose:ColumnTransformer",
+        "sklearn.feature_extraction.text:CountVectorizer",
         "sklearn.linear_model:LinearRegression",
         "sklearn.linear_model:LogisticRegression",
         "sklearn.pipeline:make_pipeline",
@@ -50,6 +53,31 @@ def test_an_estimator_predicts_rows(tmp_path: Path) -> None:
     assert one(model, sagemaker(b"[1,2]")).status == 400
     with pytest.raises(BadInput, match="LinearRegression has no predict_proba"):
         load("sklearn:m.joblib?pickle=trusted&method=predict_proba", tmp_path)
+
+
+def test_metadata_names_each_column_and_whether_it_is_text(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {"age": [20.0, 30.0, 40.0], "city": ["a", "b", "a"], "grade": [1, 2, 1], "note": ["x", "y z", "z"]}
+    )
+    parts = ColumnTransformer(
+        [
+            ("city", make_pipeline(OneHotEncoder()), ["city"]),
+            ("grade", OneHotEncoder(), [2]),
+            ("note", CountVectorizer(token_pattern=r"\w"), "note"),
+        ],
+        remainder="passthrough",
+    )
+    joblib.dump(make_pipeline(parts, LinearRegression()).fit(frame, [1.0, 2.0, 3.0]), tmp_path / "m.joblib")
+    said = metadata(load("sklearn:m.joblib?pickle=trusted", tmp_path))["inputs"]
+    assert [(one["name"], one["datatype"]) for one in said] == [
+        ("age", "FP64"),
+        ("city", "BYTES"),
+        ("grade", "FP64"),
+        ("note", "BYTES"),
+    ]
+    assert all(one["shape"] == [-1] for one in said)
 
 
 def test_probabilities_by_option(tmp_path: Path) -> None:

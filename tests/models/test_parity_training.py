@@ -13,8 +13,8 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.insurance.codes import ParityCode
+from mark.insurance.insurance_settings import CONCAT, SUM
 from mark.insurance.parity_file import load_parity
-from mark.insurance.settings import CONCAT, SUM
 from mark.models.loading import load
 from mark.models.parity_training import ParityData, codes_for, read_data, train_parity, write_parity
 

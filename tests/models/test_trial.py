@@ -77,17 +77,34 @@ def test_trial_does_not_compile_libraries_again(
 ) -> None:
     """Otherwise the trial of a model that imports torch would compile torch for many seconds."""
     library = tmp_path_factory.mktemp("elsewhere") / "library.py"
-    library.write_text("")
+    library.write_text("name = 'helper.py'")
     assert compileall.compile_file(library, quiet=1)
+    compiled = library.stat()
+    library.write_text("name = 'gone.text'")
+    os.utime(library, ns=(compiled.st_atime_ns, compiled.st_mtime_ns))  # so that its bytecode counts as current
     monkeypatch.setenv("PYTHONPATH", str(library.parent), prepend=os.pathsep)
-    (folder / "m.py").write_text("import library\n" + MODEL)
-    assert opened_files("m:M", folder, [library, folder / "helper.py"]) == {folder / "helper.py"}
+    (folder / "m.py").write_text("import library\nopen(library.name).close()\n" + MODEL)
+    assert opened(folder) == EXPECTED
 
 
-def test_trial_sees_the_file_behind_a_link_and_the_link(folder: Path) -> None:
+def test_trial_sees_a_link_as_a_file_of_its_own(folder: Path) -> None:
     (folder / "vocabulary.txt").rename(folder / "real.txt")
     (folder / "vocabulary.txt").symlink_to("real.txt")
-    assert opened(folder) == sorted([*EXPECTED, "real.txt"])
+    assert opened(folder) == EXPECTED
+
+
+def test_trial_does_not_see_what_another_program_opens(folder: Path) -> None:
+    other = f"    open({str(folder / 'traffic.csv')!r}).close()  # as a backup or an editor does\n"
+    (folder / "m.py").write_text(MODEL + other)
+    assert opened(folder) == EXPECTED
+
+
+def test_trial_copies_files_that_cannot_be_linked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refused)
+    assert opened(folder) == EXPECTED
 
 
 def test_trial_sees_an_outside_file_behind_a_link(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.personal.replay import LoggedRewards
+from mark.personal.rewards_replay import LoggedRewards
 
 
 def low_rank_log(keys: int = 40, items: int = 60, rows: int = 1600, seed: int = 0) -> LoggedRewards:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mark_predictors import forest
 from mark_predictors.forest import PATHS, Analogs
-from mark_predictors.history import ObservedHistory
+from mark_predictors.load_history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.trees import Tree
 from numpy.typing import NDArray

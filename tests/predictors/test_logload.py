@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mark_predictors.history import ObservedHistory
+from mark_predictors.load_history import ObservedHistory
 from mark_predictors.logload import LogLoad
 
 from mark.domain.arrays import FloatArray

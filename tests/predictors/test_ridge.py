@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mark_predictors import ridge
-from mark_predictors.history import ObservedHistory
+from mark_predictors.load_history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.ridge import Ridge
 

@@ -181,6 +181,36 @@ def test_seconds_are_refused(tmp_path: Path, rows: str, cell: str) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
+        "m,x,1,0.031,,\nm,x,2,50,,\nm,x,4,80,,\n",
+        "m,x,1,31,,\nm,x,2,50,,\nm,y,1,0.016,,\n",
+        "m,x,1,31,,\nm,x,2,50,,\nm,x,4,0.09,,\n",
+    ],
+)
+def test_seconds_among_milliseconds_are_refused(tmp_path: Path, rows: str) -> None:
+    with pytest.raises(BadInput, match=r"latency_ms: are these seconds\?"):
+        profiles(tmp_path, SECONDS + rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch"),
+    [
+        ("m,x,1,31,,\nm,x,2,20,,\nm,x,4,12,,\n", 2),
+        ("m,x,1,31,,\nm,x,2,33,,\nm,x,4,20,,\n", 4),
+        ("m,y,8,90,,\nm,x,1,5,,\nm,x,16,1.5,,\n", 16),
+    ],
+)
+def test_times_of_one_request_in_a_batch_are_refused(tmp_path: Path, rows: str, batch: int) -> None:
+    with pytest.raises(BadInput, match=rf"m on x latency_ms: a batch of {batch} takes less .* time of the whole batch"):
+        profiles(tmp_path, SECONDS + rows)
+
+
+def test_a_batch_that_takes_a_little_less_is_read(tmp_path: Path) -> None:
+    assert "m" in profiles(tmp_path, SECONDS + "m,x,1,31,,\nm,x,2,29,,\nm,x,4,30,,\n")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
         "m,x,1,0.038,,measured in ms\n",
         "m,x,1,0.1234,0.5,mark profile: 900 times\n",
         "m,x,1,0.25,,\nm,x,4,0.8,,\n",

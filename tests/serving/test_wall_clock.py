@@ -12,7 +12,7 @@ WHY = {
     "backend/replica.py": "faults that are played begin and end at Unix times, which all servers of an instance share",
     "conductor/coded_service.py": "the page says in Unix time since when the service is not insured",
     "personal/assembly.py": "a key without an observation for some days is forgotten, also after a restart",
-    "personal/feedback.py": "a reward on no answer has the time at which it came, in all servers",
+    "personal/keyed_feedback.py": "a reward on no answer has the time at which it came, in all servers",
     "frontend/auth.py": "keys and tokens end at a Unix time",
     "feedback/collector.py": "the logs of several bouncers, and of one before and after a restart, are joined by time",
     "learned/learning.py": "a writer that has been gone for 30 days is forgotten, also after a restart",

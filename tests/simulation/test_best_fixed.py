@@ -13,7 +13,6 @@ from mark.simulation.best_fixed import best_fixed
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.studies.report.takeaway import kept
 from tests.samples import first
 from tests.simulation.laws import check_laws
 
@@ -77,14 +76,14 @@ def test_no_fixed_fleet_that_keeps_the_promise_costs_less(tmp_path: Path, trace:
     asked = request(tmp_path, trace)
     best = simulate(asked)
     check_laws(best)
-    assert kept(best)
+    assert best.kept
     cheapest = min(
         result.bill.total
         for large, xlarge, gpu in product(range(7), range(4), range(2))
         if large + xlarge + gpu > 0
         if large * 0.08925 + xlarge * 0.1785 + gpu * 0.526 < best.bill.total * 4.0 * 1.01
         for result in [simulate(replace(asked, policy=fleet(large, xlarge, gpu)))]
-        if kept(result)
+        if result.kept
     )
     assert best.bill.total == pytest.approx(cheapest, rel=1e-9)
 
@@ -120,5 +119,5 @@ def test_a_promise_no_fixed_fleet_can_keep_is_reported(tmp_path: Path) -> None:
     with (tmp_path / "one.toml").open("a") as service:
         service.write("[faults]\nslow_share = 0.2\nslow_factor = 5\n")
     result = simulate(asked)
-    assert not kept(result)
+    assert not result.kept
     assert any("no fixed fleet keeps the promise" in note for note in result.notes)

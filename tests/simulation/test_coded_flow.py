@@ -15,7 +15,7 @@ import simpy
 from scipy import integrate, optimize, stats
 
 from mark.insurance.coding import Action, CallParities, CodingGroup, CodingGroups, Member, Reconstructed
-from mark.insurance.settings import ACCEPTS, DEGRADED, InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import ACCEPTS, DEGRADED, InsuranceSettings, ParitySettings
 from mark.simulation.coded_flow import CodedAnswers, CodedCounts, CodedFlow, Serve, coded_answers
 
 FAST, CASES = 200, 1_000  # seeds; the others are slow

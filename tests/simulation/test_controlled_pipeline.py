@@ -12,7 +12,8 @@ from mark.cloud.billing.extras import site_usd_per_hour
 from mark.config.pipeline_file import load_pipeline
 from mark.control.shared_limits import pipeline_limits
 from mark.domain.errors import BadInput
-from mark.kernel.stage import StageSimulation
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import Admission, StageSimulation
 from mark.planning.graphs.estimate import QuerySample
 from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
 from mark.simulation.inputs import open_inputs, trace_named_in
@@ -289,7 +290,10 @@ def test_on_a_steady_fleet_stages_serve_as_by_themselves(tmp_path: Path) -> None
         resolved = stage.resolved
         assert resolved.candidates[0].workers == (2 if at == 1 else 1)
         alone = StageSimulation(
-            [resolved.candidates[0]], rt_max_s=0.2, end_s=60.0, function=None, bouncers=True, late=1, keep=True
+            [resolved.candidates[0]],
+            accounts=Accounting(rt_max_s=0.2, end_s=60.0),
+            admission=Admission(late=1),
+            keep=True,
         )
         alone.add(1, 0, 0.0)
         times_s, _ = flow.due(at, np.inf)

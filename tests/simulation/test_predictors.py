@@ -95,6 +95,24 @@ def test_a_run_with_failures_can_be_repeated() -> None:
     assert first.as_json() | {"speed": None} == second.as_json() | {"speed": None}
 
 
+class SlowToTrain(Faulty):
+    """Training takes 5 s of a clock that otherwise stands still."""
+
+    now_s = 0.0
+
+    def fit(self, history: Load) -> None:
+        self.now_s += 5.0
+        super().fit(history)
+
+
+def test_parts_of_the_speed_do_not_exceed_its_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The predictor is trained before the first minute, and that counts too."""
+    predictor = SlowToTrain()
+    monkeypatch.setattr("time.perf_counter", lambda: predictor.now_s)
+    speed = run(predictor).speed
+    assert (speed.predictor_s, speed.wall_s) == (5.0, 5.0)
+
+
 @pytest.mark.parametrize("policy", ["mark-paper", "oracle", "static-mean"])
 def test_every_result_names_its_predictor(policy: str) -> None:
     """The asked-for predictor, perfect foresight, or none."""

@@ -10,7 +10,7 @@ from mark.domain.errors import BadInput
 from mark.simulation.request import RunRequest
 from mark.studies.insured_plan import plan_insured_once
 from mark.studies.pipeline_plan import plan_pipeline_once
-from mark.studies.report.insured_plan import insured_plan_report
+from mark.studies.report.explain import insured_plan_report
 from tests.studies.test_insured import written
 
 INSURED = '[insurance]\nparity = { code = "sum", k = 2 }\naccept = "degraded"\n[fleet]\ninstances = ["c5.large"]\n'

@@ -19,6 +19,7 @@ from mark.control.views import DecisionSchema, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
 from mark_infra.aws.gate import Gate, is_refusal
+from mark_infra.background import Background
 
 _LOG = logging.getLogger("mark.aws")
 
@@ -99,19 +100,18 @@ def _failed_rounds(decisions: Sequence[DecisionSchema]) -> int:
     )
 
 
-class CloudWatchMetrics:
-    """Sends the queued metrics once a minute. Thread-safe; `put` never blocks.
+class CloudWatchMetrics(Background):
+    """Sends the queued metrics once a minute, and once more when it is closed. Thread-safe; `put` never blocks.
 
     Needs a `gate` that no other object uses. `counts`: data points "sent", "dropped" (the queue was full) and "refused"
     (by CloudWatch), and calls that "failed".
     """
 
     def __init__(self, gate: Gate, site: str, *, period_s: float = PERIOD_S) -> None:
+        super().__init__(self._send_on, "cloudwatch")
         self._gate, self._site, self._period_s = gate, site, period_s
         self._lock = threading.Lock()
         self._waiting: deque[Datum] = deque()
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._send_on, name="cloudwatch", daemon=True)
         self.counts: Counter[str] = Counter()
         self._seen: dict[str, _Seen] = {}  # by service, at the last put
 
@@ -163,15 +163,6 @@ class CloudWatchMetrics:
             while len(self._waiting) > _MOST_WAITING:
                 self._waiting.popleft()
                 self.counts["dropped"] += 1
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """Send the remaining data once and stop the thread."""
-        self._ends.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def flush(self) -> None:
         """Send all queued data. Raises CloudError; unsent data stay queued for the next call.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
 from mark.domain.errors import CloudError
@@ -12,12 +11,13 @@ from mark_infra.aws.inventory import PERIOD_S, DescribedInstance, Inventory
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.readiness import AskedBouncers
 from mark_infra.aws.scheduled_events import ScheduledEvents
+from mark_infra.background import Background
 
 FORGET_ROUNDS = 3600
 _log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Keeper(Background):
     """Refreshes the inventory, asks the bouncers and, while `leads()`, does the upkeep of every service, each second.
 
     It also ends orphans each second, asks for scheduled events each minute, and forgets numbers of gone instances each
@@ -34,21 +34,14 @@ class Keeper:
         leads: Callable[[], bool],
         events: ScheduledEvents,
     ) -> None:
+        super().__init__(self._run, "keeper")
         self._inventory, self._bouncers, self._clouds = inventory, bouncers, tuple(clouds)
         self._reconciler, self._leads, self._events = reconciler, leads, events
         self._rounds = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     def start(self) -> None:
         self.step()
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread after its current round. Repeatable."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        super().start()
 
     def step(self) -> None:
         """Do one round; errors are logged and not raised."""
@@ -70,7 +63,7 @@ class Keeper:
         self._bouncers.poll(machines)
 
     def _run(self) -> None:
-        while not self._stopping.wait(PERIOD_S):
+        while not self._ends.wait(PERIOD_S):
             self.step()
 
 

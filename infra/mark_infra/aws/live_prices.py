@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from mark.domain.time import DAY_S
 from mark_infra.aws.price_list_api import Prices, Refreshed
+from mark_infra.background import Background
 
 SPOT_S = 300.0
 ON_DEMAND_S = DAY_S
@@ -39,32 +39,20 @@ class _Asked:
         return f"prices are {(now_s - self.had_s) / 60.0:.0f} minutes old: {why}" if late else ""
 
 
-class PriceKeeper:
+class PriceKeeper(Background):
     """Keeps `latest` up to date. Periods are in control seconds, of which `scale` pass in one wall second.
 
-    `step` asks for the prices that are due or failed before. If AWS does not answer, the last good prices stay, and
-    `trouble` reports their age.
+    `step` asks for the prices that are due or failed before; the caller gets the first ones by it. If AWS does not
+    answer, the last good prices stay, and `trouble` reports their age.
     """
 
     def __init__(self, prices: Prices, *, scale: float = 1.0, now_unix_s: Callable[[], float] = time.time) -> None:
+        super().__init__(self._run, "prices")
         self._prices, self._now_unix_s = prices, now_unix_s
         self._spot_s, on_demand_s = (max(_LEAST_S, period / scale) for period in (SPOT_S, ON_DEMAND_S))
         self._spot = _Asked(self._spot_s, now_unix_s())
         self._on_demand = _Asked(on_demand_s, now_unix_s())
         self.latest: Refreshed = prices.last()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="prices", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread once; the caller gets the first prices by `step`."""
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def close(self) -> None:
-        """End the thread and wait for it. Repeatable."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def step(self) -> tuple[str, ...]:
         """Ask for the prices that are due; return notes about the answer. Errors of AWS are not raised."""
@@ -90,7 +78,7 @@ class PriceKeeper:
         return "; ".join(filter(None, (asked.trouble(now_s, late_s) for asked in (self._on_demand, self._spot))))
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._spot_s):
+        while not self._ends.wait(self._spot_s):
             try:
                 self.step()
             except Exception:  # a fault of ours must not end the thread

@@ -25,6 +25,7 @@ from mark_infra.aws import ec2_cloud
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import INTERRUPTED_KEPT_S
 from mark_infra.aws.site import Site
+from mark_infra.background import Background
 
 _LOG = logging.getLogger("mark.aws")
 
@@ -99,7 +100,7 @@ def parse(body: str, region: str) -> BridgeEvent:
     return BridgeEvent(instance_id, state, at.timestamp(), hibernates)
 
 
-class NoticeListener:
+class NoticeListener(Background):
     """Reads the queue in a thread, from `start` to `close`. Thread-safe.
 
     It needs a `gate` that nothing else uses, because a gate has one budget of failing calls. A message goes to one
@@ -118,6 +119,7 @@ class NoticeListener:
         now_unix_s: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(self._listen, "notices")
         self._gate, self._site, self._leads, self._visibility_s = gate, site, leads, visibility_s
         self._now_unix_s, self._monotonic = now_unix_s, monotonic
         self._lock = threading.Lock()
@@ -127,8 +129,6 @@ class NoticeListener:
         self._next = 1
         self._taken: deque[tuple[float, str]] = deque()  # time and receipt of messages to delete
         self._heard_unix_s: float | None = None
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="notices", daemon=True)
         self.counts: Counter[str] = Counter()
 
     def interruptions(self) -> list[Interruption]:
@@ -148,15 +148,6 @@ class NoticeListener:
         """Return the seconds since the queue last answered, or None if it never did."""
         with self._lock:
             return None if self._heard_unix_s is None else max(0.0, self._now_unix_s() - self._heard_unix_s)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread and wait for its current call, 5 s at most if SQS answers."""
-        self._ends.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def poll(self, wait_s: int = WAIT_S) -> int:
         """Receive up to ten messages and return their number; wait up to `wait_s` for the first. Raises CloudError.

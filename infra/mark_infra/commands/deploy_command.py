@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mark.cli.arguments import Listed
+from mark.cli.arguments import Listed, from_args
 from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show
 from mark.config.site_services import site_pipelines, site_services
@@ -83,26 +83,9 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("ends the whole site: name no service", "--destroy", ", ".join(args.services))
     if args.budget is not None and args.alarm_email is None:
         raise BadInput("needs an address for alarms: --alarm-email", "--budget")
-    target = DeployTarget(
-        name=args.name,
-        profile=args.profile,
-        region=args.region,
-        zones=args.zones,
-        cidr=args.cidr,
-        certificate=args.certificate,
-        grpc_port=args.grpc_port,
-        domain=args.domain,
-        hosted_zone=args.hosted_zone,
-        clients=tuple(args.clients or ("0.0.0.0/0",)),
-        alarm_email=args.alarm_email,
-        budget_usd=args.budget,
-        state=args.state,
-        state_bucket=args.state_bucket,
-        cpu_index=args.cpu_index,
-        max_disk_gib=args.max_disk,
-        newest_images=args.newest_images,
-        bake=args.bake,
-        emulated=args.emulated,
+    clients = tuple(args.clients or ("0.0.0.0/0",))
+    target = from_args(
+        DeployTarget, args, clients=clients, budget_usd=args.budget, max_disk_gib=args.max_disk, session=None
     )
     try:
         if args.print_policy:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mark.cli.arguments import Commands, add_json
 from mark.cli.numbers import whole
@@ -79,17 +78,16 @@ def _target(args: argparse.Namespace) -> DeployTarget:
     return DeployTarget(name=args.name, profile=args.profile, region=args.region, state=args.state)
 
 
-def _json(key: SiteKey) -> dict[str, Any]:
-    return {"name": key.name, "scopes": list(key.scopes), "until_unix_s": key.until_unix_s, "digest": key.digest}
-
-
 def _report(keys: list[SiteKey]) -> Report:
-    rows = []
+    rows, data = [], []
     for key in keys:
+        data.append(
+            {"name": key.name, "scopes": list(key.scopes), "until_unix_s": key.until_unix_s, "digest": key.digest}
+        )
         end = "" if key.until_unix_s is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(key.until_unix_s))
         rows.append((key.name, ", ".join(key.scopes), end, key.digest[:15]))
     heads = ("key", ("scopes", str), ("until", str), ("digest", str))
-    return Report({"schema": 1, "keys": [_json(key) for key in keys]}, parts=[DataTable(heads, rows)])
+    return Report({"schema": 1, "keys": data}, parts=[DataTable(heads, rows)])
 
 
 def _action(

@@ -100,7 +100,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--cold-start", action="store_true", help="begin at once (default: once all that was bought is ready)"
     )
     load.add_argument("--begin-at", type=seconds, metavar="T", help="Unix time at which it begins (default: now)")
-    load.add_argument("--log", dest="requests_log", type=_log_file, metavar="FILE.csv", help="a line for each request")
+    load.add_argument(
+        "--log",
+        dest="requests_log",
+        type=lambda text: Path(writable(text, "--log")),
+        metavar="FILE.csv",
+        help="a line for each request",
+    )
     add_json(load)
     status = actions.add_parser("status", help="fleet, bill and machines", allow_abbrev=False)
     add_json(status)
@@ -150,10 +156,6 @@ def _down(args: argparse.Namespace) -> int:
     usd = stop_testbed(args.state, keep_logs=args.keep_logs)
     print(f"ended; it would have cost ${usd:.4f}")
     return 0
-
-
-def _log_file(text: str) -> Path:
-    return Path(writable(text, "--log"))
 
 
 def _scp(text: str) -> str:

@@ -19,6 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     conducted = [packer.conductors(config, files[name], archives[name]) for name, config in pipelines.items()]
 
     def path(file: Path) -> str:
-        return _from_root(file, target)
+        # From Terraform's folder, so that it is the same on every machine.
+        return os.path.relpath(file, (target.folder / VARIABLES).parent)
 
     variables: dict[str, Any] = {
         "site": target.name,
@@ -365,6 +367,7 @@ def site_keys(target: DeployTarget) -> SiteKeys:
     """Return the keys of a site, deployed or not. Raises BadInput as `plan`."""
     target, gate = checked(target)
     check_remembered(target, gate)
+    known(lambda: caller(gate))
     return keys_of(target, gate)
 
 
@@ -447,11 +450,6 @@ def _terraform(target: DeployTarget, gate: Gate, say: Say) -> Terraform:
     return Terraform(root, credentials(target), say)
 
 
-def _from_root(path: Path, target: DeployTarget) -> str:
-    """Return a file's path from Terraform's folder, so that it is the same on every machine."""
-    return os.path.relpath(path, (target.folder / VARIABLES).parent)
-
-
 def _check_feedback(service: ServiceConfig | PipelineConfig) -> None:
     """Raise BadInput for a log in a place where a bouncer may not write, because the bouncer would not start."""
     if service.feedback is not None and not Path(service.feedback.log).is_relative_to(_BOUNCERS_OWN):
@@ -465,11 +463,16 @@ def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
     names = [one.service.name for one in shipments] + list(pipelines)
     if not names:
         raise BadInput("say which services", "SERVICE")
-    if len({_slug(name) for name in names}) < len(names):
+    if len({re.sub(r"[^A-Za-z0-9-]", "-", name).lower() for name in names}) < len(names):
         raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
     for one in shipments:
         check_said(one.deployment)
         _check_feedback(one.service if one.pipeline is None else one.pipeline)
+    for network in target.clients:
+        try:
+            IPv4Network(network)
+        except ValueError:
+            raise BadInput("must be networks of IPv4, as 192.0.2.0/24", "clients", network) from None
     if target.certificate is None and "0.0.0.0/0" in target.clients:
         raise BadInput(
             "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
@@ -493,7 +496,3 @@ def _boot_from(services: Mapping[str, dict[str, Any]], images: Mapping[ImageWant
     for one, image in images.items():
         service = services[one.service]
         service["more_platforms"].get(one.platform, service)["baked_image_id"] = image
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "-", name).lower()

@@ -270,7 +270,7 @@ class SiteKeys:
         try:
             return self._read()
         except NotFoundError:
-            raise BadInput("has no keys yet: mark deploy makes the first", "site", self._site) from None
+            raise BadInput("has no keys yet: mark deploy makes the first", "name", self._site) from None
 
     def _read(self) -> tuple[int, list[SiteKey]]:
         version, text = KeyParameter(self._truth, lambda: self._gate)()

@@ -67,8 +67,10 @@ def checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
     region = region or session.region_name or os.environ.get("AWS_REGION") or ""
     if not region:
         region = next(iter(remembered(target.folder).regions), "")
+    if not region:
+        raise BadInput("say in which region of AWS: `region`, or AWS_REGION", "region")
     if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
-        raise BadInput("say in which region of AWS: `region`, or AWS_REGION", "region", region or None)
+        raise BadInput("is no name of a region, as eu-west-1", "region", region)
     site = Site(target.name, region, f"dynamodb:{target.name}-state")
     return replace(target, region=region), Gate(site, session=session)
 

@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from mark.domain.errors import BadInput, MarkError
+from mark.models.registry import hash_of
 from mark_infra.deploy.artifacts import archive, bytes_of
 from mark_infra.deploy.pip_program import (
     for_linux,
@@ -133,7 +134,7 @@ def _fetch(wanted: PackagesWanted, own: Path, pins: Path, work: Path) -> Path:
         what = f"cannot be had as wheels for CPython {PYTHON} on Linux, {wanted.machine}: {error}"
         raise MarkError(f"{wanted.where}: {what}") from None
     for path in (work / "wheels").iterdir():
-        if hashes and parse_wheel_filename(path.name)[0] in named_in(text) and _sha256(path) not in hashes:
+        if hashes and parse_wheel_filename(path.name)[0] in named_in(text) and hash_of(path) not in hashes:
             raise BadInput("says another hash than its index has", wanted.where, path.name)
     return work / "wheels"
 
@@ -213,12 +214,7 @@ def _ranges(own: Path, extras: Sequence[str] | None) -> list[str]:
 
 def _locked(path: Path) -> str:
     name, version, *_ = parse_wheel_filename(path.name)
-    return f"{name}=={version} --hash=sha256:{_sha256(path)}\n"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{name}=={version} --hash=sha256:{hash_of(path)}\n"
 
 
 def _metadata(path: Path) -> Distribution:

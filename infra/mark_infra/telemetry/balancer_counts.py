@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mark.domain.errors import CloudError
+from mark_infra.background import Background
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class _Told:
         return found
 
 
-class BalancerCounts:
+class BalancerCounts(Background):
     """Reads CloudWatch through `sums` in its own thread; `so_far` never waits for it. Thread-safe.
 
     `services` by name; `serving` returns their present state. Minutes that began before this process are left out,
@@ -117,24 +118,17 @@ class BalancerCounts:
         *,
         unix_s: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(self._run, "balancer-counts")
         self._sums, self._services, self._serving, self._unix_s = sums, dict(services), serving, unix_s
         self._first_s = -(-unix_s() // PERIOD_S) * PERIOD_S
         self._seen: dict[tuple[_Metric, float], float] = {}  # by metric and minute
         self._told = {name: _Told() for name in services}
         self._lock = threading.Lock()
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="balancer-counts", daemon=True)
 
     def start(self) -> None:
         """Read once a minute, if any service is behind a balancer."""
         if self._services:
-            self._thread.start()
-
-    def close(self) -> None:
-        """Stop the thread and wait for its end."""
-        self._ends.set()
-        if self._thread.is_alive():
-            self._thread.join()
+            super().start()
 
     @property
     def services(self) -> tuple[str, ...]:

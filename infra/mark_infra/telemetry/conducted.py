@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -152,7 +152,7 @@ class ConductedQueries:
         with self._lock:
             minutes = dict(self._minutes)
         steps = equal_steps(max(minutes, default=-1), hours, points)
-        found = [_sum(minutes[n] for n in step if n in minutes) for step in steps]
+        found = [sum((minutes[n] for n in step if n in minutes), _Counts()) for step in steps]
         start_unix_s = self._unix_s(steps[0].start * MINUTE_S)
         return QueriesHistorySchema(
             start_unix_s=start_unix_s,
@@ -167,10 +167,6 @@ class ConductedQueries:
         """Return the queries per second of wall time."""
         window_s = self._unix_s(WINDOW_S) - self._unix_s(0.0)
         return counts.queries / (counts.windows * window_s) if counts.heard else None
-
-
-def _sum(counts: Iterable[_Counts]) -> _Counts:
-    return sum(counts, _Counts())
 
 
 def _ms(seconds: float | None) -> float | None:

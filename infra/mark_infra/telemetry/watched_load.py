@@ -55,7 +55,10 @@ class WatchedLoad:
         with self._lock:
             skipped = minutes.start - self._given - len(self._minutes)
             self._minutes += [(math.nan, math.nan)] * skipped
-            self._minutes += zip(_rates(found.rps), _shares(found.in_time_share), strict=True)
+            self._minutes += [
+                (rate if _is_rate(rate) else math.nan, share if 0.0 <= share <= 1.0 else math.nan)
+                for rate, share in zip(found.rps.tolist(), found.in_time_share.tolist(), strict=True)
+            ]
 
     def see(self, now: WorkloadNow) -> None:
         """Note Prometheus' newest answer."""
@@ -118,15 +121,6 @@ class WatchedLoad:
 
 def _is_rate(rps: float | None) -> bool:
     return rps is not None and math.isfinite(rps) and rps >= 0.0
-
-
-def _rates(rps: FloatArray) -> list[float]:
-    """Return the rates, with NaN for invalid ones."""
-    return [rate if _is_rate(rate) else math.nan for rate in rps.tolist()]
-
-
-def _shares(shares: FloatArray) -> list[float]:
-    return [share if 0.0 <= share <= 1.0 else math.nan for share in shares.tolist()]
 
 
 _: type[Telemetry] = WatchedLoad

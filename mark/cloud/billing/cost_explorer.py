@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ _ITEM_TYPES = {
     "Enterprise Discount Program Discount": "EdpDiscount",
     "Support": "Fee",
 }
+_GROUPED = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_TOTALS = ("total costs", "total cost")
+_SLIP = Decimal("0.01")  # dollars, and share, by which the sum of a row may differ from its total
 _COLUMN = re.compile(r"(?P<name>.*?)\s*\((?P<unit>[^()]+)\)")
 _DIMENSIONS = {"Usage type", "UsageType", "Service", "Linked account", "Charge type", "Instance type", "Region", "Tag"}
 
@@ -56,6 +60,7 @@ def json_items(data: object, path: Path, tags: Sequence[tuple[str, str]]) -> Ite
     keys = [str(one.get("Key")) for one in data.get("GroupDefinitions", []) if isinstance(one, Mapping)]
     if "USAGE_TYPE" not in keys:
         raise BadInput(f"no usage types; {_WAY_OUT}", str(path), ", ".join(keys) or "not grouped")
+    seen: set[tuple[object, ...]] = set()
     try:
         for n, result in enumerate(data["ResultsByTime"]):
             place = f"{path} ResultsByTime[{n}]"
@@ -63,6 +68,10 @@ def json_items(data: object, path: Path, tags: Sequence[tuple[str, str]]) -> Ite
             end_s = time(str(result["TimePeriod"]["End"]), f"{place} TimePeriod.End")
             for group in result["Groups"]:
                 named = dict(zip(keys, (str(key) for key in group["Keys"]), strict=True))
+                if (group_of := (start_s, end_s, *named.values())) in seen:
+                    what = "stands twice for one time: remove the copy"
+                    raise BadInput(what, f"{place} Groups", ", ".join(named.values()))
+                seen.add(group_of)
                 yield _item(named, group["Metrics"], (start_s, end_s), place, tags)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, BadInput):
@@ -128,12 +137,17 @@ def table_items(
     ]
     amounts = {name: at for at, name, unit in columns if unit.lower() in ("hrs", "hours")}
     for (place, cells), start_s, end_s in zip(dated, starts, ends, strict=True):
+        usd, total = ZERO, None
         for at, name, unit in columns:
-            if at in amounts.values() or name.lower() in ("total costs", "total cost"):
+            if at in amounts.values():
                 continue
-            cost = number(cells[at].strip().replace(",", ""), f"{place} {header[at]}")
+            cost = _of_console(cells[at], f"{place} {header[at]}")
+            if name.lower() in _TOTALS:
+                total = cost
+                continue
             if not cost:
                 continue
+            usd += cost
             check_dollars(unit, f"{place} {header[at]}")
             yield LineItem(
                 where=place,
@@ -142,10 +156,21 @@ def table_items(
                 product=product_of("", name),
                 usage_type=name,
                 item_type=_item_type("", "", "" if name.lower() in ("no usage type", "nousagetype") else name),
-                amount=number(cells[amounts[name]].strip().replace(",", ""), place) if name in amounts else ZERO,
+                amount=_of_console(cells[amounts[name]], place) if name in amounts else ZERO,
                 cost=cost,
                 is_selected=not tags,
             )
+        if total is not None and abs(total - usd) > max(_SLIP, _SLIP * abs(total)):
+            what = f"the columns sum to ${usd:.2f}: some are missing, or were changed"
+            raise BadInput(what, f"{place} total costs", f"{total:.2f}")
+
+
+def _of_console(cell: str, where: str) -> Decimal:
+    """Return a number of the console, whose commas group digits. Raises BadInput for decimal commas."""
+    text = cell.strip()
+    if "," in text and not _GROUPED.fullmatch(text):
+        raise BadInput("is the comma a decimal sign? Download the file again, and keep its numbers", where, text)
+    return number(text.replace(",", ""), where)
 
 
 def _ends(starts: Sequence[float], where: str) -> list[float]:
@@ -155,9 +180,15 @@ def _ends(starts: Sequence[float], where: str) -> list[float]:
     if any(b <= a for a, b in pairwise(starts)):
         raise BadInput("rows must go forward in time", where)
     whens = [datetime.fromtimestamp(at, UTC) for at in starts]
-    if all(when.day == 1 and not when.hour for when in whens):
-        return [((when.replace(day=28) + 4 * _DAY).replace(day=1)).timestamp() for when in whens]
+    if (
+        all(when.day == 1 and not when.hour for when in whens[1:])
+        and starts[-1] - starts[0] > 20.0 * _DAY.total_seconds()
+    ):
+        # The first month may be cut. Days and hours follow one another, so these are months.
+        return [((when.replace(day=1) + 32 * _DAY).replace(day=1)).timestamp() for when in whens]
     step = min(b - a for a, b in pairwise(starts))
+    if step > _DAY.total_seconds():
+        raise BadInput("rows are neither hours, days nor months: some are missing", where)
     return [at + step for at in starts]
 
 

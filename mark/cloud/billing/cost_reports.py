@@ -52,6 +52,8 @@ def items(
     for place, cells in rows:
         row = BillRow(columns, cells, place)
         one = row.item()
+        if not (one.item_type or one.usage_type):
+            raise BadInput("names no use and no type of line item: a row of totals? Delete it", row.where("item_type"))
         yield replace(
             one,
             list_cost=row.number("list_cost") if one.item_type == "DiscountedUsage" else ZERO,

@@ -140,6 +140,7 @@ class _Reading:
     regions: set[str] = field(default_factory=set)
     platforms: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
+    spread_usd: Decimal = ZERO  # of use of more than a day, of which only a share counts
     covered: bool = False  # whether a reservation or a savings plan has paid for any use
     unlisted: bool = False  # whether use that a reservation covers has no list price
 
@@ -184,7 +185,8 @@ class _Reading:
         pile.outside_period += item.cost - inside
         if not share:
             return
-        if not item.is_selected or (line.is_instance and not self._wants(line.name)):
+        named = not (line.is_instance and self.instances) or any(fnmatchcase(line.name, one) for one in self.instances)
+        if not (item.is_selected and named):
             pile.outside_selection += inside
             return
         amount = item.amount * share if used else ZERO
@@ -201,6 +203,7 @@ class _Reading:
         else:
             sums.rated_amount += amount
             sums.rated_usd += inside
+        self.spread_usd += inside if used and share < 1 and item.end_s - item.start_s > DAY_S else ZERO
         self.accounts.add(item.account)
         self.covered = self.covered or item.item_type in _COVERED
         if line.is_instance and used:
@@ -216,9 +219,6 @@ class _Reading:
             return Decimal(1)
         overlap_s = min(end_s, self.end_s) - max(start_s, self.begin_s)
         return Decimal(overlap_s) / Decimal(end_s - start_s) if overlap_s > 0.0 else ZERO
-
-    def _wants(self, instance: str) -> bool:
-        return not self.instances or any(fnmatchcase(instance, pattern) for pattern in self.instances)
 
     def _counted(self, files: Sequence[BillFile]) -> tuple[dict[_Key, _Pile], tuple[str, ...]]:
         """Return the piles that count, and notes on the others."""
@@ -305,6 +305,9 @@ class _Reading:
             )
         if len(accounts := sorted(self.accounts - {""})) > 1:
             notes.append(f"the invoice is of {len(accounts)} accounts, all of which count: {', '.join(accounts)}")
+        if self.spread_usd:
+            what = f"${self.spread_usd:.2f} of the invoice are shares of use longer than a day, by their time in the"
+            notes.append(f"{what} trace's period: a report by hour shows when they were used")
         if self.platforms:
             notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
         cut = [str(file.path) for file in files if file.may_be_cut]

@@ -46,7 +46,8 @@ _PRICED_BY = {
 }
 _MOST_ABOVE, _MOST_BELOW = 50.0, 20.0  # times the usual price: regions, years and spot markets differ by less
 _USD_PER_VCPU = 0.05  # an hour, for a type without a shipped price
-_MOST_USD_PER_GB_SECOND = 0.01
+_MOST_GIB_PER_VCPU = 128.0  # the largest of AWS has 55
+_LEAST_USD_PER_GB_SECOND, _MOST_USD_PER_GB_SECOND = 1e-6, 0.01  # 1.7e-5 on AWS, and 1.7e-8 a millisecond
 # A thousand times an account's limit. Limited because the simulator reserves memory for each environment.
 _MOST_CONCURRENCY = 1_000_000
 
@@ -116,18 +117,29 @@ def catalog_path(name_or_path: str) -> Path:
 
 
 def _refuse_other_unit(offers: Sequence[Offer], path: Path) -> None:
-    """Raise BadInput if the prices are mostly so far from the shipped ones that they must be in another unit."""
+    """Raise BadInput if prices are so far from the usual ones that they must be in another unit.
+
+    One price is enough if mark ships the type; of other types most must be far.
+    """
     ratios = {offer.name: offer.usd_per_hour / usd for offer in offers if (usd := _usual_usd(offer)) > 0.0}
     if not ratios:
         return
     ratio = statistics.median(ratios.values())
-    if 1.0 / _MOST_BELOW <= ratio <= _MOST_ABOVE:
-        return
+    first = min(offers, key=lambda offer: abs(math.log(ratios.get(offer.name, math.inf) / ratio)))
+    if _is_usual(ratio):
+        known = [one for one in offers if (one.instance, one.market) in _shipped_usd()]
+        odd = next((one for one in known if not _is_usual(ratios[one.name])), None)
+        if odd is None:
+            return
+        first, ratio = odd, ratios[odd.name]
     said = min(_PRICED_BY, key=lambda name: abs(math.log(ratio / _PRICED_BY[name])))
     times = f"{ratio:,.3g} times" if ratio > 1.0 else f"1/{1.0 / ratio:,.3g}"
-    first = min(offers, key=lambda offer: abs(math.log(ratios.get(offer.name, math.inf) / ratio)))
     what = f"{first.instance} costs {times} the usual price: is it {said}? Write the dollars of an hour"
     raise BadInput(what, f"{path} usd_per_hour", f"{first.usd_per_hour:g}")
+
+
+def _is_usual(ratio: float) -> bool:
+    return 1.0 / _MOST_BELOW <= ratio <= _MOST_ABOVE
 
 
 def _usual_usd(offer: Offer) -> float:
@@ -172,6 +184,10 @@ def _offer(row: Row) -> Offer:
                 row.number("surplus_usd_per_vcpu_hour") if row.has("surplus_usd_per_vcpu_hour") else None
             ),
         )
+    vcpu, memory_gib = row.number_or("vcpu", 0.0), row.number_or("memory_gib", 0.0)
+    if memory_gib > _MOST_GIB_PER_VCPU * max(vcpu, 1.0):
+        what = f"no type has more than {_MOST_GIB_PER_VCPU:g} GiB a vCPU: is it in MiB? Write GiB"
+        raise BadInput(what, f"{row.where} memory_gib", f"{memory_gib:g}")
     usd_per_hour = row.number("usd_per_hour")
     if usd_per_hour == 0.0:
         raise BadInput("a price must be above zero", f"{row.where} usd_per_hour", row.text("usd_per_hour"))
@@ -181,8 +197,8 @@ def _offer(row: Row) -> Offer:
         usd_per_hour=usd_per_hour,
         boot=_delay(row, "boot"),
         zone=row.cells["zone"],
-        vcpu=row.number_or("vcpu", 0.0),
-        memory_gib=row.number_or("memory_gib", 0.0),
+        vcpu=vcpu,
+        memory_gib=memory_gib,
         gpus=row.whole("gpus", 0),
         resume=_delay(row, "resume") if any(row.has(column) for column in _RESUME) else None,
         interruptions_per_hour=interruptions_per_hour,
@@ -220,7 +236,7 @@ def _function(row: Row) -> FunctionOffer:
         raise BadInput(f"must be at most {_MOST_CONCURRENCY:,}", f"{row.where} concurrency", concurrency)
     return FunctionOffer(
         memory_mb=memory_mb,
-        usd_per_gb_second=row.number("usd_per_gb_second", least=1e-12, most=_MOST_USD_PER_GB_SECOND),
+        usd_per_gb_second=row.number("usd_per_gb_second", least=_LEAST_USD_PER_GB_SECOND, most=_MOST_USD_PER_GB_SECOND),
         usd_per_million_requests=row.number("usd_per_million_requests"),
         billing_step_ms=row.number("billing_step_ms", least=1e-3),
         concurrency=concurrency,

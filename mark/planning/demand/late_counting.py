@@ -29,8 +29,9 @@ from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import LATE, TOLERANCE_S, in_time, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
+from mark.kernel.accounting import Accounting
 from mark.kernel.compiled import CACHE_DIR
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import Admission, StageSimulation
 from mark.planning.demand.counting_watch import counting_watched
 
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
@@ -204,12 +205,9 @@ def _count(question: _Question, instances: int, each_rps: float, requests: int, 
     arrivals_s = np.cumsum(draws.exponential(1.0 / (instances * each_rps), requests))
     stage = StageSimulation(
         [candidate],
-        rt_max_s=rt_max_s,
-        end_s=float(arrivals_s[-1]) + 1.0,
+        accounts=Accounting(rt_max_s=rt_max_s, end_s=float(arrivals_s[-1]) + 1.0),
+        admission=Admission(late=LATE["refuse"], least_in_time=least_probability(service.slo.attainment)),
         function=question.always_warm if question.answers else None,
-        bouncers=True,
-        late=LATE["refuse"],
-        least_in_time=least_probability(service.slo.attainment),
         routing=service.routing,
         seed=int(draws.integers(2**31)),
         keep=True,

@@ -33,6 +33,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
+from mark.domain.plan import Plan
 from mark.domain.promise_outlook import SAME_CONFIDENCE
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
@@ -167,7 +168,9 @@ class PromisePrice:
         prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
         foreseen = self._foreseen(forecast, lead, capacity_rps)
         place, confidence = self._place(answered, law, foreseen, load_rps)
-        law = law.asked(now_s + lead * STEP_S, capacity_rps, place, foreseen.late_rps * STEP_S)
+        # The first fleet serves until the next choice has booted.
+        for step in range(self._boot_steps) if first else (lead,):
+            law = law.asked(now_s + step * STEP_S, capacity_rps, place, foreseen.late_rps * STEP_S)
         return MissPrice(float(prices_usd[place]), confidence), law
 
     def asked_rps(self, forecast: Forecast) -> tuple[int, FloatArray]:
@@ -320,6 +323,12 @@ def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
     return (
         f"this window keeps the promise with a probability of {confidence:.0%} at best, {slo.confidence:.0%} are asked",
     )
+
+
+def notes_without_confidence(plan: Plan, slo: Slo) -> list[str]:
+    """Return the plan's notes for a reader who is told the probability elsewhere."""
+    said = () if plan.confidence is None else confidence_notes(plan.confidence, slo)
+    return [note for note in plan.notes if note not in said]
 
 
 @dataclass(frozen=True, slots=True)

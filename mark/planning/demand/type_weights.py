@@ -6,8 +6,9 @@ enough. So at load L an instance of type i has the capacity
 
     C_ref n_ref(L) / n_i(L)
 
-n_i(L) being the number of instances of type i alone that carry L within the promise, by its own table: at least one,
-and between the rows of the table linear in the logarithms.
+n_i(L) being the number of instances of type i alone that carry L within the promise without functions, by its own
+table: at least one, and between the rows of the table linear in the logarithms. Were calls in time not counted as late,
+one instance of any type would carry every load.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def _carried(shares: LateShares | None, late_share: float) -> tuple[FloatArray, 
     """
     assert shares is not None
     least_rps = float(shares.load_rps[0])
+    shares = shares.unserved
     carried = [max(shares.carries_rps(float(n), late_share), least_rps) for n in shares.instances]
     return np.log(np.maximum.accumulate(carried)), np.log(shares.instances)
 

@@ -50,13 +50,11 @@ def with_free_beside(choices: Choices, stage: int, option: StageOption) -> Choic
     """Add the replicas of another option that cost nothing beside the present ones; None without room."""
     usd, found, count = usd_per_hour(choices), None, 1
     choice = choices[stage]
-    while usd_per_hour(more := with_choice(choices, stage, _with_beside(choice, option, count))) <= usd:
+    while True:
+        more = with_choice(choices, stage, replace(choice, beside=(*choice.beside, (option, count))))
+        if usd_per_hour(more) > usd:
+            return found
         found, count = more, count + 1
-    return found
-
-
-def _with_beside(choice: StageChoice, option: StageOption, count: int) -> StageChoice:
-    return replace(choice, beside=(*choice.beside, (option, count)))
 
 
 def with_less(choices: Choices, stage: int) -> Choices | None:

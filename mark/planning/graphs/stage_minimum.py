@@ -46,9 +46,8 @@ def own_needs(
     least_s = [min(float(option.service_s[1]) for option in offered) for offered in options]
     found, simulated = [], 0
     for at, awaited in enumerate(pipeline.awaited):
-        stage = _StageAlone(
-            pipeline.names[at], _of_stage(sample, at), options[at], slo, paths.late_allowed, lasting_calls_per_s[at]
-        )
+        alone = QuerySample(sample.arrivals_s, sample.calls[:, [at]])
+        stage = _StageAlone(pipeline.names[at], alone, options[at], slo, paths.late_allowed, lasting_calls_per_s[at])
         visitors = paths.visitors(at)
         if not visitors:
             needs = [stage.cheapest()]
@@ -66,10 +65,6 @@ def most_calls_within(sample: QuerySample, stage: int, window_s: float) -> int:
     order = np.argsort(sample.arrivals_s, kind="stable")
     called_s = np.repeat(sample.arrivals_s[order], sample.calls[order, stage])
     return int(most_within(called_s, np.array([window_s + TOLERANCE_S]))[0])
-
-
-def _of_stage(sample: QuerySample, stage: int) -> QuerySample:
-    return QuerySample(sample.arrivals_s, sample.calls[:, [stage]])
 
 
 class _StageAlone:

@@ -538,13 +538,10 @@ class Bouncer:
                 batch.expires_s = deadline_s
         batch.start_s = start
         self.queued += 1
-        if total < full and not (request.tries and len(batch.requests) >= self._together):
-            # Check now whether one more item may join, so that the batch's completion is known before that item comes.
-            tightest_s = batch.tightest_s
-            if answer_s > tightest_s + TOLERANCE_S:
-                tightest_s = self._deadlines.tightest_s(batch, answer_s, now_s)
-            if joins(start, service_s[total], service_s[total + 1], service_s[1], tightest_s, overhead_s, 0.0):
-                return INSTANCE
+        # Check now whether one more item may join, so that the batch's completion is known before that item comes.
+        alone = request.tries and len(batch.requests) >= self._together
+        if total < full and not alone and self._may_join(batch, 1, start, now_s):
+            return INSTANCE
         line.close_open(service_s)
         return INSTANCE
 

@@ -10,23 +10,29 @@ from mark.models.call import BY_VALUE, RESULTS, Call
 from mark.serving.backend.sieve import ENTRY_BYTES, Owner, Sieve
 
 _MOST_BYTES, _LARGEST_PART = 4 << 20, 64
+_RECENT_S = 86_400.0
 _FORMAT = 1
 
 
 class _Used:
-    """A call with the number of times that the cache answered it."""
+    """A call with the number of times that the cache answered it, and the last of these times."""
 
-    __slots__ = ("call", "uses")
+    __slots__ = ("call", "used_s", "uses")
 
-    def __init__(self, call: Call) -> None:
-        self.call, self.uses = call, 1
+    def __init__(self, call: Call, now_s: float) -> None:
+        self.call, self.uses, self.used_s = call, 1, now_s
 
 
 class HotCalls:
     """Counts of calls of a stage that were answered from memory. Calls that are not used again leave first."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._calls = Sieve[_Used](most_bytes)
+        self._most_bytes = most_bytes
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all calls, because one of them may be about a deleted key. Hot ones are soon used again."""
+        self._calls = Sieve[_Used](self._most_bytes)
         self._owner = Owner()
 
     def used(self, key: bytes, call: Call, now_s: float) -> None:
@@ -34,17 +40,21 @@ class HotCalls:
         found = self._calls.get(key, now_s)
         if found is not None:
             found.uses += 1
+            found.used_s = now_s
             return
         size = len(call.body) + ENTRY_BYTES
         if call.protocol == BY_VALUE and size <= self._calls.budget // _LARGEST_PART:
-            self._calls.put(key, _Used(call), self._owner, size, now_s)
+            self._calls.put(key, _Used(call, now_s), self._owner, size, now_s)
 
-    def most_used(self) -> list[Call]:
-        """Return the calls in the order of their uses, most used first, and halve the counts."""
-        found = sorted(self._calls.values(), key=lambda one: -one.uses)
-        for one in found:
-            one.uses -= one.uses // 2  # recent uses count more
-        return [one.call for one in found]
+    def most_used(self, now_s: float) -> list[Call]:
+        """Return the calls of the last day in the order of their uses, most used first."""
+        found = [one for one in self._calls.values() if now_s - one.used_s < _RECENT_S]
+        return [one.call for one in sorted(found, key=lambda one: -one.uses)]
+
+    def age(self) -> None:
+        """Halve the counts, so that recent uses count more."""
+        for one in self._calls.values():
+            one.uses -= one.uses // 2
 
 
 def packed(calls: Sequence[Call]) -> bytes:

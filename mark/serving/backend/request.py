@@ -35,7 +35,9 @@ class Request:
     key: str = ""  # chosen by the client to group requests, for example by user
     version: str = ""  # of the model that serves it
     gone: Callable[[], bool] | None = None  # whether its client has gone and would not read an answer
-    accepts: str = ""  # answers that it accepts (`mark.insurance.settings.ACCEPTS`); "": the service's setting
+    accepts: str = (
+        ""  # answers that it accepts (`mark.insurance.insurance_settings.ACCEPTS`); "": the service's setting
+    )
 
     def attempt(
         self,

@@ -22,13 +22,13 @@ from mark.domain.price_list import PriceList
 from mark.domain.time import MINUTE_S
 from mark.insurance.coding import CallParities, CodingGroup, CodingGroups, Member, PassOn, Reconstructed
 from mark.insurance.fill import least_fill_s
-from mark.insurance.settings import DEGRADED, InsuranceSettings
+from mark.insurance.insurance_settings import DEGRADED, InsuranceSettings
 from mark.models.answer import Answer, Provenance
 from mark.models.call import Call, Reply
 from mark.models.results import call_with, results_of
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.request import Request
-from mark.serving.conductor.port import CallsStages, RunOfItems
+from mark.serving.conductor.calls_stages import CallsStages, RunOfItems
 
 _LOG = logging.getLogger("mark.serving")
 # With these statuses the model itself has not answered, and a reconstruction may still come.

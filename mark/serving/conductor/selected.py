@@ -25,7 +25,7 @@ from mark.selection.query import SelectedQuery, Selection
 from mark.selection.shown import weights_now
 from mark.selection.state import ALL
 from mark.serving.backend.refusals import error_reply
-from mark.serving.conductor.port import CallsStages, RunOfItems
+from mark.serving.conductor.calls_stages import CallsStages, RunOfItems
 from mark.serving.conductor.query import FAILED
 
 _LOG = logging.getLogger("mark.serving")

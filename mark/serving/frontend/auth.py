@@ -160,7 +160,7 @@ class Auth:
             if scheme.lower() != b"bearer":
                 return None
             shown = shown.strip()
-        digest = self._digest(shown)
+        digest = self._salted(hashlib.sha256(shown).digest())
         grant = self._granted.get(digest)
         if grant is None and self._tokens is not None:
             grant = self._verified.get(digest)
@@ -189,9 +189,6 @@ class Auth:
         """Return whether the caller has the scope `admin`. Others must not read or delete a user's learned state."""
         grant = self.grant(headers)
         return grant is not None and ADMIN in grant.scopes
-
-    def _digest(self, shown: bytes) -> bytes:
-        return self._salted(hashlib.sha256(shown).digest())
 
     def _digests(self, keys: Mapping[str, Grant]) -> dict[bytes, Grant]:
         return {self._salted(_sha256(key)): grant for key, grant in keys.items()}

@@ -248,8 +248,10 @@ class GrpcListener:
 
     async def _version(self, name: str, version: str, context: Any) -> str | None:
         server = self._server
-        if name != server.name or (version and version not in server.versions):
-            await _fail(context, 404, f"nothing at {name[:100]} {version[:100]}; the model here is {server.name}")
+        if name != server.name:
+            await _fail(context, 404, f"no model '{name[:100]}'; the model here is {server.name}")
+        if version and version not in server.versions:
+            await _fail(context, 404, f"no version '{version[:100]}' of {name}, but {', '.join(server.versions)}")
         return version or None
 
 

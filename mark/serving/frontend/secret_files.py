@@ -25,7 +25,8 @@ def check_private(path: Path, *, secret: bool = True) -> None:
     """
     mode = path.stat().st_mode
     may = others_may(mode, secret=secret, read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY))
-    if may and _is_reached(path):
+    # Others reach no file in a folder that they cannot enter.
+    if may and all(folder.stat().st_mode & _ENTERS for folder in path.resolve().parents):
         way_out = f"chmod 600 {path}; in a container mount it read-only"
         raise BadInput(f"others than its owner may {may} it (mode {stat.S_IMODE(mode):04o}): {way_out}", str(path))
 
@@ -37,8 +38,3 @@ def others_may(mode: int, *, secret: bool, read_only: bool) -> str:
     if mode & _WRITES:
         return "change"
     return "read" if secret and mode & _READS else ""
-
-
-def _is_reached(path: Path) -> bool:
-    """Return whether others can enter all parent folders."""
-    return all(folder.stat().st_mode & _ENTERS for folder in path.resolve().parents)

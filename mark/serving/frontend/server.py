@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from mark.insurance.settings import ACCEPTS
+from mark.insurance.insurance_settings import ACCEPTS
 from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer
 from mark.models.call import Call
 from mark.models.compression import Refused

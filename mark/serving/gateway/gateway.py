@@ -250,10 +250,10 @@ class Gateway(Generic[P]):
             replica.avoid_until_s = now_s + self.policy.avoid_s
             if self._waits(request):
                 return WAIT
-            other = self._another(request, now_s, attempt.payload, after_refusal=True)
-            if other is not None:
+            other = self._for_second(request, now_s)
+            if other is not None and other.avoid_until_s <= now_s:
                 self.retries += 1
-                return other
+                return self._second(request, other, now_s, attempt.payload)
         elif status == 500 or status == 502:
             self._fault(replica, now_s, answered=True)
         else:
@@ -273,10 +273,10 @@ class Gateway(Generic[P]):
         if self._waits(request):
             return WAIT
         if not began:
-            other = self._another(request, now_s, attempt.payload)
+            other = self._for_second(request, now_s)
             if other is not None:
                 self.retries += 1
-                return other
+                return self._second(request, other, now_s, attempt.payload)
         self._end(request)
         return GIVE_UP
 
@@ -286,10 +286,16 @@ class Gateway(Generic[P]):
         None: it has two already, or no replica is expected to answer before the first one.
         """
         self._check(request)
-        other = self._another(request, now_s, payload, overtakes_first=True)
-        if other is not None:
-            self.hedges += 1
-        return other
+        other = self._for_second(request, now_s)
+        if other is None:
+            return None
+        first = request.attempts[0]
+        took_s = now_s - first.sent_s
+        finish_s = expected_s(other.each_s, other.in_flight, other.avoid_until_s, now_s)
+        if not overtakes(finish_s, took_s, outrun_s(first.replica.response_s, took_s)):
+            return None
+        self.hedges += 1
+        return self._second(request, other, now_s, payload)
 
     def expired(self, request: P, now_s: float, *, hung: bool) -> None:
         """End a request whose time is over. `hung`: after the gateway's own limit, so its replicas have failed."""
@@ -372,29 +378,15 @@ class Gateway(Generic[P]):
         best.turn = self._turns
         return best
 
-    def _another(
-        self,
-        request: P,
-        now_s: float,
-        payload: bytes | None,
-        *,
-        after_refusal: bool = False,
-        overtakes_first: bool = False,
-    ) -> ReplicaAttempt[P] | None:
+    def _for_second(self, request: P, now_s: float) -> ReplicaState | None:
+        """Return the best replica for a second attempt; None if there is none in time, or no second one is allowed."""
         attempts = request.attempts
         if len(attempts) == _MOST_ATTEMPTS or self._budget < 1.0 or self.policy.routing == ALB:
             return None
         replica = self._best(now_s, [attempt.replica for attempt in attempts])
-        if replica is None or now_s + replica.response_s > request.deadline_s:
-            return None
-        if after_refusal and replica.avoid_until_s > now_s:
-            return None
-        if overtakes_first:
-            first = attempts[0]
-            took_s = now_s - first.sent_s
-            finish_s = expected_s(replica.each_s, replica.in_flight, replica.avoid_until_s, now_s)
-            if not overtakes(finish_s, took_s, outrun_s(first.replica.response_s, took_s)):
-                return None
+        return replica if replica is not None and now_s + replica.response_s <= request.deadline_s else None
+
+    def _second(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
         self._budget -= 1.0
         return self._attempt(request, replica, now_s, payload)
 

@@ -73,8 +73,9 @@ class Journal:
             _replace(self._folder / _ASIDE, data)
 
     def rewrite(self, change: Change) -> None:
-        """Change the lines of all files."""
+        """Change the lines of all files, and delete the data beside the facts."""
         with self._lock:
+            (self._folder / _ASIDE).unlink(missing_ok=True)
             self._end()
             for path in list(self._old):
                 self._old[path] = rewrite_lines(path, change)
@@ -144,9 +145,10 @@ class Journals:
     def rewrite(self, vector: Vector, change: Change) -> None:
         """Change the lines in the folders of processes that have ended. Raises OSError.
 
-        Their snapshots are deleted if the vector has all of their facts.
+        Their data beside the facts are deleted, and their snapshots if the vector has all of their facts.
         """
         for folder in left_folders(self._folder):
+            (folder / _ASIDE).unlink(missing_ok=True)
             for path in sorted(folder.glob(_FILES)):
                 rewrite_lines(path, change)
             path = folder / _SNAPSHOT

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +26,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.learned.facts import KEPT_S, Fact, Vector, fact_in, facts_in, line_of, pages, vector_in
 from mark.serving.learned.journal import Journal, Journals
+from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
-from mark.serving.learned.port import Learner
 from mark.serving.learned.shared import LearnedSnapshot, Shared, snapshot_in
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.learned.storing import WRITE_S, NotStored, Storing
@@ -37,9 +38,12 @@ _MOST_UNDER_WAY = 100_000
 _TICK_S, _STORE_EVERY_S = 1.0, 5.0
 # Interval of reads; longer after reads without a result, because each list is billed.
 _STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0
+_GONE_S = 600.0  # a process that others took for gone may still store facts for this time
+_UNASKED_S = 3600.0  # interval of reads without a reason, because this process may not know of another one
 _PUSHED_TO = 3  # peers that get new facts immediately; others ask for them
 # At the start: waits for a peer to be there, for a busy one to give its state, and for the store to be read.
 _FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
+_READ_BESIDE_PEERS_S = 5.0  # for the store at the start if a peer gave its state
 _READ_AT_ONCE = 2000  # facts between two turns of the loop
 _ADOPT_EVERY_S = 60.0  # interval of attempts to use the whole state of a peer after a failure, because it may be large
 _PAGE_S = 10.0  # for a page of a snapshot, which may have to be made first
@@ -82,6 +86,7 @@ class Learning:
     ) -> None:
         self.model, self.writer, self.learner, self.peers = model, writer, learner, peers
         self.applied = self.unlearned = 0
+        self.own_aside: Callable[[], bytes | None] = lambda: None  # data that helps a process to start
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
         self.folder = folder
@@ -99,10 +104,14 @@ class Learning:
         self._held: list[_Held] = []
         self._holding = asyncio.Lock()
         self._snapshots = self._rewrites = 0
-        self._snapshot_due = False
+        self._snapshot_due = self._aside_due = False
         self._put_s = loop.time()
-        # When the next read is due; interval.
-        self._read_s, self._read_pause_s, self._read_due = self._put_s, _STORE_READ_S, True
+        # When the next read may begin, and its interval. A read that begins at `_doubt_s` or later ends the doubt.
+        self._read_s, self._read_pause_s, self._doubt_s = self._put_s, _STORE_READ_S, self._put_s
+        self._soon_s = self._read_done_s = -math.inf  # last time of `_read_soon`; begin of the last complete read
+        self._reading: asyncio.Task[None] | None = None
+        # The facts on the disk; those that are only in snapshots of the store, or of a peer that has them.
+        self._has_disk = self._has_whole = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Own facts, in the thread of the sink
@@ -143,9 +152,10 @@ class Learning:
     async def catch_up(self) -> None:
         """Load the state from the disk, and from a peer or the store. Without them it begins with the state it has."""
         await self._read_disk()
-        if not await self._ask_until_caught_up():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._read_store(), _FIRST_READ_S)
+        self._has_disk = True
+        patience_s = _READ_BESIDE_PEERS_S if await self._ask_until_caught_up() else _FIRST_READ_S
+        if self._storing is not None:  # a process that has gone may have left facts only there
+            await asyncio.wait([self._begin_read(self._storing)], timeout=patience_s)
         self.shared.trim(self._vectors())
         _LOG.info("the learned state of %s has %d facts", self.model, self.applied)
 
@@ -185,10 +195,11 @@ class Learning:
         if self._storing is not None and now_s - self._put_s >= _STORE_EVERY_S:
             self._put_s = now_s
             self._begin(self._put())
-        in_doubt = bool(self.missing) or not all(peer.answering for peer in others)
-        if (in_doubt or self._read_due) and now_s >= self._read_s:
-            self._read_s, self._read_due = now_s + self._read_pause_s, False
-            self._begin(self._read_store())
+        in_doubt = self.missing or not all(peer.answering for peer in others)
+        if in_doubt or now_s - self._read_done_s >= _UNASKED_S:
+            self._doubt_s = max(self._doubt_s, now_s)
+        if self._storing is not None and self._read_done_s < self._doubt_s and now_s >= self._read_s:
+            self._begin_read(self._storing)
         self.shared.forget(self._now() - KEPT_S, {self.writer, *(peer.writer for peer in others)})
         self.shared.trim(self._vectors())
         if self._snapshot_due or self._journal.since_snapshot_bytes > _SNAPSHOT_EVERY_BYTES:
@@ -197,7 +208,8 @@ class Learning:
     async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
         """Change the content of facts in all places of this process. Raises OSError.
 
-        It is used when a user is deleted. Facts in the object store stay unchanged until they expire there.
+        It is used when a user is deleted. Facts in the object store stay unchanged until they expire there. Data put
+        aside are deleted, because they may be about the user; those in the store are not used again.
         """
 
         def changed(line: bytes) -> bytes:
@@ -209,25 +221,36 @@ class Learning:
             return line if now is fact else line_of(now)
 
         self.shared.rewrite(change)
-        self._held = []
+        self._held, self._aside_due = [], True
         self._rewrites += 1
         await self._write_snapshot()
         await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
         vector = self.shared.vector.copy()
         await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
-    async def put_aside(self, data: bytes) -> None:
-        """Keep data of the learner for a process that starts later: in the store, or without one in this folder."""
+    async def put_aside(self, data: bytes | None) -> None:
+        """Keep data of the learner for a process that starts later: in the store, or without one in this folder.
+
+        None: there is none, which the store is told only if its data may be about a deleted key.
+        """
+        instead, self._aside_due = self._aside_due, False
+        if data is None and not instead:
+            return
         try:
             if self._storing is not None:
-                await asyncio.wait_for(self._storing.put_aside(data), WRITE_S)
-            else:
+                await asyncio.wait_for(self._storing.put_aside(data or b"", instead), WRITE_S)
+            elif data is not None:
                 await self._loop.run_in_executor(self._thread, self._journal.put_aside, data)
         except (NotStored, TimeoutError, OSError) as error:
+            self._aside_due |= instead
             _LOG.warning("data for later processes is not kept: %s", error)
 
     async def aside(self) -> bytes | None:
-        """Return the latest data that was put aside, None if there is none or it cannot be read."""
+        """Return the data of a peer, or the latest that was put aside. None: there is none, or it cannot be read."""
+        for peer in self.peers.others:
+            with suppress(PeerError):
+                if peer.answering and (data := await peer.ask(b"GET", b"/aside", answer_s=_PAGE_S, optional=True)):
+                    return data
         if self._storing is None:
             return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).aside)
         with suppress(NotStored, TimeoutError):
@@ -254,6 +277,7 @@ class Learning:
         _, lines = next(pages(lacking.facts, PAGE_BYTES), ([], b""))
         more = next(lacking.facts, None) is not None
         head = {"writer": self.writer, "vector": self.shared.vector.to_json(), "more": more, "whole": lacking.whole}
+        head |= {"disk": self._has_disk, "complete": self._has_whole}
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
 
     async def snapshot_page(self, number: int, begin: int) -> bytes | None:
@@ -368,7 +392,10 @@ class Learning:
             await asyncio.sleep(max(0.1, began_s + _TICK_S - self._loop.time()))
 
     async def _exchange(self, peer: Peer) -> bool:
-        """Take the facts that the peer has, as far as possible. Return False if it does not answer."""
+        """Take the facts that the peer has, as far as possible. Return False if it does not answer.
+
+        A peer that begins to be silent may be gone.
+        """
         try:
             while True:
                 question = {"writer": self.writer, "vector": self.shared.vector.to_json()}
@@ -385,8 +412,13 @@ class Learning:
                     peer.adopt_s = self._loop.time() + _ADOPT_EVERY_S
                 taken = self._take(facts_in(lines))
                 if not (said["more"] and taken):
+                    peer.heard, peer.has_disk = True, bool(said.get("disk", True))
+                    self._has_whole |= bool(said.get("complete", True)) and not said["whole"]
                     return True
         except PeerError:
+            if peer.heard:
+                peer.heard = False
+                self._read_soon()
             return False
         except (ValueError, KeyError, TypeError) as error:
             peer.say(f"cannot be understood: {error!r}")
@@ -434,15 +466,16 @@ class Learning:
             self._join.applied(fact.about, now_s)
 
     async def _ask_until_caught_up(self) -> bool:
-        """Take the state of the first peer that answers. Return False if none does for a while.
+        """Take the states of the peers that answer. Return False if none does for a while.
 
-        The wait is longer if a server listens at a peer's address.
+        The wait is longer if a server listens at a peer's address, or still reads its disk.
         """
         began_s = self._loop.time()
         while others := self.peers.others:
-            for peer in others:
-                if await self._exchange(peer):
-                    return True
+            answered = await asyncio.gather(*(self._exchange(peer) for peer in others))
+            there = [peer for peer, answers in zip(others, answered, strict=True) if answers]
+            if there and all(peer.has_disk for peer in there):
+                return True
             patience_s = _BUSY_PEER_S if any(peer.there for peer in others) else _FIRST_ANSWER_S
             if self._loop.time() - began_s >= patience_s:
                 break
@@ -505,22 +538,38 @@ class Learning:
 
     def _read_soon(self) -> None:
         """Read the store at the next tick, because a process that has gone may have left facts only there."""
-        self._read_s, self._read_pause_s, self._read_due = self._loop.time(), _STORE_READ_S, True
+        now_s = self._loop.time()
+        if now_s - self._soon_s >= _STORE_READ_S:  # two processes may answer at one address in turns
+            self._read_s, self._soon_s = now_s, now_s
+        self._read_s = min(self._read_s, self._soon_s + _STORE_READ_S)
+        self._read_pause_s, self._doubt_s = _STORE_READ_S, now_s + _GONE_S
 
-    async def _read_store(self) -> None:
-        """Take facts from the store that this process lacks; first a snapshot if the state is empty."""
-        if self._storing is None:
-            return
+    def _begin_read(self, storing: Storing) -> asyncio.Task[None]:
+        if self._reading is None or self._reading.done():
+            self._reading = self._begin(self._read_store(storing))
+            self._read_s = self._loop.time() + self._read_pause_s
+        return self._reading
+
+    async def _read_store(self, storing: Storing) -> None:
+        """Take facts from the store that this process lacks, and store those that a process which has gone did not.
+
+        A snapshot comes first, unless a peer has given its state.
+        """
+        began_s, before = self._loop.time(), self.applied
         try:
-            if not self.shared.vector.writers:
-                async for snapshot in self._storing.snapshots():
-                    if self._adopt(snapshot, "[feedback] store"):
+            if not self._has_whole:
+                async for snapshot in storing.snapshots():
+                    if not self.shared.vector.lacks(snapshot.vector) or self._adopt(snapshot, "[feedback] store"):
                         break
-            before = self.applied
-            async for facts in self._storing.facts(self.shared.vector.copy()):
+                self._has_whole = True
+            there = await storing.there()
+            async for facts in storing.facts(there, self.shared.vector.copy()):
                 self._take(facts)
+            alive = {self.writer, *(peer.writer for peer in self.peers.others if peer.answering)}
+            await storing.put_left(there, self.shared.kept(self._now() - KEPT_S, alive))
         except NotStored:
             return
+        self._read_done_s = began_s
         found = self.applied > before
         self._read_pause_s = _STORE_READ_S if found else min(_MOST_STORE_READ_S, 2.0 * self._read_pause_s)
 

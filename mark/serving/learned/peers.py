@@ -68,14 +68,14 @@ class _Answers(Asker[_Asked]):
 class Peer:
     """One other process. Until it has answered, `writer` is "" and `vector` is empty.
 
-    `there`: a server listens at its address. If its whole state could not be used, it is not asked for before `adopt_s`
-    (the loop's clock).
+    `there`: a server listens at its address; `heard`: the last exchange succeeded; `has_disk`: it has read its files.
+    If its whole state could not be used, it is not asked for before `adopt_s` (the loop's clock).
     """
 
     def __init__(self, address: Address, access: PeerAccess, model: str, loop: asyncio.AbstractEventLoop) -> None:
         self.address = address
         self.writer, self.vector = "", Vector()
-        self.answering = self.there = False
+        self.answering = self.there = self.heard = self.has_disk = False
         self.adopt_s = 0.0
         self._loop = loop
         self._line: Upstream[_Asked] = Upstream(address, _Answers(), access.reach, loop)
@@ -85,8 +85,13 @@ class Peer:
             self._head += b"authorization: Bearer %b\r\n" % access.key.encode()
         self._said = ""
 
-    async def ask(self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = ANSWER_S) -> bytes:
-        """Return the body of its answer with status 200. Raises PeerError. Every request may be repeated."""
+    async def ask(
+        self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = ANSWER_S, optional: bool = False
+    ) -> bytes:
+        """Return the body of its answer with status 200; if it is `optional`, b"" for status 404.
+
+        Raises PeerError. Every request may be repeated.
+        """
         head = b"%b %b%b%bcontent-length: %d\r\n\r\n" % (method, self._path, path, self._head, len(body))
         try:
             try:
@@ -95,6 +100,8 @@ class Peer:
                 if not str(error).startswith(CLOSED):
                     raise
                 answer = await self._once(head + body, answer_s)  # a kept connection had ended
+            if optional and answer.status == 404:
+                return b""
             if answer.status != 200:
                 raise PeerError(f"answers with status {answer.status}")
         except PeerError as error:

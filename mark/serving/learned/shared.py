@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import orjson
 
 from mark.serving.learned.facts import NEW, OLD, Applied, Fact, Vector, vector_in
-from mark.serving.learned.port import Learner
+from mark.serving.learned.learner_port import Learner
 
 _FORMAT = 1
 _LOG = logging.getLogger(__name__)
@@ -140,6 +140,10 @@ class Shared:
     def unshared(self, others: Collection[Vector]) -> list[Fact]:
         """Return the kept facts that another process may lack."""
         return [fact for fact in self._tail.values() if _is_lacked(fact, others)]
+
+    def kept(self, since_s: float, without: Collection[str]) -> list[Fact]:
+        """Return the kept facts since that time, except those of some writers."""
+        return [fact for fact in self._tail.values() if fact.at_s >= since_s and fact.writer not in without]
 
     def rewrite(self, change: Callable[[Fact], Fact]) -> None:
         """Change the content of kept facts, for example when a user is deleted."""

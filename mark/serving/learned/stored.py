@@ -9,15 +9,53 @@ Objects are never overwritten or deleted: a rule of the bucket may delete object
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from mark.domain.errors import BadInput
 from mark.models.registry import ObjectStore
 from mark.serving.learned.facts import Fact, Vector, facts_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _ASIDE_EVERY_S = 3600.0
 _DIGITS = 12  # fixed width, so that keys sort like numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """The facts in a store: key, writer, first and last number of each object."""
+
+    places: list[tuple[str, str, int, int]]
+
+    def lacked_by(self, vector: Vector) -> list[str]:
+        """Return the keys of objects with facts that this vector lacks."""
+        found = []
+        for key, writer, first, last in self.places:
+            applied = vector.writers.get(writer)
+            if applied is None or not all(map(applied.has, range(max(first, applied.through), last + 1))):
+                found.append(key)
+        return found
+
+    def lacks(self, facts: Iterable[Fact]) -> list[list[Fact]]:
+        """Return the facts that are not in the store, in runs of successive facts of one writer."""
+        by_writer: dict[str, list[Fact]] = {}
+        for fact in sorted(facts, key=lambda one: one.number):
+            by_writer.setdefault(fact.writer, []).append(fact)
+        for _, writer, first, last in self.places:
+            if left := by_writer.get(writer):
+                del left[bisect_left(left, first, key=_number) : bisect_right(left, last, key=_number)]
+        runs: list[list[Fact]] = []
+        for left in by_writer.values():
+            for before, fact in zip([None, *left], left, strict=False):
+                if before is None or before.number + 1 < fact.number:
+                    runs.append([])
+                runs[-1].append(fact)
+        return runs
+
+
+def _number(fact: Fact) -> int:
+    return fact.number
 
 
 class LearnedStore:
@@ -47,10 +85,16 @@ class LearnedStore:
         """Return the snapshot of a key. Raises ValueError if it cannot be read, or was deleted."""
         return snapshot_in(self._objects.read(key) or b"")
 
-    def put_aside(self, data: bytes, writer: str, now_s: float) -> None:
-        """Store data for processes that start later, unless another object of the last hour has such data."""
+    def put_aside(self, data: bytes, writer: str, now_s: float, instead: bool = False) -> None:
+        """Store data for processes that start later, unless another object of the last hour has such data.
+
+        With `instead` that object may have data of a deleted key, and is replaced.
+        """
         last = max(self._aside(), default="")
-        if not last or now_s - int(last.split("/")[0]) / 1e3 >= _ASIDE_EVERY_S:
+        last_ms = int(last.split("/")[0]) if last else -math.inf
+        if instead:
+            now_s = max(now_s, (last_ms + 1.0) / 1e3)  # the clock of the other process may be ahead
+        if instead or now_s - last_ms / 1e3 >= _ASIDE_EVERY_S:
             self._objects.create(f"{self._prefix}aside/{round(now_s * 1e3):015}/{writer}", data)
 
     def aside(self) -> bytes | None:
@@ -62,22 +106,16 @@ class LearnedStore:
         prefix = f"{self._prefix}aside/"
         return [key.removeprefix(prefix) for key in self._objects.keys(prefix)]
 
-    def lacking(self, vector: Vector) -> list[str]:
-        """Return the keys of objects with facts that this vector lacks."""
-        found = []
+    def there(self) -> StoredFacts:
+        """Return the places of all facts."""
+        found = StoredFacts([])
         for key in self._objects.keys(self._prefix):
             writer, _, numbers = key.removeprefix(self._prefix).partition("/")
             first, _, last = numbers.partition("-")
-            if writer == "snapshots" or not (first.isdigit() and last.isdigit()):
-                continue
-            applied = vector.writers.get(writer)
-            if applied is None or not all(map(applied.has, range(max(int(first), applied.through), int(last) + 1))):
-                found.append(key)
+            if writer != "snapshots" and first.isdigit() and last.isdigit():
+                found.places.append((key, writer, int(first), int(last)))
         return found
 
     def facts(self, key: str) -> list[Fact]:
-        """Return the facts of an object; none if it was deleted."""
-        try:
-            return facts_in(self._objects.read(key) or b"")
-        except ValueError as error:
-            raise BadInput(f"holds no facts ({error})", "[feedback] store", key) from None
+        """Return the facts of an object; none if it was deleted. Raises ValueError if it cannot be read."""
+        return facts_in(self._objects.read(key) or b"")

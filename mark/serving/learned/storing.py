@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from mark.domain.errors import MarkError
 from mark.serving.learned.facts import Fact, Vector
 from mark.serving.learned.shared import LearnedSnapshot, Shared
-from mark.serving.learned.stored import LearnedStore
+from mark.serving.learned.stored import LearnedStore, StoredFacts
 
 WRITE_S = 5.0  # a store that takes longer counts as failed
 _OBJECT_BYTES, _MOST_WAITING_BYTES = 8 << 20, 64 << 20
@@ -91,22 +91,26 @@ class Storing:
 
     async def snapshots(self) -> AsyncIterator[LearnedSnapshot]:
         """Yield the readable snapshots in the store, newest first. Raises NotStored."""
-        for key in await self._call(self._store.snapshots):
-            try:
-                found = await self._call(self._store.snapshot, key)
-            except ValueError as error:
-                _LOG.warning("[feedback] store: %s cannot be used: %s", key, error)
-            else:
-                yield found
+        async for snapshot in self._readable(self._store.snapshot, await self._call(self._store.snapshots)):
+            yield snapshot
 
-    async def facts(self, lacked_by: Vector) -> AsyncIterator[list[Fact]]:
+    async def there(self) -> StoredFacts:
+        """Return the places of all facts in the store. Raises NotStored."""
+        return await self._call(self._store.there)
+
+    async def facts(self, there: StoredFacts, vector: Vector) -> AsyncIterator[list[Fact]]:
         """Yield the facts in the store that this vector lacks, and some that it has. Raises NotStored."""
-        for key in await self._call(self._store.lacking, lacked_by):
-            yield await self._call(self._store.facts, key)
+        async for facts in self._readable(self._store.facts, await self._call(there.lacked_by, vector)):
+            yield facts
 
-    async def put_aside(self, data: bytes) -> None:
-        """Store data for processes that start later. Raises NotStored."""
-        await self._call(self._store.put_aside, data, self._writer, self._now())
+    async def put_left(self, there: StoredFacts, facts: Sequence[Fact]) -> None:
+        """Store these facts of processes which have gone, unless they are there. Raises NotStored."""
+        for run in await self._call(there.lacks, facts):
+            await self._call(self._store.put, run)
+
+    async def put_aside(self, data: bytes, instead: bool) -> None:
+        """Store data for processes that start later, with `instead` in place of the last. Raises NotStored."""
+        await self._call(self._store.put_aside, data, self._writer, self._now(), instead)
 
     async def aside(self) -> bytes | None:
         """Return the latest data that a process put aside. Raises NotStored."""
@@ -115,6 +119,16 @@ class Storing:
     def close(self) -> None:
         """End the thread without waiting, because a hanging call must not keep the process."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _readable(self, read: Callable[[str], T], keys: Iterable[str]) -> AsyncIterator[T]:
+        """Yield the objects of these keys, without damaged ones, which must not hide the others."""
+        for key in keys:
+            try:
+                found = await self._call(read, key)
+            except ValueError as error:
+                _LOG.warning("[feedback] store: %s cannot be used: %s", key, error)
+            else:
+                yield found
 
     async def _put(self) -> None:
         async with self._putting:

@@ -28,8 +28,8 @@ from mark.serving.learned.learning import Learning
 from mark.serving.personal.doors import PersonalDoors
 from mark.serving.personal.erasing import Erasing
 from mark.serving.personal.features import Features
-from mark.serving.personal.feedback import PersonalFeedback, check_personal
 from mark.serving.personal.heads import PersonalHeads
+from mark.serving.personal.keyed_feedback import PersonalFeedback, check_personal
 from mark.serving.personal.rows import SqliteRows
 from mark.serving.personal.served import PersonalServing
 from mark.serving.personal.stage import PersonalStage
@@ -100,6 +100,8 @@ class Personal:
         self.heads.keep_rows_in(self._rows)
         self._learning, self._erasing = learning, Erasing(learning, collector)
         self.heads.erase = self._erasing.erase
+        self.heads.forgot = self._forget_hot
+        learning.own_aside = self._hot_now
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
         self._feedback = PersonalFeedback(behind, collector, self.heads, self._features, self._loop, learning.writer)
         return self._feedback
@@ -174,8 +176,19 @@ class Personal:
         self._keep_hot_later()
 
     async def _keep_hot(self) -> None:
-        if self._hot is not None and self._learning is not None and (calls := self._hot.most_used()):
-            await self._learning.put_aside(packed(calls))
+        if self._hot is not None and self._learning is not None:
+            data = self._hot_now()
+            self._hot.age()
+            await self._learning.put_aside(data)
+
+    def _hot_now(self) -> bytes | None:
+        """Return the items used most, None without any."""
+        calls = [] if self._hot is None else self._hot.most_used(time.monotonic())
+        return packed(calls) if calls else None
+
+    def _forget_hot(self) -> None:
+        if self._hot is not None:
+            self._hot.forget()
 
     def _index(self) -> None:
         """Build an index of a large table if the extra `ann` is installed. Until then `/top` scores all items."""

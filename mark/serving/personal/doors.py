@@ -30,8 +30,8 @@ from mark.serving.frontend.live_page import answer_live
 from mark.serving.frontend.openapi import TOP_SCHEMAS, key_operation, personal_operation, top_operation
 from mark.serving.frontend.routes import ModelRoute
 from mark.serving.personal.features import Features, NoVector
-from mark.serving.personal.feedback import PersonalFeedback
 from mark.serving.personal.heads import PersonalHeads, note_of
+from mark.serving.personal.keyed_feedback import PersonalFeedback
 from mark.serving.personal.notes import MOST_KEY_BYTES, Vector, key_name, key_of_header
 from mark.serving.personal.page import personal_page
 

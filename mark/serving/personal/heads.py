@@ -52,6 +52,7 @@ class PersonalHeads:
         self.answers: Counter[str] = Counter()  # by the head of a key, the prior, or the prior without a key
         self.repeated = self.unusable = self.forgotten = 0
         self.erase: Callable[[str, float], None] = lambda key, at_s: None  # erases a key outside of this state
+        self.forgot: Callable[[], None] = lambda: None  # called after the deletion of any key
         self._now, self._horizon_s = now, horizon_s
         self._store: RowStore | None = None
         self._draw = np.random.default_rng()
@@ -128,6 +129,10 @@ class PersonalHeads:
         """Return the state of a key; None: the key is unknown."""
         return None if self._learner is None else self._learner.show(key)
 
+    def newest_s(self, key: str) -> float:
+        """Return the Unix time of the newest observation of a key, which a clock that is ahead may have set, or 0."""
+        return 0.0 if self._learner is None else max(0.0, self._learner.newest_s(key))
+
     def logged(self) -> Iterator[PersonalObservation]:
         """Return all observations of items of the table, by key."""
         return iter(()) if self._learner is None else self._learner.logged()
@@ -136,7 +141,7 @@ class PersonalHeads:
         """Return whether the table has an item of this name."""
         return self.table is not None and item in self.table.numbers
 
-    # The port `mark.serving.learned.port.Learner`
+    # The port `mark.serving.learned.learner_port.Learner`
 
     def fact(self, observation: Observation) -> bytes | None:
         """Return the fact in feedback, with or without an answer of the model. Another thread may call it."""
@@ -144,7 +149,8 @@ class PersonalHeads:
         if provenance is None or not provenance.note:
             return None
         if "forget" in observation.feedback.said:
-            return HeadFact(str(observation.feedback.said["forget"]), observation.received_at_s).to_json()
+            until_s = max(observation.received_at_s, float(observation.feedback.said.get("newest_s", 0.0)))
+            return HeadFact(str(observation.feedback.said["forget"]), until_s).to_json()
         found = self.learnable(provenance.note, observation.feedback.said, observation.received_at_s)
         return None if found is None else found.to_json()
 
@@ -158,7 +164,9 @@ class PersonalHeads:
         seen = PersonalObservation(found.key, found.item, found.vector, found.reward or 0.0, at_s)
         if self._learner is not None and self._learner.problem(seen) is not None:
             return None
-        return replace(found, version=self.version)
+        # Else an observation after a deletion at a server whose clock is ahead would be taken for one before it.
+        after_s = -math.inf if self._learner is None else math.nextafter(self._learner.deleted_s(found.key), math.inf)
+        return replace(found, version=self.version, at_s=max(found.at_s, after_s))
 
     def apply(self, fact: bytes) -> None:
         """Apply a fact of this process or another one. A malformed fact is logged and ignored."""
@@ -316,6 +324,7 @@ class PersonalHeads:
             self._learner.forget(key, at_s)
         self.forgotten += 1
         self.erase(key, at_s)
+        self.forgot()
 
     def _count(self, key: str, prior: bool) -> None:
         self.answers[WITHOUT_KEY if not key else BY_PRIOR if prior else BY_HEAD] += 1

@@ -27,7 +27,7 @@ MEANINGS = {
         "beyond promise",
         "requests in time beyond the promise, which the bound leaves out",
     ),
-    "other": ("other", "the rest: order of decisions, fleets held for whole minutes, interruptions"),
+    "other": ("the rest", "order of decisions, fleets held for whole minutes, interruptions"),
 }
 
 

@@ -46,7 +46,7 @@ def check_file(name: str) -> str:
         profiles = load_profiles(name)
         return "ok, a profile of " + ", ".join(f"{model} on {', '.join(types)}" for model, types in profiles.items())
     trace = open_trace(name)
-    return "; ".join([f"ok, a trace of {trace.summary}", *trace.notes])
+    return "; ".join([f"ok, a trace of {trace.summary}", *trace.more_notes])
 
 
 def _service(name: str) -> str:
@@ -79,12 +79,12 @@ def _carried(resolved: ResolvedService) -> list[str]:
         return []
     slo, unit = resolved.slo, resolved.service.unit
     allowed = 1.0 - slo.attainment
-    fleets = ", ".join(f"{n} keep it up to {rate(shares.carries_rps(n, allowed) * unit.size)}" for n in _FLEETS)
+    carried = " / ".join(rate(shares.carries_rps(n, allowed) * unit.size) for n in _FLEETS)
     name = resolved.offers[cheapest_lasting(resolved, offers)].instance
-    parts = [f"of {name} {fleets} {unit.name}/s"]
+    parts = [f"{' / '.join(map(str, _FLEETS))} {name} keep the promise up to {carried} {unit.name}/s"]
     late = {o.instance: late_alone(c, slo.rt_max_s) for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
     kept = ", ".join(f"{percent(1.0 - share, 2)} on {instance}" for instance, share in sorted(late.items()))
-    parts.append(f"where no request waits at most {kept} are in time")
+    parts.append(f"without waiting {kept} are in time, which no fleet exceeds")
     few = fewest_requests(slo, late[name])
     if _FEW <= few < math.inf:
         parts.append(

@@ -80,17 +80,15 @@ def _json(
 
 def _sentences(result: SimulationResult, advice: Sequence[Advice]) -> list[str]:
     terms = {one.term: 0.0 for one in advice}
+    promised = dict(terms)
     for one in advice:
         terms[one.term] += one.saved_usd_per_hour
+        promised[one.term] += one.count * one.committed_usd_per_hour
     if not any(terms.values()):
         return ["No instance is used for long enough to be worth a commitment."]
     spent = result.bill.total / (result.trace.duration_s / 3600.0)
     return [
         f"{term}: {dollars(saved * HOURS_PER_MONTH)} a month less than {dollars(spent * HOURS_PER_MONTH)} on demand "
-        f"({percent(saved / spent)}), for {usd(_promised(advice, term))}/h promised."
+        f"({percent(saved / spent)}), for {usd(promised[term])}/h promised."
         for term, saved in terms.items()
     ]
-
-
-def _promised(advice: Sequence[Advice], term: str) -> float:
-    return sum(one.count * one.committed_usd_per_hour for one in advice if one.term == term)

@@ -19,9 +19,9 @@ from mark.studies.report import plots
 from mark.studies.report.attribution import attribution_parts
 from mark.studies.report.explain import believed_words, choices_table, saved_words
 from mark.studies.report.htmlpage import asset, html_of, packed
-from mark.studies.report.next_day_report import next_day_row, next_day_sentences
-from mark.studies.report.promise_help_report import judged_by, outlook_parts, stated_words
-from mark.studies.report.report import DataTable, Head, Marked, Markup, Part, Plot, Prose, Report
+from mark.studies.report.next_day_report import next_day_row, promise_sentences
+from mark.studies.report.promise_help_report import judged_by, outlook_parts
+from mark.studies.report.report import DataTable, Head, Marked, Markup, Part, Plot, Report
 from mark.studies.report.takeaway import (
     MARKETS,
     at_a_glance,
@@ -45,7 +45,6 @@ from mark.studies.report.words import (
     dollars,
     duration,
     grouped,
-    latency,
     milliseconds,
     number,
     per_month,
@@ -90,7 +89,6 @@ def compare_report(
     in_a_row = len(results) if len(results) <= _MOST_IN_A_ROW else half
     cards = "".join(_card(name, results) for name in results)
     bills = Plot("Bill over time", partial(plots.bills_figure, results), "Dollars spent since the start, by policy.")
-    told = [Prose(words) for words in [stated_words(results)] if words]
     more = [] if spot is None else [spot_words(spot, results)]
     return Report(
         data,
@@ -102,12 +100,11 @@ def compare_report(
             Marked("The bill by market ($)", "strong"),
             _markets(results),
             *attribution_parts(attribution or {}),
-            *told,
             *([] if outlook is None else outlook_parts(outlook.outlook, judged_by(outlook.from_s))),
             *([bills] if len(results) > 1 else []),
             Plot("Latency", partial(plots.latency_figure, results), _LATENCY_LEAD),
         ],
-        [*takeaway(results), *next_day_sentences(results, next_days), *more],
+        [*takeaway(results), *promise_sentences(results, next_days, outlook=outlook is not None), *more],
         notes(results),
         read=first.trace.read,
         subject=first.service,
@@ -153,23 +150,28 @@ def render_report(
 
 
 def sensitivity_table(rows: Sequence[Variation]) -> DataTable:
-    """Return every variation of every policy: bill, its change, SLO; and whether the order of the policies holds."""
+    """Return every variation of every policy: bill, its change, SLO; and the policies that change their order."""
     words = {True: "ok", False: "MISSED", None: ""}
     return DataTable(
-        ("scenario", "policy", ("bill", usd), ("change", str), ("SLO", str), ("order holds", str)),
+        ("scenario", "policy", ("bill", usd), ("change", str), ("SLO", str), "order"),
         [
             (
                 *(row.label if place == 0 else "", one.policy, one.bill_usd),
                 "-" if one.change is None else f"{one.change:+.1%}",
                 share_marked(one.attainment, words[one.kept]),
-                ("yes" if row.order_holds else "no") if place == 0 and len(row.outcomes) > 1 else "",
+                (_order_words(row.overtakes) or "as before") if place == 0 and len(row.outcomes) > 1 else "",
             )
             for row in rows
             for place, one in enumerate(row.outcomes)
         ],
         "If these assumptions are wrong",
-        "Each line is the whole run again with one belief made worse: bill, its change, and the share in time.",
+        "Each line is the whole run again with one belief made worse: bill, its change, and the share in time. Order: "
+        "policies that keep the promise first, the cheapest first.",
     )
+
+
+def _order_words(overtakes: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{ahead} now ahead of {behind}" for ahead, behind in overtakes)
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
@@ -206,7 +208,15 @@ def _card(name: str, results: Mapping[str, SimulationResult]) -> str:
 
 
 _HEADS: tuple[Head, ...] = (
-    *("policy", ("bill", usd), ("saves", str), ("SLO %", str), ("p50", latency), ("p98", latency), ("p99 ms", latency)),
+    *(
+        "policy",
+        ("bill", usd),
+        ("saves", str),
+        ("SLO %", str),
+        ("p50", milliseconds),
+        ("p98", milliseconds),
+        ("p99 ms", milliseconds),
+    ),
     *(("by\nLambda", percent), ("regret", number)),
 )
 
@@ -256,7 +266,7 @@ def _markets(results: Mapping[str, SimulationResult]) -> DataTable:
         [row_name(name, one), *(getattr(one.bill, m) for m in used), one.bill.total, one.fleet.peak_instances]
         for name, one in results.items()
     ]
-    heads = [(market_name(m), amount) for m in used]
+    heads = [(market_name(m).replace(", ", ",\n"), amount) for m in used]
     return DataTable(("policy", *heads, ("total", amount), ("peak\nfleet", str)), rows)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mark.domain.load_unit import REQUESTS, LoadUnit
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
 from mark.domain.promise_outlook import PromiseOutlook
-from mark.planning.demand.promise_price import confidence_notes
+from mark.planning.demand.promise_price import notes_without_confidence
 from mark.planning.marginal_prices import prices_of
 from mark.planning.next_day import NextDay
 from mark.planning.planner import PlanningContext
@@ -20,6 +20,9 @@ from mark.studies.report.next_day_report import next_day_words
 from mark.studies.report.promise_help_report import outlook_parts
 from mark.studies.report.report import DataTable, Marked, Part, Prose, Report
 from mark.studies.report.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
+
+if TYPE_CHECKING:
+    from mark.studies.insured_plan import InsuredPlan
 
 _UNKNOWN = PriceList()
 _PRICES = ("usd_per_request", "usd_per_miss", "usd_per_planned_request")
@@ -174,7 +177,11 @@ def plan_report(explained: Explanation) -> Report:
             DataTable(_WANTED, rows) if rows else Marked("Nothing is to run, and nothing does."),
             Prose(_closing(explained) + _batching(explained)),
             *([] if explained.promise is None else outlook_parts(explained.promise)),
-            Prose([] if explained.next_day is None else [next_day_words(explained.next_day)]),
+            Prose(
+                []
+                if explained.next_day is None
+                else [next_day_words(explained.next_day, promise=explained.promise is None)]
+            ),
             *others,
             Prose(_prices(explained)),
         ],
@@ -186,10 +193,7 @@ def plan_report(explained: Explanation) -> Report:
 def _plan_notes(explained: Explanation) -> list[str]:
     """Return the plan's notes and its solver, without the note that the outlook states better."""
     plan, promise = explained.plan, explained.promise
-    said: tuple[str, ...] = ()
-    if promise is not None and plan.confidence is not None:
-        said = confidence_notes(plan.confidence, promise.slo)
-    notes = [note for note in plan.notes if note not in said]
+    notes = plan.notes if promise is None else notes_without_confidence(plan, promise.slo)
     return [*notes, *([f"solved by {plan.solver}"] if plan.solver else [])]
 
 
@@ -322,3 +326,29 @@ def _batching(explained: Explanation) -> list[str]:
         f"window: {b.paper_w_batch_ms:.0f} ms)."
         for name, b in explained.batches.items()
     ]
+
+
+def insured_plan_report(found: InsuredPlan) -> Report:
+    """Return the plans stage by stage."""
+    stages = {
+        name: plan_report(explain(planned.plan, planned.context, found.at_s, read=found.read))
+        for name, planned in found.stages.items()
+    }
+    parts = []
+    for one in stages.values():
+        parts += [Marked(one.headline, "strong"), *one.parts]
+        parts += [Marked(""), *(Marked(f"note: {note}", "faint") for note in one.notes)]
+    return Report(
+        {
+            "schema": 1,
+            "service": found.config.name,
+            "at_s": found.at_s,
+            "usd_per_hour": found.usd_per_hour,
+            "stages": {name: one.data for name, one in stages.items()},
+            "notes": list(found.notes),
+        },
+        f"{found.config.name}: {usd(found.usd_per_hour)} an hour for all stages",
+        parts,
+        notes=found.notes,
+        read=found.read,
+    )

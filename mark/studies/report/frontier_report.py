@@ -12,7 +12,7 @@ from mark.studies.frontier import nines
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed, notes
-from mark.studies.report.words import count, dollars, duration, latency, number, per_month, percent, usd
+from mark.studies.report.words import count, dollars, duration, milliseconds, number, per_month, percent, usd
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HEADS: tuple[Head, ...] = (
     *("promise", ("bill", usd), ("$ a month", dollars), ("bound", usd), ("regret", number)),
-    *(("in time %", percent), ("p50", latency), ("p99 ms", latency)),
+    *(("in time %", percent), ("p50", milliseconds), ("p99 ms", milliseconds)),
 )
 _OWN = "* "
 _CHANCE = "every point is one run of its own: small differences are chance, and other seeds (--seed) show how small"

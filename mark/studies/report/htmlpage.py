@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.extras import module_of
+from mark.studies.report.figure_style import ON_DARK
 from mark.studies.report.report import DataTable, Marked, Markup, Part, Plot, Prose, Report
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ def asset(name: str) -> str:
 
 def page_script(own: str = "") -> str:
     """Return the last element of a page with figures: it draws them and runs `own`, a function's text or nothing."""
-    from mark.studies.report.figure_style import ON_DARK
-
     return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"
 
 

@@ -1,4 +1,4 @@
-"""The cost of protection against slow instances, shown as a table, as JSON, and as a page with a plot."""
+"""The cost of protection against slow instances, and trained parity models, as tables, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed
-from mark.studies.report.words import count, dollars, duration, latency, per_month, percent, percent_2
+from mark.studies.report.words import count, dollars, duration, milliseconds, per_month, percent, percent_2
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plotly.graph_objects import Figure
 
     from mark.domain.faults import Faults
+    from mark.models.parity_training import ParityTraining
     from mark.studies.insure import Insurance, InsuredFleet, OtherShare
 
 _HEADS: tuple[Head, ...] = (
     *("option", ("settings", str), ("instances", str), ("$ a month", dollars), ("in time %", str)),
-    *(("degraded", percent_2), ("p99.9 ms", latency)),
+    *(("degraded", percent_2), ("p99.9 ms", milliseconds)),
 )
 _WITH_ACCURACY: tuple[Head, ...] = (*_HEADS, ("accuracy", percent_2))
 _NAMES = {
@@ -132,7 +135,7 @@ def faults_words(faults: Faults) -> str:
 def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
     never, dearer = [], []
     for one in found.options:
-        if one.option in (NONE, advised.option):
+        if one.option in (NONE, advised.option) or (one.option, _fleet(one)) == (INSTANCES, _fleet(advised)):
             continue
         if one.able:
             more = (_month(found, one) or 0.0) - (_month(found, advised) or 0.0)
@@ -177,7 +180,9 @@ def _notes(found: Insurance) -> list[str]:
         lines.append(_MEASURE)
     if found.of(HEDGE) is None:
         why = 'an ALB sends no second copies; mark\'s gateway does (routing = "least-completion")'
-        short = f"RT_max leaves no time for a second copy of a request that takes {latency(found.request_s * 1e3)} ms"
+        short = (
+            f"RT_max leaves no time for a second copy of a request that takes {milliseconds(found.request_s * 1e3)} ms"
+        )
         lines.append(f"hedge is left out: {why if found.routing == 'alb' else short}")
     for one in found.options:
         if one.in_doubt(found.slo):
@@ -200,7 +205,7 @@ def _notes(found: Insurance) -> list[str]:
 def _headline(found: Insurance) -> str:
     faults = faults_words(found.faults) or "no instance is slow"
     return (
-        f"{found.service} on {instance_of(found.offer)}, {latency(found.request_s * 1e3)} ms a request: "
+        f"{found.service} on {instance_of(found.offer)}, {milliseconds(found.request_s * 1e3)} ms a request: "
         f"{count(found.requests)} requests in {duration(found.duration_s)}; {faults}"
     )
 
@@ -236,7 +241,7 @@ def _count(one: InsuredFleet) -> str:
 
 def _fleet(one: InsuredFleet) -> str:
     settings = f", {_settings(one)}" if _settings(one) else ""
-    return f"{_count(one)} instances{settings}"
+    return f"{_count(one)} instance{'' if _count(one) == '1' else 's'}{settings}"
 
 
 def _bought(found: Insurance, one: InsuredFleet) -> str:
@@ -265,3 +270,38 @@ def _fleet_json(found: Insurance, one: InsuredFleet) -> dict[str, Any]:
         "parity_busy": one.parity_busy,
         "p999_ms": one.p999_s * 1e3,
     }
+
+
+def training_report(found: ParityTraining, written: Mapping[str, Any], folder: str) -> Report:
+    """Return the trained models; `written` is the content of parity.json."""
+    data = {
+        "schema": 1,
+        "available_accuracy": found.available_accuracy,
+        "codes": [
+            {
+                "code": one.code.name,
+                "k": one.code.k,
+                "degraded_accuracy": one.degraded_accuracy,
+                "train_s": one.train_s,
+            }
+            for one in found.codes
+        ],
+        "chosen": dict(written),
+    }
+    best = found.chosen
+    rows = [
+        (
+            Marked(one.code.name, "strong" if one is best else ""),
+            *(one.code.k, found.available_accuracy, one.degraded_accuracy, one.train_s),
+        )
+        for one in found.codes
+    ]
+    said = (
+        f"{folder} has the parity models of {best.code.name} with k = {best.code.k}: write [insurance] parity = "
+        f'"{folder}" into the service file.'
+    )
+    notes = ["A_a: accuracy of the model's own answers; A_d: of reconstructions of one missing answer of a group"]
+    if not found.labelled:
+        notes.append("the data has no labels (y): the model's own answers count as right")
+    heads = ("code", ("k", str), ("A_a", percent), ("A_d", percent), ("seconds", "{:,.1f}".format))
+    return Report(data, parts=[DataTable(heads, rows)], sentences=[said], notes=notes)

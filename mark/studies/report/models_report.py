@@ -42,7 +42,10 @@ class VersionDiff:
     @property
     def latency_ms(self) -> dict[str, dict[int, tuple[float | None, float | None]]]:
         """Latencies by type and batch size, if one of the versions has a row."""
-        old, new = ({name: _rows(one) for name, one in each.items()} for each in self.profiles)
+        old, new = (
+            {name: {row.batch: row.latency_ms for row in one.rows} for name, one in each.items()}
+            for each in self.profiles
+        )
         return {
             name: {
                 batch: (old.get(name, {}).get(batch), new.get(name, {}).get(batch))
@@ -65,7 +68,7 @@ def version_diff(
     return VersionDiff(before, after, profiles, {name: (old, new) for name, (old, new) in usd.items()})
 
 
-def models_report(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> Report:
+def models_report(place: str, models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str, AliasMove]]]) -> Report:
     data = {
         "schema": 1,
         "models": [
@@ -74,7 +77,7 @@ def models_report(models: Mapping[str, tuple[Sequence[ModelVersion], Mapping[str
         ],
     }
     if not models:
-        return Report(data, parts=[Marked("The registry holds no model.")])
+        return Report(data, parts=[Marked(f"The registry {place} holds no model.")])
     rows = [
         (name, len(versions), ", ".join(f"{alias} = {shown(move.version)}" for alias, move in aliases.items()))
         for name, (versions, aliases) in models.items()
@@ -183,15 +186,8 @@ def version_diff_report(diff: VersionDiff) -> Report:
 def _compared(
     name: str, unit: Callable[[float | None], str], values: tuple[float | None, float | None]
 ) -> tuple[str, str, str, str]:
-    return name, unit(values[0]), unit(values[1]), _change(*values)
-
-
-def _change(old: float | None, new: float | None) -> str:
-    return "" if not old or new is None else f"{new / old - 1.0:+.1%}"
-
-
-def _rows(profile: Profile) -> dict[int, float]:
-    return {row.batch: row.latency_ms for row in profile.rows}
+    old, new = values
+    return name, unit(old), unit(new), "" if not old or new is None else f"{new / old - 1.0:+.1%}"
 
 
 def _usd_per_million(profile: Profile, usd_per_hour: float) -> float:

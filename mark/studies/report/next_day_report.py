@@ -7,7 +7,8 @@ from typing import Any
 
 from mark.planning.next_day import BillInterval, NextDay
 from mark.simulation.result import SimulationResult
-from mark.studies.report.takeaway import best, kept, reference
+from mark.studies.report.promise_help_report import stated_words
+from mark.studies.report.takeaway import best, reference
 from mark.studies.report.words import percent, usd
 from mark.studies.saving_range import saving_range
 
@@ -20,16 +21,23 @@ def with_next_day(shown: dict[str, Any], found: NextDay | None) -> dict[str, Any
     return {**shown, "next_day": None if found is None else found.as_json()}
 
 
-def next_day_sentences(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> list[str]:
-    """Return a sentence on the advised policy, otherwise the first, which tells its interval from a saving's range."""
+def promise_sentences(
+    results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None], *, outlook: bool = False
+) -> list[str]:
+    """Return sentences on the advised policy, otherwise the first: its next day, and how likely the promise is.
+
+    One probability is enough: none if an `outlook` states one, else the next day's, else the one that plans stated.
+    """
     name = best(results) or next(iter(results))
     found = next_days.get(name)
+    stated = [] if outlook or (found and found.promise) else stated_words(results)
     if found is None:
-        return []
+        return stated
     against = reference(results)
     result = results[name]
     ranged = against is not None and against != name and saving_range(result, results[against]) is not None
-    return [f"{next_day_words(found, f'with {name}')}{f' {_DIFFERS}' if ranged and kept(result) else ''}"]
+    words = next_day_words(found, f"with {name}", promise=not outlook)
+    return [*stated, f"{words}{f' {_DIFFERS}' if ranged and result.kept else ''}"]
 
 
 def next_day_row(
@@ -40,14 +48,14 @@ def next_day_row(
     return [] if found is None else [("Next day", interval_words(found.usd))]
 
 
-def next_day_words(found: NextDay, how: str = "") -> str:
-    """Return dollars and probability; `how` names the policy or plan that they hold for."""
-    promise = ""
-    if found.promise is not None:
+def next_day_words(found: NextDay, how: str = "", *, promise: bool = True) -> str:
+    """Return dollars and, with `promise`, the probability; `how` names the policy or plan that they hold for."""
+    likely = ""
+    if promise and found.promise is not None:
         chance = _chance(found.promise.probability)
         known = "" if found.promise.calibrated or not found.usd.calibrated else f" ({_UNKNOWN})"
-        promise = f"; the promise is kept with a probability of {chance}{known}"
-    return f"The next day{f' {how}' if how else ''}: {interval_words(found.usd)}{promise}."
+        likely = f"; the promise is kept with a probability of {chance}{known}"
+    return f"The next day{f' {how}' if how else ''}: {interval_words(found.usd)}{likely}."
 
 
 def interval_words(found: BillInterval) -> str:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from mark.studies.report.report import DataTable, Head, Marked, Prose, Report
 from mark.studies.report.selection_report import HEADS, selection_cells, selection_json, selection_sentences
-from mark.studies.report.takeaway import share_marked, share_shown
+from mark.studies.report.takeaway import noted_once, share_marked, share_shown
 from mark.studies.report.words import (
     count,
     dollars,
     duration,
     grouped,
-    latency,
     milliseconds,
     number,
     number_1,
@@ -26,7 +25,7 @@ from mark.studies.report.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mark.studies.pipeline_result import ParityRun, PipelineRun, StageRun
 
@@ -102,7 +101,7 @@ def pipeline_compare_report(runs: Mapping[str, PipelineRun]) -> Report:
             *([] if first.parity is None else [_parities(runs)]),
         ],
         _takeaway(runs),
-        _notes(runs),
+        noted_once({name: [*run.notes, f"planned on {_planned_on(run)}"] for name, run in runs.items()}),
         read=first.read,
     )
 
@@ -230,7 +229,7 @@ def _outcomes(runs: Mapping[str, PipelineRun]) -> DataTable:
     # Function dollars replace the largest number of instances, to fit 80 columns.
     money: list[Head] = [("bill", usd), *([("of it\nfunct.", usd)] if named else [])]
     instances: list[Head] = [("inst.\nmean", number_1)] if named else [("instances\nmean", number_1), ("max", grouped)]
-    times: list[Head] = [("p50", latency), ("p95", latency), ("p99 ms", latency)]
+    times: list[Head] = [("p50", milliseconds), ("p95", milliseconds), ("p99 ms", milliseconds)]
     rows = []
     for name, run in runs.items():
         rows.append(
@@ -314,15 +313,6 @@ def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:
             f"{number(run.regret)} times that."
         )
     return lines
-
-
-def _notes(runs: Mapping[str, PipelineRun]) -> Sequence[str]:
-    """Return every note once: shared ones plainly, the others with their policies."""
-    owners: dict[str, list[str]] = {}
-    for name, run in runs.items():
-        for note in dict.fromkeys([*run.notes, f"planned on {_planned_on(run)}"]):
-            owners.setdefault(note, []).append(name)
-    return [note if len(names) == len(runs) else f"{', '.join(names)}: {note}" for note, names in owners.items()]
 
 
 def _monthly(run: PipelineRun) -> float | None:

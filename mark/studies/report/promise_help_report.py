@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mark.domain.promise_help import HelpKind, PromiseHelp
-from mark.domain.promise_outlook import SAME_CONFIDENCE, PromiseOutlook
+from mark.domain.promise_outlook import PromiseOutlook
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.studies.report.report import DataTable, Prose
@@ -19,24 +19,18 @@ _NONE = "No change that was tried helps: more instances, other types, functions,
 
 
 def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Return the confidence that plans stated and the windows kept, for the first policy that states one."""
+    """Return the least confidence that plans stated and the windows kept, for the first policy that states one."""
     for name, result in results.items():
         run, slo = result.promise, result.slo
-        if run.confidence_at_start is None or run.least_confidence is None or run.least_at_s is None:
+        if run.least_confidence is None:
             continue
-        if run.least_confidence >= slo.confidence - SAME_CONFIDENCE and run.kept(slo) == len(run.windows):
-            return [
-                f"{name} stated a probability of {percent(run.least_confidence, 0)} or more to keep the promise of a "
-                f"{window(slo)} ({percent(slo.confidence, 0)} asked), and kept it."
-            ]
-        kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept the promise"
+        kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept it"
         if len(run.windows) == 1:
             length = duration(min(slo.window_s, result.trace.duration_s))
-            kept = f"these {length} {'kept' if run.kept(slo) else 'missed'} the promise"
+            kept = f"these {length} {'kept' if run.kept(slo) else 'missed'} it"
         return [
-            f"At the start {name} could keep the promise of a {window(slo)} with a probability of "
-            f"{percent(run.confidence_at_start, 0)}; the least that it stated was {percent(run.least_confidence, 0)}, "
-            f"after {duration(run.least_at_s)} ({percent(slo.confidence, 0)} asked). In the simulation {kept}."
+            f"{name} stated a probability of {percent(run.least_confidence, 0)} or more to keep the promise of a "
+            f"{window(slo)} ({percent(slo.confidence, 0)} asked); {kept}."
         ]
     return []
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.cloud.billing.line_items import utc
 from mark.studies.report.report import DataTable, Marked, Report
-from mark.studies.report.takeaway import kept, notes
+from mark.studies.report.takeaway import notes
 from mark.studies.report.words import count, number, percent, usd
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _would_have_paid(found: Reconciliation, name: str) -> str:
     result, own = found.results[name], found.results[found.policy]
     paid, before = found.usd[name], found.simulated_usd
     change = f" ({paid / before - 1.0:+.0%})" if before > 0.0 else ""
-    verdict = {True: "kept", False: "MISSED", None: "-"}[kept(result)]
+    verdict = {True: "kept", False: "MISSED", None: "-"}[result.kept]
     invoice = found.paid_usd(name)
     if invoice is None:
         would_be = "no invoice can be estimated, because the simulated bill is too far from the real one"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mark.studies.answer_scan import CandidateRecord
 from mark.studies.report.report import DataTable, Head, Report
 from mark.studies.report.words import number, percent_2, usd
 from mark.studies.selection_replay import SelectionReplay
@@ -34,7 +33,15 @@ def replay_report(found: SelectionReplay) -> Report:
     data = {
         "schema": 1,
         "queries": found.queries,
-        "candidates": {name: _candidate_json(one) for name, one in found.candidates.items()},
+        "candidates": {
+            name: {
+                "answers": one.answers,
+                "error": one.error,
+                "error_interval_95": list(one.error_interval()),
+                "usd_per_million": one.usd_per_million,
+            }
+            for name, one in found.candidates.items()
+        },
         "best_candidate": found.best,
         "policies": {
             policy: {
@@ -95,12 +102,3 @@ def _verdict(found: SelectionReplay) -> list[str]:
     if low <= best_alone.error <= high:
         return [f"{said}: no more than chance away from {found.best} alone, {percent_2(best_alone.error)}."]
     return [f"{said}; {found.best} alone has {percent_2(best_alone.error)}."]
-
-
-def _candidate_json(one: CandidateRecord) -> dict[str, Any]:
-    return {
-        "answers": one.answers,
-        "error": one.error,
-        "error_interval_95": list(one.error_interval()),
-        "usd_per_million": one.usd_per_million,
-    }

@@ -1,10 +1,12 @@
-"""The results of a selection for the terminal, pages and JSON: its error, its asks, and the cost of correct answers."""
+"""The results of a selection for the terminal, pages and JSON: error, asks, and the cost of correct answers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.words import number, percent, usd
+from mark.studies.report.report import DataTable, Report
+from mark.studies.report.words import count, number, percent, percent_2, usd
 
 if TYPE_CHECKING:
     from mark.simulation.selected_calls import SelectionRun
@@ -54,3 +56,36 @@ def selection_sentences(run: SelectionRun, usd_of_all: float) -> list[str]:
 
 def _per_million_correct(run: SelectionRun, usd_of_all: float) -> float | None:
     return 1e6 * usd_of_all / run.correct if run.correct else None
+
+
+_TOTALS = (("answers", "answers"), ("feedback", "feedbacks"), ("contexts", "contexts"))
+
+
+_STATE_HEADS = (
+    *("candidate", ("share", percent), ("error", percent_2), ("labels", lambda n: "-" if n is None else count(n))),
+    *(("$ a call", usd), ""),
+)
+
+
+def state_report(said: Mapping[str, Any]) -> Report:
+    """Return the server's values; "-" for missing ones."""
+    candidates: Mapping[str, Any] = said["candidates"]
+    rows = [
+        (
+            *(str(name), _known(one, "share"), _known(one, "error"), _known(one, "feedback", "answers")),
+            _known(one, "usd_per_call"),
+            "switched off" if isinstance(one, Mapping) and one.get("off") is True else "",
+        )
+        for name, one in candidates.items()
+    ]
+    totals = [f"{count(found)} {words}" for key, words in _TOTALS if (found := _known(said, key)) is not None]
+    return Report(said, ", ".join([f"policy {said.get('policy', '-')}", *totals]), [DataTable(_STATE_HEADS, rows)])
+
+
+def _known(said: Any, *keys: str) -> float | None:
+    """Return the number under the first of the keys that has one."""
+    for key in keys:
+        value = said.get(key) if isinstance(said, Mapping) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.studies.report.takeaway import is_oracle, kept
+from mark.studies.report.takeaway import is_oracle
 
 VARIATIONS = (
     ("capacity -15 %", Sensitivity(capacity=0.85)),
@@ -31,14 +32,14 @@ class VariationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """The outcomes of one variation. `order_holds` says whether the policies rank as before.
+    """The outcomes of one variation, and the policies that now rank just ahead of one they were behind.
 
     Policies that keep the SLO rank before those that miss it, then by bill.
     """
 
     label: str
     outcomes: tuple[VariationOutcome, ...]
-    order_holds: bool
+    overtakes: tuple[tuple[str, str], ...] = ()  # empty: the order is as before
 
 
 def sensitivity(
@@ -84,12 +85,14 @@ def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping
             result.bill.total,
             result.bill.total / base[name].bill.total - 1.0 if base[name].bill.total > 0.0 else None,
             result.slo_result.attainment,
-            kept(result),
+            result.kept,
         )
         for name, result in results.items()
     )
-    return Variation(label, outcomes, _order(results) == _order(base))
+    before, now = _order(base), _order(results)
+    overtakes = ((a, b) for a, b in pairwise(now) if before.index(a) > before.index(b))
+    return Variation(label, outcomes, tuple(overtakes))
 
 
 def _order(results: Mapping[str, SimulationResult]) -> list[str]:
-    return sorted(results, key=lambda name: (kept(results[name]) is False, results[name].bill.total, name))
+    return sorted(results, key=lambda name: (results[name].kept is False, results[name].bill.total, name))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mark.studies.report.report import DataTable, Report, formatted
-from mark.studies.report.takeaway import MARKETS, kept, market_name, overflow_share
+from mark.studies.report.takeaway import MARKETS, market_name, overflow_share
 from mark.studies.report.words import dollars, duration, milliseconds, number, per_month, percent
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _verdict(diff: ServiceDiff) -> str:
 def _promise(diff: ServiceDiff) -> list[str]:
     """Return whether the promise is kept, unless both versions keep it: a change that breaks it saves nothing."""
     said = {True: "keeps its promise", False: "misses its promise", None: "has no request to keep a promise for"}
-    before, after = kept(diff.before), kept(diff.after)
+    before, after = diff.before.kept, diff.after.kept
     if before is after is True:
         return []
     if before == after:

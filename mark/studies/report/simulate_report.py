@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mark.studies.report.next_day_report import next_day_sentences, with_next_day
-from mark.studies.report.promise_help_report import stated_words
+from mark.studies.report.next_day_report import promise_sentences, with_next_day
 from mark.studies.report.report import DataTable, Marked, Report
 from mark.studies.report.takeaway import (
     MARKETS,
@@ -35,7 +34,7 @@ def simulate_report(
         with_next_day({**result.as_json(), **(more or {})}, next_day),
         headline(result),
         [Marked(title), DataTable(("", "", ""), [(name, *said) for name, said in _facts(result).items()])],
-        [*stated_words(results), *takeaway(results), *next_day_sentences(results, {result.policy: next_day})],
+        [*takeaway(results), *promise_sentences(results, {result.policy: next_day})],
         [*footnotes(results), *notes(results)],
         read=result.trace.read,
     )
@@ -86,7 +85,7 @@ def _facts(result: SimulationResult) -> dict[str, tuple[str | Marked, str]]:
         facts["Bound"] = (usd(result.bound_usd), f"no policy keeps the promise for less; regret {regret}")
     facts["Speed"] = (
         f"{speed.wall_s:.2f} s",
-        f"{count(speed.requests_per_wall_s)} requests/s simulated; kernel {speed.kernel_s:.2f}, planner "
+        f"{count(speed.requests_per_wall_s)} requests/s simulated; of which kernel {speed.kernel_s:.2f}, planner "
         f"{speed.planner_s:.2f}, predictor {speed.predictor_s:.2f} s; {speed.peak_rss_mb:,.0f} MB",
     )
     return facts

@@ -22,16 +22,12 @@ _TIE = 0.01  # a saving below a hundredth does not justify a moving part
 _WHOLE_DAY_S = 0.99 * DAY_S  # the first and last request of a day are not at midnight
 
 MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
+_MARKET_NAMES = {"sagemaker": "SageMaker", "other": "balancer, disks, controller"}
 
 
 def market_name(field: str) -> str:
     """Return a field of Bill as people write it."""
-    return "SageMaker" if field == "sagemaker" else field.replace("_", "-")
-
-
-def kept(result: SimulationResult) -> bool | None:
-    """Return whether the run kept its SLO; None without requests."""
-    return result.kept
+    return _MARKET_NAMES.get(field) or field.replace("_", "-")
 
 
 def keeps_every_minute(result: SimulationResult) -> bool:
@@ -42,7 +38,7 @@ def keeps_every_minute(result: SimulationResult) -> bool:
 
 def verdict(result: SimulationResult) -> str:
     """Return `ok`, `dips` (kept overall, but most requests of a minute were late), `MISSED`; "" without requests."""
-    ok = kept(result)
+    ok = result.kept
     return "" if ok is None else "MISSED" if not ok else "ok" if keeps_every_minute(result) else "dips"
 
 
@@ -125,7 +121,7 @@ def reference(results: Mapping[str, SimulationResult]) -> str | None:
 
     Only policies that keep the promise count, because other bills buy less. None without another such policy.
     """
-    able = [name for name, result in results.items() if kept(result) is not False]
+    able = [name for name, result in results.items() if result.kept is not False]
     if len(results) < 2 or not able:
         return None
     for name in able:
@@ -193,7 +189,7 @@ def ties(results: Mapping[str, SimulationResult]) -> list[str]:
 
     Fixed fleets come first, then the policy of today, then `mark`, then the others in their order.
     """
-    able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
+    able = [name for name, result in results.items() if result.kept and not is_oracle(name)]
     if not able:
         return []
     least = usd(min(results[name].bill.total for name in able))
@@ -231,7 +227,7 @@ def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
     winner = best(results)
     sentences = [_winner(winner, results), *_tied(winner, results), *_against(winner, results)]
     sentences += _today(results)
-    missed = [name for name, result in results.items() if kept(result) is False]
+    missed = [name for name, result in results.items() if result.kept is False]
     if winner and missed:
         sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
     if winner:
@@ -245,7 +241,7 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
         able = [name for name in results if not is_oracle(name)] or list(results)
         name = max(able, key=lambda n: results[n].slo_result.attainment or 0.0)
         result = results[name]
-        if kept(result):
+        if result.kept:
             return f"{name} keeps the promise for {usd(result.bill.total)}, but no real forecast is perfect."
         return (
             f"No policy here keeps the promise of {percent(result.slo.attainment)} within "
@@ -268,7 +264,7 @@ def _tied(winner: str | None, results: Mapping[str, SimulationResult]) -> list[s
 def _today(results: Mapping[str, SimulationResult]) -> list[str]:
     """Return a sentence on today's policy if it cannot be the reference, because it misses the promise."""
     result = results.get(AS_IS)
-    if result is None or kept(result) is not False:
+    if result is None or result.kept is not False:
         return []
     month = dollars(per_month(result.bill.total, result.trace.duration_s))
     return [f"{AS_IS} costs {month} a month, and misses the promise: nothing is counted as saved against it."]
@@ -319,7 +315,7 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
     result = results[winner]
     sentences = []
     oracle = next((r for name, r in results.items() if is_oracle(name)), None)
-    if oracle is not None and kept(oracle) and oracle.bill.total < result.bill.total:
+    if oracle is not None and oracle.kept and oracle.bill.total < result.bill.total:
         sentences.append(
             f"With perfect forecasts it would be {usd(oracle.bill.total)}: better forecasts are worth at most "
             f"{usd(result.bill.total - oracle.bill.total)} here."
@@ -359,7 +355,7 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
         today = "As is, simulated" if other == AS_IS else "Reference"
         month = dollars(per_month(results[other].bill.total, length_s))
         rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
-    if AS_IS in results and kept(results[AS_IS]) is False:
+    if AS_IS in results and results[AS_IS].kept is False:
         month = dollars(per_month(results[AS_IS].bill.total, length_s))
         rows.insert(0, ("As is, simulated", f"{month} a month with {AS_IS}, which misses the promise"))
     best_here = "As is, and best here" if winner == other == AS_IS else "Best here"
@@ -402,8 +398,8 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
 
 
 def notes(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Return every note once: shared ones plainly, the others with their policies; then the gaps."""
-    owners: dict[str, list[str]] = {}
+    """Return every note of the policies once; then the gaps."""
+    noted: dict[str, list[str]] = {}
     for name, result in results.items():
         own = list(result.notes)
         if result.bound_note:
@@ -413,6 +409,14 @@ def notes(results: Mapping[str, SimulationResult]) -> list[str]:
         if result.derived_share > 0.0:
             much = "most" if result.derived_share > 0.5 else "a part"
             own.append(f"{much} of the bill rests on derived profile rows, which are not measured (docs/profiles.md)")
+        noted[name] = own
+    return noted_once(noted)
+
+
+def noted_once(noted: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return every note of the policies once: shared ones plainly, the others with their policies."""
+    owners: dict[str, list[str]] = {}
+    for name, own in noted.items():
         for note in dict.fromkeys(own):
             owners.setdefault(note, []).append(name)
-    return [note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in owners.items()]
+    return [note if len(names) == len(noted) else f"{', '.join(names)}: {note}" for note, names in owners.items()]

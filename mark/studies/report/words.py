@@ -51,13 +51,6 @@ def milliseconds(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
-def latency(value_ms: float | None) -> str:
-    """Return milliseconds without their unit, or seconds with it from ten on: for narrow columns."""
-    if value_ms is None or not value_ms >= 9_950.0:
-        return milliseconds(value_ms)
-    return f"{value_ms / 1e3:,.0f} s"
-
-
 def rate(rps: float) -> str:
     return f"{rps:,.0f}" if rps >= 100.0 else f"{rps:.3g}"
 

@@ -75,7 +75,7 @@ class Supervised:
         self.stands_in = ""
         self.causes: dict[str, str] = {}
         self._predictor = predictor
-        self._clock = clock or _no_time_s
+        self._clock = clock or (lambda: 0.0)
         self._budget_s, self._fit_budget_s, self._most_times = budget_s, fit_budget_s, most_times
         self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
@@ -269,10 +269,6 @@ class Supervised:
     def _last(self, steps: int) -> Load:
         mean, peak = (np.array(rates)[-steps:] for rates in (self._mean, self._peak))
         return Load(self._origin_s - len(mean) * self._step_s, self._step_s, mean, peak, self._fine)
-
-
-def _no_time_s() -> float:
-    return 0.0
 
 
 def _message(error: Exception) -> str:

@@ -108,7 +108,8 @@ def parse_answer(body: bytes, where: str) -> PromAnswer:
             undefined += int(len(known) - known.sum())
             if known.any():
                 table = table[known]
-                series.append(PromSeries(_labels(labels), table[:, 0].copy(), table[:, 1].copy()))
+                named = {str(name): str(value) for name, value in labels.items()}
+                series.append(PromSeries(named, table[:, 0].copy(), table[:, 1].copy()))
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"the answer is not one of Prometheus' HTTP API ({error})", where, shown(body)) from None
     return PromAnswer(tuple(series), warnings, undefined)
@@ -157,7 +158,3 @@ def _at_each_time(series: Sequence[PromSeries], how: np.ufunc) -> tuple[FloatArr
     values = np.full(len(times), 0.0 if how is np.add else -np.inf)
     how.at(values, place, np.concatenate([one.values for one in series]))
     return times, values
-
-
-def _labels(labels: Any) -> dict[str, str]:
-    return {str(name): str(value) for name, value in labels.items()}

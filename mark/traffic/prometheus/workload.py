@@ -285,6 +285,10 @@ def _candidates(reader: MetricsReader, asked: Asked, select: str, end_s: float) 
 def _tried(asked: Asked) -> list[RequestMetric]:
     """Return the metrics that may count the load: all of its unit, or the one that was named."""
     if asked.metric is None:
+        units = list(dict.fromkeys(metric.unit for metric in REQUESTS))
+        if asked.unit not in (None, *units):
+            what = f"no known metric counts it, only {' and '.join(units)}: say the load by --query-rate"
+            raise BadInput(what, "--unit", asked.unit, known=units)
         return [metric for metric in REQUESTS if metric.unit == (asked.unit or REQUESTS_UNIT.name)]
     (named,) = (metric for metric in REQUESTS if metric.name == asked.metric)
     if asked.unit not in (None, named.unit):

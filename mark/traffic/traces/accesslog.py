@@ -21,7 +21,8 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
 from mark.traffic.traces.blocks import BOM, CUT_OFF, beginning, blocks, shown, watched
-from mark.traffic.traces.log_json import JsonLog, from_container, in_container, json_log, messages_in
+from mark.traffic.traces.health_checks import refuse_health_checks
+from mark.traffic.traces.log_json import JsonLog, from_container, in_container, json_log, messages_in, timed
 from mark.traffic.traces.log_text import (
     ADDRESSES,
     ALB,
@@ -37,7 +38,7 @@ from mark.traffic.traces.log_text import (
     text_format,
 )
 from mark.traffic.traces.ordered import Ordered
-from mark.traffic.traces.overlaps import Overlaps
+from mark.traffic.traces.overlaps import Overlaps, Repeats
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
@@ -57,6 +58,7 @@ _PAIRS = 1 << 20  # bytes of a file that show whether each request has two lines
 _SECOND_US = 1_000_000
 # Prefixes of Kubernetes' node logs and of docker compose.
 _PREFIX = re.compile(rb"^(?:\d{4}-\S+ std(?:out|err) [FP] |[\w.-]+ +\| ?)", re.MULTILINE)
+_PREFIX_TIME = re.compile(rb"^(\d{4}-\S+) std(?:out|err) [FP] ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,9 @@ class LogReading:
     """A user's settings for a log.
 
     `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are skipped as if they
-    did not exist. `time_field` names the field of a JSON log. `times` is the form of a line's time (only forms of
-    `strptime` concern logs), and the zone of times that name none (otherwise UTC).
+    did not exist; with a `!` behind the field the lines with this value are. `time_field` names the field of a JSON
+    log. `times` is the form of a line's time (only forms of `strptime` concern logs), and the zone of times that name
+    none (otherwise UTC).
     """
 
     log_filter: tuple[str, str] | None = None
@@ -134,10 +137,10 @@ def read_logs(
 
 
 def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
-    for is_wrapped, unwrap in ((in_container(head), from_container), (_is_prefixed(head), _without_prefix)):
-        if is_wrapped:
-            inner = _recognised(path, unwrap(head), reading)
-            return None if inner is None else LogFile(path, inner.lines, unwrap)
+    if in_container(head):
+        return _within(path, head, reading, (from_container, timed(head)))
+    if _is_prefixed(head):
+        return _within(path, head, reading, (_without_prefix, _with_time_of_prefix))
     if FIELDS.search(head):
         return LogFile(path, W3cLog())
     form = reading.times.form
@@ -149,12 +152,23 @@ def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
     except BadInput as error:
         raise BadInput(error.what, str(path), error.value) from None
     if found is None:
-        messages = messages_in(head)
-        inner = None if messages is None else _recognised(path, messages(head), reading)
-        return None if inner is None else LogFile(path, inner.lines, messages)
+        return _within(path, head, reading, (messages_in(head), timed(head)))
     lines, requests = found
     others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
     return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
+
+
+def _within(
+    path: Path, head: bytes, reading: LogReading, ways: Sequence[Callable[[bytes], bytes] | None]
+) -> LogFile | None:
+    """Return the log whose lines the first of these functions unwraps that gives one: without times of their own, the
+    lines keep those of their wrappers."""
+    for unwrap in ways:
+        lines = head if unwrap is None else unwrap(head)
+        inner = None if lines == head else _recognised(path, lines, reading)
+        if inner is not None:
+            return LogFile(path, inner.lines, unwrap)
+    return None
 
 
 def _short_lines(head: bytes) -> bytes:
@@ -171,14 +185,19 @@ def _without_prefix(block: bytes) -> bytes:
     return _PREFIX.sub(b"", block)
 
 
+def _with_time_of_prefix(block: bytes) -> bytes:
+    return _PREFIX_TIME.sub(rb"\1 ", block)
+
+
 # -- lines left out ----------------------------------------------------------------------------------------------------
 
 
 class _Filter:
-    """Keeps the lines whose field is `value`, or fits it as a shell pattern of `*` and `?`."""
+    """Keeps the lines whose field is `value`, or fits it as a shell pattern of `*` and `?`; a `name!` the others."""
 
     def __init__(self, name: str, value: str) -> None:
-        self.name = name
+        self.name = name.removesuffix("!")
+        self._keeps = self.name == name
         self.text = shown(f"{name}={value}".encode("utf-8", "surrogateescape"))
         # Brackets are escaped, because paths and IPv6 addresses contain them.
         self._pattern = re.compile(translate(value.replace("[", "[[]")))
@@ -192,9 +211,8 @@ class _Filter:
 
     def fits(self, value: bytes) -> bool:
         text = value.decode("utf-8", "surrogateescape")
-        if self._pattern.match(text):
-            return True
-        return self.name in ADDRESSES and self._pattern.match(text.rpartition(":")[0]) is not None
+        address = text.rpartition(":")[0] if self.name in ADDRESSES else text
+        return any(self._pattern.match(one) for one in (text, address)) is self._keeps
 
 
 _Place = tuple[Path, int, str]  # a file, the number of a line, and the line
@@ -349,6 +367,7 @@ class _Log:
         if self.clock is not None:
             self.clock.begin()
         begun = ends_bad = False
+        repeats = Repeats()
         for line, raw in blocks(file.path, nuls=tally.saw_nuls, cut=tally.cut_files.append, told=told):
             self.overlaps.check(file.path, raw)
             # Each of several joined files may have begun with a byte-order mark.
@@ -360,7 +379,9 @@ class _Log:
                 raise BadInput(error.what, str(file.path), error.value) from None
             micros = found.micros
             if keep is None and not begun:
-                self._refuse_two_lines(file, block[: block.rfind(b"\n", 0, _PAIRS) + 1] or block)
+                self._refuse_doubtful(file, block[: block.rfind(b"\n", 0, _PAIRS) + 1] or block)
+            if keep is None and not found.local.any():  # clocks that are set back repeat lines, too
+                repeats.see(line, raw, micros)
             wrong = np.flatnonzero(micros < 0)
             tally.lines += len(micros)
             if len(wrong):
@@ -376,28 +397,33 @@ class _Log:
             if len(utc):
                 yield utc
         tally.cut += ends_bad
+        repeats.check(file.path, f"`log_filter` {_any_line(file.lines)}")
         if self.clock is not None:
             try:
                 self.clock.end()
             except BadInput as error:
                 raise BadInput(f"{error.where} {error.value}: {error.what}", str(file.path)) from None
 
-    def _refuse_two_lines(self, file: LogFile, head: bytes) -> None:
-        """Raise BadInput if each request has two lines in the first lines of a file."""
+    def _refuse_doubtful(self, file: LogFile, head: bytes) -> None:
+        """Raise BadInput if in the first lines of a file requests have several lines, or many are health checks."""
         lines = file.lines
-        if not isinstance(lines, JsonLog) and not (isinstance(lines, TextLog) and "path" in lines.fields):
-            return
         micros = lines.stamps(head).micros
-        good = np.flatnonzero(micros >= 0)
+        good = np.flatnonzero(micros >= 0).tolist()
         seconds = micros[good] / 1e6
+
+        def values(name: str) -> list[bytes]:
+            of_all = lines.values(name, head)
+            return [of_all[i] for i in good]
+
         try:
+            all_lines = head.split(b"\n")
+            texts = [all_lines[i] for i in good]
             if isinstance(lines, JsonLog):
                 rows = lines.rows(head)
-                refuse_two_objects([rows[i] or {} for i in good.tolist()], seconds)
-            else:
-                texts, methods, paths = (lines.values(name, head) for name in ("line", "method", "path"))
-                kept = good.tolist()
-                refuse_two_lines([texts[i] for i in kept], seconds, [(methods[i], paths[i]) for i in kept])
+                refuse_two_objects([rows[i] or {} for i in good], seconds)
+            elif isinstance(lines, TextLog) and "path" in lines.fields:
+                refuse_two_lines(texts, seconds, list(zip(values("method"), values("path"), strict=True)))
+            refuse_health_checks(texts, lines.names(head), values, _any_line(lines))
         except BadInput as error:
             raise BadInput(error.what, str(file.path)) from None
 
@@ -454,6 +480,13 @@ class _Log:
                 what = f"times jump as where clocks are set (in {zone}, for instance): say `time_zone`,"
                 raise BadInput(f"{what} UTC if they are not", f"{path} line {number}", shown_at)
         return micros
+
+
+def _any_line(lines: LogLines) -> str:
+    """Return a filter that keeps every line."""
+    if isinstance(lines, JsonLog):
+        return f"{'.'.join(lines.paths[0])}=*"
+    return "time=*" if isinstance(lines, W3cLog) else "line=*"
 
 
 def _part(teller: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:

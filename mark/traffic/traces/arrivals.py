@@ -16,12 +16,14 @@ from mark.traffic.traces.blocks import blocks
 from mark.traffic.traces.columns import read_numbers
 from mark.traffic.traces.meanings import Kind, meaning_of
 from mark.traffic.traces.series import Series
+from mark.traffic.traces.steps import is_summary
 from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace, check_seconds
 
 BIN_S = 1.0
 _LEAST_S = 60.0  # least length, so that a trace of one request leaves time to serve it
 _JITTER_S = 0.5
 _MOST_AT_ONCE = 50_000_000  # arrivals within a second that may be held in memory
+_PEEK_ROWS, _LEAST_ROWS = 5000, 10  # rows that show a fixed step
 _MOST_KEPT = 16_000_000  # requests kept rather than read again
 
 
@@ -167,14 +169,20 @@ def trace_of(
 def read_arrivals(path: Path, header: str) -> Trace:
     """Read a file of one row a request: `t_seconds` and further columns, whose names are noted. Streamed, twice.
 
-    Raises BadInput with file and line for times that are not numbers, not finite, negative or going back, and for a
-    further column that is named after requests.
+    Raises BadInput with file and line for times that are not numbers, not finite, negative or going back, for a further
+    column that is named after requests, and for further columns at a fixed step.
     """
     further = [column.strip() for column in header.split(",")[1:]]
     counted = [column for column in further if meaning_of(column).kind in (Kind.REQUESTS, Kind.COUNT)]
     if counted:
         what = f"does {counted[0]} count the requests of each row? Say `count_column` {counted[0]}, or none"
         raise BadInput(f"{what} for one row a request", f"{path} line 1", header)
+    first = next(_times(path), np.empty(0))[:_PEEK_ROWS]
+    if further and len(first) >= _LEAST_ROWS and is_summary(first):
+        what = (
+            f"rows at a fixed step: does {further[0]} count the requests of each row? Say `count_column` {further[0]}"
+        )
+        raise BadInput(f"{what}, or none for one row a request", f"{path} line 1", header)
     notes = (f"request size columns kept aside: {', '.join(further)}",) if further else ()
     return trace_of(path.name, lambda: _times(path), notes=lambda: notes)
 

@@ -102,6 +102,30 @@ def increases(before: FloatArray, after: FloatArray, wraps: float, where: str) -
     return found
 
 
+def from_zero(series: Sequence[tuple[FloatArray, FloatArray]]) -> list[tuple[FloatArray, FloatArray]]:
+    """Return the times and values of several counters, each with a zero a step before it if it began later than others.
+
+    The counter of an instance that is launched begins at 0, so its first value came within a step, unless it is far
+    above the increases of others. A counter with one row at the begin has no increase and is left out.
+    """
+    if len(series) < 2:
+        return list(series)
+    in_order = [(at_s[order := np.argsort(at_s, kind="stable")], values[order]) for at_s, values in series]
+    first_s = min(float(at_s[0]) for at_s, _ in in_order)
+    rises = np.concatenate([np.diff(values) for _, values in in_order])
+    steps = np.concatenate([np.diff(at_s) for at_s, _ in in_order])
+    if not np.any(steps > 0.0):
+        return in_order
+    step_s, usual = float(steps[steps > 0.0].min()), _USUAL * float(np.nanmax(rises, initial=0.0))
+    found = []
+    for at_s, values in in_order:
+        if at_s[0] > first_s and values[0] <= usual:
+            at_s, values = np.append(at_s[0] - step_s, at_s), np.append(0.0, values)
+        if len(at_s) > 1:
+            found.append((at_s, values))
+    return found
+
+
 def added(bins: Sequence[Bins], where: str) -> Bins:
     """Return the sum of several series, each at the times of the others; a missing row adds nothing."""
     width_s = min(width for _, _, width in bins)

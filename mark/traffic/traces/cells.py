@@ -34,6 +34,7 @@ _FORMS = {
 _CELLS = {name: re.compile(rf"([+\-\u2212]?)({form})\s*(\D*)") for name, form in _FORMS.items()}
 _THREE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(?![\d.,])")  # one separator followed by three digits
 _EXPONENTIAL = re.compile(r"[+-]?\d+([.,])\d+[eE][+-]?\d")
+_SCIENTIFIC = re.compile(r"[+-]?\d+(?:[.,](\d*))?[eE]([+-]?\d{1,3})")
 _LEADING = re.compile(r"[+-]?(\d+)")
 _ENOUGH = 3  # short numbers that show that digits are grouped
 _PEEK = 200
@@ -64,8 +65,9 @@ class NumberColumn:
     """A column of numbers; NaN for a value that is missing or `bad`.
 
     `unit` is the unit after the numbers: "per-second", "per-minute", "per-hour", "count", MEASURE, MIXED or None.
-    `decimal` is the decimal sign that the column shows, or None. `unclear` is a cell with two readings. `slip` is the
-    largest change of the sum by rounding to a few digits.
+    `decimal` is the decimal sign that the column shows, or None. `unclear` is a cell with two readings. `grain` is the
+    worth of the last digit of numbers that are rounded to a few digits, else 0, and `slip` the largest share of the sum
+    that rounding may have changed.
     """
 
     values: FloatArray
@@ -74,6 +76,7 @@ class NumberColumn:
     unclear: str | None = None
     bad: tuple[int, ...] = ()
     slip: float = 0.0
+    grain: float = 0.0
 
 
 def read_numbers(values: Sequence[object], decimal: str | None = None) -> NumberColumn | None:
@@ -86,7 +89,9 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
     if quick is not None:
         sign, unclear = _decimal(texts) if decimal is None else (decimal, None)
         if sign != COMMA:
-            return NumberColumn(quick, decimal=sign if any("." in text for text in texts) else None, unclear=unclear)
+            slip, grain = _rounding(texts, float(np.nansum(np.abs(quick))))
+            shown = sign if any("." in text for text in texts) else None
+            return NumberColumn(quick, decimal=shown, unclear=unclear, slip=slip, grain=grain)
     peek = [text for text in texts[:_PEEK] if not is_missing(text)]
     if peek and not any(_one(text, sign) for text in peek for sign in _CELLS):
         return None  # words
@@ -96,7 +101,7 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
     else:
         unclear = None
     units: set[str | None] = set()
-    bad, known, off = [], 0, 0.0
+    bad, known, off, grain = [], 0, 0.0, 0.0
     for i, value in enumerate(values):
         if is_missing(value):
             continue
@@ -106,6 +111,7 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
             continue
         numbers[i], unit, slip = found
         off += slip
+        grain = max(grain, 2.0 * slip)
         known += 1
         units.add(unit)
     if known == 0 or len(bad) > known:
@@ -114,7 +120,22 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
         units.discard(None)  # `0` beside `3.02 req/s`
     unit = units.pop() if len(units) == 1 else MIXED
     total = float(np.nansum(np.abs(numbers)))
-    return NumberColumn(numbers, unit, decimal, unclear, tuple(bad), off / total if total > 0.0 else 0.0)
+    if grain:
+        return NumberColumn(numbers, unit, decimal, unclear, tuple(bad), off / total if total > 0.0 else 0.0, grain)
+    return NumberColumn(numbers, unit, decimal, unclear, tuple(bad), *_rounding(texts, total))
+
+
+def _rounding(texts: Sequence[str], total: float) -> tuple[float, float]:
+    """Return `slip` and `grain` of numbers such as 1.02E+06, if all have equally many digits.
+
+    Programs that write each number with as many digits as it needs are exact.
+    """
+    found = [match for match in map(_SCIENTIFIC.fullmatch, texts) if match]
+    if len({len(match[1] or "") for match in found}) != 1 or total <= 0.0:
+        return 0.0, 0.0
+    grains = [10.0 ** (int(match[2]) - len(match[1] or "")) for match in found]
+    rounded = [grain for grain in grains if grain > 1.0]
+    return 0.5 * sum(rounded) / total, max(rounded, default=0.0)
 
 
 def plain_numbers(values: Sequence[object]) -> FloatArray | None:
@@ -210,7 +231,7 @@ def _decimal(texts: Sequence[str]) -> tuple[str | None, str | None]:
             return (POINT if exponent[1] == "." else COMMA), None
         three = _THREE.match(text)
         if three is not None:
-            if _unit(text[three.end() :])[0] > 1.0:
+            if _unit(text[three.end() :].strip())[0] > 1.0:
                 return (POINT if three[1] == "." else COMMA), None  # `1.002 K` is scaled, so its digits are not grouped
             open_cell = open_cell or text
             continue

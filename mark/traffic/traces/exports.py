@@ -19,16 +19,23 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.traffic.traces.blocks import blocks, ends_within_line, shown
 from mark.traffic.traces.cells import is_missing, plain_numbers
+from mark.traffic.traces.json_tables import tables_in
+from mark.traffic.traces.log_text import REQUEST_LIKE
 from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
 from mark.traffic.traces.partial import refuse_fewer, refuse_part
+from mark.traffic.traces.stated import Statement, above_and_between, of_object
 from mark.traffic.traces.times import as_times
 
 MOST_BYTES = 2 << 30  # a table is held in memory
 UNNAMED = "value"  # the column of a series without a name
 SERIES = "series"  # the column that names the series of each row, if a format has several
+_ROWS = frozenset(["results", "rows", "data", "records", "items", "values", "entries", "hits", "datapoints"])
+_AROUND = frozenset(["_source", "result"])  # of Elasticsearch and Splunk
+_OF_REQUEST = frozenset(["httpRequest", "request", "response", "http"])
 _PARQUET = b"PAR1"
 _DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
+_ELISIONS = frozenset(["...", "..", "\u2026", "\u22ee", "\u00b7", "[...]", "(...)"])
 _SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 # The line below psql's header, the border of MySQL's tables, and the number of rows below them.
 _FRAME = re.compile(
@@ -48,7 +55,7 @@ class Export:
 
     `unit`: the format's statement about its counts (see `tables.UNITS`). `meanings` are its statements about columns.
     `lines` are the numbers of the rows' lines in the file. `bad` are lines without a row. `skipped` describes lines
-    that are known to be no rows.
+    that are known to be no rows. `stated` is said about the numbers outside the columns.
     """
 
     columns: Columns
@@ -61,6 +68,7 @@ class Export:
     skipped: Sequence[str] = ()
     cut: bool = False  # whether it is compressed and ends too early
     unended: bool = False  # whether the last line ends in a cell without quotes, and without a line feed
+    stated: Sequence[Statement] = ()
 
 
 def read_export(path: Path) -> Export | None:
@@ -84,6 +92,15 @@ def is_parquet(path: Path) -> bool:
             return file.read(len(_PARQUET)) == _PARQUET
     except OSError:
         return False  # its reader reports the reason
+
+
+def is_table(head: bytes) -> bool:
+    """Return whether a file begins with a header and rows of as many cells, which may hold requests such as GET /."""
+    lines = [line for line in head.decode("utf-8", "replace").split("\n")[:_PEEK_LINES] if line.strip()]
+    if len(lines) < 2 or REQUEST_LIKE.search(lines[0].encode()):
+        return False
+    rows = list(csv.reader(lines, delimiter=_delimiter(lines)))
+    return len(rows[0]) > 1 and len({*map(len, rows)}) == 1 and not any(map(_is_time, rows[0]))
 
 
 def _text(path: Path, cut: Callable[[Path], None]) -> str:
@@ -143,17 +160,26 @@ def _json(text: str, path: Path) -> Export | None:
         return found
     if isinstance(whole, dict):
         refuse_part(whole, path)
-        for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram):
+        readers = (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram, _columnwise)
+        for read in readers:
             if (found := read(whole, path)) is not None:
                 return found
-        lists = [value for value in whole.values() if isinstance(value, list) and value]
-        inner = [rows for rows in lists if all(isinstance(row, dict) for row in rows)]
-        rows = inner[0] if len(inner) == 1 else [whole]
+        if isinstance(hits := whole.get("hits"), dict) and isinstance(hits.get("total"), dict):
+            whole = hits | {"total": hits["total"].get("value")}  # of Elasticsearch
+        lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
+        inner = {key: rows for key, rows in lists.items() if all(isinstance(row, dict) for row in rows)}
+        named = [key for key in inner if len(inner) == 1 or key in _ROWS]
+        rows = inner[named[0]] if len(named) == 1 else [whole]
+        if rows == [whole] and len(lists) + sum(isinstance(value, dict) for value in whole.values()):
+            plain = [value for value in whole.values() if not isinstance(value, dict | list)]
+            if not any(map(_is_time, map(str, plain))):
+                what = "a JSON document whose rows are not known: export CSV, or a list of objects with their times"
+                raise BadInput(what, str(path), ", ".join(whole)[:60])
         found = _rows(rows, path)
         refuse_fewer(whole, len(rows), found.columns if found is not None else {}, path)
-        return found
+        return replace(found, stated=of_object(whole)) if found is not None and rows != [whole] else found
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
-        return _rows(whole, path)
+        return _columnwise(whole, path) or _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
         return _pairs(whole, "JSON pairs", "column 2", path, named=False)
     return None
@@ -190,15 +216,42 @@ def _k6(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
 
 
 def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
-    """Return objects as rows of plain values, without names that fewer than half have or that hold nested values."""
+    """Return objects as rows of plain values, without names that fewer than half have or that hold nested values.
+
+    The fields of a request within an object are kept, and those of an object around which a tool put another one.
+    """
     if not rows:
         return None
+    if any(row.get("preview") is True for row in rows):
+        raise BadInput("holds preliminary rows (preview true): ask for the final ones", str(path))
+    rows = list(map(_flattened, rows))
     held = Counter(name for row in rows for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, dict | list)}
     names = [name for name, times in held.items() if times >= 0.5 * len(rows) and name not in nested]
     if not names:
         raise BadInput("the objects have no plain value in common", str(path))
     return Export({name: [row.get(name) for row in rows] for name in names}, "JSON")
+
+
+def _flattened(row: Mapping[str, object]) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    for name, value in row.items():
+        if isinstance(value, dict) and name in _AROUND:
+            found |= value
+        elif isinstance(value, dict) and name in _OF_REQUEST:
+            found |= {f"{name}.{inner}": of_inner for inner, of_inner in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _columnwise(whole: object, path: Path) -> Export | None:
+    """Read names of columns beside rows or columns of values. Raises BadInput for several such tables."""
+    tables = list(tables_in(whole))
+    if len(tables) > 1:
+        names = ", ".join(name for table in tables for name in list(table.columns)[1:])
+        raise BadInput(f"{len(tables)} tables in one document: ask for one series", str(path), names[:60])
+    return Export(tables[0].columns, "JSON", stated=[("unit", tables[0].unit)]) if tables else None
 
 
 def _pairs(
@@ -321,6 +374,9 @@ def _histogram(whole: Mapping[str, object], path: Path) -> Export | None:
     if not isinstance(buckets, list) or not buckets:
         return None
     rows = _objects(buckets, "Elasticsearch", path)
+    if only.get("sum_other_doc_count"):
+        what = "documents of other buckets are missing: ask for one date_histogram"
+        raise BadInput(what, f"{path} sum_other_doc_count", only["sum_other_doc_count"])
     if any(isinstance(value, dict) for row in rows for value in row.values()):
         raise BadInput("buckets within buckets: ask for one date_histogram", str(path))
     pairs = [(row.get("key"), row.get("doc_count")) for row in rows]
@@ -341,9 +397,19 @@ def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
         unit = (
             f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
         )
-        name = one.get("expression" if len(found) > 1 else "metric") or one.get("metric") or UNNAMED
+        name = one.get("expression") or one.get("metric") or UNNAMED
         series.append((str(name), points, unit))
-    return _several(series, "Datadog series", path)
+    stated = _datadog_states(found[0]) if len(found) == 1 else []
+    return replace(_several(series, "Datadog series", path), stated=stated)
+
+
+def _datadog_states(one: Mapping[str, object]) -> list[Statement]:
+    """Return the statements of a series: its space aggregation, the seconds of a point, and its unit."""
+    stated = of_object({key: one[key] for key in ("aggr", "interval") if isinstance(one.get(key), str | int)})
+    units = one.get("unit")
+    unit = units[0] if isinstance(units, list) and units and isinstance(units[0], dict) else {}
+    scale = unit.get("scale_factor", 1.0)
+    return [*stated, ("unit", f"{unit.get('name', '')} x {scale:g}" if scale != 1.0 else str(unit.get("name", "")))]
 
 
 # -- delimited text ----------------------------------------------------------------------------------------------------
@@ -373,6 +439,7 @@ def _delimited(text: str, path: Path) -> Export | None:
     except csv.Error as error:  # a cell of more than 128 KiB: a quote that is never closed
         raise BadInput(f"no table: {error}", str(path)) from None
     width = Counter(len(row) for _, row in rows[: _PEEK_LINES * 10]).most_common(1)[0][0]
+    _complete_header(rows, width)
     first = next(i for i, (_, row) in enumerate(rows) if len(row) == width)
     titles = _titles([row for _, row in rows[first : first + _PEEK_LINES]])
     first += titles
@@ -386,6 +453,8 @@ def _delimited(text: str, path: Path) -> Export | None:
     ):
         head, named = above, not any(map(_is_time, above))
         first -= named
+    if named and titles:
+        head = [_with_title(name, above) for name, above in zip(head, rows[first - 1][1], strict=True)]
     names = [name or f"column {i}" for i, name in enumerate(head, 1)]
     if named and len(set(names)) < len(names):
         raise BadInput("a column's name stands twice", f"{path} line {rows[first][0]}", delimiter.join(names))
@@ -396,10 +465,15 @@ def _delimited(text: str, path: Path) -> Export | None:
     body, bad, again = [], [], 0
     again_head = rows[first][1] if first >= 0 else head
     for number, row in rows[first + 1 :]:
+        if set(map(str.strip, row)) <= _ELISIONS:
+            raise BadInput("rows are left out here: export all of them", f"{path} line {number}", delimiter.join(row))
         if len(row) != width:
             bad.append((number, f"expected {width} columns: {shown(delimiter.join(row).encode())!r}"))
         elif named and row == again_head:
             again += 1
+        elif named and _is_header_beside(row, head):
+            what = "another table begins here: keep one of them"
+            raise BadInput(what, f"{path} line {number}", shown(delimiter.join(row).encode())[:60])
         else:
             body.append((number, row))
     if not body and bad:
@@ -418,11 +492,29 @@ def _delimited(text: str, path: Path) -> Export | None:
     columns = {name: [cell.strip() for cell in column] for name, column in zip(names, cells, strict=True)}
     columns = {name: cells for name, cells in columns.items() if not all(map(is_missing, cells))} or columns
     form = f"text with {said}" if width > 1 else "text of one column"
-    above = [cell for _, row in rows[: max(first, 0)] for cell in row]
-    statistic = next((cell for cell in above if meaning_of(cell).kind is Kind.STATISTIC), None)
+    over = [row for _, row in rows[: max(first, 0)]]
+    statistic = next((cell for row in over for cell in row if meaning_of(cell).kind is Kind.STATISTIC), None)
     meanings = {} if statistic is None else dict.fromkeys(names, Meaning(Kind.STATISTIC))
     lines_of_rows = [number for number, _ in body]
-    return Export(columns, form, named, meanings=meanings, lines=lines_of_rows, bad=bad, skipped=skipped)
+    stated = above_and_between(over, comments)
+    return Export(columns, form, named, None, meanings, lines_of_rows, bad, skipped, stated=stated)
+
+
+def _complete_header(rows: list[tuple[int, list[str]]], width: int) -> None:
+    """Add the cell that a header lacks: R does not name its row numbers, and others end only rows with a delimiter."""
+    (number, head), body = rows[0], [row for _, row in rows[1:]]
+    if len(head) != width - 1 or not body or any(len(row) != width for row in body) or any(map(_is_time, head)):
+        return
+    if not any(row[-1].strip() for row in body):
+        rows[0] = (number, [*head, ""])
+    elif all(row[0].strip() == str(i) for i, row in enumerate(body, int(body[0][0] == "1"))):
+        rows[0] = (number, ["", *head])
+
+
+def _is_header_beside(row: Sequence[str], head: Sequence[str]) -> bool:
+    """Return whether a row names columns, one of them as the header does and others differently."""
+    same = any(cell.strip().lower() == name.lower() != "" for cell, name in zip(row, head, strict=True))
+    return same and not any(plain_numbers([cell]) is not None or _is_time(cell) for cell in row)
 
 
 def _refuse_fewer_lines(last: tuple[int, str], rows: int, path: Path) -> None:
@@ -443,6 +535,17 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
     if at < 2 or any(len(row) != len(rows[at]) for row in rows[:at]):
         return 0
     return 0 if any(plain_numbers([cell]) is not None for cell in rows[at - 1]) else at - 1
+
+
+def _with_title(name: str, title: str) -> str:
+    """Return the name of a column below a title: the title if it has none, both if its own is only a unit."""
+    unit = name.strip("()[] ")
+    unit = unit[1:] if unit.startswith("1/") else unit
+    said = meaning_of(f"requests ({unit})")
+    is_unit = unit and (said.unit is not None or said.times != 1.0 or said.kind is Kind.MEASURE)
+    return (
+        f"{title.strip()} ({unit})" if is_unit and not meaning_of(unit.split("/")[0]).counts else name or title.strip()
+    )
 
 
 def _is_time(cell: str) -> bool:

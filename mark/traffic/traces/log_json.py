@@ -16,6 +16,7 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.traffic.traces.stamps import Stamps, stamps_of
+from mark.traffic.traces.stated import sample_of
 
 Parse = Callable[[Sequence[bytes]], Stamps]
 Path = tuple[str, ...]
@@ -59,6 +60,7 @@ _EVENTS = frozenset(("event", "message", "msg", "name", "phase", "type", "action
 _BEGINS = re.compile(r"(?i:start|begin|began|receiv|incoming)")
 _ENDS = re.compile(r"(?i:finish|complet|end(?:ed)?\b|sent|respon|done|handled|served)")
 _MESSAGES = ("message", "MESSAGE", "@message", "log", "line", "msg", "textPayload")
+_TIMES_OF_MESSAGES = ("time", "timestamp", "@timestamp", "ts", "__REALTIME_TIMESTAMP")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SIGNS = re.compile(r"[^a-z0-9]")
 _SECOND_US = 1_000_000
@@ -73,7 +75,8 @@ def json_log(
     """Return the log that a file's first lines begin, and how many of them are its requests; None for other files.
 
     Objects without a mark of a request and objects that count are not a log: see `tables`. Raises BadInput if several
-    fields hold different times and, if the log is read as a `whole`, if each request has two objects.
+    fields hold different times and, if the log is read as a `whole`, if each request has two objects or an object
+    stands for several requests.
     """
     rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
     flat = [_flat(row) for row in rows]
@@ -85,6 +88,7 @@ def json_log(
         return None
     paths, stamps = found
     if whole:
+        _refuse_sample(requests)
         _refuse_pairs(requests)
     if len(stamps) >= 3 and np.all(stamps % 60_000_000 == 0):
         return None  # sums of minutes
@@ -120,6 +124,10 @@ class JsonLog:
 
     def values(self, field: str, block: bytes) -> list[bytes]:
         return [self._value(field, line) for line in block.split(b"\n")[:-1]]
+
+    def names(self, block: bytes) -> Sequence[str]:
+        row = next(filter(None, self.rows(block)), {})
+        return [".".join(path) for path, value in _flat(row).items() if isinstance(value, str)]
 
     def rows(self, block: bytes) -> list[dict[str, object] | None]:
         """Return the object of each line; None for other lines."""
@@ -183,19 +191,30 @@ def messages_in(head: bytes) -> Callable[[bytes], bytes] | None:
     return None if name is None else partial(_texts, name=name)
 
 
+def timed(head: bytes, name: str = "log") -> Callable[[bytes], bytes] | None:
+    """Return a function that extracts messages with the times of their objects; None if these have none."""
+    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    name = name if name in row else next((one for one in _MESSAGES if isinstance(row.get(one), str)), "")
+    time = next((one for one in _TIMES_OF_MESSAGES if isinstance(row.get(one), str | int | float)), None)
+    return None if time is None or not name else partial(_texts, name=name, time=time)
+
+
 def from_container(block: bytes) -> bytes:
     """Return the lines that the container wrote, one for each object."""
     return _texts(block, "log")
 
 
-def _texts(block: bytes, name: str) -> bytes:
-    return b"".join(_field(line, name) + b"\n" for line in block.split(b"\n")[:-1])
+def _texts(block: bytes, name: str, time: str = "") -> bytes:
+    return b"".join(_field(line, name, time) + b"\n" for line in block.split(b"\n")[:-1])
 
 
-def _field(line: bytes, name: str) -> bytes:
+def _field(line: bytes, name: str, time: str) -> bytes:
     row = _parsed(line)
     text = None if row is None else row.get(name)
-    return text.rstrip("\r\n").replace("\n", " ").encode("utf-8", "replace") if isinstance(text, str) else line
+    if row is None or not isinstance(text, str):
+        return line
+    message = text.rstrip("\r\n").replace("\n", " ")
+    return (f"{row.get(time, '-')} {message}" if time else message).encode("utf-8", "replace")
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------
@@ -227,6 +246,15 @@ def _plain(name: str) -> str:
 
 def _is_request(row: Mapping[Path, object]) -> bool:
     return any(_plain(path[-1]) in _REQUEST for path in row)
+
+
+def _refuse_sample(requests: Sequence[Mapping[Path, object]]) -> None:
+    """Raise BadInput if objects stand for several requests."""
+    for row in requests:
+        for path, value in row.items():
+            if not isinstance(value, bool | dict | list) and sample_of(path[-1], value):
+                what = "a line stands for several requests: `log_filter` "
+                raise BadInput(f"{what}{'.'.join(path)}=* counts the lines, and `scale` more", ".".join(path), value)
 
 
 def _refuse_pairs(requests: Sequence[Mapping[Path, object]]) -> None:

@@ -50,6 +50,9 @@ class LogLines(Protocol):
     def values(self, field: str, block: bytes) -> list[bytes]:
         """Return each line's value of a field, `-` if it is missing. Raises BadInput for an unknown field."""
 
+    def names(self, block: bytes) -> Sequence[str]:
+        """Return the fields that tell health checks from other requests."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextLog:
@@ -79,6 +82,9 @@ class TextLog:
         match = re.compile(self.fields[field]).match
         found = map(match, block.split(b"\n")[:-1])
         return [m[m.lastindex or 0] if m else b"-" for m in found]
+
+    def names(self, block: bytes) -> Sequence[str]:
+        return [name for name in ("path", "line") if name == "line" or name in self.fields]
 
 
 def spread_over(parsed: Stamps, rows: Sequence[bool]) -> Stamps:
@@ -224,7 +230,7 @@ LINES_AFTER = TextLog(
 )
 LINES_EPOCH = TextLog(
     "lines with a time since 1970 and a request",
-    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13})\]?[ \t][^\n]*?" + _REQUEST + _STATUS, re.MULTILINE),
+    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13}|\d{16}|\d{19})\]?[ \t][^\n]*?" + _REQUEST + _STATUS, re.MULTILINE),
     _LINE_FIELDS,
 )
 LOGFMT = TextLog(
@@ -360,6 +366,10 @@ class W3cLog:
                 cells = _cells(line)
                 values.append(cells[at] if not directive and at < len(cells) else b"-")
         return values
+
+    def names(self, block: bytes) -> Sequence[str]:
+        self.stamps(block)
+        return [name for name in self._fields if name in ("cs-uri-stem", "cs(User-Agent)")]
 
     def _segments(self, block: bytes) -> Iterator[tuple[bytes, bool]]:
         """Yield directives and the lines between them; the fields are set for the current segment."""

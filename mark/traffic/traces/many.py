@@ -14,6 +14,8 @@ from mark.traffic.traces.accesslog import LogFile, LogReading, log_fault, log_fi
 from mark.traffic.traces.bad_lines import BadLines
 from mark.traffic.traces.exports import Export, is_parquet, read_export
 from mark.traffic.traces.files import LeftOut
+from mark.traffic.traces.meanings import Kind, Meaning
+from mark.traffic.traces.stated import of_columns, stated
 from mark.traffic.traces.table_files import TableColumns, trace_of_table
 from mark.traffic.traces.time_columns import time_column, with_whole_times
 from mark.traffic.traces.times import as_times
@@ -141,6 +143,9 @@ def _tables(
         if list(export.columns) != list(first.columns) or export.form != first.form:
             what = f"tables of different columns, name those to read by a pattern: {first_path.name} and {path.name}"
             raise BadInput(what, name)
+        if _said_of(export) != _said_of(first):
+            what = f"tables of different units or statistics, read them one by one: {first_path.name} and {path.name}"
+            raise BadInput(what, name)
     for path, export in exports:
         if export.cut:
             bad_lines.check_cut(path, len(exports))
@@ -189,7 +194,13 @@ def _joined(exports: Sequence[Export]) -> Export:
     skipped = [what for export in exports for what in export.skipped]
     lines_of_all = lines if first.lines else None
     cut = any(export.cut for export in exports)
-    return replace(first, columns=columns, lines=lines_of_all, bad=bad, skipped=skipped, cut=cut)
+    said = list(dict.fromkeys(one for export in exports for one in export.stated))
+    return replace(first, columns=columns, lines=lines_of_all, bad=bad, skipped=skipped, cut=cut, stated=said)
+
+
+def _said_of(export: Export) -> tuple[object, ...]:
+    statements = [*export.stated, *of_columns(export.columns)]
+    return export.unit, dict(export.meanings), stated(Meaning(Kind.COUNT), statements)
 
 
 def _has_times(export: Export) -> bool:

@@ -85,7 +85,7 @@ _ERRORS = frozenset(
     ]
 )
 _PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok"])
-# Requests that did not come, or that the service did not get.
+# Requests that did not come, that the service did not get, or that it made.
 _OTHERS = frozenset(
     [
         *("forecast", "forecasts", "forecasted", "predicted", "expected", "planned", "goal", "budget"),
@@ -93,6 +93,22 @@ _OTHERS = frozenset(
         *("cache", "cached", "miss", "misses", "throttling", "slow", "bot", "bots", "crawler", "sampled"),
         *("normalized", "normalised", "previous", "health", "probe", "shadow", "mirrored", "replayed", "duplicate"),
         *("duplicates", "remaining", "available", "allowed", "unique", "distinct", "yesterday", "prior", "ago"),
+        *("exec", "execs", "executions", "batch", "batches"),
+        # Calls that the service makes, and those of other kinds.
+        *(
+            "client",
+            "outgoing",
+            "outbound",
+            "egress",
+            "db",
+            "database",
+            "dns",
+            "sql",
+            "mysql",
+            "postgres",
+            "postgresql",
+        ),
+        *("redis", "mongo", "mongodb", "memcached", "dynamodb", "promhttp", "resource", "pull", "merge"),
     ]
 )
 # Words that only say what a row of a query's answer is.
@@ -229,7 +245,9 @@ _OF_ERRORS = re.compile(
     r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)",
     re.IGNORECASE,
 )
-_CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\(", re.IGNORECASE)
+_CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\((?=.*\[)")
+_OF_NO_RANGE = re.compile(r"\b(?:rate|irate|increase)\s*\(", re.IGNORECASE)  # another language than Prometheus'
+_NEW_RELIC = re.compile(r"rate\(\s*(count|sum)\(([^()]*)\)\s*,\s*(\d+)?\s*(second|minute|hour)s?\s*\)", re.IGNORECASE)
 _OTHER_CALLS = re.compile(
     r"\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)"
     r"\s*(?:\(|\b(?:by|without)\b)",
@@ -243,10 +261,12 @@ _WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE_OF = {"s": "per-second", "m": "per-minute", "h": "per-hour"}
 _TIMES_60 = re.compile(r"\*\s*60\s*$")
-_OPERATOR = re.compile(r"[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*[\d$]|/\s*period\b")
+_OPERATOR = re.compile(r"[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*(?:\d+(?:\.\d+)?\b|\$)|/\s*period\b")
 _BRACES = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\$\w+")
 _SELECTOR = re.compile(r"\{[^}]*\}")
 _AS = re.compile(r"\.as_(rate|count)\(\)")  # Datadog's queries
+_RECORDED = re.compile(r"^(?:\w+:)?([a-zA-Z_]\w*):i?rate\d+[smhd]$")  # Prometheus' names of recording rules
+_DATADOG = re.compile(r"[a-z_0-9]*\(?\s*(?:sum|count):[\w.]+\{")
 _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
 
 
@@ -260,12 +280,25 @@ def meaning_of(name: str) -> Meaning:
     found = _of_name(name)
     if found.kind in (Kind.REQUESTS, Kind.COUNT, Kind.UNKNOWN) and any(map(_OF_ERRORS.search, _SELECTOR.findall(name))):
         return replace(found, kind=Kind.ERRORS)
+    if found.counts and found.unit is None and _DATADOG.match(name) and not _AS.search(name):
+        return Meaning(Kind.UNCLEAR)  # Datadog answers a count or a rate, by the type of the metric
     return replace(found, times=times)
+
+
+def is_of_others(name: str) -> bool:
+    """Return whether the name says requests that the service did not get, or work that is no request."""
+    return bool({word.lower() for word in _WORDS.findall(_BRACES.sub("", name))} & _OTHERS)
 
 
 def _of_name(name: str) -> Meaning:
     if (call := _CALLS.search(name)) is not None:
         return _of_query(name, call[1].lower())
+    if (relic := _NEW_RELIC.fullmatch(name.strip())) is not None:
+        return _of_name(f"{relic[1]} {relic[2]} per {relic[3] or 1} {relic[4]}".replace("*", "requests"))
+    if _OF_NO_RANGE.search(name) and _PER.search(name.lower()) is None:
+        return Meaning(Kind.UNCLEAR)
+    if (recorded := _RECORDED.search(name.strip())) is not None:
+        name = f"{recorded[1]} per second"
     if (datadog := _AS.search(name)) is not None:
         name = name[: datadog.start()] + (" per second" if datadog[1] == "rate" else " count")
     bare = _BRACES.sub("", name)

@@ -13,7 +13,7 @@ from mark.traffic.traces.arrivals import read_arrivals
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
 from mark.traffic.traces.blocks import beginning, is_folder, shown
 from mark.traffic.traces.counts import COLUMNS, GAPS, read_counts
-from mark.traffic.traces.exports import is_parquet
+from mark.traffic.traces.exports import is_parquet, is_table
 from mark.traffic.traces.files import below, is_pattern, matching
 from mark.traffic.traces.many import read_many
 from mark.traffic.traces.pipes import PipeLimits, from_pipe
@@ -60,10 +60,18 @@ def open_trace(
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
     how = LogReading(log_filter, columns.time, columns.times, skip_bad_lines)
+    try:
+        return _read_files(spec, how, columns, gaps)
+    except OSError as error:  # a file that is rotated or removed meanwhile
+        why = error.strerror or str(error)
+        raise BadInput("cannot be read (removed or renamed meanwhile?)", str(error.filename or spec), why) from error
+
+
+def _read_files(spec: str, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
     path = Path(spec)
     if is_pattern(spec):
         return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
-    if (piped := kept_pipe(spec, log_filter, columns)) is not None:
+    if (piped := kept_pipe(spec, how.log_filter, columns)) is not None:
         return _read_pipe(spec, piped, how, columns, gaps)
     if is_folder(path):
         return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
@@ -103,7 +111,8 @@ def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) ->
     log = log_file(path, how)
     if log is not None:
         return read_logs(path.name, [log], how)
-    if columns.time is None and columns.count is None and (fault := log_fault(path)) is not None:
+    is_asked = columns.time is not None or columns.count is not None
+    if not is_asked and not is_table(head) and (fault := log_fault(path)) is not None:
         raise BadInput(fault, str(path))
     return _table(path, columns, gaps, how)
 

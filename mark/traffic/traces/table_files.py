@@ -20,21 +20,35 @@ from mark.domain.load_unit import UnitSizes
 from mark.domain.time import DAY_S, HOUR_S
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines, may_be_cut
-from mark.traffic.traces.bins import added, rows_as_bins
+from mark.traffic.traces.bins import added, from_zero, rows_as_bins
 from mark.traffic.traces.blocks import CUT_OFF
 from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
 from mark.traffic.traces.counts import trace_of_counts
 from mark.traffic.traces.exports import SERIES, UNNAMED, Export, read_export
-from mark.traffic.traces.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
+from mark.traffic.traces.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, is_of_others, meaning_of
+from mark.traffic.traces.overlaps import repeated_row
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.several import K6, chosen_series, is_part_beside, series_of
+from mark.traffic.traces.stated import doubt, is_statement, of_columns, sample_of, stated
 from mark.traffic.traces.steps import FALLS, Rising, check_clocks, is_summary, rising, unfolded
-from mark.traffic.traces.time_columns import TableRows, cell_of, time_column, with_whole_times, without_bad_times
+from mark.traffic.traces.time_columns import (
+    TableRows,
+    cell_of,
+    span_stated,
+    time_column,
+    with_whole_times,
+    without_bad_times,
+)
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
+from mark.traffic.traces.twice import refuse_two_objects
 
 _LEAST_TOTAL = 100.0  # requests
+_PEEK, _MOST_ROWS = 200, 5000  # rows that show whether each request has several
+_ANSWERS = re.compile("status|code|success|bytes|size", re.IGNORECASE)
+_TRANSACTION = "Number of samples in transaction"  # of JMeter, beside the rows of the samples
 _FEW = 3
+_ROUNDED_SUM, _ROUNDED_RISE = 0.02, 0.25  # largest shares of the numbers, of a counter's mean increase
 _MOST_LOG = 50.0  # no logarithm of a count is above
 NONE = "none"  # --count-column none: one row a request
 DECIMALS = (POINT, COMMA)
@@ -143,8 +157,9 @@ def trace_of_table(
         list(export.bad),
         list(export.skipped),
     )
+    spans = span_stated(export.columns, time_name, times, columns.times)
     rows = without_bad_times(rows, export.columns.get(time_name, ()), time_name)
-    table = _Table(export, rows, columns, where, time_name)
+    table = _Table(replace(export, stated=[*export.stated, *spans]), rows, columns, where, time_name)
     trace = table.trace(name, gaps, bad_lines)
     return replace(trace, began_s=float(table.rows.times.seconds.min()) if times.since_1970 else None)
 
@@ -171,6 +186,7 @@ class _Table:
         self._series: list[str] = []  # of each row, if there are several
         self._aside: set[str] = set()  # columns that number the rows or hold other times
         self._take_series()
+        self._stated = [*export.stated, *of_columns(self.rows.columns)]
 
     def _take_series(self) -> None:
         rows, said = self.rows, self._said
@@ -233,7 +249,13 @@ class _Table:
         kinds = {kind: [column for column in columns if column.meaning.kind is kind] for kind in Kind}
         sure = [*kinds[Kind.REQUESTS], *kinds[Kind.COUNT], *kinds[Kind.UNCLEAR]]
         parts = [*kinds[Kind.PART], *kinds[Kind.ERRORS]]
-        unknown = kinds[Kind.UNKNOWN]
+        # A number that never changes numbers a table or a query, or states a fact, unless it is the only one.
+        changing = [
+            column
+            for column in kinds[Kind.UNKNOWN]
+            if np.nanmin(column.numbers.values) < np.nanmax(column.numbers.values)
+        ]
+        unknown = changing or kinds[Kind.UNKNOWN]
         seconds = self.rows.times.seconds
         regular = any(is_summary(part) for part in self._parts(seconds))
         requests = kinds[Kind.REQUESTS]
@@ -249,6 +271,8 @@ class _Table:
             sums = f", or add some: {'+'.join(column.name for column in alike)}" if one_unit else ""
             what = f"several columns may hold counts, choose one with `count_column`{sums}"
             raise BadInput(what, self._where, _names(sure + parts))
+        if not regular or self._is_log():
+            self._refuse_sample()
         if not regular:
             if (one := next(iter(sure + parts), None)) is not None and not _ones(one):
                 what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
@@ -295,6 +319,13 @@ class _Table:
             c for c in columns if c.name not in self._aside and not _NUMBERED.fullmatch(c.name.lower()) and not _ones(c)
         ]
 
+    def _refuse_sample(self) -> None:
+        """Raise BadInput if rows stand for several requests."""
+        for name, values in self.rows.columns.items():
+            if (odd := next((value for value in values if sample_of(name, value)), None)) is not None:
+                what = "a row stands for several requests: `count_column` none counts the rows, and `scale` more"
+                raise BadInput(what, f"{self._where} column {name}", str(odd))
+
     def _refuse_twice(self) -> None:
         """Raise BadInput if the rows of a table have several for each request."""
         for name, values in self.rows.columns.items():
@@ -303,6 +334,23 @@ class _Table:
                 times = f"{len(values):,} rows for {len(known):,} requests"
                 what = f"{times}: leave all but one of each out, or say `count_column` none to count them all"
                 raise BadInput(what, f"{self._where} column {name}")
+        columns, seconds = self.rows.columns, self.rows.times.seconds
+        if any(str(cell).startswith(_TRANSACTION) for values in columns.values() for cell in values[:_PEEK]):
+            what = "rows of transactions stand beside their requests: delete them, or say `count_column` none for all"
+            raise BadInput(what, self._where)
+        cells = [values for values in columns.values() if isinstance(values[0], str | int | float | None)]
+        if (again := repeated_row([seconds.tolist(), *cells], seconds)) is not None:
+            what = "repeats earlier rows, as a copy that was appended: cut it there, or say `count_column` none for all"
+            raise BadInput(what, f"{self._where} {self._word} {self.rows.lines[again]}")
+        # Answers with two statuses may alternate.
+        shown = {name: values[:_MOST_ROWS] for name, values in columns.items() if not _ANSWERS.search(name)}
+        try:
+            first = zip(*shown.values(), strict=True)
+            refuse_two_objects([dict(zip(shown, row, strict=True)) for row in first], seconds[:_MOST_ROWS])
+        except BadInput as error:
+            what = error.what.partition(":")[0]
+            what = f"{what}: leave all but one out, or say `count_column` none to count them all"
+            raise BadInput(what, self._where) from None
 
     def _refuse_limit(self) -> None:
         """Raise BadInput for as many rows as a query's limit, unless they begin and end with whole hours or days."""
@@ -330,7 +378,11 @@ class _Table:
             if numbers is not None and numbers.unclear is not None and len(signs) == 1:
                 numbers = read_numbers(self.rows.columns[name], next(iter(signs)))
             if numbers is not None:
-                found.append(_Column(name, numbers, self._meaning(name, numbers)))
+                meaning = self._meaning(name, numbers)
+                if name not in self._export.meanings:  # a format knows its own fields
+                    of_rows = is_statement(name, self._stated)
+                    meaning = Meaning(Kind.MEASURE) if of_rows else stated(meaning, self._stated)
+                found.append(_Column(name, numbers, meaning))
         return found
 
     def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:
@@ -396,7 +448,8 @@ class _Table:
         """
         if not self._export.named or self._said.series is not None or _NEUTRAL.fullmatch(column.name.strip()):
             return True
-        return any(rising(part) is Rising.SURELY for part in self._parts(column.numbers.values))
+        counts = any(rising(part) is Rising.SURELY for part in self._parts(column.numbers.values))
+        return counts and not is_of_others(column.name)
 
     def _alone(self, name: str) -> bool:
         """Return whether the other columns are the same in every row."""
@@ -442,11 +495,14 @@ class _Table:
             # Only in a table with other delimiters than commas are commas decimal signs of whole columns.
         if self._said.unit is not None:
             return UNITS[self._said.unit]
+        units = "|".join(UNITS)
+        at = f"{self._where} column {column.name}"
+        if (open_by := doubt(meaning, self._stated, self._step_s())) is not None:
+            what = "a sample of the requests" if open_by.sample else "the requests of each row"
+            raise BadInput(f"counts {what}? The table says {open_by.statement!r}. Say `count_unit` {units}", at)
         if meaning.unit is not None:
             return meaning.unit
         values = _in_order(self.rows.times.seconds, numbers.values)
-        units = "|".join(UNITS)
-        at = f"{self._where} column {column.name}"
         if meaning.kind is Kind.UNCLEAR:
             what = "requests in each row, or a rate, or neither, as a change is? Say `count_unit`"
             raise BadInput(f"{what} {units}, or name another column by `count_column`", at)
@@ -543,6 +599,19 @@ class _Table:
         sized = f"{trace.read_as}, its size in {column.name!r}"
         return replace(trace, read_as=sized, sizes=UnitSizes(values[known][order]))
 
+    def _refuse_rounded(self, column: _Column, unit: Unit) -> None:
+        """Raise BadInput if the numbers are rounded so that their sum, or a counter's increases, are not known."""
+        numbers = column.numbers
+        known = numbers.values[np.isfinite(numbers.values)]
+        rise = float(np.ptp(known)) / max(len(known) - 1, 1)
+        off = numbers.grain / rise if unit.counter and rise > 0.0 else numbers.slip
+        if off > (_ROUNDED_RISE if unit.counter else _ROUNDED_SUM):
+            share = f"{100.0 * off:.0f} % of {'an increase' if unit.counter else 'them'}"
+            what = f"the numbers are rounded to {numbers.grain:,.12g}, {share}: export them in full,"
+            raise BadInput(
+                f"{what} or say `count_unit` to read them as they are", f"{self._where} column {column.name}"
+            )
+
     def _of_counts(self, name: str, column: _Column, unit: Unit, gaps: str, bad_lines: BadLines) -> Trace:
         rows, numbers = self.rows, column.numbers
         seconds = rows.times.seconds
@@ -565,13 +634,15 @@ class _Table:
             assumed += f" of {names[0]!r}" if len(names) == 1 else f", the sum of {len(names)} series"
         if missing:
             assumed += f", {missing} rows without a value left out"
+        if self._said.unit is None:
+            self._refuse_rounded(column, unit)
         if numbers.slip > 0.005:
             notes.append(f"the numbers are rounded: their sum may be off by {100.0 * numbers.slip:.1f} %")
         labels = np.array(self._series or [""] * len(seconds))
         bins = []
-        for label in dict.fromkeys(labels.tolist()):
-            own = labels == label
-            bins.append(rows_as_bins(seconds[own], numbers.values[own], unit, self._where, sure=gaps != "bridge"))
+        parts = [(seconds[labels == one], numbers.values[labels == one]) for one in dict.fromkeys(labels.tolist())]
+        for at_s, values in from_zero(parts) if unit.counter else parts:
+            bins.append(rows_as_bins(at_s, values, unit, self._where, sure=gaps != "bridge"))
         starts, counts, width_s = bins[0] if len(bins) == 1 else added(bins, self._where)
         if width_s < 1e-3:
             raise BadInput("bins narrower than 1 ms", self._where, f"{width_s:g} s")

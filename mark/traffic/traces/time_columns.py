@@ -29,6 +29,7 @@ _EXCEL_FIRST, _EXCEL_LAST = 36_526.0, 55_000.0  # from the year 2000 to 2050
 _DATE_WORDS = frozenset([*_TIME_NAMES, "day", "datum", "zeit", "fecha", "data", "jour", "bucket", "minute", "period"])
 _DATE_WORDS |= frozenset({"date", "timestamp"})
 _DAY_S = 86_400.0
+_LAST_S = 1.001
 _FEW = 3
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HOURS = frozenset({"hour", "hr", "hour of day"})
@@ -164,6 +165,30 @@ def time_column(
     return name, dates[name], candidates[name][1]
 
 
+def span_stated(columns: Columns, start: str, times: Times, form: TimeForm) -> list[tuple[str, str]]:
+    """Return the usual span from a row's start to its end, if the table has a column of ends."""
+    if _words(start) & _ENDS:
+        return []
+    for name in columns:
+        if name == start or not _words(name) & _ENDS:
+            continue
+        try:
+            ends = as_times(name, columns[name], form)
+        except BadInput:
+            continue
+        if ends is None or ends.since_1970 != times.since_1970 or np.ptp(ends.known) <= 0.0:
+            continue
+        span_s = float(np.nanmedian(ends.seconds - times.seconds))
+        step_s = float(np.median(np.diff(np.unique(times.known))))
+        # An end may be the last second of a row.
+        return [("span of a row", f"{step_s if 0.0 < step_s - span_s <= _LAST_S else span_s:.10g} s")] * (span_s > 0.0)
+    return []
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(name)}
+
+
 def _excel_days(
     candidates: Mapping[str, tuple[Sequence[object], tuple[str, ...]]], where: str, form: TimeForm
 ) -> dict[str, Times]:
@@ -198,7 +223,7 @@ def _of_several(dates: Mapping[str, Times], where: str) -> str:
     first, *rest = dates.values()
     if all(np.nanmax(np.abs(times.seconds - first.seconds)) <= 1.0 for times in rest):
         return max(dates, key=lambda name: len(np.unique(dates[name].known)))
-    words = {name: {word.lower() for word in _WORD.findall(name)} for name in dates}
+    words = {name: _words(name) for name in dates}
     for fits in (
         [name for name in dates if words[name] & _STARTS],
         [name for name in dates if not words[name] & _ENDS],

@@ -99,6 +99,11 @@ class Trace:
         return f"{rate}; {self.read_as}" if self.read_as else rate
 
     @property
+    def more_notes(self) -> tuple[str, ...]:
+        """The notes that `summary` does not repeat."""
+        return tuple(note for note in self.notes if note != self.read_as)
+
+    @property
     def step_s(self) -> float:
         """The forecast step: a minute, or the bin if that is longer."""
         return max(60.0, self.bin_s)

@@ -22,8 +22,13 @@ _LEAST_SECONDS = 10
 _HALF, _SAME, _AT_ONCE = 0.04, 0.06, 0.8  # shares of the lines, of the requests, of the seconds
 _STEPS = 0.6  # times the square root of the lines: independent lines go further apart
 _WHOLE = 0.95
+_DIGIT = re.compile(rb"\d")
+_NO_ID = re.compile(rb"\d:\d\d|\d{4}-\d\d|^\W*\d{1,4}\W*$|^\W*\d{10}(?:\.\d+|\d{3})?\W*$|/")
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\[[^\]]*\]|[^\s"\[]+')
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+_OF_REQUEST = re.compile(r"(?:request|req|trace|correlation|transaction|invocation)[_.\- ]?id$", re.IGNORECASE)
+_SOON_S = 300.0  # the lines of one request come within
+_MOST_LINES, _NEAR = 12, 4  # of one request; lines apart, for each of them
 _ID = re.compile(r"(?:request|req|trace|correlation|transaction|call|span)[_.\- ]?id|^id$|uuid|rid$", re.IGNORECASE)
 
 Row = Mapping[str, Any]
@@ -36,6 +41,10 @@ def refuse_two_lines(texts: Sequence[bytes], seconds: FloatArray, requests: Sequ
     same = [one == two for one, two in pairwise(texts)]
     if len(set(texts)) >= _LEAST / 2 and max(sum(same[::2]), sum(same[1::2])) >= _WHOLE * (len(texts) // 2):
         raise BadInput("every line stands twice: leave one of them out, or say `log_filter` line=* for both", "")
+    if (several := _lines_of_ids(texts)) is not None:
+        word, many = several
+        way = f"`log_filter` line=*{word}* counts one of them" if word else "leave all but one out"
+        raise BadInput(f"each request seems to have {many} lines: {way}, `log_filter` line=* all", "")
     order = np.argsort(np.floor(seconds), kind="stable")  # one form may lack fractions of a second
     lines, ordered = [texts[i] for i in order], [requests[i] for i in order]
     for word, own, at_once in _classes(lines):
@@ -55,6 +64,9 @@ def refuse_two_objects(rows: Sequence[Row], seconds: FloatArray) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [str(row.get(name, "")) for row in rows] for name in names}
     two = {name: values for name, values in columns.items() if len(set(values)) == 2}
+    for name in names:
+        if _OF_REQUEST.search(name) and _come_often(columns[name], np.asarray(seconds)[order]):
+            raise _several_objects(columns, name)
     ids = [name for name in names if _ID.search(name) and _come_twice(columns[name])]
     requests = list(map(_request, rows))
     keys = [str(sorted(row)) for row in rows]
@@ -64,7 +76,7 @@ def refuse_two_objects(rows: Sequence[Row], seconds: FloatArray) -> None:
         if ids:
             pairs = bool(abs(2.0 * own.mean() - 1.0) <= _HALF) and _differ(columns[ids[0]], own)
         else:
-            pairs = _are_pairs(np.asarray(seconds)[order], requests, own, at_once=name != "")
+            pairs = _are_pairs(np.asarray(seconds)[order], _comparable(requests, own), own, at_once=name != "")
         if pairs:
             one = next(value for value in reversed(values) if value)
             raise _two_objects(f"`log_filter` {name}={one}" if name else "", name or names[0])
@@ -75,6 +87,72 @@ def refuse_two_objects(rows: Sequence[Row], seconds: FloatArray) -> None:
 def _two_objects(way: str, name: str) -> BadInput:
     one = f"{way} counts one of them" if way else "leave one of them out"
     return BadInput(f"each request seems to have two lines: {one}, `log_filter` {name}=* both", "")
+
+
+def _several_objects(columns: Mapping[str, Sequence[str]], name: str) -> BadInput:
+    ids = columns[name]
+    many = f"{len(ids) / len(set(ids)):.2g}"
+    way = "leave all but one out"
+    for field, values in columns.items():
+        if field != name and 1 < len(set(values)) <= _MOST_LINES:
+            for value in dict.fromkeys(reversed(values)):
+                if value and _once_each(ids, [one == value for one in values]):
+                    way = f"`log_filter` {field}={value} counts one of them"
+    return BadInput(f"each request seems to have {many} lines: {way}, `log_filter` {name}=* all", "")
+
+
+def _once_each(ids: Sequence[str], chosen: Sequence[bool]) -> bool:
+    """Return whether nearly each id has exactly one of the chosen lines."""
+    own = [one for one, mark in zip(ids, chosen, strict=True) if mark]
+    return len(own) == len(set(own)) >= 0.9 * len(set(ids))
+
+
+def _come_often(ids: Sequence[str], seconds: FloatArray) -> bool:
+    """Return whether most requests have more than two lines, which come soon after one another."""
+    times: dict[str, list[float]] = {}
+    for one, at_s in zip(ids, seconds.tolist(), strict=True):
+        if one:
+            times.setdefault(one, []).append(at_s)
+    if len(times) < _LEAST / 2 or not 2.0 < len(ids) / len(times) <= _MOST_LINES:
+        return False
+    several = [at for at in times.values() if len(at) > 1]
+    return len(several) >= 0.8 * len(times) and float(np.median([max(at) - min(at) for at in several])) <= _SOON_S
+
+
+def _lines_of_ids(texts: Sequence[bytes]) -> tuple[str, int] | None:
+    """Return how many lines each request has, three or more, by a word with a digit that only they share.
+
+    Also a word that one of them has, "" without one. Times and numbers of ten digits or more are no ids.
+    """
+    words = [dict.fromkeys(text.split()) for text in texts]
+    times = Counter(word for some in words for word in some)
+    for many in range(3, _MOST_LINES + 1):
+        ids = {word for word, n in times.items() if n == many and _DIGIT.search(word) and not _NO_ID.search(word)}
+        if not 0.9 <= len(ids) * many / len(texts) <= 1.1 or len(ids) < _LEAST / 2:
+            continue
+        of_lines = [next((word for word in some if word in ids), b"").decode("utf-8", "replace") for some in words]
+        if of_lines.count("") > 0.05 * len(texts) or not _are_near(of_lines, many):
+            continue
+        usual = [word for word, n in times.items() if abs(n * many / len(texts) - 1.0) <= _HALF and _plain(word)]
+        once = (word for word in reversed(usual) if _once_each(of_lines, [word in some for some in words]))
+        return next(once, b"").decode("utf-8", "replace"), many
+    return None
+
+
+def _are_near(ids: Sequence[str], many: int) -> bool:
+    """Return whether the lines of an id stand near one another; those of a client that comes again do not."""
+    first = {one: i for i, one in reversed(list(enumerate(ids)))}
+    last = {one: i for i, one in enumerate(ids)}
+    return float(np.median([last[one] - first[one] for one in first if one])) <= _NEAR * many
+
+
+def _comparable(requests: Sequence[tuple[bytes, bytes]], own: BoolArray) -> Sequence[tuple[bytes, bytes]]:
+    """Return the requests without methods if one class of lines lacks them."""
+    lacks = any(
+        all(not method for (method, _), one in zip(requests, own.tolist(), strict=True) if one is mark)
+        for mark in (True, False)
+    )
+    return [(b"", path) for _, path in requests] if lacks else requests
 
 
 def _differ(ids: Sequence[str], own: BoolArray) -> bool:

@@ -84,6 +84,48 @@ def test_a_download_of_the_console_has_days_and_no_hours(tmp_path: Path) -> None
     assert (invoice.charges[C5].usd, invoice.charges[C5].amount) == (8.16, 0.0)
 
 
+@pytest.mark.parametrize("cells", [("4,08", "5,16"), ("4,080", "1.080,00"), ("0,0850000000", "1")])
+def test_decimal_commas_of_a_saved_download_are_refused(tmp_path: Path, cells: tuple[str, str]) -> None:
+    table = '"Usage type","BoxUsage:c5.large($)","NatGateway-Hours($)"\n'
+    table += "".join(f'"2026-05-0{day}","{cells[0]}","{cells[1]}"\n' for day in (1, 2))
+    with pytest.raises(BadInput, match="is the comma a decimal sign"):
+        read(tmp_path / "costs.csv", table)
+
+
+def test_groups_of_digits_are_read(tmp_path: Path) -> None:
+    table = '"Usage type","BoxUsage:c5.large($)"\n"2026-05-01","1,004.08"\n"2026-05-02","12,004,000"\n'
+    assert read(tmp_path / "costs.csv", table).usd == pytest.approx(12_005_004.08)
+
+
+@pytest.mark.parametrize("total", ["9.08", "2.04", "0.00"])
+def test_columns_that_do_not_sum_to_the_total_are_refused(tmp_path: Path, total: str) -> None:
+    head = '"Usage type","BoxUsage:c5.large($)","Total costs($)"\n'
+    table = f'{head}"2026-05-01","4.08","4.08"\n"2026-05-02","4.08","{total}"\n'
+    with pytest.raises(BadInput, match=rf"costs.csv:3 total costs: the columns sum to \$4.08: .*: {total}"):
+        read(tmp_path / "costs.csv", table)
+
+
+def test_the_first_month_of_a_download_may_be_cut(tmp_path: Path) -> None:
+    table = '"Usage type","BoxUsage:c5.large($)"\n"2026-03-15","17"\n"2026-04-01","30"\n"2026-05-01","31"\n'
+    assert read(tmp_path / "costs.csv", table).usd == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("days", [("01", "03", "05"), ("01", "08", "15"), ("02", "04")])
+def test_rows_that_are_no_hours_days_or_months_are_refused(tmp_path: Path, days: tuple[str, ...]) -> None:
+    table = '"Usage type","BoxUsage:c5.large($)"\n' + "".join(f'"2026-05-{day}","4"\n' for day in days)
+    with pytest.raises(BadInput, match="rows are neither hours, days nor months: some are missing"):
+        read(tmp_path / "costs.csv", table)
+
+
+def test_an_answer_with_a_day_twice_is_refused(tmp_path: Path) -> None:
+    whole = answer(group("BoxUsage:c5.large", "4.08", "48"))
+    whole["ResultsByTime"] += whole["ResultsByTime"][1:]
+    with pytest.raises(
+        BadInput, match=r"ResultsByTime\[2\] Groups: stands twice for one time.*: BoxUsage:c5.large, Usage"
+    ):
+        read(tmp_path / "ce.json", whole)
+
+
 def test_months_of_a_download_are_as_long_as_they_are(tmp_path: Path) -> None:
     table = '"Usage type","BoxUsage:c5.large($)"\n"2026-05-01","31"\n"2026-06-01","30"\n'
     assert read(tmp_path / "costs.csv", table).usd == pytest.approx(2.0)

@@ -313,6 +313,20 @@ def test_items_that_cannot_be_used_are_named(tmp_path: Path, items: list[Item], 
         read_invoice([legacy(tmp_path / "c.csv", items)], MAY, MAY + HOUR)
 
 
+def test_a_row_of_totals_is_refused(tmp_path: Path) -> None:
+    total = Item("", "", 0.17, item_type="", product="", end_s=MAY + 31 * DAY)
+    with pytest.raises(BadInput, match=r"c.csv:4 lineItem/LineItemType: names no use .*: a row of totals\? Delete it"):
+        read_invoice([legacy(tmp_path / "c.csv", [Item(), Item(start_s=MAY + HOUR), total])], MAY, MAY + HOUR)
+
+
+@pytest.mark.parametrize(("end_s", "said"), [(MAY + 31 * DAY, True), (MAY + 2 * DAY, True), (MAY + DAY, False)])
+def test_shares_of_long_items_are_said(tmp_path: Path, end_s: float, said: bool) -> None:
+    invoice = read_invoice([legacy(tmp_path / "c.csv", [Item(cost=31.0, end_s=end_s)])], MAY, MAY + DAY)
+    share = DAY / (end_s - MAY)
+    expected = [f"${31.0 * share:.2f} of the invoice are shares of use longer than a day"] if said else []
+    assert [note.partition(", by")[0] for note in invoice.notes if "shares of use" in note] == expected
+
+
 HEADER = b"lineItem/UsageStartDate,lineItem/UsageEndDate,lineItem/ProductCode,lineItem/UsageType,"
 HEADER += b"lineItem/LineItemType,lineItem/UsageAmount,lineItem/UnblendedCost\n"
 ROW = b"2026-05-01T00:00:00Z,2026-05-01T01:00:00Z,AmazonEC2,BoxUsage:c5.large,Usage,1,0.085\n"

@@ -283,6 +283,21 @@ def test_prices_of_other_regions_and_years_are_read(tmp_path: Path, times: float
     assert read.offers[0].usd_per_hour == times * 0.085
 
 
-def test_a_function_priced_by_the_million_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"usd_per_gb_second: must be between 1e-12 and 0.01: 16.67"):
-        catalog(tmp_path, good("function", usd_per_gb_second="16.67"))
+@pytest.mark.parametrize(("times", "said"), [(730.0, "a month"), (100.0, "in cents"), (1.0 / 3600.0, "a second")])
+def test_one_price_in_another_unit_among_right_ones_is_refused(tmp_path: Path, times: float, said: str) -> None:
+    right = [good("on-demand", zone=zone, usd_per_hour="0.085") for zone in ("a", "b")]
+    wrong = good("on-demand", zone="c", usd_per_hour=repr(times * 0.085))
+    with pytest.raises(BadInput, match=rf"c5.large costs .* the usual price: is it .*{said}"):
+        catalog(tmp_path, *right, wrong)
+
+
+@pytest.mark.parametrize(("vcpu", "memory_gib"), [("2", "4096"), ("96", "786432"), ("", "512")])
+def test_memory_in_mebibytes_is_refused(tmp_path: Path, vcpu: str, memory_gib: str) -> None:
+    with pytest.raises(BadInput, match=rf"memory_gib: no type has more than 128 GiB a vCPU: .*Write GiB: {memory_gib}"):
+        catalog(tmp_path, good("on-demand", vcpu=vcpu, memory_gib=memory_gib))
+
+
+@pytest.mark.parametrize("usd", ["16.67", "1.667e-8"])
+def test_a_function_priced_by_another_unit_is_refused(tmp_path: Path, usd: str) -> None:
+    with pytest.raises(BadInput, match=rf"usd_per_gb_second: must be between 1e-06 and 0.01: {usd}"):
+        catalog(tmp_path, good("function", usd_per_gb_second=usd))

@@ -90,7 +90,7 @@ def test_what_cannot_be_changed_is_one_line(site: MotoServer, capsys: Captured) 
         (["revoke", "controller"], "rotate it"),
         (["rotate", "absent"], "no key has it"),
         (["add", "client"], "there is such a key"),
-        (["list", "--name", "other"], "has no keys yet"),
+        (["list", "--name", "other"], "--name: has no keys yet"),
     ):
         capsys.readouterr()
         assert main(["keys", *words, "--region", REGION]) == 2

@@ -13,6 +13,7 @@ from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import Slo
+from mark.kernel.accounting import Accounting
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand import late_counting
 from mark.planning.demand.counting_watch import counting_watched
@@ -42,13 +43,7 @@ def shares() -> LateShares:
 def simulated_late(instances: int, rps: float, seed: int) -> float:
     arrivals_s = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rps, 100_000))
     stage = StageSimulation(
-        [usual()],
-        rt_max_s=0.1,
-        end_s=float(arrivals_s[-1]) + 1.0,
-        function=None,
-        bouncers=True,
-        routing="alb",
-        seed=seed,
+        [usual()], accounts=Accounting(rt_max_s=0.1, end_s=float(arrivals_s[-1]) + 1.0), routing="alb", seed=seed
     )
     for number in range(instances):
         stage.add(number, 0, 0.0)

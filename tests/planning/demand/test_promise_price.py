@@ -127,6 +127,22 @@ def test_prices_are_counted_with_the_load_that_came() -> None:
     assert np.array(hour.foreseen) / 3.0 == pytest.approx(np.array(law.coming[0][3]))  # of three minutes
 
 
+def test_late_requests_of_the_first_fleet_count_at_its_price() -> None:
+    """The next choice serves after a boot of three minutes; until then the first fleet meets the load."""
+    of, believed = small(), forecast(100.0, 0.4)
+    asks = PromisePrice(of, (0,))
+    load = served_load(believed, asks.lateness)
+    miss, law = asks.usd_per_miss(0.0, believed, load, Answered(), Law(), first=True)
+    place = int(np.abs(asks.prices_usd - miss.usd).argmin())
+    for minute in range(4):
+        law = asks.seen(law, 60.0 * minute, 140.0, np.full(12, 140.0))
+        _, law = asks.usd_per_miss(60.0 * minute, believed, load, Answered(), law)
+    (hour,) = law.hours
+    assert hour.requests == 3 * 60.0 * 140.0
+    assert hour.places == place * hour.requests
+    assert hour.used == hour.late[place] > 0.0
+
+
 def test_forecasts_that_expected_too_many_late_requests_are_believed_less() -> None:
     """A hundredth of the foreseen late requests came: the price falls. A hundred times as many do not raise it."""
     shares, answered = np.full(len(GRID), 0.0005), half_a_day(40_000)

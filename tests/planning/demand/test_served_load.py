@@ -11,6 +11,7 @@ from scipy.optimize import isotonic_regression
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast
+from mark.kernel.accounting import Accounting
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.served_load import (
     Lateness,
@@ -44,7 +45,7 @@ def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> N
     of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0})
     load_rps = use * 10.0 * instances
     stage = StageSimulation(
-        of.candidates, rt_max_s=0.6, end_s=6000.0, function=replace(of.function, cold_s=0.0), bouncers=True
+        of.candidates, accounts=Accounting(rt_max_s=0.6, end_s=6000.0), function=replace(of.function, cold_s=0.0)
     )
     for number in range(instances):
         stage.add(number, 0, 0.0)

@@ -16,12 +16,18 @@ from tests.planning.build import resolved, sold
 LOADS_RPS = np.geomspace(0.1, 100.0, 32)
 
 
-def carrying(capacity_rps: float, of_each: float, alone: float) -> Candidate:
-    """Return a candidate whose instances carry from `alone` requests/s, by themselves, up to `of_each` among many."""
+def carrying(capacity_rps: float, of_each: float, alone: float, *, function: bool = False) -> Candidate:
+    """Return a candidate whose instances carry from `alone` requests/s, by themselves, up to `of_each` among many.
+
+    Half of the requests of a higher load are late, or answered in time by a function.
+    """
     candidate = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}).candidates[0]
     most = of_each - (of_each - alone) / np.sqrt(INSTANCES)
-    late = np.where(LOADS_RPS[None, :] > most[:, None], 0.5, 0.0)
-    shares = LateShares(INSTANCES, LOADS_RPS, late, np.zeros_like(late), np.ones_like(late), 0.6, 80_000)
+    over = np.where(LOADS_RPS[None, :] > most[:, None], 0.5, 0.0)
+    late, calls = (0.0 * over, over) if function else (over, 0.0 * over)
+    shares = LateShares(
+        INSTANCES, LOADS_RPS, late, calls, np.ones_like(over), 0.6, 80_000, float(not function), float(function)
+    )
     return replace(candidate, capacity_rps=capacity_rps, late_shares=shares)
 
 
@@ -47,6 +53,14 @@ def test_fleets_that_carry_the_same_load_have_one_capacity() -> None:
         same_rps = SMALL.late_shares.carries_rps(small, 0.02)
         worth = weights.at(load_rps)[1] * small
         assert (worth >= 40.0 * large) == (same_rps >= load_rps), "enough small ones are worth the large ones"
+
+
+def test_types_beside_a_function_in_time_are_compared_by_the_requests_they_serve() -> None:
+    """The function answers the requests beyond them in time, so by lateness one instance of any type is enough."""
+    with_function = [carrying(40.0, 50.0, 30.0, function=True), carrying(10.0, 15.0, 5.0, function=True)]
+    for load_rps in (0.5, 33.0, 170.0, 4_000.0):
+        expected = TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(load_rps)
+        assert TypeWeights(with_function[0], with_function, 0.02).at(load_rps) == pytest.approx(expected)
 
 
 def test_a_load_beyond_the_largest_fleet_takes_more_in_proportion() -> None:

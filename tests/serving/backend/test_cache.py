@@ -182,9 +182,9 @@ def test_calls_answered_from_memory_are_counted() -> None:
     for call in (often, once):
         bench.ask(call)
         bench.behind.reply()
-    assert hot.most_used() == []
+    assert hot.most_used(0.0) == []
     bench.ask(often)
-    assert hot.most_used() == [often]
+    assert hot.most_used(0.0) == [often]
 
 
 def test_a_repeated_call_is_answered_from_memory() -> None:

@@ -14,7 +14,7 @@ import uvloop
 import mark
 from mark.domain.pipeline import Pipeline
 from mark.domain.rules.admission import NEVER_S, REJECT
-from mark.insurance.settings import InsuranceSettings
+from mark.insurance.insurance_settings import InsuranceSettings
 from mark.models.answer import Answer
 from mark.models.call import Call
 from mark.models.items import items_in
@@ -29,7 +29,6 @@ from mark.serving.conductor.coded_service import CodedService
 from mark.serving.conductor.conductor import ConductedStage, Conductor, ConductorLimits
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
-from mark.serving.conductor.selected import ServedSelection
 from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_client import Address
@@ -56,10 +55,7 @@ class Cast:
         functions: Mapping[str, FunctionClient] | None = None,
         cached: bool = False,
         insurance: InsuranceSettings | None = None,
-        selection: ServedSelection | None = None,
-        most_queries: int = 10_000,
-        most_items: int = 1_000,
-        most_held_bytes: int = 512 << 20,
+        limits: ConductorLimits | None = None,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -86,14 +82,14 @@ class Cast:
         self.coded: CodedService | None = None
         if insurance is not None:
             self.coded = CodedService(insurance, RT_MAX_S, stages[1:], loop)
-        routers = driver, None if pipeline is None else StageGraph(pipeline), selection, self.coded
+        routers = driver, None if pipeline is None else StageGraph(pipeline), self.coded
         self.conductor = Conductor(
             stages,
             ModelMetrics("p", "1", ""),
             loop,
             name="p",
             router=next(router for router in routers if router is not None),
-            limits=ConductorLimits(queries=most_queries, items=most_items, held_bytes=most_held_bytes),
+            limits=limits or ConductorLimits(),
             **options,
         )
         self.answers: dict[str, tuple[int, Any, str]] = {}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mark.domain.price_list import PriceList
-from mark.insurance.settings import DEGRADED, EXACT, SUM, InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import DEGRADED, EXACT, SUM, InsuranceSettings, ParitySettings
 from mark.models.answer import INSTANCE, NOBODY, RECONSTRUCTION
 from mark.serving.conductor.coded_service import CodedService
 from mark.serving.conductor.conductor import ConductedStage

@@ -22,7 +22,7 @@ from mark.models.call import Call
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.request import Request
-from mark.serving.conductor.conductor import ConductedStage, Conductor
+from mark.serving.conductor.conductor import ConductedStage, Conductor, ConductorLimits
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.overflow.functions import FunctionsFailed
 from tests.serving.conductor.cast import RT_MAX_S, Cast, CastOf, plus, raises, run
@@ -196,7 +196,7 @@ def nested(depth: int) -> Any:
 
 def test_too_deep_nesting_is_the_clients_fault_and_leaves_nothing(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), limits=ConductorLimits(queries=1))
         wanted = (400, {"error": "an item is nested too deeply, or no plain value"}, INSTANCE)
         assert await cast.ask(nested(600)) == wanted
         assert await cast.ask(0) == (200, 1, INSTANCE)
@@ -233,7 +233,7 @@ def test_a_drivers_nesting_is_the_clients_fault_until_stages_answer(
     cast_of: CastOf, respond: Any, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        cast = cast_of({"bad": plus(1)}, driver=PipelineDriver(respond), most_queries=1)
+        cast = cast_of({"bad": plus(1)}, driver=PipelineDriver(respond), limits=ConductorLimits(queries=1))
         said = {"error": "stage bad: an item is nested too deeply, or no plain value"}
         assert await cast.ask(nested(600)) == (status, said, INSTANCE)
         assert cast.said("r1") == {"bad": "failed"}
@@ -540,14 +540,14 @@ def test_a_finished_drain_leaves_no_query_without_an_answer(cast_of: CastOf) -> 
 
 def test_more_than_it_may_have_under_way_is_refused(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), limits=ConductorLimits(queries=1))
         cast.pools["a"].held = True
         first = cast.send(0)
         assert (await cast.ask(0))[0] == 429
         await cast.has("a")
         cast.pools["a"].release()
         assert await cast.answer(first) == (200, 1, INSTANCE)
-        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_held_bytes=4)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), limits=ConductorLimits(held_bytes=4))
         assert (await cast.ask("long"))[0] == 429
         assert (await cast.ask(1))[0] == 200
 
@@ -556,7 +556,7 @@ def test_more_than_it_may_have_under_way_is_refused(cast_of: CastOf) -> None:
 
 def test_the_items_of_requests_are_limited(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=3, most_items=2)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), limits=ConductorLimits(queries=3, items=2))
         wanted = (413, {"error": "a request to a pipeline has 2 items at most, not 3"}, NOBODY)
         assert await cast.ask({"instances": [1, 2, 3]}) == wanted
         cast.pools["a"].held = True
@@ -568,7 +568,7 @@ def test_the_items_of_requests_are_limited(cast_of: CastOf) -> None:
         assert (await cast.answer(first))[0] == 200
         assert (await cast.ask({"instances": [1, 2]}))[0] == 200
         # A client must not repeat a request that never has room.
-        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=2)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), limits=ConductorLimits(queries=2))
         assert (await cast.ask({"instances": [1, 2, 3]}))[0] == 413
 
     run(main)

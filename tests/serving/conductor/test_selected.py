@@ -55,7 +55,7 @@ class Candidates(Cast):
         prices = None if now_usd is None else lambda now_s: CallPrices(now_usd, planned_usd)
         self.served = ServedSelection(list(models), Selection(made, self.state, settings, generator.random), prices)
         self.learner = SelectionLearner(self.state, self.served.counts, settings.champion)
-        super().__init__(models, selection=self.served, cached=cached)
+        super().__init__(models, driver=self.served, cached=cached)
 
     def feedback(self, identity: str, **said: Any) -> bool:
         """Learn from feedback on an answer; return whether there was anything to learn."""

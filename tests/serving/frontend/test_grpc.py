@@ -252,9 +252,10 @@ def test_what_is_not_here_is_not_found(run: Run) -> None:
             request = infer_request()
             request.model_name = "other"
             code, said, _ = await failure(place.stub.ModelInfer(request))
-            assert (code, said) == (grpc.StatusCode.NOT_FOUND, "nothing at other ; the model here is twice")
+            assert (code, said) == (grpc.StatusCode.NOT_FOUND, "no model 'other'; the model here is twice")
             request = infer_request(model_version="9")
-            assert (await failure(place.stub.ModelInfer(request)))[0] == grpc.StatusCode.NOT_FOUND
+            code, said, _ = await failure(place.stub.ModelInfer(request))
+            assert (code, said) == (grpc.StatusCode.NOT_FOUND, "no version '9' of twice, but 1")
             ready = service_pb2.ModelReadyRequest(name="twice", version="9")
             assert (await failure(place.stub.ModelReady(ready)))[0] == grpc.StatusCode.NOT_FOUND
             load = place.stub.RepositoryModelLoad(service_pb2.RepositoryModelLoadRequest(model_name="twice"))

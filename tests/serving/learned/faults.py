@@ -94,6 +94,7 @@ class Outcome:
     """The outcome of faults under load."""
 
     faults: Counter[str] = field(default_factory=Counter)
+    killed_apart: int = 0  # servers that were killed in partitions
     results: Counter[str] = field(default_factory=Counter)  # of pieces, the last result that their client got
     repeated: int = 0  # posts that were made again
     seconds: float = 0.0
@@ -123,9 +124,9 @@ async def told_under_faults(
 ) -> Outcome:
     """Let faults happen, one after the other in random order, while `rate` pieces a second are told to all servers.
 
-    A killed server loses its disk, but for the share `keep_disk`. A roll-out replaces each server by one of the next
-    release. The next fault comes when all servers are ready again, and none after `most_s`. A post that no server
-    answers is repeated at any of them.
+    A killed server loses its disk, but for the share `keep_disk`. In half of the partitions one is killed. A roll-out
+    replaces each server by one of the next release. The next fault comes when all servers are ready again, and none
+    after `most_s`. A post that no server answers is repeated at any of them.
     """
     draw, outcome, loop = random.Random(seed), Outcome(), asyncio.get_running_loop()
     wires = [Wire(place.port) for place in places] if partitions else []
@@ -175,17 +176,27 @@ async def told_under_faults(
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
 
+    async def killed() -> None:
+        victim = places[draw.randrange(len(places))]
+        victim.kill(disk=draw.random() < keep_disk)
+        await victim.start()
+
     async def happen(fault: str) -> None:
         if fault == KILL:
-            victim = places[draw.randrange(len(places))]
-            victim.kill(disk=draw.random() < keep_disk)
-            await victim.start()
+            await killed()
         elif fault == PARTITION:
             for wire in wires:
                 wire.cut(True)
             await asyncio.sleep(draw.uniform(*_CUT_S))
+            back = None
+            if draw.random() < 0.5:  # a server that acknowledged through the store alone is lost before it is reached
+                back = loop.create_task(killed())
+                await asyncio.sleep(draw.uniform(*_CUT_S))
+                outcome.killed_apart += 1
             for wire in wires:
                 wire.cut(False)
+            if back is not None:
+                await back
         else:
             for place in places:
                 await loop.run_in_executor(None, place.stop)

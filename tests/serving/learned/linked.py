@@ -40,7 +40,9 @@ class Linked(Peer):
         self.busy = 0
         self.asked: list[bytes] = []
 
-    async def ask(self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = 1.0) -> bytes:
+    async def ask(
+        self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = 1.0, optional: bool = False
+    ) -> bytes:
         self.asked.append(path.partition(b"?")[0])
         await asyncio.sleep(0)
         if self.cut:
@@ -66,6 +68,8 @@ class Linked(Peer):
             return there.learning.have(body)
         if path == b"/lacking":
             return there.learning.lacking(body)
+        if path.startswith(b"/aside"):
+            return there.learning.own_aside() or b""
         if path == b"/feedback":
             said = orjson.loads(body)
             pieces = [Feedback(*one) for one in said["feedback"]]
@@ -110,6 +114,7 @@ class Process:
             "m", writer, self.learner, self.join, self.log.folder, self.links, loop,
             store=store, store_first=store_first, now=lambda: self.now_s,
         )  # fmt: skip
+        self.learning._has_disk = True  # as after `catch_up`
         sink = LearningSink(self.log, self.learning)
         self.collector = FeedbackCollector("m", self.join, sink, 100, loop, lambda: self.now_s)
         self.forwarding = FeedbackForwarding(self.collector, self.links, writer, loop)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mark.serving.feedback.port import Observation
 from mark.serving.learned.facts import Fact
-from mark.serving.learned.port import Learner
+from mark.serving.learned.learner_port import Learner
 
 
 class Tally:

@@ -22,11 +22,11 @@ class LearnedStoreContract:
         LearnedStore(opened(), "another").put([fact("c", 1)])
         shared = Shared(Tally(), 10**6, 10**6)
         shared.take([fact("b", 1)])
-        for key in other.lacking(shared.vector):
+        for key in other.there().lacked_by(shared.vector):
             shared.take(other.facts(key))
         assert shared.vector.writers["a"].through == 4
         assert set(shared.vector.writers) == {"a", "b"}
-        assert other.lacking(shared.vector) == []
+        assert other.there().lacked_by(shared.vector) == []
 
     def test_facts_that_are_put_again_with_more_count_once(self, opened: Open) -> None:
         """This happens after an answer of the store was lost."""
@@ -34,9 +34,17 @@ class LearnedStoreContract:
         for last in (2, 2, 3):
             store.put([fact("a", number) for number in range(1, last + 1)])
         shared = Shared(Tally(), 10**6, 10**6)
-        for key in store.lacking(Vector()):
+        for key in store.there().lacked_by(Vector()):
             shared.take(store.facts(key))
         assert shared.vector.writers["a"].through == 3
+
+    def test_facts_that_are_not_there_are_found_in_runs(self, opened: Open) -> None:
+        store = LearnedStore(opened(), "m")
+        store.put([fact("a", number) for number in (3, 4)])
+        store.put([fact("a", 7)])
+        left = [fact("b", 1), *(fact("a", number) for number in (8, 2, 3, 4, 5, 6, 9))]
+        runs = [[(one.writer, one.number) for one in run] for run in store.there().lacks(left)]
+        assert sorted(runs) == [[("a", 2)], [("a", 5), ("a", 6)], [("a", 8), ("a", 9)], [("b", 1)]]
 
     def test_the_newest_snapshot_comes_first(self, opened: Open) -> None:
         store = LearnedStore(opened(), "m")
@@ -46,7 +54,7 @@ class LearnedStoreContract:
             store.put_snapshot(shared.snapshot().to_bytes(), "a", 9.0 * number)
         keys = store.snapshots()
         assert [store.snapshot(key).vector.writers["a"].through for key in keys] == [3, 2, 1]
-        assert store.lacking(Vector()) == []  # a snapshot does not count as facts
+        assert store.there().lacked_by(Vector()) == []  # a snapshot does not count as facts
         with pytest.raises(ValueError, match="empty document"):
             store.snapshot("learned/m/snapshots/gone")
 
@@ -58,4 +66,4 @@ class LearnedStoreContract:
         assert other.aside() == b"first"
         other.put_aside(b"later", "a", 4600.0)
         assert store.aside() == b"later"
-        assert store.lacking(Vector()) == []  # they do not count as facts
+        assert store.there().lacked_by(Vector()) == []  # they do not count as facts

@@ -18,8 +18,8 @@ from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.routes import ModelRoute
 from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.learned.facts import Vector, line_of
+from mark.serving.learned.peer_routes import routes_of
 from mark.serving.learned.peers import REACH, Peer, PeerAccess, PeerError, Peers
-from mark.serving.learned.routes import routes_of
 from mark.serving.overflow.http_client import Address
 from tests.serving.backend.test_variants import Fake
 from tests.serving.learned.linked import Process

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from mark.domain.errors import BadInput
 from mark.models.registry_folder import FolderObjects
 from mark.serving.learned.facts import Vector
 from mark.serving.learned.stored import LearnedStore
@@ -37,11 +36,11 @@ def test_keys_name_model_writer_and_numbers() -> None:
     assert objects.created == ["learned/m/5fca/000000000007-000000000012", "learned/m/snapshots/000000000001500-5fca"]
 
 
-def test_an_object_that_holds_no_facts_is_named() -> None:
+def test_object_that_holds_no_facts_is_refused() -> None:
     objects = FakeObjects()
     objects.create("learned/m/a/1-2", b"[]\n")
     objects.create("learned/m/readme", b"not of mark")
     store = LearnedStore(objects, "m")
-    (key,) = store.lacking(Vector())
-    with pytest.raises(BadInput, match=r"\[feedback\] store: holds no facts .*: learned/m/a/1-2"):
+    (key,) = store.there().lacked_by(Vector())
+    with pytest.raises(ValueError, match="five parts"):
         store.facts(key)

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 
 from mark.models.answer import Provenance
-from mark.personal.replay import LoggedRewards
+from mark.personal.rewards_replay import LoggedRewards
 from mark.personal.settings import PersonalSettings
 from mark.personal.table import ItemTable
 from mark.serving.feedback.port import Feedback, Observation

@@ -102,6 +102,25 @@ def test_own_id_counts_once_whatever_process_has_it() -> None:
     assert not both.has_seen("c-2")
 
 
+@pytest.mark.parametrize("ahead", ["observed", "deleted"])
+def test_deletion_holds_between_servers_whose_clocks_differ(ahead: str) -> None:
+    """One is a minute ahead: the observations before it are deleted, and those after it are learned."""
+    one, other = heads(), heads()
+    observed_s, deleted_s = (1060.0, 1001.0) if ahead == "observed" else (1000.0, 1061.0)
+
+    def tell(at: PersonalHeads, said: dict[str, Any], at_s: float) -> None:
+        fact = at.fact(observation(said, at_s=at_s))
+        assert fact is not None
+        one.apply(fact)
+        other.apply(fact)
+
+    tell(one, {"reward": 4.0}, observed_s)
+    tell(other, {"forget": U1, "newest_s": other.newest_s(U1)}, deleted_s)
+    assert (one.observations, other.observations) == (0, 0)
+    tell(one, {"reward": 4.0}, observed_s + 2.0)
+    assert (one.observations, other.observations) == (1, 1)
+
+
 def test_own_id_counts_again_after_the_horizon() -> None:
     found = heads()
     learn(found, {"reward": 4.0}, own="c-1", at_s=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mark.personal.replay import LoggedRewards
+from mark.personal.rewards_replay import LoggedRewards
 from mark.personal.settings import PersonalSettings
 from mark.serving.learned.facts import Fact, line_of
 from mark.serving.learned.journal import Journals

@@ -346,6 +346,20 @@ def test_server_is_ready_after_the_allowed_time_if_items_take_longer(tmp_path: P
     assert 1.9 < took_s < 10.0
 
 
+def test_deletion_of_a_key_forgets_the_items_used_most(tmp_path: Path) -> None:
+    folder = place(tmp_path, CACHED)
+    with served(folder, service="songs.toml") as (process, url), Songs(url) as songs:
+        assert [by_cache(songs, item) for item in (0.5, 0.5)] == [False, True]
+        aside = songs.http.get("/learned/aside")
+        assert (aside.status_code, b"0.5" in aside.content) == (200, True)
+        songs.http.delete("/keys/a").raise_for_status()
+        assert songs.http.get("/learned/aside").status_code == 404
+        assert by_cache(songs, 0.5)
+        assert songs.http.get("/learned/aside").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
 # Bad input
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mark.domain.arrays import FloatArray
-from mark.kernel.stage import StageSimulation
+from mark.kernel.accounting import Accounting
+from mark.kernel.stage import Admission, StageSimulation
 from mark.simulation.world.shared_instances import SharedInstances
 from mark.simulation.world.simulated_cloud import DataPlane
 from mark.simulation.world.telemetry import CountedPlane
@@ -23,7 +24,7 @@ WINDOW_S = 5.0
 
 def stage(seed: int) -> StageSimulation:
     return StageSimulation(
-        KINDS, rt_max_s=0.3, end_s=2 * WINDOW_S, function=None, bouncers=True, late=1, seed=seed, keep=True
+        KINDS, accounts=Accounting(rt_max_s=0.3, end_s=2 * WINDOW_S), admission=Admission(late=1), seed=seed, keep=True
     )
 
 

@@ -23,7 +23,7 @@ def test_it_leads_from_the_bound_to_the_bill() -> None:
     rows = attribution_rows({"mark": split(forecast_error=1.0, queueing=0.5), "oracle": split(9.5)})
     assert [row[0] for row in rows] == [
         "bound", "forecast error", "boot delay", "launch overhead", "queueing", "integrality", "beyond promise",
-        "other", "bill",
+        "the rest", "bill",
     ]  # fmt: skip
     assert [row[1] for row in rows] == ["8.00", "1.00", "0.00", "0.00", "0.50", "0.00", "0.00", "1.00", "10.50"]
     assert [row[2] for row in rows][-2:] == ["1.50", "9.50"]

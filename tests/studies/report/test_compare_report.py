@@ -103,7 +103,7 @@ def test_everything_asked_for_is_on_the_page() -> None:
     assert "Decisions and why" in page
     assert "If these assumptions are wrong" in page
     assert "boot +60 s" in page
-    assert "holds" in page
+    assert "as before" in page
     assert '<span title="30 pings, 0 throttled, 22,500 GB-s billed">0.20 %</span>' in page
 
 

@@ -125,3 +125,10 @@ def test_faults_are_told_in_words() -> None:
         faults_words(both) == "slow 5.0 % of the time (x 3 + 50 ms, for 20 s, 3 at a time) and 6 hangs of 2 s an hour"
     )
     assert faults_words(NO_FAULTS) == ""
+
+
+def test_the_advised_fleet_is_not_its_own_dearer_one() -> None:
+    one = fleet(NONE, 1.0, instances=1)
+    found = insurance(one, replace(one, option=INSTANCES), faults=NO_FAULTS)
+    assert "a fleet (1 instance, $730 a month)" in takeaways(found)[0]
+    assert not any("Dearer" in line for line in takeaways(found))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mark.planning.next_day import BillInterval, KeptProbability, NextDay
+from mark.simulation.result import PromiseRun
 from mark.studies.report.compare_report import render_report
-from mark.studies.report.next_day_report import next_day_row, next_day_sentences, next_day_words, with_next_day
+from mark.studies.report.next_day_report import next_day_row, next_day_words, promise_sentences, with_next_day
 from tests.studies.report.results import result
 
 KNOWN = NextDay(BillInterval(8.0, 15.0, 11.0, True, 20), KeptProbability(0.93, True))
@@ -34,11 +35,11 @@ def test_near_certainty_is_not_rounded_to_all() -> None:
 
 def test_saving_range_is_told_from_the_interval_where_both_are_shown() -> None:
     results = {"mark": result(), "best-fixed": result("best-fixed", 20.0)}
-    (said,) = next_day_sentences(results, {"mark": KNOWN, "best-fixed": None})
+    (said,) = promise_sentences(results, {"mark": KNOWN, "best-fixed": None})
     assert said.startswith("The next day with mark: $11.00")
     assert said.endswith("the interval is for a day nobody has seen.")
-    assert "saving" not in next_day_sentences({"mark": result()}, {"mark": KNOWN})[0]
-    assert next_day_sentences(results, {"mark": None}) == []
+    assert "saving" not in promise_sentences({"mark": result()}, {"mark": KNOWN})[0]
+    assert promise_sentences(results, {"mark": None}) == []
 
 
 def test_page_shows_the_next_day_of_the_advised_policy() -> None:
@@ -54,3 +55,15 @@ def test_json_is_null_where_no_day_is_known() -> None:
         "usd": {"interval_90": [8.0, 15.0], "expected": 11.0, "calibrated": True, "past_windows": 20},
         "promise_kept": {"probability": 0.93, "calibrated": True},
     }
+
+
+def test_page_states_one_probability_of_the_promise() -> None:
+    stated = result(promise=PromiseRun((0.99,), 0.97, 0.91, 60.0))
+    alone = promise_sentences({"mark": stated}, {})
+    assert alone == [
+        "mark stated a probability of 91 % or more to keep the promise of a day (95 % asked); these 24 h kept it."
+    ]
+    (known,) = promise_sentences({"mark": stated}, {"mark": KNOWN})
+    assert known.endswith("with a probability of 93 %.")
+    (judged,) = promise_sentences({"mark": stated}, {"mark": KNOWN}, outlook=True)
+    assert "probability" not in judged

@@ -6,6 +6,7 @@ from dataclasses import replace
 from mark.domain.bill import Bill
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
+from mark.studies.report.compare_report import sensitivity_table
 from mark.studies.report.sensitivity import VARIATIONS, sensitivity, variation
 from tests.studies.report.results import result
 
@@ -38,7 +39,7 @@ def test_oracle_runs_under_no_variation() -> None:
     base = {"mark": result(usd=9.0), "oracle": result("oracle", usd=8.0), "reactive": result("reactive", usd=12.0)}
     rows = sensitivity(requests, base, lambda changed: [base[request.policy] for request in changed])
     assert [[outcome.policy for outcome in row.outcomes] for row in rows] == [["mark", "reactive"]] * 3
-    assert all(row.order_holds for row in rows)
+    assert not any(row.overtakes for row in rows)
     assert sensitivity({"oracle": requests["oracle"]}, base, lambda changed: []) == []
 
 
@@ -69,10 +70,13 @@ def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
 
 def test_the_order_breaks_when_a_policy_misses_the_slo() -> None:
     base = {"a": result("a", 10.0), "b": result("b", 20.0)}
-    assert variation("", base, {"a": result("a", 15.0), "b": result("b", 16.0)}).order_holds
-    assert not variation("", base, {"a": result("a", 17.0), "b": result("b", 16.0)}).order_holds
+    assert variation("", base, {"a": result("a", 15.0), "b": result("b", 16.0)}).overtakes == ()
+    dearer = variation("", base, {"a": result("a", 17.0), "b": result("b", 16.0)})
+    assert dearer.overtakes == (("b", "a"),)
+    table = sensitivity_table([dearer])
+    assert [table.heads[-1], *(row[-1] for row in table.rows)] == ["order", "b now ahead of a", ""]
     missed = replace(base["a"], slo_result=replace(base["a"].slo_result, attainment=0.9))
-    assert not variation("", base, base | {"a": missed}).order_holds
+    assert variation("", base, base | {"a": missed}).overtakes == (("b", "a"),)
 
 
 def test_a_bill_that_was_zero_has_no_change() -> None:

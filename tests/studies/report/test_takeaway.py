@@ -11,7 +11,6 @@ from mark.studies.report.takeaway import (
     best,
     footnotes,
     forecasters,
-    kept,
     listed,
     next_steps,
     notes,
@@ -150,7 +149,7 @@ def test_if_no_policy_keeps_the_slo_the_closest_leads() -> None:
 
 def test_no_requests_is_no_verdict() -> None:
     empty = result(attainment=None, requests=Requests(0, 0, 0), bill=Bill())
-    assert kept(empty) is None
+    assert empty.kept is None
     assert takeaway({"mark": empty}) == ["No requests arrived in this part of the trace."]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.studies.report.words import dollars, duration, latency, per_month, percent, usd
+from mark.studies.report.words import dollars, duration, per_month, percent, usd
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,3 @@ def test_a_month_has_730_hours() -> None:
 )
 def test_durations_take_the_unit_that_reads_naturally(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
-
-
-def test_a_long_latency_is_in_seconds() -> None:
-    assert [latency(v) for v in (43.1, 9_949.0, 374_375.0, None)] == ["43", "9,949", "374 s", "-"]

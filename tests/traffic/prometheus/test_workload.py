@@ -319,7 +319,10 @@ def test_tokens_are_counted_only_if_asked_for(emulated: EmulatedPrometheus, read
     [
         (Asked(metric="vllm-tokens"), "--unit-size: vllm:request_success_total counts no requests in the last day"),
         (Asked(metric="vllm-tokens", unit="pages"), "--metric: counts tokens, and the load is in pages: vllm-tokens"),
-        (Asked(unit="pages"), "no metric counts pages in the last day"),
+        (
+            Asked(unit="pages"),
+            "--unit: no known metric counts it, only requests and tokens: say the load by --query-rate",
+        ),
         (Asked(rate="a", replicas="b", unit="tokens"), "--unit-size: is needed beside --query-rate: the mean tokens"),
         (Asked(rate="a", replicas="b", unit="a b", unit_size=3.0), "--unit: must be a word"),
     ],

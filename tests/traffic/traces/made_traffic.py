@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -560,7 +561,7 @@ def _unit(random: Random) -> Made:
     minutes = _minutes(random)
     if random.random() < 0.4:
         name = random.choice(OTHERS)
-        cells = [f"{(n or 0) / 1e3:.3f}" if "log" in name else str(n or 0) for n in minutes.counts]
+        cells = [f"{math.log1p(n or 0):.3f}" if "log" in name else str(n or 0) for n in minutes.counts]
         return Made("unit", _two_columns(random, minutes.at, name, cells), -1.0, name)
     name, (times, per_s) = random.choice(list(UNITS.items()))
     size = times * (per_s / minutes.step_s if per_s else 1.0)
@@ -577,4 +578,102 @@ def _ratings(random: Random) -> Made:
     return Made("ratings", _table([[*head, "timestamp"], *body], ",").encode(), -1.0, ", ".join(head))
 
 
-KINDS = (_overflow, _restart_of_one, _sums_so_far, _unit, _ratings)
+def _stated(random: Random) -> Made:
+    """Return counts beside a statement about them: in a column, a comment, a title, or below the header."""
+    minutes = _minutes(random)
+    counts = [n or 0 for n in minutes.counts]
+    span = random.choice([minutes.step_s, 5 * minutes.step_s])
+    key, value, factor = random.choice(
+        [
+            *(("unit", unit, float(minutes.step_s)) for unit in ("req/s", "Count/Second", "rps")),
+            *(("unit", unit, 1000.0) for unit in ("thousands", "Tsd.")),
+            ("unit", random.choice(["ms", "Bytes", "%", "widgets"]), -1.0),
+            ("unit", random.choice(["Count", "requests", "None"]), 1.0),
+            (random.choice(["stat", "aggregation"]), random.choice(["Average", "p99", "max", "Sample Count"]), -1.0),
+            (random.choice(["Statistic", "stat"]), random.choice(["Sum", "total"]), 1.0),
+            (random.choice(["Period", "interval", "step"]), str(span), 1.0 if span == minutes.step_s else -1.0),
+            (random.choice(["sample_rate", "sampling"]), random.choice(["0.1", "1:100", "10%"]), -1.0),
+            (random.choice(["service", "region", "exported by"]), random.choice(["shop", "eu-west-1"]), 1.0),
+        ]
+    )
+    rows = [[at.strftime(TIMES["ISO"]), str(n)] for at, n in zip(minutes.at, counts, strict=True)]
+    where = random.choice(["column", "comment", "title", "below"] if key == "unit" else ["column", "comment", "title"])
+    head = [["time", "requests"]]
+    if where == "column":
+        head, rows = [["time", "requests", key]], [[*row, value] for row in rows]
+    elif where == "title":
+        head = [[key, value], *head]
+    elif where == "below":
+        head = [*head, ["", value]]
+    text = (f"# {key}: {value}\n" if where == "comment" else "") + _table(head + rows, ",")
+    requests = float(sum(counts)) * factor if factor > 0.0 else -1.0
+    return Made("stated", text.encode(), requests, f"{key} {value} in {where}")
+
+
+def _rounded(random: Random) -> Made:
+    """Return numbers with few digits: of counts they are rounded a little, of a counter they are not known."""
+    minutes = _minutes(random)
+    counts = [n or 0 for n in minutes.counts]
+    digits = random.choice([0, 1, 2, 3])
+    if random.random() < 0.5:
+        start = 10 ** random.randint(6, 9)
+        sums = [start + sum(counts[: i + 1]) for i in range(len(counts))]
+        scientific = random.random() < 0.5
+        cells = [f"{n:.{digits}E}" if scientific else f"{n / 1e6:.{digits}f} Mil" for n in sums]
+        return Made(
+            "rounded", _two_columns(random, minutes.at, "requests_total", cells), _between(minutes, counts), "sums"
+        )
+    cells = [f"{n:.{digits}e}" if n else "0" for n in counts]
+    return Made("rounded", _two_columns(random, minutes.at, "requests", cells), float(sum(counts)), f"{digits}")
+
+
+def _twice(random: Random) -> Made:
+    """Return a log with a copy of a part of itself, several lines for each request, or health checks."""
+    at, lines = datetime(2026, 5, 1, 10, tzinfo=UTC), []
+    rows, kind = random.randint(60, 600), random.choice(["plain", "copy", "steps", "checks", "sampled"])
+    for i in range(rows):
+        at += timedelta(seconds=random.expovariate(random.choice([0.5, 3.0])))
+        one = {"time": at.isoformat(), "client": f"10.0.0.{random.randrange(200)}", "path": "/predict", "status": 200}
+        if kind == "checks" and i % 5 == 0:
+            one |= {"path": random.choice(["/ping", "/healthz"])}
+        if kind == "sampled":
+            one |= {random.choice(["sampleRate", "itemCount"]): 10}
+        steps = ("scored", "stored", "told") if kind == "steps" else ("",)
+        lines += [one | ({"request_id": f"{i:08x}", "step": step} if step else {}) for step in steps]
+    if random.random() < 0.5:
+        texts = [json.dumps(line) + "\n" for line in lines]
+    else:
+        names = list(lines[0])
+        texts = [",".join(map(str, line.values())) + "\n" for line in lines]
+        texts[0] = ",".join(names) + "\n" + texts[0]
+    if kind == "copy":
+        texts += texts[random.randrange(1, rows - 40) :]
+    # Health checks in a table of paths are rows as others.
+    refused = kind in ("copy", "steps", "sampled") or (kind == "checks" and texts[0].startswith("{"))
+    return Made("twice", "".join(texts).encode(), -1.0 if refused else float(rows), kind)
+
+
+def _documents(random: Random) -> Made:
+    """Return names of columns beside rows or columns of values, as APIs do."""
+    minutes = _minutes(random)
+    counts = [n or 0 for n in minutes.counts]
+    epoch = [round(at.timestamp() * 1e3) for at in minutes.at]
+    rate = random.random() < 0.5
+    numbers = [n / minutes.step_s for n in counts] if rate else counts
+    rows = [[at.strftime("%Y-%m-%dT%H:%M:%SZ"), n] for at, n in zip(minutes.at, numbers, strict=True)]
+    name = "requests/s" if rate else "requests"
+    fields = [{"name": "time"}, {"name": name}]
+    document: object = random.choice(
+        [
+            {"results": [{"series": [{"name": "http", "columns": ["time", name], "values": rows}]}]},
+            {"columns": fields, "rows": rows},
+            {"tables": [{"name": "PrimaryResult", "columns": fields, "rows": rows}]},
+            {"meta": fields, "data": rows, "rows": len(rows)},
+            {"results": {"A": {"frames": [{"schema": {"fields": fields}, "data": {"values": [epoch, numbers]}}]}}},
+            [{"schema": {"fields": fields}, "data": {"values": [epoch, numbers]}}],
+        ]
+    )
+    return Made("documents", json.dumps(document).encode(), float(sum(counts)), name)
+
+
+KINDS = (_overflow, _restart_of_one, _sums_so_far, _unit, _ratings, _stated, _rounded, _twice, _documents)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mark.domain.errors import BadInput
 from mark.traffic.traces import drawn_load, open_trace, trace_info
 from mark.traffic.traces.arrivals import ArrivalReplay, trace_of
+from mark.traffic.traces.table_files import TableColumns
 from tests.traffic.traces.files import arrivals, arrivals_file, written
 
 
@@ -90,3 +91,15 @@ def test_a_silent_time_is_no_gap(tmp_path: Path) -> None:
     assert trace.gaps == ()
     np.testing.assert_allclose(trace.load(0.0, 360.0).mean_rps, [2 / 60, 0, 0, 0, 0, 0])
     assert trace.total_counts(60.0, 360.0) == 0.0
+
+
+@pytest.mark.parametrize("name", ["value", "load", "tokens"])
+@pytest.mark.parametrize("step_s", [1, 60])
+def test_rows_at_a_fixed_step_beside_a_number_are_asked_about(tmp_path: Path, name: str, step_s: int) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(f"t_seconds,{name}\n" + "".join(f"{i * step_s},{100 + i * 37 % 11}\n" for i in range(40)))
+    with pytest.raises(BadInput, match=f"does {name} count the requests of each row\\? Say `count_column` {name}, or"):
+        open_trace(str(path))
+    counted = open_trace(str(path), columns=TableColumns(count=name))
+    assert counted.total_counts(0.0, counted.duration_s) == sum(100 + i * 37 % 11 for i in range(40))
+    assert open_trace(str(path), columns=TableColumns(count="none")).rows == 40

@@ -86,8 +86,112 @@ LATENCIES = {
 METRIC_DATA = {"Id": "m1", "Label": "RequestCount", "Timestamps": [at(i) + "Z" for i in range(N)], "Values": COUNTS}
 BERLIN = ["00:00", "01:00", "02:00", "02:00", "03:00", "04:00"]
 
+
 # The file's text, and the number of its requests or the text of the refusal.
+def frame(vals: Sequence[float], *, unit: str = "", legend: str = "") -> dict[str, object]:
+    """Return a data frame of Grafana, as its inspector shows the answer of a query."""
+    config = {"unit": unit} if unit else {"displayNameFromDS": legend} if legend else {}
+    fields = [{"name": "Time", "type": "time"}, {"name": "Value", "type": "number", "config": config}]
+    return {"schema": {"fields": fields}, "data": {"values": [[1000 * (T0 + 60 * i) for i in range(N)], list(vals)]}}
+
+
+LIFE = range(12, 28)  # rows of a pod that was launched and ended
+ISO_ROWS = [[at(i, "%Y-%m-%dT%H:%M:%SZ"), n] for i, n in enumerate(COUNTS)]
+ROUNDED = [f"{(5e6 + sum(COUNTS[:i])) / 1e6:.2f} Mil" for i in range(N)]
 READ: dict[str, tuple[str, float]] = {
+    "F: rows that end with a delimiter": (table("Time,requests", lambda i: f"{at(i)},{COUNTS[i]},"), SUM),
+    "F: row numbers of R": (table('"time","requests"', lambda i: f'"{i + 1}","{at(i)}",{COUNTS[i]}'), SUM),
+    "F: row numbers from zero": (table("time,requests", lambda i: f"{i},{at(i)},{COUNTS[i]}"), SUM),
+    "A: rounded in its third digit": (values("requests", lambda i: f"{COUNTS[i] / 1e3:.3f} K"), SUM),
+    "A: scientific and whole": (
+        values("requests_total", lambda i: f"{900_000 + sum(COUNTS[:i]):.6e}"),
+        SUM - COUNTS[-1],
+    ),
+    "B: New Relic's rate": (values('"rate(count(*), 1 minute)"', lambda i: str(COUNTS[i])), SUM),
+    "B: New Relic's rate of seconds": (values('"rate(sum(hits), 1 second)"', lambda i: str(COUNTS[i] / 60)), SUM),
+    "B: a rate in words": (values("Request Rate (per minute)", lambda i: str(COUNTS[i])), SUM),
+    "B: Grafana's frame of a query": (
+        json.dumps(
+            {
+                "results": {
+                    "A": {"frames": [frame([n / 60 for n in COUNTS], legend="sum(rate(http_requests_total[5m]))")]}
+                }
+            }
+        ),
+        SUM,
+    ),
+    "B: Grafana's frame with a unit": (json.dumps([frame([n / 60 for n in COUNTS], unit="reqps")]), SUM),
+    "B: Grafana's panel": (
+        json.dumps(
+            {
+                "state": "Done",
+                "series": [
+                    {
+                        "fields": [
+                            {"name": "Time", "values": [1000 * (T0 + 60 * i) for i in range(N)]},
+                            {"name": "Value", "values": COUNTS},
+                        ]
+                    }
+                ],
+            }
+        ),
+        SUM,
+    ),
+    "E: InfluxDB": (
+        json.dumps({"results": [{"series": [{"name": "http", "columns": ["time", "count"], "values": ISO_ROWS}]}]}),
+        SUM,
+    ),
+    "E: Elasticsearch's SQL": (json.dumps({"columns": [{"name": "t"}, {"name": "requests"}], "rows": ISO_ROWS}), SUM),
+    "E: Azure's logs": (
+        json.dumps(
+            {
+                "tables": [
+                    {
+                        "name": "PrimaryResult",
+                        "columns": [{"name": "TimeGenerated"}, {"name": "count_"}],
+                        "rows": ISO_ROWS,
+                    }
+                ]
+            }
+        ),
+        SUM,
+    ),
+    "E: Splunk's results": (
+        json.dumps(
+            {
+                "preview": False,
+                "fields": [{"name": "_time"}, {"name": "count"}],
+                "results": [{"_time": t, "count": str(n), "_span": "60"} for t, n in ISO_ROWS],
+            }
+        ),
+        SUM,
+    ),
+    "E: Splunk's export": (
+        "".join(json.dumps({"preview": False, "result": {"_time": t, "count": str(n)}}) + "\n" for t, n in ISO_ROWS),
+        SUM,
+    ),
+    "E: Google's log as a list": (
+        json.dumps(
+            [
+                {
+                    "insertId": str(i),
+                    "timestamp": f"2026-05-01T10:{i * i % 60:02}:{i:02}.5Z",
+                    "httpRequest": {"requestMethod": "GET", "status": 200},
+                }
+                for i in range(N)
+            ],
+            indent=1,
+        ),
+        N,
+    ),
+    "E: InfluxDB's CSV": (
+        table("result,table,_start,_stop,_time,_value", lambda i: f",0,{at(0)},{at(N)},{at(i)},{COUNTS[i]}"),
+        SUM,
+    ),
+    "H: rows with requests in words": (
+        table("timestamp,name,duration", lambda i: f"{at(i, '%Y-%m-%dT%H:%M')}:{i * 17 % 59:02}.5,GET /predict,12.5"),
+        N,
+    ),
     "A: thousands by commas": (values("requests", lambda i: f'"{COUNTS[i]:,}"'), SUM),
     "A: thousands by commas, smaller ones without": (values("Value", lambda i: f'"{COUNTS[i] - 50:,}"'), SUM - 50 * N),
     "A: thousands by points, decimal commas": (table("Zeit;Anfragen", lambda i: f"{at(i)};{german(COUNTS[i])}"), SUM),
@@ -280,6 +384,65 @@ READ: dict[str, tuple[str, float]] = {
     ),
 }
 REFUSED: dict[str, tuple[str, str]] = {
+    "F: shortened by dots": (
+        table("time,requests", lambda i: f"{at(i)},{i * 37 % 101}" if i != 99 else "...,...", 200),
+        "line 101: rows are left out here",
+    ),
+    "F: shortened by an ellipsis": (
+        values("requests", lambda i: "7").replace(f"{at(9)},7", "\u2026,\u2026"),
+        "rows are left out here",
+    ),
+    "F: errors below the requests": (
+        values("requests", lambda i: str(COUNTS[i])) + table("Time,errors", lambda i: f"{at(N + i)},3"),
+        "line 42: another table begins here: keep one of them: Time,errors",
+    ),
+    "F: a table of another method": (
+        values("GET", lambda i: str(COUNTS[i])) + "\n" + table("time,POST", lambda i: f"{at(N + i)},3"),
+        "another table begins here",
+    ),
+    "A: rounded to thousands": (
+        values("requests", lambda i: f"{COUNTS[i] / 1e3:.0f}K"),
+        "rounded to 1,000, .* or say `count_unit`",
+    ),
+    "A: a rounded counter": (
+        values("http_requests_total", lambda i: ROUNDED[i]),
+        "rounded to 10,000, .* of an increase",
+    ),
+    "A: a scientific counter": (
+        values("requests_total", lambda i: f"{5e6 + sum(COUNTS[:i]):.2E}"),
+        "rounded to 10,000, .* of an increase",
+    ),
+    "B: CloudWatch's function": (values("RATE(m1)", lambda i: str(COUNTS[i])), "or a rate"),
+    "B: a rate of requests": (values("Rate (requests)", lambda i: str(COUNTS[i])), "or a rate"),
+    "B: Datadog without a unit": (values('"sum:trace.web.request.hits{*}"', lambda i: str(COUNTS[i])), "or a rate"),
+    "E: frames of two series": (
+        json.dumps({"results": {"A": {"frames": [frame(COUNTS), frame(COUNTS)]}}}),
+        "2 tables in one document: ask for one series",
+    ),
+    "E: a document of another form": (
+        json.dumps({"data": {"attributes": {"times": [T0], "values": [[1]]}}}),
+        "export CSV, or a list of objects with their times: data",
+    ),
+    "E: batches of inferences": (
+        matrix(({"__name__": "nv_inference_exec_count"}, RISING)),
+        "which column holds counts",
+    ),
+    "E: retries": (matrix(({"__name__": "http_retries_total"}, RISING)), "which column holds counts"),
+    "L: Splunk's preview": (
+        "".join(json.dumps({"preview": i < N, "result": {"_time": at(i), "count": "3"}}) + "\n" for i in range(2 * N)),
+        "preliminary rows",
+    ),
+    "L: hits of more documents": (
+        json.dumps(
+            {
+                "hits": {
+                    "total": {"value": 10_000, "relation": "gte"},
+                    "hits": [{"_source": {"@timestamp": at(i), "status": 200, "path": "/"}} for i in range(N)],
+                }
+            }
+        ),
+        "is more than the 40 rows here",
+    ),
     "A: an average of CPU": (values("CPUUtilization", lambda i: f"{COUNTS[i] / 20}"), "summary.*count_column"),
     "A: seconds as a unit": (values("credit", lambda i: f"{COUNTS[i]} ms"), "summary.*count_column"),
     "A: requests in flight": (values("requests_in_flight", lambda i: str(COUNTS[i])), "summary.*count_column"),
@@ -592,6 +755,21 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 # Names of a column of whole numbers, a minute apart: requests over the sum of the numbers, or the refusal.
 NAMES: dict[str, float | str] = {
+    "increase(requests)": "or a rate",
+    "job:http_requests:rate5m": 60.0,
+    "http_requests:irate1m": 60.0,
+    "job:http_errors:rate5m": "only errors",
+    "app/my-alb/50dc6c495c0c9188 RequestCount": 1.0,
+    "requests/60": "or a rate",
+    "requests / 5": "or a rate",
+    "http_client_requests_total": "which column",
+    "Outgoing requests": "which column",
+    "dns_queries": "which column",
+    "queries_to_postgres_total": "which column",
+    "promhttp_metric_handler_requests_total": "which column",
+    "kube_pod_container_resource_requests": "which column",
+    "sum by (client) (increase(http_requests_total[1m]))": 1.0,
+    "envoy_cluster_upstream_rq_total": 1.0,
     "Requests (10^3)": 1e3,
     "Requests (hundreds)": 1e2,
     "Anfragen in Tausend": 1e3,
@@ -698,6 +876,9 @@ WAYS_OUT: list[tuple[str, TableColumns, float]] = [
     ("E: series in Prometheus", TableColumns(series="sum"), 2 * SUM),
     ("E: series in Prometheus", TableColumns(series="m{pod=b}"), SUM),
     ("E: methods", TableColumns(series="POST"), SUM),
+    ("A: a rounded counter", TableColumns(unit="counter"), 1e4 * round((SUM - COUNTS[-1]) / 1e4)),
+    ("A: rounded to thousands", TableColumns(unit="count"), 1000 * N),
+    ("B: CloudWatch's function", TableColumns(unit="per-second"), 60 * SUM),
     ("E: status codes", TableColumns(series="sum"), 2 * SUM),
     ("G: day or month", TableColumns(times=TimeForm("month-first")), SUM),
     ("G: letters for a zone", TableColumns(times=TimeForm(zone="Europe/Berlin")), SUM),
@@ -909,3 +1090,20 @@ def test_a_header_says_that_words_belong_to_requests(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="program's own log"):
         opened(tmp_path, text)
     assert opened(tmp_path, "time,method,path\n" + text).rows == N
+
+
+def test_counters_of_instances_begin_at_zero(tmp_path: Path) -> None:
+    """Instances are launched and end while the others go on, so each has its own rows."""
+    pods = {
+        "a": [(i, 70_000 + sum(COUNTS[: i + 1])) for i in range(N)],
+        "b": [(i, sum(COUNTS[LIFE.start : i + 1])) for i in LIFE],
+        "c": [(N - 1, COUNTS[N - 1])],
+        "d": [(0, 900)],
+    }
+    result = [
+        {"metric": {"__name__": "http_requests_total", "pod": pod}, "values": [[T0 + 60 * i, str(n)] for i, n in rows]}
+        for pod, rows in pods.items()
+    ]
+    text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+    read = total(opened(tmp_path, text, TableColumns(series="sum")))
+    assert read == (SUM - COUNTS[0]) + sum(COUNTS[i] for i in LIFE) + COUNTS[N - 1]

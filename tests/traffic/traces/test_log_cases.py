@@ -93,6 +93,14 @@ def docker(k: int) -> str:
     )
 
 
+UNTIMED = 'INFO:     10.0.0.1:4321 - "POST /predict HTTP/1.1" 200 OK\n'
+
+
+def wrapped(message: str, time: str, at: str, **others: object) -> str:
+    """Return uvicorn's default line, which shows no time, in an object that does."""
+    return json.dumps({message: UNTIMED, time: at} | others) + "\n"
+
+
 def node_log(k: int) -> str:
     return f"{clock(T0 + k, '%Y-%m-%dT%H:%M:%S')}.123456789Z stdout F {uvicorn(k)}"
 
@@ -139,6 +147,10 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "Docker": docker,
     "Docker, JSON inside": lambda k: json.dumps({"log": caddy(k), "stream": "stdout", "time": "x"}) + "\n",
     "Kubernetes": node_log,
+    "Docker, times of the wrapper only": lambda k: wrapped("log", "time", clock(T0 + k, "%FT%T.5Z"), stream="stdout"),
+    "Kubernetes, times of the wrapper only": lambda k: clock(T0 + k, "%FT%T.123456789Z stdout F ") + UNTIMED,
+    "Loki, times of the wrapper only": lambda k: wrapped("line", "timestamp", clock(T0 + k, "%FT%TZ"), labels={}),
+    "journald, times of the wrapper only": lambda k: wrapped("MESSAGE", "__REALTIME_TIMESTAMP", f"{T0 + k}000000"),
     "IIS": lambda k: (W3C if k == 0 else "") + iis(k),
     "CloudFront": lambda k: ("#Fields: date time x-edge sc-status c-ip\n" if k == 0 else "") + cloudfront(k),
 }  # fmt: skip
@@ -422,7 +434,7 @@ def test_messages_with_requests_in_a_table_are_read_when_asked(tmp_path: Path) -
     """CloudWatch Logs Insights exports such a table."""
     rows = "".join(f'{clock(T0 + k * k % 997, "%Y-%m-%d %H:%M:%S.000")},"GET /p HTTP/1.1"\n' for k in range(100))
     path = written(tmp_path, "@timestamp,@message\n" + rows, "insights.csv")
-    with pytest.raises(BadInput, match="in a table, name the columns by `time_column` and `count_column`"):
+    with pytest.raises(BadInput, match="`count_column` none if each line is a request"):
         open_trace(path)
     assert open_trace(path, columns=TableColumns("@timestamp", "none")).rows == 100
 

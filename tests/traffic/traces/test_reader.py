@@ -11,6 +11,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.traffic.traces import open_trace
+from mark.traffic.traces.blocks import watched
 from tests.traffic.traces.files import alb_line, written
 
 HEAD = "t_seconds,count\n"
@@ -168,3 +169,16 @@ def test_importing_and_reading_needs_no_compiler() -> None:
     use = "import sys, mark.traffic.traces as w; w.open_trace('synthetic:diurnal').load(0, 600);"
     code = f"{use} sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_file_that_is_rotated_while_its_folder_is_read_is_bad_input(tmp_path: Path) -> None:
+    line = '10.0.0.1 - - [02/Nov/2026:00:00:{:02} +0000] "GET / HTTP/1.1" 200 5\n'
+    for name, seconds in (("a.log", range(20)), ("b.log", range(20, 40))):
+        (tmp_path / name).write_text("".join(map(line.format, seconds)))
+    gone = watched.set(lambda done, total: (tmp_path / "a.log").unlink(missing_ok=True))
+    try:
+        with pytest.raises(BadInput, match=r"a.log: cannot be read \(removed or renamed meanwhile") as told:
+            open_trace(str(tmp_path))
+    finally:
+        watched.reset(gone)
+    assert "No such file" in str(told.value)

@@ -12,6 +12,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.traffic.traces import open_trace
+from mark.traffic.traces.table_files import TableColumns
 
 T0 = datetime(2026, 5, 1, 10, tzinfo=UTC)
 N = 300
@@ -154,3 +155,87 @@ def test_a_document_on_one_line_is_no_log(tmp_path: Path) -> None:
     rows = [{"ts": T0.timestamp() + i, "method": "GET", "path": "/p/" + "x" * 200} for i in range(999)]
     path.write_text(json.dumps(rows))
     assert open_trace(str(path)).rows == 999
+
+
+def steps(*fields: dict[str, str | int]) -> str:
+    """Return a JSON line for each step of each request."""
+    return "".join(
+        logged(
+            time=(at + timedelta(milliseconds=10 * k)).isoformat(), path="/predict", **{"request_id": f"r{i:x}"} | row
+        )
+        for i, at in enumerate(moments())
+        for k, row in enumerate(fields)
+    )
+
+
+SEVERAL = {
+    "three messages": steps(*({"msg": msg, "status": 200} for msg in ("fetched", "scored", "stored"))),
+    "spans of a trace": "".join(
+        logged(time=at.isoformat(), trace_id=f"{i:032x}", span_id=f"{i}{k}", name=name, status=200)
+        for i, at in enumerate(moments())
+        for k, name in enumerate(("server", "client", "redis", "postgres"))
+    ),
+    "three lines of text": "".join(
+        f'{at.isoformat()} [req-{i:05x}] {word} "POST /predict HTTP/1.1" 200\n'
+        for i, at in enumerate(moments())
+        for word in ("received", "scored", "done")
+    ),
+    "a message without its method": "".join(
+        logged(time=at.isoformat(), level="info", method="POST", path="/predict", status=200)
+        + logged(time=at.isoformat(), level="debug", path="/predict", msg="cache miss")
+        for at in moments()
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_lines_for_a_request_are_counted_once_when_asked(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "app.log"
+    path.write_text(SEVERAL[case])
+    with pytest.raises(BadInput, match=r"each request seems to have .* lines: ") as refused:
+        open_trace(str(path))
+    field, _, value = str(refused.value).partition("`log_filter` ")[2].partition(" ")[0].partition("=")
+    assert open_trace(str(path), log_filter=(field, value)).rows == N
+
+
+TABLES = {
+    "begin and end": "time,phase,path,status\n"
+    + "".join(f"{at.isoformat()},{phase},/predict,200\n" for at in moments() for phase in ("begin", "end")),
+    "transactions of JMeter": "timeStamp,elapsed,label,responseCode,responseMessage\n"
+    + "".join(
+        f"{at.timestamp() * 1000:.0f},30,GET /,200,OK\n"
+        f"{at.timestamp() * 1000:.0f},31,Login,200,Number of samples in transaction : 1\n"
+        for at in moments()
+    ),
+    "a copy that was appended": "time,path,status,ms\n"
+    + 2 * "".join(f"{at.isoformat()},/predict,200,{i % 50}\n" for i, at in enumerate(moments())),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_rows_of_a_table_that_count_requests_twice_are_refused(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(TABLES[case])
+    with pytest.raises(BadInput, match="`count_column` none"):
+        open_trace(str(path))
+    assert open_trace(str(path), columns=TableColumns(count="none")).rows == 2 * N
+
+
+def test_steps_of_a_users_session_are_requests(tmp_path: Path) -> None:
+    lines = [logged(time=at.isoformat(), user_id=f"u{i // 3}", path="/p", status=200) for i, at in enumerate(moments())]
+    (tmp_path / "app.log").write_text("".join(lines))
+    assert open_trace(str(tmp_path / "app.log")).rows == N
+
+
+@pytest.mark.parametrize("clients", [20, 60, 100])
+def test_clients_that_come_in_turn_are_no_lines_of_one_request(tmp_path: Path, clients: int) -> None:
+    lines = [web(at, client=f"10.0.0.{i % clients}", path=f"/{i % 3}") for i, at in enumerate(moments())]
+    (tmp_path / "app.log").write_text("".join(lines))
+    assert open_trace(str(tmp_path / "app.log")).rows == N
+
+
+def test_statuses_that_alternate_in_a_table_are_requests(tmp_path: Path) -> None:
+    times = (T0 + timedelta(seconds=i // 2, milliseconds=i * i % 797) for i in range(N))
+    rows = [f"{at.isoformat()},/predict,{200 + 300 * (i % 2)}" for i, at in enumerate(times)]
+    (tmp_path / "rows.csv").write_text("\n".join(["time,path,status", *rows]) + "\n")
+    assert open_trace(str(tmp_path / "rows.csv")).rows == N

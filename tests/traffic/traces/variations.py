@@ -757,7 +757,7 @@ case(
 REFUSED = frozenset(
     (
         *("C1 reset in the middle", "C6 counter of CloudWatch Maximum"),
-        *("D6 time only no date", "E1 pods", "E3 Influx annotated", "E4 statuses long", "E6 locust"),
+        *("D6 time only no date", "E1 pods", "E4 statuses long", "E6 locust"),
         *("F2 subtotal each hour", "G3 Oracle", "G4 ISO week", "G5 two-digit year US", "I3 one row of overlap"),
         *("J1 classes", "J2 codes", "J5 only digits header", "K2 overlap of exports", "K3 spring"),
     )

@@ -12,7 +12,7 @@ from mark.simulation.result import SimulationResult
 from mark.studies.report.figure_style import COLOURS, faint, new_figure, styled
 from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import listed, overflow_share
-from mark.studies.report.words import duration, latency, percent, usd
+from mark.studies.report.words import duration, milliseconds, percent, usd
 from mark_papers.paper.replay import ASSUMED
 from mark_papers.paper_pages.kept_promises import promises
 from mark_papers.paper_pages.shared import RT_MAX_LINE, TICKS_MS, FigureTable, asked, figure_report
@@ -132,8 +132,8 @@ def _cells(row: Fig7Row) -> list[list[str]]:
             name,
             usd(run.bill.total),
             percent(run.slo_result.attainment, 2),
-            latency(run.latency_ms.mean),
-            *(latency(latency_at_ms(run, SHARES[key])) for key in ("p25", "p50", "p75", "p99")),
+            milliseconds(run.latency_ms.mean),
+            *(milliseconds(latency_at_ms(run, SHARES[key])) for key in ("p25", "p50", "p75", "p99")),
             percent(overflow_share(run)),
         ]
         for name, run in row.runs.items()

@@ -13,7 +13,7 @@ from mark.simulation.result import SimulationResult
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import Plot, Report, formatted
 from mark.studies.report.takeaway import overflow_share
-from mark.studies.report.words import duration, latency, percent, usd
+from mark.studies.report.words import duration, milliseconds, percent, usd
 from mark_papers.paper.fig8 import POLICIES
 from mark_papers.paper.replay import ASSUMED
 from mark_papers.paper_pages.kept_promises import promises
@@ -149,7 +149,7 @@ def _cells(row: Fig8Row) -> list[list[str]]:
             f"{run.requests.total / run.trace.duration_s:.1f}",
             usd(run.bill.total),
             percent(run.slo_result.attainment, 2),
-            *(latency(value) for value in (run.latency_ms.p50, run.latency_ms.p98, run.latency_ms.p99)),
+            *(milliseconds(value) for value in (run.latency_ms.p50, run.latency_ms.p98, run.latency_ms.p99)),
             percent(overflow_share(run)),
         ]
         for on, runs in _kinds(row).items()

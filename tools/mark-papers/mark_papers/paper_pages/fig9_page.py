@@ -14,7 +14,7 @@ from mark.control.ports import WINDOW_S
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import Marked, Part, Plot, Report, formatted
 from mark.studies.report.takeaway import overflow_share
-from mark.studies.report.words import duration, latency, percent, usd
+from mark.studies.report.words import duration, milliseconds, percent, usd
 from mark_papers.paper.fig9 import (
     DURATION_S,
     HISTORY_S,
@@ -160,8 +160,8 @@ def _shown(panel: Panel, run: WindowSeries) -> dict[str, str]:
         "in time": percent(run.result.slo_result.attainment, 2),
         "after": percent(found["in_time_after"], 2),
         "missed s": f"{found['missed_s']:.0f}",
-        "mean ms": latency(found["mean_before_ms"]),
-        "worst": latency(found["worst_mean_ms"]),
+        "mean ms": milliseconds(found["mean_before_ms"]),
+        "worst": milliseconds(found["worst_mean_ms"]),
         "by funct.": percent(overflow_share(run.result)),
         "lost": str(run.result.fleet.interrupted),
         "resumed": str(found["resumed"]),

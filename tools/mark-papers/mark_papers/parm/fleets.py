@@ -17,9 +17,10 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.faults import Faults
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
-from mark.insurance.settings import DEGRADED, SUM, InsuranceSettings, ParitySettings
+from mark.insurance.insurance_settings import DEGRADED, SUM, InsuranceSettings, ParitySettings
+from mark.kernel.accounting import Accounting
 from mark.kernel.hedged_stage import HedgedStage
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import Admission, StageSimulation
 from mark.simulation.coded_flow import CodedFlow, coded_answers
 
 QUERIES = 100_000
@@ -174,10 +175,8 @@ def _stage(
     kind = StageSimulation if np.isinf(hedge_after_s) else partial(HedgedStage, hedge_after_s=hedge_after_s)
     return kind(
         [_candidate(batch_s)],
-        rt_max_s=_NO_LIMIT_S,
-        end_s=float(times_s[-1]) + 1.0,
-        function=None,
-        bouncers=False,
+        accounts=Accounting(rt_max_s=_NO_LIMIT_S, end_s=float(times_s[-1]) + 1.0),
+        admission=Admission(bouncers=False),
         seed=seed,
         faults=faults,
         keep=True,

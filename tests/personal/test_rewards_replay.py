@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mark.personal.replay import LoggedRewards, SplitLog, replay_learning
+from mark.personal.rewards_replay import LoggedRewards, SplitLog, replay_learning
 from tests.personal.logs import low_rank_log
 
 SHARES = (0.5, 0.35, 0.15)

@@ -3,6 +3,7 @@
 POST /v2/models/M/learned/facts      takes facts, one a line
 POST /v2/models/M/learned/lacking    answers a vector with the facts that it lacks, a page of them
 GET  /v2/models/M/learned/snapshot   a page of the whole state
+GET  /v2/models/M/learned/aside      data that helps a process to start
 POST /v2/models/M/learned/feedback   takes feedback that a peer passes on
 """
 
@@ -36,6 +37,7 @@ def routes_of(learning: Learning, forwarding: FeedbackForwarding, loop: asyncio.
         ModelRoute(b"POST", b"/learned/facts", doors.of(doors.facts)),
         ModelRoute(b"POST", b"/learned/lacking", doors.of(doors.lacking)),
         ModelRoute(b"GET", b"/learned/snapshot", doors.of(doors.snapshot)),
+        ModelRoute(b"GET", b"/learned/aside", doors.of(doors.aside)),
         ModelRoute(b"POST", b"/learned/feedback", doors.of(doors.feedback)),
     ]
 
@@ -66,6 +68,13 @@ class _Doors:
 
     def lacking(self, exchange: Exchange) -> None:
         exchange.answer(200, self._learning.lacking(_body(exchange)), _LINES)
+
+    def aside(self, exchange: Exchange) -> None:
+        data = self._learning.own_aside()
+        if data is None:
+            _refuse(exchange, 404, "nothing helps a process to start")
+        else:
+            exchange.answer(200, data, b"application/octet-stream")
 
     def snapshot(self, exchange: Exchange) -> None:
         asked = parse_qs(exchange.query.decode("latin-1"), strict_parsing=True)

@@ -94,7 +94,8 @@ class PersonalFeedback:
         def done(results: Sequence[str] | None) -> None:
             told(results is not None and results[0] == APPLIED)
 
-        return self._behind.post([Feedback(identity, {"forget": key})], len(key), done)
+        said = {"forget": key, "newest_s": self._heads.newest_s(key)}
+        return self._behind.post([Feedback(identity, said)], len(key), done)
 
     async def close(self) -> None:
         """Wait for feedback whose input is in the features stage."""

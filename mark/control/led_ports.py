@@ -1,23 +1,34 @@
-"""The cloud of a controller that may stop leading at any moment: a command is sent only while it leads.
+"""The cloud and functions of a controller that may stop leading at any moment: commands are sent only while it leads.
 
 Between a decision and its command a controller reads and writes, and each of these calls may outlast its term. So the
-term is checked once more right before the command is sent.
+term is checked once more right before the command is sent. Otherwise an old leader could buy instances, or move the
+function's alias away from the release that the new leader has chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from mark.control.ports import Cloud, Launched
+from mark.control.ports import Cloud, Functions, Launched
 from mark.domain.errors import LostLease
 from mark.domain.fleet import Fleet, Notice
 
 
-class LedCloud:
+class _Led:
+    def __init__(self, leads: Callable[[], bool]) -> None:
+        self._leads = leads
+
+    def _check(self) -> None:
+        if not self._leads():
+            raise LostLease("the lease ended before the command was sent")
+
+
+class LedCloud(_Led):
     """The port Cloud, except that commands are not sent and raise LostLease unless `leads` returns true."""
 
     def __init__(self, cloud: Cloud, leads: Callable[[], bool]) -> None:
-        self._cloud, self._leads = cloud, leads
+        super().__init__(leads)
+        self._cloud = cloud
 
     def fleet(self) -> Fleet:
         return self._cloud.fleet()
@@ -54,9 +65,21 @@ class LedCloud:
         self._check()
         self._cloud.resume(number)
 
-    def _check(self) -> None:
-        if not self._leads():
-            raise LostLease("the lease ended before the command was sent")
+
+class LedFunctions(_Led):
+    """The port Functions, except that commands are not sent and raise LostLease unless `leads` returns true."""
+
+    def __init__(self, functions: Functions, leads: Callable[[], bool]) -> None:
+        super().__init__(leads)
+        self._functions = functions
+
+    def warm(self, environments: int) -> int:
+        self._check()
+        return self._functions.warm(environments)
+
+    def switch(self, release: str) -> bool:
+        self._check()
+        return self._functions.switch(release)
 
 
-_: type[Cloud] = LedCloud
+_: tuple[type[Cloud], type[Functions]] = LedCloud, LedFunctions

@@ -9,7 +9,7 @@ import pytest
 import mark
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, MarkError
-from mark.sdk.personal import RankedItem
+from mark.sdk.personal_client import RankedItem
 from tests.serving.personal.made import FILE, TABLE_FILE, place
 from tests.serving.test_server_process import served
 

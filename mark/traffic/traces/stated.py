@@ -1,0 +1,178 @@
+"""Statements about a table's numbers beside the name of their column: titles, comments, and columns of one value.
+
+Tools write the unit, the statistic, the span of a row or the rate of a sample there, as CloudWatch's console does above
+its header, and SQL in a column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mark.traffic.traces.cells import is_missing, plain_numbers
+from mark.traffic.traces.meanings import RATES, Kind, Meaning, meaning_of
+
+Statement = tuple[str, str]  # a key, empty for free text, and its value
+
+_PAIR = re.compile(r"\s*([A-Za-z_][\w ./-]{0,40}?)\s*[:=]\s*(\S.*?)\s*")
+_STATISTIC = frozenset(
+    ["stat", "stats", "statistic", "statistics", "aggregation", "aggregate", "agg", "aggr", "aggregator"]
+) | frozenset(["aggregationtype", "calculation", "calc", "reducer", "function", "statistik"])
+_UNIT = frozenset(["unit", "units", "uom", "einheit", "einheiten", "unidad", "unite", "unita"])
+_SPAN = re.compile(
+    r"(?:period|interval|step|resolution|granularity|span|bucket(?:width|size)?|bin(?:width|size)?|window(?:size)?"
+    r"|timegrain|rollup|spanofarow)(?:s|sec|secs|seconds|ms|m|min|minutes)?"
+)
+_KIND = frozenset(["type", "metrictype", "metrickind", "kind", "valuetype"])
+_GAUGES = frozenset(["gauge", "histogram", "summary", "distribution", "percentage", "percent", "duration"])
+_SAMPLE = re.compile(
+    r"(?:item|sample)count|weight|(?:\w*traces)?sampl(?:e|es|ed|ing)(?:rate|ratio|interval|factor|fraction|every|weight"
+    r"|probability|percentage|percent)?"
+)
+_NO_UNIT = frozenset(
+    ["", "none", "count", "counts", "#", "number", "short", "1", "null", "events", "event", "n", "items", "locale"]
+)
+_NAMES_NO_SCALE = re.compile(
+    r"(?i:\b(?:thousands?|millions?|hundreds|tsd|mio|tausend|millionen)\b|'000s?|\b10\^[36]\b)"
+)
+_SAMPLED = re.compile(r"\bsampl(?:e|ed|es|ing)\b.*\d", re.IGNORECASE)
+_TIMES = re.compile(
+    r"(?:P?T)?(\d+(?:\.\d+)?)\s*(ms|millis\w*|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)?", re.IGNORECASE
+)
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
+_LENGTHS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%)?(?:\s*(?::|/|in|of)\s*(\d+(?:\.\d+)?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A statement that leaves the numbers of a column open. `sample`: requests are missing, whatever the unit."""
+
+    statement: str
+    sample: bool = False
+
+
+def above_and_between(titles: Iterable[Sequence[str]], comments: Iterable[str]) -> list[Statement]:
+    """Return the statements of title rows and of comments."""
+    found: list[Statement] = []
+    for row in titles:
+        cells = [cell.strip() for cell in row if cell.strip()]
+        if len(cells) == 2:
+            found.append((cells[0], cells[1]))
+        else:
+            found += [_statement(cell) for cell in cells]
+    return found + [_statement(line.strip().lstrip("# ")) for line in comments]
+
+
+def of_object(whole: Mapping[str, object]) -> list[Statement]:
+    """Return the plain fields of an object around the rows."""
+    return [(key, str(value)) for key, value in whole.items() if isinstance(value, str | int | float)]
+
+
+def of_columns(columns: Mapping[str, Sequence[object]]) -> list[Statement]:
+    """Return the columns that hold one value in all of several rows, and those of units that hold several."""
+    found = []
+    for name, values in columns.items():
+        held = dict.fromkeys(map(str, values)) if len(values) > 1 else {}
+        if len(held) == 1 or (_plain(name) in _UNIT and 1 < len(held) <= _MOST_UNITS):
+            found.append((name, _BETWEEN.join(held)))
+    return found
+
+
+def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
+    """Return the meaning of a column whose name leaves open what a statement says: a statistic, or a unit."""
+    if meaning.kind in (Kind.MEASURE, Kind.STATISTIC):
+        return meaning
+    for key, value in statements:
+        plain = _plain(key)
+        if _BETWEEN in value:
+            continue
+        if plain in _STATISTIC and _is_statistic(value):
+            return Meaning(Kind.STATISTIC)
+        if plain in _KIND and _plain(value) in _GAUGES:
+            return Meaning(Kind.MEASURE)
+        if plain not in _UNIT or meaning.unit is not None or meaning.times != 1.0 or value.strip().lower() in _NO_UNIT:
+            continue
+        unit = meaning_of(f"requests ({value[value.startswith('1/') :]})")
+        if unit.kind in (Kind.MEASURE, Kind.STATISTIC):
+            return Meaning(Kind.MEASURE)
+        if unit.kind is Kind.REQUESTS and (unit.unit is not None or unit.times != 1.0):
+            return Meaning(Kind.REQUESTS, unit.unit, times=unit.times)
+        if meaning_of(f"{value} count").kind not in (Kind.REQUESTS, Kind.COUNT):
+            return Meaning(Kind.UNCLEAR)
+    return meaning
+
+
+def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> Doubt | None:
+    """Return the first statement by which the numbers are not the requests of rows that are `step_s` apart."""
+    for key, value in statements:
+        plain, text = _plain(key), f"{key} {value}".strip()
+        if (plain and _SAMPLE.fullmatch(plain) and _is_sample(value)) or (not key and _SAMPLED.search(value)):
+            return Doubt(text, sample=True)
+        if plain in _UNIT and _BETWEEN in value:
+            return Doubt(text)
+        if meaning.unit is not None or meaning.times != 1.0:
+            continue
+        if _SPAN.fullmatch(plain) and (spans := _seconds(value, plain)) and step_s > 0.0:
+            if not any(abs(span - step_s) <= 0.01 * step_s for span in spans):
+                return Doubt(text)
+        elif not key or plain in _TITLES:
+            said = meaning_of(value)
+            if _NAMES_NO_SCALE.search(value) or (said.kind is Kind.REQUESTS and said.unit in RATES.values()):
+                return Doubt(text)
+    return None
+
+
+def sample_of(name: str, value: object) -> bool:
+    """Return whether a field of a request says that it stands for others, too."""
+    return _SAMPLE.fullmatch(_plain(name)) is not None and _is_sample(str(value))
+
+
+def is_statement(name: str, statements: Sequence[Statement]) -> bool:
+    """Return whether a column of one value states a span or a sample, and so is no column of counts."""
+    plain = _plain(name)
+    known = _SPAN.fullmatch(plain) or _SAMPLE.fullmatch(plain)
+    return known is not None and any(key == name for key, _ in statements)
+
+
+_BETWEEN = "; "  # several units of a column
+_MOST_UNITS = 20
+_TITLES = frozenset({"title", "note", "notes", "remark", "comment", "description", "values", "hinweis", "label"})
+
+
+def _statement(text: str) -> Statement:
+    found = _PAIR.fullmatch(text)
+    return (found[1], found[2]) if found else ("", text)
+
+
+def _is_statistic(value: str) -> bool:
+    return _plain(value) == "samplecount" or meaning_of(f"requests {value}").kind is Kind.STATISTIC
+
+
+def _is_sample(value: str) -> bool:
+    """Return whether a share or a weight is known and not 1; `true` only says that a request was sampled."""
+    if is_missing(value) or (found := _PART.fullmatch(value.strip())) is None:
+        return False
+    share = float(found[1]) / (100.0 if found[2] else float(found[3] or 1.0) or 1.0)
+    return 0.0 < share != 1.0
+
+
+def _seconds(value: str, key: str) -> list[float]:
+    """Return the lengths that the text may say; none if it is no span."""
+    if clock := _CLOCK.fullmatch(value.strip()):
+        return [3600.0 * int(clock[1]) + 60.0 * int(clock[2]) + int(clock[3])]
+    found = _TIMES.fullmatch(value.strip())
+    if found is None:
+        return []
+    number = float(found[1])
+    if found[2]:
+        unit = found[2].lower()
+        return [number * (_LENGTHS.get(unit[:2]) or _LENGTHS[unit[0]])]
+    # A number without a unit may be any, unless the key names it.
+    factors = [1e-3] if key.endswith("ms") else [1.0, 60.0, 1e-3, 3600.0]
+    return [number * factor for factor in factors] if plain_numbers([value]) is not None else []
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
