@@ -15,7 +15,7 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
-from mark.domain.offer import Delay, Market, Offer
+from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
@@ -27,7 +27,6 @@ HIGH_POINTS = 3
 LOW_POINTS = 15
 LOW_SHARE = 0.9
 COOL_DOWN_S = 300.0
-IN_SERVICE_S = 300.0  # SageMaker: from scaling out to in service
 OVER_PROVISION = 2.0
 NO_LIMIT = 10**6  # instances; the service's limits do not bind a SageMaker endpoint
 NO_LIMIT_USD_PER_HOUR = 1e9
@@ -189,7 +188,6 @@ def sagemaker_policy(
         raise BadInput(what, resolved.catalog.name, instance)
     able = candidate(profile, resolved.slo, resolved.service.batching) if batched else ""
     serving = unbatched(profile, resolved.slo) if isinstance(able, str) else able
-    offer = replace(offer, boot=Delay(IN_SERVICE_S, IN_SERVICE_S))
     altered = replace(
         resolved,
         service=replace(

@@ -100,14 +100,15 @@ def test_a_minute_without_observation_is_no_point() -> None:
 
 
 def test_the_endpoint_has_no_bouncer_functions_or_batches() -> None:
-    """The resolved service is SageMaker's: one ml type, unbatched, after five minutes of boot, without our limits."""
-    policy = target_tracking("target-tracking", endpoint("inception-v3", max_instances=2), load(1e4))
+    """The resolved service is SageMaker's: one ml type, unbatched, with the catalogue's boot, without our limits."""
+    own = endpoint("inception-v3", max_instances=2)
+    policy = target_tracking("target-tracking", own, load(1e4))
     altered = policy.resolved
     assert not policy.bouncers
     assert altered.function is None
     assert [offer.name for offer in altered.offers] == ["ml.p2.xlarge/sagemaker"]
     assert altered.candidates[0].policy.n_batch == 1
-    assert altered.offers[0].boot.mean_s == altered.offers[0].boot.p95_s == 300.0
+    assert altered.offers[0] in own.catalog.offers
     plan, _ = policy.planner.plan(PlanningContext(0.0, altered, Fleet(()), first=True), policy.planner.begin())
     assert plan.counts == {"ml.p2.xlarge/sagemaker": 800}
     assert altered.service.max_instances > 800
