@@ -17,7 +17,7 @@ class PromiseOutlook:
 
     If the confidence that `slo` wants is possible, the price is for that one, and `helps` is empty. Otherwise `helps`
     has the sufficient changes, cheapest first, then the others by confidence. The estimate rests on `seen_s` of the
-    past, or on a forecast alone if that is 0.
+    past, or on a forecast alone if that is 0. The price is for instances of `offer`, which AWS does not take back.
     """
 
     slo: Slo
@@ -25,6 +25,7 @@ class PromiseOutlook:
     usd_per_hour: float
     seen_s: float
     helps: tuple[PromiseHelp, ...] = ()
+    offer: str = ""
 
     @property
     def can_be_had(self) -> bool:
@@ -42,5 +43,6 @@ class PromiseOutlook:
             "confidence": self.confidence,
             "usd_per_hour": self.usd_per_hour,
             "seen_s": self.seen_s,
+            "offer": self.offer,
             "helps": [one.as_json(self.usd_per_hour) for one in self.helps],
         }

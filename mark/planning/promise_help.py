@@ -81,7 +81,7 @@ def promise_outlook(
     outlook = _Outlook(resolved, past[-MINUTES:], coming)
     own = outlook.reached(resolved)
     confidence, usd = own.at(resolved.slo.confidence)
-    found = PromiseOutlook(resolved.slo, confidence, usd, STEP_S * outlook.minutes)
+    found = PromiseOutlook(resolved.slo, confidence, usd, STEP_S * outlook.minutes, offer=outlook.offer)
     if found.can_be_had:
         return found
     helps: list[PromiseHelp] = []
@@ -128,6 +128,7 @@ class _Outlook:
         self.minutes = len(past)
         self._unit = cheapest_lasting(resolved, buyable(resolved))
         self._offer = resolved.offers[self._unit]
+        self.offer = self._offer.name
         self._asked_by_own: list[tuple[int, FloatArray]] = []
 
     def reached(self, resolved: ResolvedService, more: int = 0, *, limited: bool = True) -> _Reached:

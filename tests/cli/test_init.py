@@ -25,7 +25,7 @@ def test_the_command_that_it_names_runs(folder: Path, capsys: Captured) -> None:
     given = ["init", "credit", TRACE, "--profile", "credit.csv", "--slo-ms", "100", "--log-filter", "target=*"]
     assert main(given[:-2]) == 0
     said = capsys.readouterr().out
-    assert "credit.toml: ok, a service that can buy 5 offers and no function" in said
+    assert "credit.toml: ok, a service that can buy c7i.large (5 offers by market and zone) and no function" in said
     assert "500 requests in 4.22 min" in said
     read, *rest = said.splitlines()
     assert read.rpartition("; ")[2] not in map(str.strip, rest)

@@ -49,7 +49,7 @@ def test_plan_says_that_the_promise_can_be_had(service: Path, capsys: pytest.Cap
     assert planned(service, "well") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "can be had with the probability of 95 % that is asked, for about $" in out
-    assert "judged by the last 1 h" in out
+    assert "at the price of c7i.large/on-demand, judged by the last 1 h" in out
     assert "would help" not in out
     assert out.count("note: solved by") == 1
 

@@ -192,9 +192,9 @@ def test_a_quicker_type_or_more_time_helps_a_tail() -> None:
 
 def test_json_has_the_difference_from_now() -> None:
     one = PromiseHelp(HelpKind.RT_MAX, 0.96, 0.36, rt_max_s=0.082, longer_s=0.002)
-    found = PromiseOutlook(Slo(0.08, 0.9925), 0.81, 0.52, 86_400.0, (one,)).as_json()
+    found = PromiseOutlook(Slo(0.08, 0.9925), 0.81, 0.52, 86_400.0, (one,), "c7i.large/on-demand").as_json()
     assert found.keys() == {
-        "asked_confidence", "window_s", "can_be_had", "confidence", "usd_per_hour", "seen_s", "helps",
+        "asked_confidence", "window_s", "can_be_had", "confidence", "usd_per_hour", "seen_s", "offer", "helps",
     }  # fmt: skip
     assert not found["can_be_had"]
     assert found["helps"] == [

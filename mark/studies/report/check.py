@@ -25,6 +25,7 @@ from mark.traffic.traces.reader import open_trace
 
 _FLEETS = (1, 2, 4, 8)  # numbers of instances for which the load that they carry is shown
 _FEW = 100.0  # requests a window: nearly every service has more
+_SEEN_LATE = 5e-5  # of the requests: fewer are shown as 100.00 % in time
 
 
 def check_file(name: str) -> str:
@@ -52,8 +53,10 @@ def check_file(name: str) -> str:
 def _service(name: str) -> str:
     resolved = open_service(RunRequest(trace="", service=name))
     function = resolved.function.offer.name if resolved.function is not None else "no function"
+    types = sorted({offer.instance for offer in resolved.offers})
+    kinds = types[0] if len(types) == 1 else f"{len(types)} instance types"
     offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
-    parts = [f"ok, a service that can buy {offers} and {function}"]
+    parts = [f"ok, a service that can buy {kinds} ({offers} by market and zone) and {function}"]
     parts += _carried(resolved)
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
@@ -84,7 +87,8 @@ def _carried(resolved: ResolvedService) -> list[str]:
     parts = [f"{' / '.join(map(str, _FLEETS))} {name} keep the promise up to {carried} {unit.name}/s"]
     late = {o.instance: late_alone(c, slo.rt_max_s) for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
     kept = ", ".join(f"{percent(1.0 - share, 2)} on {instance}" for instance, share in sorted(late.items()))
-    parts.append(f"without waiting {kept} are in time, which no fleet exceeds")
+    if max(late.values()) >= _SEEN_LATE:
+        parts.append(f"without waiting {kept} are in time, which no fleet exceeds")
     few = fewest_requests(slo, late[name])
     if _FEW <= few < math.inf:
         parts.append(

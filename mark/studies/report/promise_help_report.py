@@ -58,7 +58,7 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     slo = outlook.slo
     promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
-    usd_per_hour = f"about {usd(outlook.usd_per_hour)}/h, judged by {by}."
+    usd_per_hour = f"about {usd(outlook.usd_per_hour)}/h at the price of {outlook.offer}, judged by {by}."
     if outlook.can_be_had:
         return (
             f"Promise: {promise} over each {window(slo)} can be had with the probability of "
