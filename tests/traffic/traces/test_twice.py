@@ -50,6 +50,10 @@ def both(first: Callable[[int, datetime], str], second: Callable[[int, datetime]
 
 
 PAIRS = {
+    "every line copied, of some that are equal": (
+        "".join(2 * Random(s).randrange(1, 5) * web(T0 + timedelta(seconds=s)) for s in range(N)),
+        "line=*",
+    ),
     "nginx and uvicorn": (both(lambda i, at: web(at), lambda i, at: uvicorn(at, 40_000 + i)), "line=*"),
     "nginx and gunicorn": (
         both(
@@ -100,6 +104,11 @@ def turns(lines: Callable[[int, datetime], str], seed: int = 1) -> str:
 
 
 SINGLE = {
+    "load test": "".join(web(T0 + timedelta(seconds=s)) for s in range(N) for _ in range(100)),
+    "load test, not quite even": "".join(
+        web(T0 + timedelta(seconds=s)) for s in range(N) for _ in range(99 + Random(s).randrange(3))
+    ),
+    "load test from between two seconds": "".join(web(T0 + timedelta(seconds=k // 40 / 2.0)) for k in range(7, 9000)),
     "two servers that take turns": turns(lambda i, at: web(at).rstrip("\n") + f' "10.0.0.{i % 2}:80"\n'),
     "two clients at random": turns(lambda i, at: web(at, client=Random(i).choice(("10.0.0.1", "10.0.0.2")))),
     "a page and its style": turns(lambda i, at: web(at, path=("/", "/style.css")[i % 2])),
