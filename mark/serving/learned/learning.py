@@ -46,6 +46,7 @@ _FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
 _READ_BESIDE_PEERS_S = 5.0  # for the store at the start if a peer gave its state
 _READ_AT_ONCE = 2000  # facts between two turns of the loop
 _ADOPT_EVERY_S = 60.0  # interval of attempts to use the whole state of a peer after a failure, because it may be large
+_SNAPSHOT_AGAIN_S = 60.0  # after a snapshot that the disk refused
 _PAGE_S = 10.0  # for a page of a snapshot, which may have to be made first
 _FRESH_S, _HELD_S = 1.0, 120.0  # a snapshot for peers: until a new one is made, and while they read it
 _LOG = logging.getLogger("mark.serving")
@@ -105,7 +106,7 @@ class Learning:
         self._holding = asyncio.Lock()
         self._snapshots = self._rewrites = 0
         self._snapshot_due = self._aside_due = False
-        self._put_s = loop.time()
+        self._snapshot_s = self._put_s = loop.time()  # when the next snapshot may be written; the last transfer
         # When the next read may begin, and its interval. A read that begins at `_doubt_s` or later ends the doubt.
         self._read_s, self._read_pause_s, self._doubt_s = self._put_s, _STORE_READ_S, self._put_s
         self._soon_s = self._read_done_s = -math.inf  # last time of `_read_soon`; begin of the last complete read
@@ -202,8 +203,10 @@ class Learning:
             self._begin_read(self._storing)
         self.shared.forget(self._now() - KEPT_S, {self.writer, *(peer.writer for peer in others)})
         self.shared.trim(self._vectors())
-        if self._snapshot_due or self._journal.since_snapshot_bytes > _SNAPSHOT_EVERY_BYTES:
-            await self._write_snapshot()
+        is_due = self._snapshot_due or self._journal.since_snapshot_bytes > _SNAPSHOT_EVERY_BYTES
+        if is_due and now_s >= self._snapshot_s:
+            with suppress(OSError):
+                await self._write_snapshot()
 
     async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
         """Change the content of facts in all places of this process. Raises OSError.
@@ -518,6 +521,7 @@ class Learning:
         self._writing = None
 
     async def _write_snapshot(self) -> None:
+        """Replace the snapshot. Raises OSError, and a later tick tries again."""
         self._snapshot_due = False
         try:
             await self._loop.run_in_executor(self._thread, self._journal.rotate)
@@ -528,6 +532,8 @@ class Learning:
             await self._loop.run_in_executor(self._thread, lambda: self._journal.keep(frozen().to_bytes(), kept))
         except OSError as error:
             _LOG.error("the learned state is not on the disk: %s", error)
+            self._snapshot_due, self._snapshot_s = True, self._loop.time() + _SNAPSHOT_AGAIN_S
+            raise
 
     # Store
 

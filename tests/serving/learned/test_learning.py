@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from threading import Event
@@ -15,7 +16,7 @@ from prometheus_client.core import Metric
 from mark.domain.errors import MarkError
 from mark.serving.feedback.port import Observation
 from mark.serving.learned import learning as timing
-from mark.serving.learned.facts import KEPT_S
+from mark.serving.learned.facts import KEPT_S, line_of
 from mark.serving.learned.stored import LearnedStore
 from mark.testing.fakes import FakeObjects
 from tests.serving.learned.linked import NOW_S, Linked, Process, link
@@ -658,3 +659,31 @@ def test_process_without_a_store_and_a_disk_gets_the_data_of_a_peer(tmp_path: Pa
             await one.close()
 
     run(main)
+
+
+def test_a_refused_snapshot_is_written_once_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_SNAPSHOT_AGAIN_S", 0.0)
+
+    async def talk() -> None:
+        a = Process("a", tmp_path)
+        journal = a.learning._journal
+        append, keep = journal.append, journal.keep
+        journal.append = journal.keep = full_disk  # type: ignore[method-assign]
+        a.learning.have(line_of(fact("b", 7)))
+        assert a.learning._writing is not None
+        await a.learning._writing
+        await a.learning.tick()
+        journal.append, journal.keep = append, keep  # type: ignore[method-assign]
+        await a.learning.tick()
+        a.die()
+        again = Process("c", tmp_path)
+        await again.learning.catch_up()
+        assert again.learner.counts == {7: 1}
+        await again.close()
+        await a.learning.close()
+
+    run(talk)
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "full")

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 import uvloop
 
+from mark.launch.personal_scan import scan_key
 from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog, answer_json, observation_json
 from mark.serving.feedback.port import Feedback, Observation
-from mark.serving.learned.facts import Fact, facts_in
+from mark.serving.learned.facts import Fact, facts_in, line_of
 from mark.serving.learned.learning import Learning
 from mark.serving.learned.peers import PeerAccess, Peers
 from mark.serving.learned.sink import LearningSink
 from mark.serving.personal.erasing import Erasing, keys_of_line
-from mark.serving.personal.notes import fact_in, key_name
+from mark.serving.personal.notes import HeadFact, fact_in, key_name
 from tests.serving.feedback.made import answer
 from tests.serving.personal.made import heads, observation
 
@@ -86,3 +90,72 @@ def test_lines_from_after_the_deletion_stay(tmp_path: Path) -> None:
         await learning.close()
 
     uvloop.run(talk())
+
+
+class Server:
+    """One process that learns heads from facts of peers and erases deleted keys."""
+
+    def __init__(self, folder: Path) -> None:
+        loop = asyncio.get_running_loop()
+        self.folder, self.heads = folder, heads()
+        join, self.log = FeedbackJoin(1e6, 1_000_000), FeedbackLog(folder, 16_000_000)
+        peers = Peers(PeerAccess(), "m", "own", loop)
+        self.learning = Learning("m", "own", self.heads, join, self.log.folder, peers, loop)
+        self.collector = FeedbackCollector("m", join, LearningSink(self.log, self.learning), 4096, loop)
+        self.erasing = Erasing(self.learning, self.collector)
+        self.heads.erase = self.erasing.erase
+
+    async def start(self) -> None:
+        await self.learning.catch_up()
+        self.erasing.begin()
+        await self.erasing.done()
+
+    async def learn(self, number: int, writer: str = "w") -> None:
+        """Log and learn an observation of the key `gone`."""
+        seen = observation({"reward": 2.0, "key": "gone", "input": "x"}, key="gone", own="c-1")
+        self.log.received([Observation(seen.answer, seen.feedback, 10.0)], [], 10.0)
+        await self.take(number, self.heads.fact(seen) or b"", writer)
+
+    async def delete(self, number: int) -> bool:
+        """Take the deletion of the key, and return whether it is erased."""
+        await self.take(number, HeadFact(key_name("gone"), 50.0).to_json())
+        return await self.erasing.done()
+
+    async def take(self, number: int, content: bytes, writer: str = "w") -> None:
+        self.learning.have(line_of(Fact(writer, number, 10.0, f"{writer}{number}", content)))
+        if self.learning._writing is not None:
+            await self.learning._writing
+
+    def traces(self) -> list[str]:
+        """Return the files with data of the key."""
+        return [str(path) for path in scan_key("gone", [self.folder]).found]
+
+    async def close(self) -> None:
+        await self.erasing.close()
+        await self.collector.close()
+        await self.learning.close()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    uvloop.run(asyncio.wait_for(main(), 60))
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+def test_deletion_is_not_done_while_the_disk_refuses_the_snapshot(tmp_path: Path) -> None:
+    async def talk() -> None:
+        server = Server(tmp_path)
+        await server.start()
+        await server.learn(1)
+        await server.learning._write_snapshot()
+        journal = server.learning._journal
+        keep, journal.keep = journal.keep, full_disk  # type: ignore[method-assign]
+        assert not await server.delete(2)
+        journal.keep = keep  # type: ignore[method-assign]
+        assert await server.delete(3)
+        assert not server.traces()
+        await server.close()
+
+    run(talk)
