@@ -545,10 +545,12 @@ class Learning:
     def _read_soon(self) -> None:
         """Read the store at the next tick, because a process that has gone may have left facts only there."""
         now_s = self._loop.time()
+        if now_s - self._soon_s >= _GONE_S:
+            self._read_pause_s = _STORE_READ_S
         if now_s - self._soon_s >= _STORE_READ_S:  # two processes may answer at one address in turns
             self._read_s, self._soon_s = now_s, now_s
         self._read_s = min(self._read_s, self._soon_s + _STORE_READ_S)
-        self._read_pause_s, self._doubt_s = _STORE_READ_S, now_s + _GONE_S
+        self._doubt_s = now_s + _GONE_S
 
     def _begin_read(self, storing: Storing) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
@@ -561,22 +563,26 @@ class Learning:
 
         A snapshot comes first, unless a peer has given its state.
         """
-        began_s, before = self._loop.time(), self.applied
+        began_s, found = self._loop.time(), False
         try:
             if not self._has_whole:
                 async for snapshot in storing.snapshots():
-                    if not self.shared.vector.lacks(snapshot.vector) or self._adopt(snapshot, "[feedback] store"):
+                    if not self.shared.vector.lacks(snapshot.vector):
+                        break
+                    if self._adopt(snapshot, "[feedback] store"):
+                        found = True
                         break
                 self._has_whole = True
             there = await storing.there()
             async for facts in storing.facts(there, self.shared.vector.copy()):
-                self._take(facts)
+                found |= bool(self._take(facts))
             alive = {self.writer, *(peer.writer for peer in self.peers.others if peer.answering)}
             await storing.put_left(there, self.shared.kept(self._now() - KEPT_S, alive))
+            self._read_done_s = began_s
         except NotStored:
-            return
-        self._read_done_s = began_s
-        found = self.applied > before
+            pass
+        except Exception:
+            _LOG.exception("reading the store failed")
         self._read_pause_s = _STORE_READ_S if found else min(_MOST_STORE_READ_S, 2.0 * self._read_pause_s)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

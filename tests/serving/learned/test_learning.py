@@ -687,3 +687,42 @@ def test_a_refused_snapshot_is_written_once_the_disk_has_room(tmp_path: Path, mo
 
 def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "full")
+
+
+def test_reads_of_the_store_become_rarer_though_own_feedback_comes(tmp_path: Path) -> None:
+    learned = Event()
+
+    class Slow(FakeObjects):
+        def keys(self, prefix: str) -> list[str]:
+            assert learned.wait(30)
+            return super().keys(prefix)
+
+    async def talk() -> None:
+        a = Process("a", tmp_path, store=LearnedStore(Slow(), "m"))
+        assert a.learning._storing is not None
+        a.answer("x")
+        reading = a.learning._begin_read(a.learning._storing)
+        assert await a.post(x=5) == ["applied"]
+        learned.set()
+        await reading
+        assert a.learning._read_pause_s == 2 * timing._STORE_READ_S
+        await a.close()
+
+    run(talk)
+
+
+def test_reads_of_a_store_that_refuses_facts_become_rarer(tmp_path: Path) -> None:
+    class ReadOnly(FakeObjects):
+        def create(self, key: str, content: bytes | Path) -> bool:
+            raise MarkError("access denied")
+
+    async def talk() -> None:
+        a = Process("a", tmp_path, store=LearnedStore(ReadOnly(), "m"))
+        assert a.learning._storing is not None
+        a.learning.have(line_of(fact("gone", 1, at_s=NOW_S)))
+        for _ in range(3):
+            await a.learning._begin_read(a.learning._storing)
+        assert a.learning._read_pause_s == 8 * timing._STORE_READ_S
+        await a.close()
+
+    run(talk)
