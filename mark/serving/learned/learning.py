@@ -111,6 +111,7 @@ class Learning:
         self._read_s, self._read_pause_s, self._doubt_s = self._put_s, _STORE_READ_S, self._put_s
         self._soon_s = self._read_done_s = -math.inf  # last time of `_read_soon`; begin of the last complete read
         self._reading: asyncio.Task[None] | None = None
+        self._putting: asyncio.Task[None] | None = None
         # The facts on the disk; those that are only in snapshots of the store, or of a peer that has them.
         self._has_disk = self._has_whole = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -187,15 +188,17 @@ class Learning:
     async def tick(self) -> None:
         """Exchange facts with every peer, send facts under way again, and use store and disk when due."""
         others, now_s = self.peers.others, self._loop.time()
+        # First, because a slow peer must not keep facts from the store.
+        is_putting = self._putting is not None and not self._putting.done()
+        if self._storing is not None and not is_putting and now_s - self._put_s >= _STORE_EVERY_S:
+            self._put_s = now_s
+            self._putting = self._begin(self._put(self._storing))
         await asyncio.gather(*(self._exchange(peer) for peer in others))
         for peer in others:
             peer.sweep()
         if written := [fact for fact in self._waiting() if fact.number <= self._written]:
             with suppress(NotKept):
                 await self._settle(written)
-        if self._storing is not None and now_s - self._put_s >= _STORE_EVERY_S:
-            self._put_s = now_s
-            self._begin(self._put())
         in_doubt = self.missing or not all(peer.answering for peer in others)
         if in_doubt or now_s - self._read_done_s >= _UNASKED_S:
             self._doubt_s = max(self._doubt_s, now_s)
@@ -410,9 +413,13 @@ class Learning:
                 if peer.writer == self.writer:
                     return False
                 if said["whole"] and self._loop.time() >= peer.adopt_s:
-                    if await self._adopt_from(peer):
+                    adopted = False
+                    try:
+                        adopted = await self._adopt_from(peer)
+                    finally:
+                        peer.adopt_s = 0.0 if adopted else self._loop.time() + _ADOPT_EVERY_S
+                    if adopted:
                         continue
-                    peer.adopt_s = self._loop.time() + _ADOPT_EVERY_S
                 taken = self._take(facts_in(lines))
                 if not (said["more"] and taken):
                     peer.heard, peer.has_disk = True, bool(said.get("disk", True))
@@ -477,6 +484,8 @@ class Learning:
         while others := self.peers.others:
             answered = await asyncio.gather(*(self._exchange(peer) for peer in others))
             there = [peer for peer, answers in zip(others, answered, strict=True) if answers]
+            for peer in {*others} - {*there}:
+                peer.adopt_s = 0.0  # a busy peer may give its state in time
             if there and all(peer.has_disk for peer in there):
                 return True
             patience_s = _BUSY_PEER_S if any(peer.there for peer in others) else _FIRST_ANSWER_S
@@ -537,10 +546,9 @@ class Learning:
 
     # Store
 
-    async def _put(self) -> None:
-        assert self._storing is not None, "only with a store facts are put"
+    async def _put(self, storing: Storing) -> None:
         with suppress(NotStored):
-            await self._storing.put()
+            await storing.put()
 
     def _read_soon(self) -> None:
         """Read the store at the next tick, because a process that has gone may have left facts only there."""

@@ -726,3 +726,75 @@ def test_reads_of_a_store_that_refuses_facts_become_rarer(tmp_path: Path) -> Non
         await a.close()
 
     run(talk)
+
+
+def test_facts_go_to_the_store_though_a_peer_is_slow(tmp_path: Path) -> None:
+    async def talk() -> None:
+        objects = FakeObjects()
+        a = Process("a", tmp_path / "a", store=LearnedStore(objects, "m"))
+        b = Process("b", tmp_path / "b")
+        link(a, b)
+        a.answer("x")
+        assert await a.post(x=5) == ["applied"]
+        asked = asyncio.Event()
+
+        async def never(*_: object) -> bytes:
+            asked.set()
+            await asyncio.Event().wait()
+            return b""
+
+        a.links.linked[0]._answer = never  # type: ignore[method-assign]
+        a.learning._put_s -= timing._STORE_EVERY_S
+        ticking = asyncio.ensure_future(a.learning.tick())
+        await asked.wait()
+        assert a.learning._putting is not None
+        await a.learning._putting
+        assert objects.keys("learned/m/a/")
+        ticking.cancel()
+        await a.close()
+        await b.close()
+
+    run(talk)
+
+
+def test_one_transfer_to_a_hanging_store_at_a_time(tmp_path: Path) -> None:
+    answers = Event()
+
+    class Hanging(FakeObjects):
+        def create(self, key: str, content: bytes | Path) -> bool:
+            assert answers.wait(30)
+            return super().create(key, content)
+
+    async def talk() -> None:
+        a = Process("a", tmp_path, store=LearnedStore(Hanging(), "m"))
+        a.learning._read_s += 100.0
+        a.answer("x")
+        await a.post(x=5)
+        for _ in range(3):
+            a.learning._put_s -= timing._STORE_EVERY_S
+            await a.learning.tick()
+        assert len(a.learning._tasks) == 1
+        answers.set()
+        await a.close()
+
+    run(talk)
+
+
+def test_a_peer_that_gives_its_state_too_slowly_is_asked_again_after_a_while(tmp_path: Path) -> None:
+    async def talk() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        b.learning.have(line_of(fact("c", 1)))
+        b.learning.shared._drop(fact("c", 1))  # only the state has it
+        peer = a.links.linked[0]
+        peer.busy = 1
+        for _ in range(3):
+            await a.learning.tick()
+        assert peer.asked.count(b"/snapshot") == 1
+        peer.adopt_s = 0.0
+        await a.learning.tick()
+        assert a.learner.counts == {1: 1}
+        await a.close()
+        await b.close()
+
+    run(talk)
