@@ -253,9 +253,13 @@ class Learning:
 
     async def aside(self) -> bytes | None:
         """Return the data of a peer, or the latest that was put aside. None: there is none, or it cannot be read."""
+        until_s = self._loop.time() + _PAGE_S
         for peer in self.peers.others:
             with suppress(PeerError):
-                if peer.answering and (data := await peer.ask(b"GET", b"/aside", answer_s=_PAGE_S, optional=True)):
+                left_s = until_s - self._loop.time()
+                if not peer.answering or left_s <= 0.0:
+                    continue
+                if data := await peer.ask(b"GET", b"/aside", answer_s=left_s, optional=True):
                     return data
         if self._storing is None:
             return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).aside)

@@ -17,6 +17,7 @@ from mark.domain.errors import MarkError
 from mark.serving.feedback.port import Observation
 from mark.serving.learned import learning as timing
 from mark.serving.learned.facts import KEPT_S, line_of
+from mark.serving.learned.peers import PeerError
 from mark.serving.learned.stored import LearnedStore
 from mark.testing.fakes import FakeObjects
 from tests.serving.learned.linked import NOW_S, Linked, Process, link
@@ -796,5 +797,28 @@ def test_a_peer_that_gives_its_state_too_slowly_is_asked_again_after_a_while(tmp
         assert a.learner.counts == {1: 1}
         await a.close()
         await b.close()
+
+    run(talk)
+
+
+def test_slow_peers_are_asked_for_data_aside_within_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_PAGE_S", 0.05)
+
+    async def talk() -> None:
+        a, b, c = (Process(name, tmp_path / name) for name in "abc")
+        link(a, b, c)
+        limits_s: list[float] = []
+
+        async def slow(*_: object, answer_s: float, optional: bool) -> bytes:
+            limits_s.append(answer_s)
+            await asyncio.sleep(answer_s)
+            raise PeerError("no answer in time")
+
+        for peer in a.links.linked:
+            peer.ask = slow  # type: ignore[method-assign]
+        assert await a.learning.aside() is None
+        assert sum(limits_s) < 0.1
+        for one in (a, b, c):
+            await one.close()
 
     run(talk)
