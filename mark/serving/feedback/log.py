@@ -25,7 +25,7 @@ import orjson
 from mark.domain.errors import BadInput
 from mark.models.answer import Provenance
 from mark.serving.feedback.port import Feedback, FeedbackSink, Observation, RecordedBody, ServedAnswer
-from mark.serving.feedback.rewriting import Change, left_folders, rewrite_lines
+from mark.serving.feedback.rewriting import Change, drop_unfinished, left_folders, rewrite_lines
 
 OBSERVATIONS, FEEDBACK, ANSWERS = "observations", "feedback", "answers"
 WHERE = "[feedback] log"
@@ -61,6 +61,7 @@ class FeedbackLog:
             files.rewrite(change)
         for folder in left_folders(self.folder.parent):
             for kind in self._kinds:
+                drop_unfinished(folder, kind)
                 for path in sorted(folder.glob(f"{kind}-*.jsonl")):
                     rewrite_lines(path, change)
 
@@ -177,6 +178,7 @@ class _Files:
         """Change the lines of all files. Raises OSError."""
         if self._open is not None:
             self._next()
+        drop_unfinished(self._folder, self._kind)
         for path in list(self._old):
             self._old[path] = rewrite_lines(path, change)
 

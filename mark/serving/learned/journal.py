@@ -10,6 +10,7 @@ to `tail_bytes` in total, for processes that lag behind.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,12 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from mark.serving.feedback.rewriting import Change, left_folders, rewrite_lines
+from mark.serving.feedback.rewriting import Change, drop_unfinished, left_folders, rewrite_lines
 from mark.serving.learned.facts import Fact, Vector, fact_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
-_FILES, _SNAPSHOT, _ASIDE = "learned-*.jsonl", "learned.snapshot", "learned.aside"
+_NAME = "learned"
+_FILES, _SNAPSHOT, _ASIDE = f"{_NAME}-*.jsonl", f"{_NAME}.snapshot", f"{_NAME}.aside"
 _MADE = "made"
 
 
@@ -77,6 +79,7 @@ class Journal:
         with self._lock:
             (self._folder / _ASIDE).unlink(missing_ok=True)
             self._end()
+            drop_unfinished(self._folder, _NAME)
             for path in list(self._old):
                 self._old[path] = rewrite_lines(path, change)
 
@@ -131,8 +134,10 @@ class Journals:
         """Add a snapshot that no server made, for servers that start later. Raises OSError."""
         folder = self._folder / _MADE
         folder.mkdir(exist_ok=True)
-        (folder / "lock").touch()  # as in a folder whose process has ended, so that deletions reach it
-        _replace(folder / _SNAPSHOT, snapshot)
+        # A lock, as in a folder whose process has ended, so that deletions reach it, and held, so that none does now.
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _replace(folder / _SNAPSHOT, snapshot)
 
     def aside(self) -> bytes | None:
         """Return the latest data that a process put beside its facts."""
@@ -149,6 +154,7 @@ class Journals:
         """
         for folder in left_folders(self._folder):
             (folder / _ASIDE).unlink(missing_ok=True)
+            drop_unfinished(folder, _NAME)
             for path in sorted(folder.glob(_FILES)):
                 rewrite_lines(path, change)
             path = folder / _SNAPSHOT

@@ -159,3 +159,36 @@ def test_deletion_is_not_done_while_the_disk_refuses_the_snapshot(tmp_path: Path
         await server.close()
 
     run(talk)
+
+
+def test_log_file_that_an_operator_removed_does_not_end_erasing(tmp_path: Path) -> None:
+    async def talk() -> None:
+        server = Server(tmp_path)
+        await server.start()
+        await server.learn(1)
+        await server.collector.rewrite(lambda line: line)  # the next lines go to a new file
+        await server.learning._write_snapshot()
+        for path in tmp_path.rglob("*-00000001.jsonl"):
+            path.unlink()
+        assert await server.delete(2)
+        await server.close()
+
+    run(talk)
+
+
+def test_unfinished_files_of_a_killed_process_are_deleted_with_the_key(tmp_path: Path) -> None:
+    async def talk() -> None:
+        server = Server(tmp_path)
+        await server.start()
+        await server.learn(1)
+        left = tmp_path / "2"
+        left.mkdir()
+        (left / "lock").touch()
+        for folder in (server.log.folder, left):
+            for name in ("observations-00000000.new", "learned-00000000.new", "learned.new"):
+                (folder / name).write_text("killed")
+        assert await server.delete(2)
+        assert not [*tmp_path.rglob("*.new")]
+        await server.close()
+
+    run(talk)
