@@ -17,6 +17,7 @@ from mark.serving.learned.facts import Fact
 from mark.serving.learned.learning import Learning
 from mark.serving.personal.notes import fact_in, key_name, notes_in
 
+_AGAIN_S = 60.0  # after an error
 _LOG = logging.getLogger("mark.serving")
 
 
@@ -30,6 +31,7 @@ class Erasing:
         self._learning, self._collector = learning, collector
         self._keys: dict[str, float] = {}  # by key: data up to this Unix time is erased
         self._running: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._begun = asyncio.Event()
 
     def begin(self) -> None:
@@ -43,14 +45,17 @@ class Erasing:
         self._start()
 
     async def done(self) -> bool:
-        """Wait until the waiting keys are erased. Return False if the disk refused; the next deletion tries again."""
+        """Wait until the waiting keys are erased. Return False after an error; erasing is tried again later."""
         await self._begun.wait()
         if self._running is not None:
             await asyncio.wait([self._running])
         return not self._keys
 
     async def close(self) -> None:
-        """Wait for the erasing in progress."""
+        """Wait for the erasing in progress, and begin no other."""
+        self._begun.clear()
+        if self._again is not None:
+            self._again.cancel()
         if self._running is not None:
             await asyncio.wait([self._running])
 
@@ -65,9 +70,11 @@ class Erasing:
                 self._collector.join.erase(lambda answer, keys=keys: _answer_is_about(answer, keys))  # type: ignore[misc]
                 await self._learning.rewrite(lambda fact, keys=keys: _without(fact, keys))  # type: ignore[misc]
                 await self._collector.rewrite(lambda line, keys=keys: _line_without(line, keys))  # type: ignore[misc]
-            except OSError as error:
-                _LOG.error("%d deleted keys are not erased from the disk: %s", len(keys), error)
+            except Exception as error:  # one that is not the disk's must not end all erasing either
+                is_disk = isinstance(error, OSError)
+                _LOG.error("%d deleted keys are not erased: %s", len(keys), error, exc_info=not is_disk)
                 self._keys = keys | self._keys
+                self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._start)
                 break
         self._running = None
 

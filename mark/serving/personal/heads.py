@@ -133,6 +133,10 @@ class PersonalHeads:
         """Return the Unix time of the newest observation of a key, which a clock that is ahead may have set, or 0."""
         return 0.0 if self._learner is None else max(0.0, self._learner.newest_s(key))
 
+    def deleted_s(self, key: str) -> float:
+        """Return the Unix time until which data of a key is deleted. Any thread may call it."""
+        return self._early.get(key, -math.inf) if self._learner is None else self._learner.deleted_s(key)
+
     def logged(self) -> Iterator[PersonalObservation]:
         """Return all observations of items of the table, by key."""
         return iter(()) if self._learner is None else self._learner.logged()
@@ -149,8 +153,9 @@ class PersonalHeads:
         if provenance is None or not provenance.note:
             return None
         if "forget" in observation.feedback.said:
-            until_s = max(observation.received_at_s, float(observation.feedback.said.get("newest_s", 0.0)))
-            return HeadFact(str(observation.feedback.said["forget"]), until_s).to_json()
+            key = str(observation.feedback.said["forget"])
+            newest_s = float(observation.feedback.said.get("newest_s", 0.0))
+            return HeadFact(key, max(observation.received_at_s, newest_s, self._after_deletion_s(key))).to_json()
         found = self.learnable(provenance.note, observation.feedback.said, observation.received_at_s)
         return None if found is None else found.to_json()
 
@@ -164,9 +169,7 @@ class PersonalHeads:
         seen = PersonalObservation(found.key, found.item, found.vector, found.reward or 0.0, at_s)
         if self._learner is not None and self._learner.problem(seen) is not None:
             return None
-        # Else an observation after a deletion at a server whose clock is ahead would be taken for one before it.
-        after_s = -math.inf if self._learner is None else math.nextafter(self._learner.deleted_s(found.key), math.inf)
-        return replace(found, version=self.version, at_s=max(found.at_s, after_s))
+        return replace(found, version=self.version, at_s=max(found.at_s, self._after_deletion_s(found.key)))
 
     def apply(self, fact: bytes) -> None:
         """Apply a fact of this process or another one. A malformed fact is logged and ignored."""
@@ -300,6 +303,10 @@ class PersonalHeads:
 
     # Within
 
+    def _after_deletion_s(self, key: str) -> float:
+        """Return the least time after a key's last deletion, which a server whose clock is ahead may have made."""
+        return math.nextafter(self.deleted_s(key), math.inf)
+
     def _of(self, vector: Vector | None) -> PersonalLearner:
         """Return the learner, first making it for vectors of this length if necessary. Raises ValueError."""
         if self._learner is not None:
@@ -318,13 +325,15 @@ class PersonalHeads:
         return PersonalLearner(self.settings, version=self.version, dimension=dimension, store=self._store)
 
     def _forget(self, key: str, at_s: float) -> None:
-        if self._learner is None:
-            self._early[key] = max(at_s, self._early.get(key, at_s))
-        else:
-            self._learner.forget(key, at_s)
-        self.forgotten += 1
-        self.erase(key, at_s)
-        self.forgot()
+        try:
+            if self._learner is None:
+                self._early[key] = max(at_s, self._early.get(key, at_s))
+            else:
+                self._learner.forget(key, at_s)
+        finally:  # also if the file of rows fails
+            self.forgotten += 1
+            self.erase(key, at_s)
+            self.forgot()
 
     def _count(self, key: str, prior: bool) -> None:
         self.answers[WITHOUT_KEY if not key else BY_PRIOR if prior else BY_HEAD] += 1

@@ -21,6 +21,7 @@ from mark.serving.learned.facts import Fact, facts_in, line_of
 from mark.serving.learned.learning import Learning
 from mark.serving.learned.peers import PeerAccess, Peers
 from mark.serving.learned.sink import LearningSink
+from mark.serving.personal import erasing as erasing_module
 from mark.serving.personal.erasing import Erasing, keys_of_line
 from mark.serving.personal.notes import HeadFact, fact_in, key_name
 from tests.serving.feedback.made import answer
@@ -189,6 +190,31 @@ def test_unfinished_files_of_a_killed_process_are_deleted_with_the_key(tmp_path:
                 (folder / name).write_text("killed")
         assert await server.delete(2)
         assert not [*tmp_path.rglob("*.new")]
+        await server.close()
+
+    run(talk)
+
+
+def test_erasing_is_tried_again_after_any_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing_module, "_AGAIN_S", 0.0)
+
+    async def talk() -> None:
+        server = Server(tmp_path)
+        await server.start()
+        await server.learn(1)
+        rewrite, failed = server.learning.rewrite, asyncio.Event()
+
+        async def fails(change: Callable[[Fact], Fact]) -> None:
+            server.learning.rewrite = rewrite  # type: ignore[method-assign]
+            failed.set()
+            raise RuntimeError("a bug")
+
+        server.learning.rewrite = fails  # type: ignore[method-assign]
+        await server.delete(2)
+        await failed.wait()
+        while not await server.erasing.done():
+            await asyncio.sleep(0)
+        assert not server.traces()
         await server.close()
 
     run(talk)

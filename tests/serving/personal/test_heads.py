@@ -188,8 +188,12 @@ def test_deletion_before_the_first_vector_holds() -> None:
     copy = heads()
     copy.restore(found.freeze()())
     for one in (found, copy):
-        learn(one, {"reward": 4.0}, at_s=6.0)
+        later = one.fact(observation({"reward": 4.0}, at_s=6.0))  # at a server whose clock is behind
+        assert later is not None
+        one.apply(HeadFact(U1, 6.0, "v", 4.0, None, vector(1, 2, 4)).to_json())
         assert one.observations == 0
+        one.apply(later)
+        assert one.observations == 1
 
 
 @pytest.mark.parametrize("table", [False, True])
@@ -308,3 +312,31 @@ def test_small_table_and_exploring_policy_need_no_index() -> None:
     assert heads(table=True).to_index() is None
     assert heads().to_index() is None
     assert PersonalHeads(explore, "v", now=lambda: 0.0, table=large_table()).to_index() is None
+
+
+def test_deletion_reaches_observations_after_an_earlier_one_by_a_clock_that_is_ahead() -> None:
+    ahead, behind = heads(), heads()
+    for one in (ahead, behind):
+        learn(one, {"reward": 4.0})
+        one.apply(HeadFact(U1, 1000.0).to_json())
+    again = ahead.fact(observation({"reward": 4.0}, at_s=990.0))
+    learn(behind, {"forget": U1, "newest_s": behind.newest_s(U1)}, at_s=995.0)
+    assert again is not None
+    behind.apply(again)
+    assert behind.observations == 0
+
+
+def test_key_is_erased_from_the_files_though_the_file_of_rows_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = heads()
+    learn(found, {"reward": 4.0})
+    erased: list[str] = []
+    found.erase = lambda key, at_s: erased.append(key)
+
+    def fails(*_: object) -> None:
+        raise OSError("disk I/O error")
+
+    assert found._learner is not None
+    monkeypatch.setattr(found._learner, "forget", fails)
+    with pytest.raises(OSError, match="disk"):
+        found.apply(HeadFact(U1, 50.0).to_json())
+    assert erased == [U1]
