@@ -203,6 +203,11 @@ class PersonalLearner:
         """Return the time until which observations of a key are deleted. Any thread may call it."""
         return self._book.tombstones.get(key, -math.inf)
 
+    @property
+    def tombstones(self) -> dict[str, float]:
+        """The deleted keys, each with the time until which its observations are deleted."""
+        return self._book.tombstones.copy()
+
     def newest_s(self, key: str) -> float:
         """Return the time of the newest observation of a key."""
         rows = self._book.rows(key)

@@ -3,6 +3,7 @@
     FOLDER/1/learned-00000001.jsonl   facts, one a line
     FOLDER/1/learned.snapshot         the state and the vector of its facts
     FOLDER/1/learned.aside            data beside the facts that helps a process to start
+    FOLDER/1/learned.erased           a mark of the deletions that are erased in the folder
 
 A process begins new files, and at its start reads the files of all folders. Files from before the snapshot are kept up
 to `tail_bytes` in total, for processes that lag behind.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,7 @@ from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _NAME = "learned"
 _FILES, _SNAPSHOT, _ASIDE = f"{_NAME}-*.jsonl", f"{_NAME}.snapshot", f"{_NAME}.aside"
+_ERASED = f"{_NAME}.erased"
 _MADE = "made"
 
 
@@ -82,6 +84,11 @@ class Journal:
             drop_unfinished(self._folder, _NAME)
             for path in list(self._old):
                 self._old[path] = rewrite_lines(path, change)
+
+    def put_erased(self, mark: bytes) -> None:
+        """Replace the mark of the deletions that are erased."""
+        with self._lock:
+            _replace(self._folder / _ERASED, mark)
 
     def close(self) -> None:
         with self._lock:
@@ -147,11 +154,12 @@ class Journals:
                 found.append((path.stat().st_mtime, path.read_bytes()))
         return max(found, default=(0.0, None))[1]
 
-    def rewrite(self, vector: Vector, change: Change) -> None:
-        """Change the lines in the folders of processes that have ended. Raises OSError.
+    def rewrite(self, vector: Vector, change: Change) -> list[Path]:
+        """Change the lines in the folders of processes that have ended, and return these. Raises OSError.
 
         Their data beside the facts are deleted, and their snapshots if the vector has all of their facts.
         """
+        done = []
         for folder in left_folders(self._folder):
             (folder / _ASIDE).unlink(missing_ok=True)
             drop_unfinished(folder, _NAME)
@@ -161,6 +169,19 @@ class Journals:
             with suppress(FileNotFoundError, ValueError):
                 if not vector.lacks(snapshot_in(path.read_bytes()).vector):
                     path.unlink()
+            done.append(folder)
+        return done
+
+    def is_erased(self, mark: bytes) -> bool:
+        """Return whether all folders with lines have this mark. Raises OSError."""
+        folders = {path.parent for path in self._folder.glob("*/*.jsonl")}
+        return all((path := folder / _ERASED).exists() and path.read_bytes() == mark for folder in folders)
+
+    def put_erased(self, mark: bytes, folders: Collection[Path]) -> None:
+        """Replace the mark in those of the folders that no process has. Raises OSError."""
+        for folder in left_folders(self._folder):
+            if folder in folders:
+                _replace(folder / _ERASED, mark)
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts in all files, each as often as it was written. Files that vanish are skipped."""

@@ -211,8 +211,8 @@ class Learning:
             with suppress(OSError):
                 await self._write_snapshot()
 
-    async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
-        """Change the content of facts in all places of this process. Raises OSError.
+    async def rewrite(self, change: Callable[[Fact], Fact]) -> list[Path]:
+        """Change the content of facts in all places of this process, and in the returned folders. Raises OSError.
 
         It is used when a user is deleted. Facts in the object store stay unchanged until they expire there. Data put
         aside are deleted, because they may be about the user; those in the store are not used again.
@@ -232,7 +232,16 @@ class Learning:
         await self._write_snapshot()
         await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
         vector = self.shared.vector.copy()
-        await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
+        return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
+
+    async def is_erased(self, mark: bytes) -> bool:
+        """Return whether all folders have this mark of the deletions that are erased there. Raises OSError."""
+        return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).is_erased, mark)
+
+    async def put_erased(self, mark: bytes, left: Collection[Path]) -> None:
+        """Mark the deletions that are erased in this folder and those of processes that had ended. Raises OSError."""
+        await self._loop.run_in_executor(self._thread, self._journal.put_erased, mark)
+        await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).put_erased, mark, left)
 
     async def put_aside(self, data: bytes | None) -> None:
         """Keep data of the learner for a process that starts later: in the store, or without one in this folder.

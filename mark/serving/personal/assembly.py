@@ -98,7 +98,7 @@ class Personal:
         """Learn from feedback. Return the collector that takes it and passes it on to `behind`."""
         self._rows = SqliteRows(learning.folder / _ROWS)
         self.heads.keep_rows_in(self._rows)
-        self._learning, self._erasing = learning, Erasing(learning, collector)
+        self._learning, self._erasing = learning, Erasing(learning, collector, self.heads)
         self.heads.erase = self._erasing.erase
         self.heads.forgot = self._forget_hot
         learning.own_aside = self._hot_now

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.port import ServedAnswer
 from mark.serving.learned.facts import Fact
 from mark.serving.learned.learning import Learning
+from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.notes import fact_in, key_name, notes_in
 
 _AGAIN_S = 60.0  # after an error
@@ -25,14 +27,17 @@ class Erasing:
     """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write.
 
     Erasing waits for `begin`, because a snapshot that is taken while the process reads its files would lack facts.
+    Folders get a mark of the deletions that are erased there. Otherwise deletions whose erasing a kill ended would
+    never be erased, or the files be rewritten at each start.
     """
 
-    def __init__(self, learning: Learning, collector: FeedbackCollector) -> None:
-        self._learning, self._collector = learning, collector
+    def __init__(self, learning: Learning, collector: FeedbackCollector, heads: PersonalHeads) -> None:
+        self._learning, self._collector, self._heads = learning, collector, heads
         self._keys: dict[str, float] = {}  # by key: data up to this Unix time is erased
         self._running: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._begun = asyncio.Event()
+        self._read_mark = False
 
     def begin(self) -> None:
         """Erase from now on, because the process has read its files."""
@@ -52,12 +57,11 @@ class Erasing:
         return not self._keys
 
     async def close(self) -> None:
-        """Wait for the erasing in progress, and begin no other."""
-        self._begun.clear()
-        if self._again is not None:
-            self._again.cancel()
+        """Wait for the erasing in progress."""
         if self._running is not None:
             await asyncio.wait([self._running])
+        if self._again is not None:
+            self._again.cancel()
 
     def _start(self) -> None:
         if self._keys and self._running is None and self._begun.is_set():
@@ -67,9 +71,17 @@ class Erasing:
         while keys := self._keys:
             self._keys = {}
             try:
+                deleted = self._heads.deleted()
+                mark = blake2b(orjson.dumps(sorted(deleted.items())), digest_size=16).digest()
+                if not self._read_mark and await self._learning.is_erased(mark):
+                    keys = {key: until_s for key, until_s in keys.items() if deleted.get(key) != until_s}
+                self._read_mark = True
+                if not keys:
+                    continue
                 self._collector.join.erase(lambda answer, keys=keys: _answer_is_about(answer, keys))  # type: ignore[misc]
-                await self._learning.rewrite(lambda fact, keys=keys: _without(fact, keys))  # type: ignore[misc]
+                left = await self._learning.rewrite(lambda fact, keys=keys: _without(fact, keys))  # type: ignore[misc]
                 await self._collector.rewrite(lambda line, keys=keys: _line_without(line, keys))  # type: ignore[misc]
+                await self._learning.put_erased(mark, left)
             except Exception as error:  # one that is not the disk's must not end all erasing either
                 is_disk = isinstance(error, OSError)
                 _LOG.error("%d deleted keys are not erased: %s", len(keys), error, exc_info=not is_disk)

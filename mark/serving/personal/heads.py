@@ -137,6 +137,10 @@ class PersonalHeads:
         """Return the Unix time until which data of a key is deleted. Any thread may call it."""
         return self._early.get(key, -math.inf) if self._learner is None else self._learner.deleted_s(key)
 
+    def deleted(self) -> dict[str, float]:
+        """Return the deleted keys, each with the Unix time until which its data is deleted."""
+        return self._early.copy() if self._learner is None else self._learner.tombstones
+
     def logged(self) -> Iterator[PersonalObservation]:
         """Return all observations of items of the table, by key."""
         return iter(()) if self._learner is None else self._learner.logged()
@@ -213,6 +217,7 @@ class PersonalHeads:
     def restore(self, state: bytes) -> None:
         """Replace the state. Raises ValueError unless the bytes are a snapshot for this table or features stage."""
         line, _, heads = state.partition(b"\n")
+        before = self.deleted()
         try:
             said = orjson.loads(line)
             ids = {int(number): float(at_s) for number, at_s in said["ids"]}
@@ -226,6 +231,10 @@ class PersonalHeads:
         else:
             self._learner = None
         self._ids, self._early = ids, early
+        if new := {key: at_s for key, at_s in self.deleted().items() if at_s > before.get(key, -math.inf)}:
+            for key, at_s in new.items():
+                self.erase(key, at_s)
+            self.forgot()
 
     # Ids of feedback without an answer
 

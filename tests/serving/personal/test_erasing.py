@@ -48,7 +48,7 @@ def test_facts_of_a_deleted_key_keep_their_numbers_and_lose_their_content(tmp_pa
         join, log = FeedbackJoin(1000.0, 1_000_000), FeedbackLog(tmp_path, 16_000_000)
         learning = Learning("m", "w", learner, join, log.folder, Peers(PeerAccess(), "m", "w", loop), loop)
         collector = FeedbackCollector("m", join, LearningSink(log, learning), 4096, loop)
-        erasing = Erasing(learning, collector)
+        erasing = Erasing(learning, collector, learner)
         for number, key in enumerate(("gone", "kept", "gone")):
             content = learner.fact(observation({"reward": 2.0}, key=key, at_s=float(number)))
             assert content is not None
@@ -77,7 +77,7 @@ def test_lines_from_after_the_deletion_stay(tmp_path: Path) -> None:
         join, log = FeedbackJoin(1000.0, 1_000_000), FeedbackLog(tmp_path, 16_000_000)
         learning = Learning("m", "w", learner, join, log.folder, Peers(PeerAccess(), "m", "w", loop), loop)
         collector = FeedbackCollector("m", join, LearningSink(log, learning), 4096, loop)
-        erasing = Erasing(learning, collector)
+        erasing = Erasing(learning, collector, learner)
         for at_s in (1.0, 100.0):
             one = observation({"reward": at_s}, key="gone")
             log.received([Observation(one.answer, one.feedback, at_s)], [], at_s)
@@ -103,7 +103,7 @@ class Server:
         peers = Peers(PeerAccess(), "m", "own", loop)
         self.learning = Learning("m", "own", self.heads, join, self.log.folder, peers, loop)
         self.collector = FeedbackCollector("m", join, LearningSink(self.log, self.learning), 4096, loop)
-        self.erasing = Erasing(self.learning, self.collector)
+        self.erasing = Erasing(self.learning, self.collector, self.heads)
         self.heads.erase = self.erasing.erase
 
     async def start(self) -> None:
@@ -215,6 +215,66 @@ def test_erasing_is_tried_again_after_any_error(tmp_path: Path, monkeypatch: pyt
         while not await server.erasing.done():
             await asyncio.sleep(0)
         assert not server.traces()
+        await server.close()
+
+    run(talk)
+
+
+def test_deletion_whose_erasing_a_kill_ended_is_erased_at_the_next_start(tmp_path: Path) -> None:
+    async def talk() -> None:
+        server = Server(tmp_path)
+        await server.start()
+        await server.learn(1)
+        server.collector.rewrite = stopped  # type: ignore[method-assign]  # after the snapshot has the deletion
+        assert not await server.delete(2)
+        server.log.close()  # as a kill does
+        again = Server(tmp_path)
+        await again.start()
+        assert not again.traces()
+        await again.close()
+
+        third = Server(tmp_path)
+        third.learning.rewrite = stopped  # type: ignore[method-assign]
+        await third.start()
+        assert await third.erasing.done(), "nothing is rewritten at a start without new deletions"
+        await third.close()
+
+    async def stopped(change: object) -> None:
+        raise OSError("killed")
+
+    run(talk)
+
+
+def test_deletion_in_the_state_of_a_peer_is_erased_here(tmp_path: Path) -> None:
+    async def talk() -> None:
+        one, two = Server(tmp_path / "1"), Server(tmp_path / "2")
+        for server in (one, two):
+            await server.start()
+            await server.learn(1)
+        emptied: list[str] = []
+        one.heads.forgot = lambda: emptied.append("hot items")
+        await two.delete(2)
+        assert one.learning._adopt(two.learning.shared.snapshot(), "two")
+        assert await one.erasing.done()
+        assert not one.traces()
+        assert emptied
+        for server in (one, two):
+            await server.close()
+
+    run(talk)
+
+
+def test_late_fact_of_a_deleted_key_leaves_no_trace(tmp_path: Path) -> None:
+    async def talk() -> None:
+        server = Server(tmp_path)
+        await server.start()
+        late = server.heads.fact(observation({"reward": 2.0}, key="gone"))
+        await server.delete(1)
+        await server.take(1, late or b"", "v")
+        await server.take(2, server.heads.fact(observation({"reward": 2.0}, key="kept")) or b"", "v")
+        assert server.heads.observations == 1
+        assert not server.traces()
+        assert server.learning.shared.vector.has("v", 1)
         await server.close()
 
     run(talk)
