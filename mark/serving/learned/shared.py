@@ -61,6 +61,9 @@ class Shared:
 
     def __init__(self, learner: Learner, tail_bytes: int, most_bytes: int) -> None:
         self.vector = Vector()
+        self.cleaned: Callable[[Fact], Fact] = lambda fact: (
+            fact
+        )  # returns a new fact without content about deleted keys
         self.old = self.failed = 0  # facts that were too old, and those that the learner could not apply
         self._learner = learner
         self._tail_bytes, self._most_bytes = tail_bytes, most_bytes
@@ -74,10 +77,11 @@ class Shared:
         for fact in facts:
             verdict = self.vector.judge(fact)
             if verdict == NEW:
-                self.vector.add(fact)
-                self._apply(fact)
-                self._keep(fact)
-                taken.append(fact)
+                now = self.cleaned(fact)
+                self.vector.add(now)
+                self._apply(now)
+                self._keep(now)
+                taken.append(now)
             elif verdict == OLD:
                 self.old += 1
         return taken

@@ -99,7 +99,7 @@ class Personal:
         self._rows = SqliteRows(learning.folder / _ROWS)
         self.heads.keep_rows_in(self._rows)
         self._learning, self._erasing = learning, Erasing(learning, collector, self.heads)
-        self.heads.erase = self._erasing.erase
+        self.heads.erase, learning.shared.cleaned = self._erasing.erase, self._erasing.cleaned
         self.heads.forgot = self._forget_hot
         learning.own_aside = self._hot_now
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -39,6 +39,10 @@ class Erasing:
         self._begun = asyncio.Event()
         self._read_mark = False
 
+    def cleaned(self, fact: Fact) -> Fact:
+        """Return a new fact without its content if it is about a deleted key and from before the deletion."""
+        return _without(fact, self._heads.deleted_s)
+
     def begin(self) -> None:
         """Erase from now on, because the process has read its files."""
         self._begun.set()
@@ -71,28 +75,34 @@ class Erasing:
         while keys := self._keys:
             self._keys = {}
             try:
-                deleted = self._heads.deleted()
-                mark = blake2b(orjson.dumps(sorted(deleted.items())), digest_size=16).digest()
-                if not self._read_mark and await self._learning.is_erased(mark):
-                    keys = {key: until_s for key, until_s in keys.items() if deleted.get(key) != until_s}
-                self._read_mark = True
-                if not keys:
-                    continue
-                self._collector.join.erase(lambda answer, keys=keys: _answer_is_about(answer, keys))  # type: ignore[misc]
-                left = await self._learning.rewrite(lambda fact, keys=keys: _without(fact, keys))  # type: ignore[misc]
-                await self._collector.rewrite(lambda line, keys=keys: _line_without(line, keys))  # type: ignore[misc]
-                await self._learning.put_erased(mark, left)
+                await self._erase(keys)
             except Exception as error:  # one that is not the disk's must not end all erasing either
                 is_disk = isinstance(error, OSError)
                 _LOG.error("%d deleted keys are not erased: %s", len(keys), error, exc_info=not is_disk)
-                self._keys = keys | self._keys
+                for key, until_s in keys.items():
+                    self.erase(key, until_s)
+                if self._again is not None:
+                    self._again.cancel()
                 self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._start)
                 break
         self._running = None
 
+    async def _erase(self, keys: Mapping[str, float]) -> None:
+        deleted = self._heads.deleted()
+        mark = blake2b(orjson.dumps(sorted(deleted.items())), digest_size=16).digest()
+        if not self._read_mark and await self._learning.is_erased(mark):
+            keys = {key: until_s for key, until_s in keys.items() if deleted.get(key) != until_s}
+        self._read_mark = True
+        if not keys:
+            return
+        self._collector.join.erase(lambda answer: _answer_is_about(answer, keys))
+        left = await self._learning.rewrite(lambda fact: _without(fact, lambda key: keys.get(key, -1.0)))
+        await self._collector.rewrite(lambda line: _line_without(line, keys))
+        await self._learning.put_erased(mark, left)
 
-def _without(fact: Fact, keys: Mapping[str, float]) -> Fact:
-    """Return the fact without content if it is about one of the keys.
+
+def _without(fact: Fact, until_s: Callable[[str], float]) -> Fact:
+    """Return the fact without content if it is about a key, and not from after the time until which data is erased.
 
     It keeps its number, so that no process reports it missing.
     """
@@ -100,7 +110,7 @@ def _without(fact: Fact, keys: Mapping[str, float]) -> Fact:
         found = fact_in(fact.content)
     except ValueError:
         return fact
-    if found is None or found.reward is None or found.at_s > keys.get(found.key, -1.0):
+    if found is None or found.reward is None or found.at_s > until_s(found.key):
         return fact
     return replace(fact, content=b"")
 

@@ -104,7 +104,7 @@ class Server:
         self.learning = Learning("m", "own", self.heads, join, self.log.folder, peers, loop)
         self.collector = FeedbackCollector("m", join, LearningSink(self.log, self.learning), 4096, loop)
         self.erasing = Erasing(self.learning, self.collector, self.heads)
-        self.heads.erase = self.erasing.erase
+        self.heads.erase, self.learning.shared.cleaned = self.erasing.erase, self.erasing.cleaned
 
     async def start(self) -> None:
         await self.learning.catch_up()
