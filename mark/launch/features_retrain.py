@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -41,6 +41,7 @@ from mark.serving.learned.stored import LearnedStore
 from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.left import state_left
 from mark.serving.personal.logged_inputs import LoggedInput, logged_inputs
+from mark.serving.personal.notes import HeadFact
 from mark.serving.personal.served import PersonalServing
 from mark.serving.personal.stage import vector_in
 from mark.studies.rating_file import TIME, RatingColumns
@@ -72,8 +73,10 @@ def retrain_features(
     serving = personal_serving(config, {settings.features: f"{UNPACKED}{source}"})
     assert serving is not None, "there is a section [personal]"
     assert settings.retrain is not None, "there is a command"
-    _, vector = state_left(folder, serving)  # before the log, which has each observation first
-    found = list(logged_inputs(folder, settings))
+    state, vector = state_left(folder, serving)  # before the log, which has each observation first
+    # A kill may have left lines of deleted keys.
+    logged = logged_inputs(folder, settings)
+    found = [one for one in logged if one is None or one.fact.at_s > state.deleted_s(one.fact.key)]
     known = [one for one in found if one is not None and _text(one.input) is not None]
     known.sort(key=lambda one: (one.fact.at_s, one.fact.key))
     unlogged, begin = len(found) - len(known), len(known) - round(held_out * len(known))
@@ -101,7 +104,7 @@ def retrain_features(
         same = new.content.files == present.content.files
         why_not = "it is the present model" if same else trial.refusal()
         if why_not is None:
-            heads = _heads(config, serving, unpack(registry, new, cache_folder()), pairs, known)
+            heads = _heads(config, serving, unpack(registry, new, cache_folder()), pairs, known, state.deleted())
             _keep(config, folder, LearnedSnapshot(vector, heads.freeze()()))
             registry.promote(name, new.full, alias, expect=present.full)
     keys = len({one.fact.key for one in known})
@@ -166,11 +169,14 @@ def _heads(
     unpacked: Path,
     pairs: Sequence[tuple[PersonalObservation, PersonalObservation]],
     logged: Sequence[LoggedInput],
+    deleted: Mapping[str, float],
 ) -> PersonalHeads:
-    """Return heads behind the new model that have learned all observations."""
+    """Return heads behind the new model that have learned all observations, and refuse those of deleted keys."""
     new = personal_serving(config, {serving.settings.features: f"{UNPACKED}{unpacked}"})
     assert new is not None, "there is a section [personal]"
     heads = PersonalHeads(new.settings, new.version, now=time.monotonic)
+    for key, at_s in deleted.items():
+        heads.apply(HeadFact(key, at_s).to_json())
     for one, (_, seen) in zip(logged, pairs, strict=True):
         heads.apply(replace(one.fact, version=new.version, vector=seen.vector).to_json())
     return heads

@@ -15,6 +15,9 @@ from mark.cli.main import main
 from mark.models.registry_place import open_registry
 from mark.serving.feedback.log import FeedbackLog
 from mark.serving.feedback.port import RecordedBody
+from mark.serving.learned.facts import Fact, line_of
+from mark.serving.learned.shared import snapshot_in
+from mark.serving.personal.notes import HeadFact, key_name
 from tests.personal.logs import low_rank_log
 from tests.serving.personal.made import FILE, Songs
 from tests.serving.personal.test_logged_inputs import NOTHING, observed
@@ -111,6 +114,19 @@ def test_better_model_is_promoted_and_its_servers_have_all_heads(place: Path, ca
         assert process.wait(20) == 0
     again = retrained(place, capsys)
     assert (again["promoted"], again["why_not"]) == (False, "it is the present model")
+
+
+def test_new_heads_lack_a_deleted_key_whose_lines_a_kill_left(place: Path, capsys: Captured) -> None:
+    journal = place / "feedback/2/learned-00000001.jsonl"
+    journal.parent.mkdir()
+    u1 = key_name("u1")
+    journal.write_bytes(line_of(Fact("w", 1, 10.0, "a", HeadFact(u1, 1e12).to_json())))
+    assert retrained(place, capsys)["promoted"]
+    snapshot = snapshot_in((place / "feedback/made/learned.snapshot").read_bytes())
+    heads = json.loads(snapshot.state.partition(b"\n")[2])
+    assert len(heads["keys"]) == 9
+    assert u1 not in heads["keys"]
+    assert heads["tombstones"] == {u1: 1e12}
 
 
 def test_reward_whose_input_is_not_in_the_log_is_counted(place: Path, capsys: Captured) -> None:

@@ -669,7 +669,7 @@ def test_a_refused_snapshot_is_written_once_the_disk_has_room(tmp_path: Path, mo
         a = Process("a", tmp_path)
         journal = a.learning._journal
         append, keep = journal.append, journal.keep
-        journal.append = journal.keep = full_disk  # type: ignore[method-assign]
+        journal.append = journal.keep = full_disk  # type: ignore[method-assign, assignment]
         a.learning.have(line_of(fact("b", 7)))
         assert a.learning._writing is not None
         await a.learning._writing
@@ -744,7 +744,7 @@ def test_facts_go_to_the_store_though_a_peer_is_slow(tmp_path: Path) -> None:
             await asyncio.Event().wait()
             return b""
 
-        a.links.linked[0]._answer = never  # type: ignore[method-assign]
+        a.links.linked[0]._answer = never  # type: ignore[method-assign, assignment]
         a.learning._put_s -= timing._STORE_EVERY_S
         ticking = asyncio.ensure_future(a.learning.tick())
         await asked.wait()
@@ -815,7 +815,7 @@ def test_slow_peers_are_asked_for_data_aside_within_one_limit(tmp_path: Path, mo
             raise PeerError("no answer in time")
 
         for peer in a.links.linked:
-            peer.ask = slow  # type: ignore[method-assign]
+            peer.ask = slow  # type: ignore[method-assign, assignment]
         assert await a.learning.aside() is None
         assert sum(limits_s) < 0.1
         for one in (a, b, c):

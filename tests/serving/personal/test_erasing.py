@@ -152,7 +152,7 @@ def test_deletion_is_not_done_while_the_disk_refuses_the_snapshot(tmp_path: Path
         await server.learn(1)
         await server.learning._write_snapshot()
         journal = server.learning._journal
-        keep, journal.keep = journal.keep, full_disk  # type: ignore[method-assign]
+        keep, journal.keep = journal.keep, full_disk  # type: ignore[method-assign, assignment]
         assert not await server.delete(2)
         journal.keep = keep  # type: ignore[method-assign]
         assert await server.delete(3)
@@ -209,7 +209,7 @@ def test_erasing_is_tried_again_after_any_error(tmp_path: Path, monkeypatch: pyt
             failed.set()
             raise RuntimeError("a bug")
 
-        server.learning.rewrite = fails  # type: ignore[method-assign]
+        server.learning.rewrite = fails  # type: ignore[method-assign, assignment]
         await server.delete(2)
         await failed.wait()
         while not await server.erasing.done():
@@ -234,7 +234,7 @@ def test_deletion_whose_erasing_a_kill_ended_is_erased_at_the_next_start(tmp_pat
         await again.close()
 
         third = Server(tmp_path)
-        third.learning.rewrite = stopped  # type: ignore[method-assign]
+        third.learning.rewrite = stopped  # type: ignore[method-assign, assignment]
         await third.start()
         assert await third.erasing.done(), "nothing is rewritten at a start without new deletions"
         await third.close()
