@@ -584,7 +584,7 @@ class Learning:
 
         A snapshot comes first, unless a peer has given its state.
         """
-        began_s, found = self._loop.time(), False
+        began_s, found, listed = self._loop.time(), False, False
         try:
             if not self._has_whole:
                 async for snapshot in storing.snapshots():
@@ -595,13 +595,17 @@ class Learning:
                         break
                 self._has_whole = True
             there = await storing.there()
+            listed = True
             async for facts in storing.facts(there, self.shared.vector.copy()):
-                found |= bool(self._take(facts))
+                for begin in range(0, len(facts), _READ_AT_ONCE):
+                    found |= bool(self._take(facts[begin : begin + _READ_AT_ONCE]))
+                    await asyncio.sleep(0)
             alive = {self.writer, *(peer.writer for peer in self.peers.others if peer.answering)}
             await storing.put_left(there, self.shared.kept(self._now() - KEPT_S, alive))
             self._read_done_s = began_s
         except NotStored:
-            pass
+            if not listed:  # nothing is billed by a store that cannot be reached
+                return
         except Exception:
             _LOG.exception("reading the store failed")
         self._read_pause_s = _STORE_READ_S if found else min(_MOST_STORE_READ_S, 2.0 * self._read_pause_s)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from mark.domain.errors import MarkError
-from mark.serving.learned.facts import Fact, Vector
+from mark.serving.learned.facts import Fact, Vector, pages
 from mark.serving.learned.shared import LearnedSnapshot, Shared
 from mark.serving.learned.stored import LearnedStore, StoredFacts
 
@@ -105,8 +105,12 @@ class Storing:
 
     async def put_left(self, there: StoredFacts, facts: Sequence[Fact]) -> None:
         """Store these facts of processes which have gone, unless they are there. Raises NotStored."""
-        for run in await self._call(there.lacks, facts):
-            await self._call(self._store.put, run)
+
+        def parts() -> list[list[Fact]]:
+            return [part for run in there.lacks(facts) for part, _ in pages(run, _OBJECT_BYTES)]
+
+        for part in await self._call(parts):
+            await self._call(self._store.put, part)
 
     async def put_aside(self, data: bytes, instead: bool) -> None:
         """Store data for processes that start later, with `instead` in place of the last. Raises NotStored."""

@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 from mark.domain.errors import MarkError
 from mark.serving.feedback.port import Observation
 from mark.serving.learned import learning as timing
+from mark.serving.learned import storing
 from mark.serving.learned.facts import KEPT_S, line_of
 from mark.serving.learned.peers import PeerError
 from mark.serving.learned.stored import LearnedStore
@@ -820,5 +821,30 @@ def test_slow_peers_are_asked_for_data_aside_within_one_limit(tmp_path: Path, mo
         assert sum(limits_s) < 0.1
         for one in (a, b, c):
             await one.close()
+
+    run(talk)
+
+
+def test_facts_of_a_lost_process_are_stored_and_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "_OBJECT_BYTES", 100)
+    monkeypatch.setattr(timing, "_READ_AT_ONCE", 2)
+
+    async def talk() -> None:
+        objects = FakeObjects()
+        a = Process("a", tmp_path / "a", store=LearnedStore(objects, "m"))
+        a.learning.have(b"".join(line_of(fact("gone", number, at_s=NOW_S)) for number in range(1, 10)))
+        assert a.learning._storing is not None
+        await a.learning._begin_read(a.learning._storing)
+        sizes = [len(data) for data in objects.objects.values()]
+        assert max(sizes) < 200 < sum(sizes)
+        b = Process("b", tmp_path / "b", store=LearnedStore(objects, "m"))
+        taken: list[int] = []
+        take = b.learning.shared.take
+        b.learning.shared.take = lambda facts: taken.append(len(found := take(facts))) or found  # type: ignore[method-assign, func-returns-value]
+        await b.learning.catch_up()
+        assert sum(taken) == 9
+        assert max(taken) == 2
+        await a.close()
+        await b.close()
 
     run(talk)
