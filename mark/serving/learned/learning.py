@@ -88,6 +88,7 @@ class Learning:
         self.model, self.writer, self.learner, self.peers = model, writer, learner, peers
         self.applied = self.unlearned = 0
         self.own_aside: Callable[[], bytes | None] = lambda: None  # data that helps a process to start
+        self.refuses: Callable[[], bool] = lambda: False  # the learner could not use facts, as those of another version
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
         self.folder = folder
@@ -436,7 +437,9 @@ class Learning:
                 taken = self._take(facts_in(lines))
                 if not (said["more"] and taken):
                     peer.heard, peer.has_disk = True, bool(said.get("disk", True))
-                    self._has_whole |= bool(said.get("complete", True)) and not said["whole"]
+                    has_whole = bool(said.get("complete", True)) and not said["whole"]
+                    # Otherwise a snapshot in the store may hold the facts of these peers in a form that can be used.
+                    self._has_whole |= has_whole and not self.refuses()
                     return True
         except PeerError:
             if peer.heard:
@@ -588,11 +591,13 @@ class Learning:
         try:
             if not self._has_whole:
                 async for snapshot in storing.snapshots():
-                    if not self.shared.vector.lacks(snapshot.vector):
+                    if not self.refuses() and not self.shared.vector.lacks(snapshot.vector):
                         break
                     if self._adopt(snapshot, "[feedback] store"):
                         found = True
                         break
+                    if self.refuses() and self.shared.lacking(snapshot.vector).whole:
+                        break  # older ones lack more
                 self._has_whole = True
             there = await storing.there()
             listed = True

@@ -101,6 +101,7 @@ class Personal:
         self._learning, self._erasing = learning, Erasing(learning, collector, self.heads)
         self.heads.erase, learning.shared.cleaned = self._erasing.erase, self._erasing.cleaned
         self.heads.forgot = self._forget_hot
+        learning.refuses = lambda: self.heads.unusable > 0
         learning.own_aside = self._hot_now
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
         self._feedback = PersonalFeedback(behind, collector, self.heads, self._features, self._loop, learning.writer)
