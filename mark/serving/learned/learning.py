@@ -44,7 +44,8 @@ _PUSHED_TO = 3  # peers that get new facts immediately; others ask for them
 # At the start: waits for a peer to be there, for a busy one to give its state, and for the store to be read.
 _FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
 _READ_BESIDE_PEERS_S = 5.0  # for the store at the start if a peer gave its state
-_READ_AT_ONCE = 2000  # facts between two turns of the loop
+_READ_AT_ONCE = 2000  # facts between two turns of the loop while the disk is read
+_TAKE_AT_ONCE = 200  # the same while the server answers: 200 facts of heads take 0.06 s
 _ADOPT_EVERY_S = 60.0  # interval of attempts to use the whole state of a peer after a failure, because it may be large
 _SNAPSHOT_AGAIN_S = 60.0  # after a snapshot that the disk refused
 _PAGE_S = 10.0  # for a page of a snapshot, which may have to be made first
@@ -602,8 +603,8 @@ class Learning:
             there = await storing.there()
             listed = True
             async for facts in storing.facts(there, self.shared.vector.copy()):
-                for begin in range(0, len(facts), _READ_AT_ONCE):
-                    found |= bool(self._take(facts[begin : begin + _READ_AT_ONCE]))
+                for begin in range(0, len(facts), _TAKE_AT_ONCE):
+                    found |= bool(self._take(facts[begin : begin + _TAKE_AT_ONCE]))
                     await asyncio.sleep(0)
             alive = {self.writer, *(peer.writer for peer in self.peers.others if peer.answering)}
             await storing.put_left(there, self.shared.kept(self._now() - KEPT_S, alive))

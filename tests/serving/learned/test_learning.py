@@ -827,7 +827,7 @@ def test_slow_peers_are_asked_for_data_aside_within_one_limit(tmp_path: Path, mo
 
 def test_facts_of_a_lost_process_are_stored_and_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "_OBJECT_BYTES", 100)
-    monkeypatch.setattr(timing, "_READ_AT_ONCE", 2)
+    monkeypatch.setattr(timing, "_TAKE_AT_ONCE", 2)
 
     async def talk() -> None:
         objects = FakeObjects()
