@@ -35,6 +35,8 @@ _SOON_S = 300.0  # the lines of one request come within
 _MOST_LINES, _NEAR = 12, 4  # of one request; lines apart, for each of them
 _OF_USER = re.compile(r"(?:user|client|customer|account|session|device)[_.\- ]?id$", re.IGNORECASE)
 _REPLICA = re.compile(r"(?:(?<=[-._])[a-z0-9]*\d[a-z0-9]*|(?<=[a-z])\d+)(?::\d+)?\W*$", re.IGNORECASE)
+_BACKEND = re.compile(r"\W*(?:\d+\.){3}\d+:(\d+)\W*$")
+_WORKER = re.compile(r"(?:pid|(?:process|worker|thread|replica|instance)(?:[_.\- ]?id)?)$", re.IGNORECASE)
 _ID = re.compile(r"(?:request|req|trace|correlation|transaction|call|span)[_.\- ]?id|^id$|uuid|rid$", re.IGNORECASE)
 
 Row = Mapping[str, Any]
@@ -105,7 +107,8 @@ def refuse_two_objects(rows: Sequence[Row], seconds: FloatArray) -> None:
     forms = {"": keys} if len(set(keys)) > 1 else {}
     for name, values in [*two.items(), *forms.items()]:
         own = np.array(values) == Counter(values).most_common(1)[0][0]
-        if name and steady and not ids and _are_replicas(*dict.fromkeys(values)):
+        replicas = name and (_WORKER.match(name) or _are_replicas(*dict.fromkeys(values)))
+        if steady and not ids and replicas:
             continue
         if ids:
             pairs = bool(abs(2.0 * own.mean() - 1.0) <= _HALF) and _differ(columns[ids[0]], own)
@@ -177,7 +180,12 @@ def _is_steady(seconds: FloatArray) -> bool:
 
 
 def _are_replicas(first: str, second: str) -> bool:
-    """Return whether two names differ only in the number or the id of a replica, as `web-1` and `web-2` do."""
+    """Return whether two names differ only in the number or the id of a replica, as `web-1` and `web-2` do.
+
+    Also two addresses with one port.
+    """
+    if (one := _BACKEND.match(first)) and (other := _BACKEND.match(second)):
+        return one[1] == other[1]
     names = [text.rpartition("=")[2] for text in (first, second)]
     bare = [_REPLICA.sub("", name) for name in names]
     return bare[0] == bare[1] and bare[0] != names[0] and bare[1] != names[1]

@@ -65,6 +65,18 @@ PAIRS = {
         both(lambda i, at: web(at, path=f"/{i % 3}"), lambda i, at: web(at, path=f"/{i % 3}", client="127.0.0.1")),
         "line=*10.0.0.9*",
     ),
+    "two servers at a constant rate": (
+        "".join(
+            logged(
+                time=(T0 + timedelta(seconds=k // 2 / 4)).isoformat(),
+                log=("proxy", "app")[k % 2],
+                path="/p",
+                status=200,
+            )
+            for k in range(2 * N)
+        ),
+        "log=",
+    ),
     "two blocks": ("".join(web(at) for at in moments()) + "".join(uvicorn(at, 40_000) for at in moments()), "line=*"),
     "logfmt": (
         both(
@@ -121,6 +133,13 @@ SINGLE = {
     ),
     "load test of two backends in turn": "".join(
         web(T0 + timedelta(seconds=k // 4)).rstrip("\n") + f' "10.0.0.{k % 2}:80"\n' for k in range(N)
+    ),
+    "load test of two backends in two networks": "".join(
+        web(T0 + timedelta(seconds=k // 4)).rstrip("\n") + f' "10.0.{k % 2}.7:80"\n' for k in range(N)
+    ),
+    "load test of two workers in turn": "".join(
+        logged(time=(T0 + timedelta(seconds=k / 4)).isoformat(), pid=71 + k % 2, method="GET", path="/p", status=200)
+        for k in range(N)
     ),
     "two clients each minute": "".join(
         web(T0 + timedelta(minutes=k // 2), client=f"10.0.0.{k % 2}", path="/job") for k in range(N)
