@@ -280,7 +280,7 @@ def _refuse_pairs(requests: Sequence[Mapping[Path, object]]) -> None:
         ends = [text for text in texts if _ENDS.search(text) and not _BEGINS.search(text)]
         if min(begins, len(ends)) >= 0.25 * len(requests):
             value = ends[0] if len(set(ends)) == 1 else f"*{_ENDS.findall(ends[0])[0]}*"
-            what = "each request has two lines, choose one of them with `log_filter`"
+            what = f"each request has two lines: `log_filter` {path[0]}=* counts both; or choose one with `log_filter`"
             raise BadInput(what, "this JSON log", f"{path[0]}={value}")
 
 

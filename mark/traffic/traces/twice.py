@@ -58,7 +58,11 @@ def refuse_two_lines(texts: Sequence[bytes], seconds: FloatArray, requests: Sequ
     for word, own, at_once in _classes(lines, steady=_is_steady(seconds)):
         if not _are_pairs(seconds[order], _comparable(ordered, own), own, at_once=at_once):
             continue
-        word = word or _word_of([line for line, one in zip(lines, own, strict=True) if one], lines)
+        if [word.encode() in line for line in lines] != own.tolist():
+            halves = (
+                [line for line, one in zip(lines, own.tolist(), strict=True) if one is mark] for mark in (True, False)
+            )
+            word = next(filter(None, (_word_of(half, lines) for half in halves)), "")
         way = f"`log_filter` line=*{word}* counts one of them" if word else "leave one of them out"
         raise BadInput(f"each request seems to have two lines: {way}, `log_filter` line=* both", "")
 
@@ -227,7 +231,7 @@ def _lines_of_ids(texts: Sequence[bytes], requests: Sequence[Request]) -> tuple[
         if _ask_differently(of_lines, requests):
             continue
         usual = [word for word, n in times.items() if abs(n * many / len(texts) - 1.0) <= _HALF and _plain(word)]
-        once = (word for word in reversed(usual) if _once_each(of_lines, [word in some for some in words]))
+        once = (word for word in reversed(usual) if _once_each(of_lines, [word in text for text in texts]))
         return next(once, b"").decode("utf-8", "replace"), many
     return None
 

@@ -309,7 +309,7 @@ REFUSED = {
             + "\n"
             for k in range(60)
         ),
-        "each request has two lines, choose one of them with `log_filter`: stage=ResponseComplete",
+        r"two lines: `log_filter` stage=\* counts both; or choose one with `log_filter`: stage=ResponseComplete",
     ),
     "an unknown order": (
         "".join(clock(T0 + k, '%Y-%m-%dT%TZ 200 0.003 "GET / HTTP/1.1"\n') for k in range(50)),

@@ -77,6 +77,10 @@ PAIRS = {
         ),
         "log=",
     ),
+    "two lines with their number": (
+        both(lambda i, at: web(at).rstrip("\n") + " 1\n", lambda i, at: web(at).rstrip("\n") + " 2 of 2\n"),
+        "line=*of*",
+    ),
     "two blocks": ("".join(web(at) for at in moments()) + "".join(uvicorn(at, 40_000) for at in moments()), "line=*"),
     "logfmt": (
         both(
@@ -253,6 +257,11 @@ SEVERAL = {
         logged(time=at.isoformat(), trace_id=f"{i:032x}", service=service, method="POST", path=path, status=200)
         for i, at in enumerate(moments())
         for service, path in (("shop", "/checkout"), ("billing", "/charge"), ("stock", "/reserve"))
+    ),
+    "lines that end with their number": "".join(
+        f'{at.isoformat()} [req-{i + 70_000}x] "POST /predict HTTP/1.1" 200 {word} {k}\n'
+        for i, at in enumerate(moments())
+        for k, word in ((1, "received"), (2, "scored"), (4, "done"))
     ),
     "a message without its method": "".join(
         logged(time=at.isoformat(), level="info", method="POST", path="/predict", status=200)
