@@ -47,5 +47,5 @@ def test_a_made_log_is_read_exactly_or_refused(tmp_path: Path, first: int) -> No
 
 @pytest.mark.slow
 def test_three_hundred_made_logs_are_read_exactly_or_refused(tmp_path: Path) -> None:
-    read = [read_as_made(tmp_path / str(seed), seed, most=5000) for seed in range(1000, 1300)]
+    read = [read_as_made(tmp_path / str(seed), seed, most=5000 if seed < 1030 else 1000) for seed in range(1000, 1300)]
     assert sum(read) >= 200

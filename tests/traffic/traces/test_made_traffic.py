@@ -56,11 +56,14 @@ def test_a_made_kind_of_trouble_is_read_right_or_refused(tmp_path: Path) -> None
     assert len(found["right"]) >= 25  # overflows and units; sums, ratings and other numbers are refused
 
 
-@pytest.mark.slow
-def test_a_thousand_made_kinds_of_trouble_are_read_right_or_refused(tmp_path: Path) -> None:
-    assert outcomes(tmp_path, range(1000, 2000), made_kind)["wrong"] == []
+MANY = [pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.acceptance)]
 
 
-@pytest.mark.slow
-def test_a_thousand_made_files_are_read_right_or_refused(tmp_path: Path) -> None:
-    check(outcomes(tmp_path, range(1000, 2000)))
+@pytest.mark.parametrize("files", MANY)
+def test_many_made_kinds_of_trouble_are_read_right_or_refused(tmp_path: Path, files: int) -> None:
+    assert outcomes(tmp_path, range(1000, 1000 + files), made_kind)["wrong"] == []
+
+
+@pytest.mark.parametrize("files", MANY)
+def test_many_made_files_are_read_right_or_refused(tmp_path: Path, files: int) -> None:
+    check(outcomes(tmp_path, range(1000, 1000 + files)))
