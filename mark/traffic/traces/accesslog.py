@@ -422,7 +422,9 @@ class _Log:
                 rows = lines.rows(head)
                 refuse_two_objects([rows[i] or {} for i in good], seconds)
             elif isinstance(lines, TextLog) and "path" in lines.fields:
-                refuse_two_lines(texts, seconds, list(zip(values("method"), values("path"), strict=True)))
+                known = values("status") if "status" in lines.fields else [b""] * len(good)
+                statuses = [b"" if status == b"-" else status for status in known]
+                refuse_two_lines(texts, seconds, list(zip(values("method"), values("path"), statuses, strict=True)))
             refuse_health_checks(texts, lines.names(head), values, _any_line(lines))
         except BadInput as error:
             raise BadInput(error.what, str(file.path)) from None

@@ -44,6 +44,7 @@ _FRAME = re.compile(
 
 # A comment of a tool that cut its own answer.
 _LACKING = re.compile(r"truncat|partial|incomplete|limited to|more rows|first [\d,]+ rows", re.IGNORECASE)
+_MINUTES = re.compile(r"\s*\d+\s?min\.?\s*", re.IGNORECASE)  # the length of a row, and no minimum
 _LIMITED = re.compile(r"\b(?:limit|top|first|head)\s+([\d,_]+)", re.IGNORECASE)
 
 Columns = Mapping[str, Sequence[object]]
@@ -493,8 +494,9 @@ def _delimited(text: str, path: Path) -> Export | None:
     columns = {name: cells for name, cells in columns.items() if not all(map(is_missing, cells))} or columns
     form = f"text with {said}" if width > 1 else "text of one column"
     over = [row for _, row in rows[: max(first, 0)]]
-    statistic = next((cell for row in over for cell in row if meaning_of(cell).kind is Kind.STATISTIC), None)
-    meanings = {} if statistic is None else dict.fromkeys(names, Meaning(Kind.STATISTIC))
+    said_of = [meaning_of(cell) for row in over for cell in row if not _MINUTES.fullmatch(cell)]
+    is_statistic = any(meaning.kind is Kind.STATISTIC for meaning in said_of)
+    meanings = dict.fromkeys(names, Meaning(Kind.STATISTIC)) if is_statistic else {}
     lines_of_rows = [number for number, _ in body]
     stated = above_and_between(over, comments)
     return Export(columns, form, named, None, meanings, lines_of_rows, bad, skipped, stated=stated)

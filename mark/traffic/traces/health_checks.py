@@ -45,7 +45,7 @@ def refuse_health_checks(
             if left > best and left == sum(fits):
                 shown = pattern.decode("utf-8", "replace")
                 best, found = left, f"`log_filter` {name}!={f'*{shown}*' if within else shown} leaves"
-    way = f"{found} {'them' if best == count else f'{best:,} of them'} out, " if found else ""
+    way = f"{found} {'them' if best == count else f'{best:,} of them'} out, " if found and best < len(texts) else ""
     what = f"{count:,} of the first {len(texts):,} requests are health checks"
     raise BadInput(f"{what}: {way}`log_filter` {every} counts all", "")
 

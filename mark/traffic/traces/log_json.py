@@ -23,7 +23,19 @@ Path = tuple[str, ...]
 
 _PEEK_ROWS = 200
 _INNER = frozenset(
-    ("_source", "httprequest", "request", "http", "jsonpayload", "fields", "event", "attributes", "response")
+    (
+        "_source",
+        "httprequest",
+        "request",
+        "http",
+        "jsonpayload",
+        "fields",
+        "event",
+        "attributes",
+        "response",
+        "req",
+        "res",
+    )
 )
 _OUTER = frozenset(("_source", "jsonpayload"))  # objects whose fields may be the record's time
 # Names without capitals and signs. The time of arrival is better than the time of the answer.
@@ -56,6 +68,7 @@ _COUNTS = frozenset(
     )
 )
 _OF_COUNTS = _COUNTS | {"request", "http", "num", "number", "n", "of", "doc", "docs", "per", "second", "minute", "all"}
+_TRAEFIK = frozenset({("DownstreamStatus",), ("OriginStatus",)})  # whose `RequestCount` numbers the requests
 _EVENTS = frozenset(("event", "message", "msg", "name", "phase", "type", "action", "stage", "event_type"))
 _BEGINS = re.compile(r"(?i:start|begin|began|receiv|incoming)")
 _ENDS = re.compile(r"(?i:finish|complet|end(?:ed)?\b|sent|respon|done|handled|served)")
@@ -81,7 +94,9 @@ def json_log(
     rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
     flat = [_flat(row) for row in rows]
     requests = [row for row in flat if _is_request(row)]
-    if not requests or any(_counts(path, row[path]) for row in requests[:20] for path in row):
+    if not requests or any(
+        _counts(path, row[path]) for row in requests[:20] if not _TRAEFIK & row.keys() for path in row
+    ):
         return None
     found = _time_field(requests, parse, time_field)
     if found is None:
@@ -265,7 +280,7 @@ def _refuse_pairs(requests: Sequence[Mapping[Path, object]]) -> None:
         ends = [text for text in texts if _ENDS.search(text) and not _BEGINS.search(text)]
         if min(begins, len(ends)) >= 0.25 * len(requests):
             value = ends[0] if len(set(ends)) == 1 else f"*{_ENDS.findall(ends[0])[0]}*"
-            what = "each request has two lines, choose one of them with `log_filter`"
+            what = f"each request has two lines: `log_filter` {path[0]}=* counts both; or choose one with `log_filter`"
             raise BadInput(what, "this JSON log", f"{path[0]}={value}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
+from unicodedata import normalize
 
 
 class Kind(Enum):
@@ -63,16 +64,30 @@ class Meaning:
         return self.kind in (Kind.REQUESTS, Kind.COUNT, Kind.UNCLEAR)
 
 
+_ACCENTS = re.compile("[\u0300-\u036f]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _REQUESTS = frozenset(
     [
-        *("anfragen", "aufrufe", "zugriffe", "solicitudes", "peticiones", "richieste", "requests", "reqs", "hits"),
+        *("anfragen", "aufrufe", "zugriffe", "solicitudes", "peticiones", "richieste", "requetes"),
+        *("requisicoes", "requests", "reqs", "hits"),
         *("calls", "invocations", "queries", "predictions", "inferences", "rps", "qps", "tps", "rpm", "qpm", "reqps"),
         *("reqpm",),
     ]
 )
 _SINGULAR = frozenset(["request", "req", "query", "call", "invocation", "hit", "http", "prediction", "inference"])
-_COUNTS = frozenset(["count", "counts", "sum", "total", "number", "num"])
+_REGION = re.compile(  # of a cloud: its `us` are no microseconds
+    r"(?<![a-z])[a-z]{2,12}-(?:gov-)?(?:north|south|east|west|central)(?:east|west)?-?\d[a-z]?(?![a-z\d])",
+    re.IGNORECASE,
+)
+_COUNT_OF_IDS = re.compile(r"\bcount\(\s*(?:\w+\.)?(?:\w+_)?id\s*\)", re.IGNORECASE)
+_LAST_WORD = re.compile(r"\s-\s(?=(?:sum|count|total)\s*$)", re.IGNORECASE)  # the dash is no minus
+_OTHER_SCRIPTS = frozenset(  # whole names: Russian, Japanese, Chinese, Korean
+    [
+        *("\u0437\u0430\u043f\u0440\u043e\u0441\u044b", "\u30ea\u30af\u30a8\u30b9\u30c8\u6570", "\u8bf7\u6c42\u6570"),
+        *("\u8bf7\u6c42\u91cf", "\u8acb\u6c42\u6578", "\uc694\uccad \uc218", "\uc694\uccad\uc218"),
+    ]
+)
+_COUNTS = frozenset(["count", "counts", "sum", "total", "number", "num", "anzahl"])
 _RATES = {"rps": "per-second", "qps": "per-second", "tps": "per-second", "reqps": "per-second"}
 _RATES |= {"ps": "per-second", "hz": "per-second", "persec": "per-second", "permin": "per-minute"}
 _RATES |= {"rpm": "per-minute", "qpm": "per-minute", "tpm": "per-minute", "reqpm": "per-minute"}
@@ -81,10 +96,20 @@ _ERRORS = frozenset(
     [
         *("error", "errors", "fail", "failed", "fails", "failure", "failures", "rejected", "dropped", "timeout"),
         *("timeouts", "exceptions", "throttles", "throttled", "aborted", "cancelled", "canceled", "lost", "bad"),
-        *("invalid", "forbidden", "unauthorized", "malformed"),
+        *(
+            "invalid",
+            "forbidden",
+            "unauthorized",
+            "malformed",
+            "fehler",
+            "fehlerhafte",
+            "fehlgeschlagene",
+            "abgelehnte",
+        ),
+        *("errores", "fallidas", "rechazadas", "errori", "fallite", "erreurs", "echecs", "erros", "falhas"),
     ]
 )
-_PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok"])
+_PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok", "erfolgreiche", "exitosas"])
 # Requests that did not come, that the service did not get, or that it made.
 _OTHERS = frozenset(
     [
@@ -188,6 +213,7 @@ _MEASURES = frozenset(
         *("pid", "line", "level", "connection", "connections", "cpu", "memory", "mem", "disk", "version", "user"),
         *("users", "host", "hosts", "instances", "replicas", "nodes", "pods", "age", "load", "threads"),
         *("vus", "tokens", "latenz", "antwortzeit", "dauer", "latence", "latencia", "latenza"),
+        *("temps", "duree", "delai", "taille", "octets", "tiempo", "duracion", "tempo", "durata", "duracao", "tamanho"),
         *("price", "cost", "usd", "temperature", "queue", "depth", "lag", "uptime", "seq", "sequence", "year", "month"),
         *("week", "weekday", "day", "hour", "minute", "second", "index", "rank"),
     ]
@@ -213,7 +239,7 @@ _LETTERS = {
 }
 _SPAN = "|".join(sorted(_LETTERS, key=len, reverse=True))
 _PER = re.compile(
-    rf"(?:/|per[ _-]?|\b(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
+    rf"(?:/|per[ _-]?|(?<![a-z])(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
     rf"\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b"
 )
 _INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)")  # s^-1
@@ -273,6 +299,9 @@ _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
 def meaning_of(name: str) -> Meaning:
     """Return the meaning of the column's numbers by its name."""
     times = 1.0
+    name = "requests" if name.strip().lower() in _OTHER_SCRIPTS else name
+    name = _ACCENTS.sub("", normalize("NFD", name))
+    name = _LAST_WORD.sub(" ", _REGION.sub("", _COUNT_OF_IDS.sub("count", name)))
     name = _SQUARE.sub(r" (\1)", _INVERSE.sub(r"/\1", name))
     for scale, factor in _SCALES:
         if re.search(scale, _BRACES.sub("", name)) is not None:

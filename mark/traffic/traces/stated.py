@@ -37,6 +37,7 @@ _NAMES_NO_SCALE = re.compile(
     r"(?i:\b(?:thousands?|millions?|hundreds|tsd|mio|tausend|millionen)\b|'000s?|\b10\^[36]\b)"
 )
 _SAMPLED = re.compile(r"\bsampl(?:e|ed|es|ing)\b.*\d", re.IGNORECASE)
+_EVERY = re.compile(r"\b(?:interval|period|every)\W+(\d+(?:\.\d+)?\s*[a-z]+)\s*$", re.IGNORECASE)
 _TIMES = re.compile(
     r"(?:P?T)?(\d+(?:\.\d+)?)\s*(ms|millis\w*|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)?", re.IGNORECASE
 )
@@ -108,7 +109,9 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> D
     """Return the first statement by which the numbers are not the requests of rows that are `step_s` apart."""
     for key, value in statements:
         plain, text = _plain(key), f"{key} {value}".strip()
-        if (plain and _SAMPLE.fullmatch(plain) and _is_sample(value)) or (not key and _SAMPLED.search(value)):
+        if (plain and _SAMPLE.fullmatch(plain) and _is_sample(value)) or (
+            not key and _SAMPLED.search(value) and not _is_step(value, step_s)
+        ):
             return Doubt(text, sample=True)
         if plain in _UNIT and _BETWEEN in value:
             return Doubt(text)
@@ -119,9 +122,17 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> D
                 return Doubt(text)
         elif not key or plain in _TITLES:
             said = meaning_of(value)
-            if _NAMES_NO_SCALE.search(value) or (said.kind is Kind.REQUESTS and said.unit in RATES.values()):
+            rate = said.unit if said.kind is Kind.REQUESTS and said.unit in RATES.values() else None
+            of_rows = rate is not None and abs(rate.per_s - step_s) <= 0.01 * step_s  # both readings are the same
+            if _NAMES_NO_SCALE.search(value) or (rate is not None and not of_rows):
                 return Doubt(text)
     return None
+
+
+def _is_step(text: str, step_s: float) -> bool:
+    """Return whether a text says that the numbers are sampled once in each row, not one request in many."""
+    found = _EVERY.search(text)
+    return found is not None and any(abs(span - step_s) <= 0.01 * step_s for span in _seconds(found[1], ""))
 
 
 def sample_of(name: str, value: object) -> bool:

@@ -41,7 +41,7 @@ from mark.traffic.traces.time_columns import (
 )
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
-from mark.traffic.traces.twice import refuse_two_objects
+from mark.traffic.traces.twice import are_calls, refuse_two_objects
 
 _LEAST_TOTAL = 100.0  # requests
 _PEEK, _MOST_ROWS = 200, 5000  # rows that show whether each request has several
@@ -330,7 +330,8 @@ class _Table:
         """Raise BadInput if the rows of a table have several for each request."""
         for name, values in self.rows.columns.items():
             known = {value for value in values if not is_missing(value)}
-            if name.strip().lower() in _IDS and len(values) >= 20 and len(values) >= 1.9 * len(known) > 0:
+            several = len(values) >= 20 and len(values) >= 1.9 * len(known) and len(known) > 1
+            if name.strip().lower() in _IDS and several and not self._are_calls(values):
                 times = f"{len(values):,} rows for {len(known):,} requests"
                 what = f"{times}: leave all but one of each out, or say `count_column` none to count them all"
                 raise BadInput(what, f"{self._where} column {name}")
@@ -351,6 +352,11 @@ class _Table:
             what = error.what.partition(":")[0]
             what = f"{what}: leave all but one out, or say `count_column` none to count them all"
             raise BadInput(what, self._where) from None
+
+    def _are_calls(self, ids: Sequence[object]) -> bool:
+        columns = {name: values[:_MOST_ROWS] for name, values in self.rows.columns.items()}
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return are_calls(["" if is_missing(one) else str(one) for one in ids[:_MOST_ROWS]], rows)
 
     def _refuse_limit(self) -> None:
         """Raise BadInput for as many rows as a query's limit, unless they begin and end with whole hours or days."""

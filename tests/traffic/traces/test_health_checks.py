@@ -79,3 +79,9 @@ def test_health_checks_are_left_out_or_counted_when_asked(tmp_path: Path, case: 
 def test_few_checks_and_other_paths_ask_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "access.log").write_text(text)
     assert open_trace(str(tmp_path / "access.log")).rows == N
+
+
+def test_a_filter_that_leaves_nothing_is_not_advised(tmp_path: Path) -> None:
+    (tmp_path / "access.log").write_text("".join(web(i, "/ping") for i in range(N)))
+    with pytest.raises(BadInput, match=r"are health checks: `log_filter` line=\* counts all"):
+        open_trace(str(tmp_path / "access.log"))

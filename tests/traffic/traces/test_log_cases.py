@@ -81,6 +81,17 @@ def traefik(k: int) -> str:
     return json.dumps({**row, "StartUTC": f"{began}.123456789Z", "time": ended}) + "\n"
 
 
+def traefik_counted(k: int) -> str:
+    return json.dumps({"RequestCount": k + 1, "RequestPath": "/", **json.loads(traefik(k))}) + "\n"
+
+
+def pino(k: int) -> str:
+    """Return a line of pino-http, of Node.js."""
+    request = {"id": k + 1, "method": "GET", "url": "/a"}
+    row = {"level": 30, "time": int(1000 * (T0 + k)), "req": request, "res": {"statusCode": 200}, "responseTime": 3}
+    return json.dumps({**row, "msg": "request completed"}) + "\n"
+
+
 def exported(k: int) -> str:
     """Return a line as `elasticdump` exports it from Kibana's index."""
     source = {"@timestamp": clock(T0 + k, "%Y-%m-%dT%H:%M:%S.250Z"), "http": {"response": {"status_code": 200}}}
@@ -143,6 +154,8 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "messages of Loki": lambda k: json.dumps({"labels": {"app": "x"}, "line": combined(k), "timestamp": "x"}) + "\n",
     "messages of journald": lambda k: json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": combined(k)}) + "\n",
     "Traefik": traefik,
+    "Traefik, requests numbered": traefik_counted,
+    "pino": pino,
     "Kibana's export": exported,
     "Docker": docker,
     "Docker, JSON inside": lambda k: json.dumps({"log": caddy(k), "stream": "stdout", "time": "x"}) + "\n",
@@ -296,7 +309,7 @@ REFUSED = {
             + "\n"
             for k in range(60)
         ),
-        "each request has two lines, choose one of them with `log_filter`: stage=ResponseComplete",
+        r"two lines: `log_filter` stage=\* counts both; or choose one with `log_filter`: stage=ResponseComplete",
     ),
     "an unknown order": (
         "".join(clock(T0 + k, '%Y-%m-%dT%TZ 200 0.003 "GET / HTTP/1.1"\n') for k in range(50)),

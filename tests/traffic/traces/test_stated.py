@@ -59,6 +59,9 @@ READ = {
     "rows with ends": (windows(60), S),
     "rows with their last seconds": (windows(59), S),
     "weights of one": (beside("sample_rate", 1), S),
+    "rate of the rows in a title": (plain("Requests per minute\n"), S),
+    "length of the rows in a title": (plain("Traffic,1 min\n"), S),
+    "samples of each row": (plain("# sampling interval 60 s\n"), S),
     "number of a table": (beside("table", 0, "_value"), S),
     "Datadog, sum": (datadog(aggr="sum"), S),
 }
@@ -85,8 +88,9 @@ REFUSED = {
     ),
     "interval of a window": (beside("interval", "5m"), "'interval 5m'. Say `count_unit`"),
     "thousands in a title": (plain("Requests in thousands\n"), "'Requests in thousands'"),
-    "rate in a title": (plain("Requests per minute\n", head="time,value"), "'Requests per minute'"),
+    "rate in a title": (plain("Requests per second\n", head="time,value"), "'Requests per second'"),
     "thousands in a last comment": (plain(after="# values in thousands\n"), "'values in thousands'"),
+    "one request in sixty": (plain("# sample every 60\n"), "a sample of the requests"),
     "sample in a comment": (plain("# sampled at 10%\n"), "a sample of the requests"),
     "rate of a sample": (plain("# sample_rate=0.1\n"), "a sample of the requests"),
     "sample in a column": (beside("sampling", "1:10"), "a sample of the requests"),
@@ -174,3 +178,38 @@ def test_tables_of_a_folder_must_say_the_same(tmp_path: Path, first: str, second
     (tmp_path / "b.csv").write_text(table(["time", "requests"], [(iso(i), C[i]) for i in range(30, 60)]))
     trace = open_trace(str(tmp_path))
     assert trace.total_counts(0.0, trace.duration_s) == S
+
+
+@pytest.mark.parametrize(
+    "name", ["Requ\u00eates", "nombre de requ\u00eates", "requisi\u00e7\u00f5es", "\u8bf7\u6c42\u6570", "Anzahl"]
+)
+def test_requests_are_known_in_other_languages(tmp_path: Path, name: str) -> None:
+    (tmp_path / "traffic").write_text(plain(head=f"time,{name}"))
+    trace = open_trace(str(tmp_path / "traffic"))
+    assert trace.total_counts(0.0, trace.duration_s) == S
+
+
+@pytest.mark.parametrize(
+    "name", ["requests us-east-1", "count(id)", "Requests - Sum", "requests europe-west1", "anfragen_pro_minute"]
+)
+def test_parts_of_a_name_that_say_nothing_are_passed_over(tmp_path: Path, name: str) -> None:
+    (tmp_path / "traffic").write_text(plain(head=f"time,{name}"))
+    trace = open_trace(str(tmp_path / "traffic"))
+    assert trace.total_counts(0.0, trace.duration_s) == S
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("requests (us)", "no column holds requests"),
+        ("dur\u00e9e des requ\u00eates", "no column holds requests"),
+        ("tiempo de las solicitudes", "no column holds requests"),
+        ("erreurs de requ\u00eates", "only errors"),
+        ("Fehlerhafte Anfragen", "only errors"),
+        ("\u8bf7\u6c42\u5ef6\u8fdf", "which column"),
+    ],
+)
+def test_measures_and_errors_in_other_languages_are_no_requests(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "traffic").write_text(plain(head=f"time,{name}"))
+    with pytest.raises(BadInput, match=said):
+        open_trace(str(tmp_path / "traffic"))

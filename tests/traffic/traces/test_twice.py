@@ -65,6 +65,22 @@ PAIRS = {
         both(lambda i, at: web(at, path=f"/{i % 3}"), lambda i, at: web(at, path=f"/{i % 3}", client="127.0.0.1")),
         "line=*10.0.0.9*",
     ),
+    "two servers at a constant rate": (
+        "".join(
+            logged(
+                time=(T0 + timedelta(seconds=k // 2 / 4)).isoformat(),
+                log=("proxy", "app")[k % 2],
+                path="/p",
+                status=200,
+            )
+            for k in range(2 * N)
+        ),
+        "log=",
+    ),
+    "two lines with their number": (
+        both(lambda i, at: web(at).rstrip("\n") + " 1\n", lambda i, at: web(at).rstrip("\n") + " 2 of 2\n"),
+        "line=*of*",
+    ),
     "two blocks": ("".join(web(at) for at in moments()) + "".join(uvicorn(at, 40_000) for at in moments()), "line=*"),
     "logfmt": (
         both(
@@ -109,6 +125,54 @@ SINGLE = {
         web(T0 + timedelta(seconds=s)) for s in range(N) for _ in range(99 + Random(s).randrange(3))
     ),
     "load test from between two seconds": "".join(web(T0 + timedelta(seconds=k // 40 / 2.0)) for k in range(7, 9000)),
+    "load test that grows by steps": "".join(
+        web(T0 + timedelta(seconds=s)) for s in range(N) for _ in range(20 + 20 * (s // 60))
+    ),
+    "load test that grows evenly": "".join(web(T0 + timedelta(seconds=s)) for s in range(60) for _ in range(2 * s + 2)),
+    "load test of two replicas in turn": "".join(
+        logged(
+            time=(T0 + timedelta(seconds=k / 4)).isoformat(), pod=f"web-{k % 2}", method="GET", path="/p", status=200
+        )
+        for k in range(N)
+    ),
+    "load test of two backends in turn": "".join(
+        web(T0 + timedelta(seconds=k // 4)).rstrip("\n") + f' "10.0.0.{k % 2}:80"\n' for k in range(N)
+    ),
+    "load test of two backends in two networks": "".join(
+        web(T0 + timedelta(seconds=k // 4)).rstrip("\n") + f' "10.0.{k % 2}.7:80"\n' for k in range(N)
+    ),
+    "load test of two workers in turn": "".join(
+        logged(time=(T0 + timedelta(seconds=k / 4)).isoformat(), pid=71 + k % 2, method="GET", path="/p", status=200)
+        for k in range(N)
+    ),
+    "two clients each minute": "".join(
+        web(T0 + timedelta(minutes=k // 2), client=f"10.0.0.{k % 2}", path="/job") for k in range(N)
+    ),
+    "a challenge before each answer": both(
+        lambda i, at: web(at).replace(" 200 ", " 401 "), lambda i, at: web(at), late_s=0.03
+    ),
+    "visitors of a page with two files": "".join(
+        web(at, client=f"81.2.{i // 250}.{i % 250}", path=path)
+        for i, at in enumerate(moments())
+        for path in ("/", "/a.css", "/a.js")
+    ),
+    "visitors with a cookie": "".join(
+        web(at, path=path).rstrip("\n") + f' "u{i:x}z1"\n'
+        for i, at in enumerate(moments())
+        for path in ("/cart", "/pay", "/done")
+    ),
+    "four requests of each client": turns(lambda i, at: web(at, client=f"10.0.1.{i // 4}")),
+    "two calls of a page": turns(
+        lambda i, at: logged(
+            time=at.isoformat(), trace_id=f"t{i // 2}", method="GET", path=("/", "/api")[i % 2], status=200
+        )
+    ),
+    "three calls of a page": turns(
+        lambda i, at: logged(time=at.isoformat(), request_id=f"t{i // 3}", method="GET", path=f"/{i % 3}", status=200)
+    ),
+    "users called requests": turns(
+        lambda i, at: logged(time=at.isoformat(), user_id=f"u{i // 3}", request_id=f"u{i // 3}", path="/p", status=200)
+    ),
     "two servers that take turns": turns(lambda i, at: web(at).rstrip("\n") + f' "10.0.0.{i % 2}:80"\n'),
     "two clients at random": turns(lambda i, at: web(at, client=Random(i).choice(("10.0.0.1", "10.0.0.2")))),
     "a page and its style": turns(lambda i, at: web(at, path=("/", "/style.css")[i % 2])),
@@ -189,6 +253,16 @@ SEVERAL = {
         for i, at in enumerate(moments())
         for word in ("received", "scored", "done")
     ),
+    "services with one trace": "".join(
+        logged(time=at.isoformat(), trace_id=f"{i:032x}", service=service, method="POST", path=path, status=200)
+        for i, at in enumerate(moments())
+        for service, path in (("shop", "/checkout"), ("billing", "/charge"), ("stock", "/reserve"))
+    ),
+    "lines that end with their number": "".join(
+        f'{at.isoformat()} [req-{i + 70_000}x] "POST /predict HTTP/1.1" 200 {word} {k}\n'
+        for i, at in enumerate(moments())
+        for k, word in ((1, "received"), (2, "scored"), (4, "done"))
+    ),
     "a message without its method": "".join(
         logged(time=at.isoformat(), level="info", method="POST", path="/predict", status=200)
         + logged(time=at.isoformat(), level="debug", path="/predict", msg="cache miss")
@@ -205,6 +279,18 @@ def test_several_lines_for_a_request_are_counted_once_when_asked(tmp_path: Path,
         open_trace(str(path))
     field, _, value = str(refused.value).partition("`log_filter` ")[2].partition(" ")[0].partition("=")
     assert open_trace(str(path), log_filter=(field, value)).rows == N
+
+
+ROWS = {
+    "three calls of a page": [f"{at.isoformat()},t{i // 3},/{i % 3},200" for i, at in enumerate(moments())],
+    "one id for all": [f"{at.isoformat()},unknown,/p,200" for at in moments()],
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_ids_that_do_not_tell_requests_apart_are_passed_over(tmp_path: Path, case: str) -> None:
+    (tmp_path / "rows.csv").write_text("\n".join(["time,request_id,path,status", *ROWS[case]]) + "\n")
+    assert open_trace(str(tmp_path / "rows.csv")).rows == N
 
 
 TABLES = {
