@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from mark.launch.personal_scan import scan_key
+from mark.personal.settings import PersonalSettings
 from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog, answer_json, observation_json
@@ -22,8 +23,10 @@ from mark.serving.learned.learning import Learning
 from mark.serving.learned.peers import PeerAccess, Peers
 from mark.serving.learned.sink import LearningSink
 from mark.serving.personal import erasing as erasing_module
+from mark.serving.personal.assembly import Personal
 from mark.serving.personal.erasing import Erasing, keys_of_line
 from mark.serving.personal.notes import HeadFact, fact_in, key_name
+from mark.serving.personal.served import PersonalServing
 from tests.serving.feedback.made import answer
 from tests.serving.personal.made import heads, observation
 
@@ -98,13 +101,15 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         loop = asyncio.get_running_loop()
-        self.folder, self.heads = folder, heads()
+        self.personal = Personal(PersonalServing(PersonalSettings(), "v"), "m", 1e6, loop)
+        self.folder, self.heads = folder, self.personal.heads
         join, self.log = FeedbackJoin(1e6, 1_000_000), FeedbackLog(folder, 16_000_000)
         peers = Peers(PeerAccess(), "m", "own", loop)
         self.learning = Learning("m", "own", self.heads, join, self.log.folder, peers, loop)
         self.collector = FeedbackCollector("m", join, LearningSink(self.log, self.learning), 4096, loop)
-        self.erasing = Erasing(self.learning, self.collector, self.heads)
-        self.heads.erase, self.learning.shared.cleaned = self.erasing.erase, self.erasing.cleaned
+        self.personal.learn(self.learning, self.collector, self.collector)
+        assert self.personal._erasing is not None
+        self.erasing = self.personal._erasing
 
     async def start(self) -> None:
         await self.learning.catch_up()
@@ -135,6 +140,7 @@ class Server:
         await self.erasing.close()
         await self.collector.close()
         await self.learning.close()
+        self.personal.end()
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
