@@ -12,14 +12,12 @@ from mark.personal.settings import PersonalSettings
 from mark.serving.learned.facts import Fact, line_of
 from mark.serving.learned.shared import LearnedSnapshot
 from mark.serving.learned.stored import LearnedStore
+from mark.serving.personal.assembly import Personal
 from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.notes import HeadFact, key_name
+from mark.serving.personal.served import PersonalServing
 from mark.testing.fakes import FakeObjects
 from tests.serving.learned.linked import NOW_S, Process, link
-
-
-def heads(version: str) -> PersonalHeads:
-    return PersonalHeads(PersonalSettings(), version, now=lambda: 0.0)
 
 
 def reward(version: str) -> bytes:
@@ -31,24 +29,27 @@ def test_retrained_heads_in_the_store_are_used_beside_servers_of_the_old_version
     async def talk() -> None:
         objects = FakeObjects()
 
-        def process(name: str, learner: PersonalHeads) -> Process:
+        def process(name: str, version: str) -> tuple[Process, Personal]:
             one = Process(name, tmp_path / name, store=LearnedStore(objects, "m"))
-            one.learning.learner = one.learning.shared._learner = learner
-            one.learning.refuses = lambda: learner.unusable > 0
-            return one
+            loop = asyncio.get_running_loop()
+            personal = Personal(PersonalServing(PersonalSettings(), version), "m", 1e6, loop)
+            one.learning.learner = one.learning.shared._learner = personal.heads
+            personal.learn(one.learning, one.collector, one.collector)
+            return one, personal
 
-        old_heads, retrained, new_heads = heads("v1"), heads("v2"), heads("v2")
-        old = process("old", old_heads)
+        (old, old_personal), retrained = process("old", "v1"), PersonalHeads(PersonalSettings(), "v2", now=lambda: 0.0)
         await old.learning.catch_up()
         old.learning.have(line_of(Fact("w", 1, NOW_S, "w-1", reward("v1"))))
         retrained.apply(reward("v2"))
         snapshot = LearnedSnapshot(old.learning.shared.vector.copy(), retrained.freeze()())
         LearnedStore(objects, "m").put_snapshot(snapshot.to_bytes(), "retrain", NOW_S)
-        new = process("new", new_heads)
+        new, new_personal = process("new", "v2")
         link(old, new)
         await new.learning.catch_up()
-        assert new_heads.observations == 1
+        assert new_personal.heads.observations == 1
         await old.close()
         await new.close()
+        old_personal.end()
+        new_personal.end()
 
     uvloop.run(asyncio.wait_for(talk(), 60))
