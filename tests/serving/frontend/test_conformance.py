@@ -235,8 +235,8 @@ def test_a_wrong_request_is_the_clients_error(client: Client, inputs: Wrong, wha
 
 
 def test_an_unknown_model_or_version_is_not_found(client: Client) -> None:
-    for name, version in (("other", ""), ("plain", "9")):
-        with pytest.raises(InferenceServerException, match="the model here is plain") as error:
+    for name, version, said in (("other", "", "the model here is plain"), ("plain", "9", "plain")):
+        with pytest.raises(InferenceServerException, match=said) as error:
             client.infer(name, [client.input("x", ROWS, "FP32")], model_version=version)
         assert error.value.status() in ("404", "StatusCode.NOT_FOUND")
 
