@@ -30,7 +30,7 @@ def add_reading(parser: argparse._ActionsContainer, *, sized: bool = False) -> N
         parser.add_argument("--size-column", metavar="NAME|A+B", help=what)
     parser.add_argument("--series", metavar="NAME|sum", help="of a table with several series; sum: all of them")
     parser.add_argument(
-        "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel"
+        "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first, excel, s or ms"
     )
     parser.add_argument("--time-zone", metavar="ZONE", help="of clocks without a zone, as Europe/Berlin (default: UTC)")
     parser.add_argument("--decimal", choices=DECIMALS, help="the decimal sign of a table (default: recognised)")

@@ -35,7 +35,7 @@ class RolloutSteps:
         planned = None if plan is None else sum(plan.counts.values())
         known = state.rollout
         if known is not None and known.booting and s.now_s - state.boots_seen_s > failed_boots.LOOKS_S:
-            known = replace(known, booting={})  # these may have become ready and been terminated meanwhile
+            known = replace(known, booting={})  # they may have become ready and ended since then
         rollout = releases.rolled(known, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings, planned=planned)
         if rollout is not None and releases.is_rolling_out(rollout):
             held = state.held.get(rollout.release)
@@ -124,7 +124,7 @@ class RolloutSteps:
         if over := self._follower.beyond_limits(fleet, there):
             return over, over[0].reason
         offer = self._to_try(s, state, plan)
-        # A launch whose answer was lost may be the canary, whatever its offer.
+        # A launch without an answer may have started the canary, of any offer.
         if there or offer is None or any(s.unsure.values()):
             return [], rollout.waits if rollout.since_s < math.inf else ""
         if s.now_s < rollout.retry_s:

@@ -171,7 +171,7 @@ def _heads(
     logged: Sequence[LoggedInput],
     deleted: Mapping[str, float],
 ) -> PersonalHeads:
-    """Return heads behind the new model that have learned all observations, and refuse those of deleted keys."""
+    """Return heads that have learned all observations behind the new model. They refuse those of deleted keys."""
     new = personal_serving(config, {serving.settings.features: f"{UNPACKED}{unpacked}"})
     assert new is not None, "there is a section [personal]"
     heads = PersonalHeads(new.settings, new.version, now=time.monotonic)

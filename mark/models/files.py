@@ -33,7 +33,7 @@ class ModelFiles:
     kept_back: list[str]
 
     def only(self, opened: set[Path]) -> ModelFiles:
-        """Return the same with only the files that the model opened, without those that an installed package owns."""
+        """Return a copy with only the files that the model opened and no installed package owns."""
         installed = [Path(__file__).parents[1], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
         inside = [place for place in installed if not self.folder.resolve().is_relative_to(place)]
         files = {

@@ -12,7 +12,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import read_numbers
 from mark.traffic.traces.exports import Columns
-from mark.traffic.traces.times import EXCEL, TimeForm, Times, are_clocks, are_days, as_times, first_clock
+from mark.traffic.traces.times import EXCEL, FROM_START, TimeForm, Times, are_clocks, are_days, as_times, first_clock
 
 _TIME_NAMES = ("timestamp", "@timestamp", "time", "ts", "datetime", "date time", "t", "_time")
 _STARTS = frozenset(
@@ -141,7 +141,10 @@ def time_column(
         values, used = candidates[asked]
         times = as_times(asked, values, form)
         if times is None and (numbers := read_numbers(values)) is not None and not numbers.bad:
-            times = Times(numbers.values, "seconds since the start", since_1970=False)
+            if form.form not in FROM_START:
+                what = f"counts from the start, in {where}: say its unit by `time_format`, {' or '.join(FROM_START)}"
+                raise BadInput(what, "time_column", asked)
+            times = Times(numbers.values * FROM_START[form.form], f"{form.form} since the start", since_1970=False)
         if times is None:
             raise BadInput(
                 f"holds no times that are known, in {where}, say their form by `time_format`", "time_column", asked

@@ -24,6 +24,7 @@ _SINCE_START = {
     **dict.fromkeys(("day", "days"), ("days", 86400.0)),
 }
 DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
+FROM_START = {"s": 1.0, "ms": 1e-3}  # forms of numbers that count from the start, in seconds
 _EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
 _LEAST = 0.5  # of the cells must be times
 _FIRST_HOUR, _LAST_YEAR = 1.99e9, 2066.0  # hours are written as 1990010100 and later
@@ -63,7 +64,10 @@ _NO_CLOCK = re.compile(r"(?!.*\d:\d\d).*\d.*")
 
 @dataclass(frozen=True, slots=True)
 class TimeForm:
-    """A user's settings for times: a form of strptime or one of DAY_FIRST, MONTH_FIRST, EXCEL; and a zone's name."""
+    """A user's settings for times: a form and a zone's name.
+
+    The form is one of strptime, DAY_FIRST, MONTH_FIRST, EXCEL, or a unit of FROM_START.
+    """
 
     form: str | None = None
     zone: str | None = None
@@ -71,8 +75,9 @@ class TimeForm:
     def __post_init__(self) -> None:
         if self.zone is not None:
             zone_named(self.zone)
-        if self.form not in (None, DAY_FIRST, MONTH_FIRST, EXCEL) and "%" not in str(self.form):
-            what = f"must be a form as %d/%m/%Y %H:%M, or one of {DAY_FIRST}, {MONTH_FIRST}, {EXCEL}"
+        known = (DAY_FIRST, MONTH_FIRST, EXCEL, *FROM_START)
+        if self.form not in (None, *known) and "%" not in str(self.form):
+            what = f"must be a form as %d/%m/%Y %H:%M, or one of {', '.join(known)}"
             raise BadInput(what, "time_format", self.form)
 
 
@@ -119,7 +124,7 @@ def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -
     texts = [value.strip() if isinstance(value, str) else "" if value is None else str(value) for value in values]
     if said.form is not None and "%" in said.form:
         return _localised(name, _parsed(texts, said.form, TimeFormat(said.form).stamps), said.zone)
-    if numbers is not None and said.form is None and not _compact(texts):
+    if numbers is not None and (said.form is None or said.form in FROM_START) and not _compact(texts):
         return None
     return _localised(name, _of_texts(name, texts, said), said.zone)
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ from mark.traffic.traces.exports import Export
 from mark.traffic.traces.meanings import UNITS
 from mark.traffic.traces.reader import open_trace
 from mark.traffic.traces.table_files import RECOGNISED, TableColumns, read_table, trace_of_table
+from mark.traffic.traces.times import TimeForm
 from mark.traffic.traces.trace import Trace
 
 T0 = 1_795_300_020
@@ -194,7 +196,6 @@ def test_an_ambiguous_table_is_refused_with_what_to_add(tmp_path: Path, case: st
         ("two unknown columns", TableColumns(count="b"), "counts"),
         ("counts at any time", TableColumns(count="none"), "arrivals"),
         ("two times", TableColumns(time="seen"), "counts"),
-        ("small numbers", TableColumns(time="t", count="n"), "counts"),
     ],
 )
 def test_what_is_said_is_enough(tmp_path: Path, case: str, columns: TableColumns, kind: str) -> None:
@@ -221,20 +222,35 @@ def test_a_counter_s_gap_is_not_one_minute(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
+        (TableColumns(time="requests", count="none"), "time_column: counts from the start, .*`time_format`, s or ms"),
         (TableColumns(time="when"), "time_column: no such column in .*traffic: there are time, requests: 'when'"),
-        (TableColumns(time="requests", count="none"), None),
         (TableColumns(count="hits"), "count_column: no such column in .*: there are requests: 'hits'"),
     ],
 )
-def test_a_missing_column_is_named_with_the_existing_ones(
-    tmp_path: Path, columns: TableColumns, what: str | None
-) -> None:
+def test_a_missing_column_is_named_with_the_existing_ones(tmp_path: Path, columns: TableColumns, what: str) -> None:
     text = counts(lambda at, n: f"{clock(at)},{n}", "time,requests")
-    if what is None:
-        assert read(tmp_path, text, columns).kind == "arrivals"  # by seconds since the start, as given
-        return
     with pytest.raises(BadInput, match=what.replace("'", "")):
         read(tmp_path, text, columns)
+
+
+@pytest.mark.parametrize(("form", "seconds"), [("s", 1.0), ("ms", 0.001)])
+@pytest.mark.parametrize("is_json", [False, True])
+def test_numbers_from_the_start_are_read_in_the_stated_unit(
+    tmp_path: Path, form: str, seconds: float, is_json: bool
+) -> None:
+    """Their size does not tell whether they are seconds or milliseconds."""
+    times = [15_000 * i for i in range(100)]
+    path = tmp_path / "traffic"
+    path.write_text(
+        "".join(f'{{"timestamp": {at}, "input_length": 9}}\n' for at in times)
+        if is_json
+        else rows("timestamp,input_length", [f"{at},9" for at in times])
+    )
+    columns = TableColumns(time="timestamp", count="none")
+    with pytest.raises(BadInput, match="say its unit by `time_format`, s or ms"):
+        open_trace(str(path), columns=columns)
+    trace = open_trace(str(path), columns=replace(columns, times=TimeForm(form)))
+    assert (trace.rows, trace.duration_s) == (100, pytest.approx(99 * 15_000 * seconds, rel=0.05))
 
 
 def test_an_unknown_unit_is_refused() -> None:
