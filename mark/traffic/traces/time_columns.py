@@ -141,10 +141,11 @@ def time_column(
         values, used = candidates[asked]
         times = as_times(asked, values, form)
         if times is None and (numbers := read_numbers(values)) is not None and not numbers.bad:
-            if form.form not in FROM_START:
+            unit = form.form or ("s" if _are_minutes_in_s(numbers.values) else None)
+            if unit not in FROM_START:
                 what = f"counts from the start, in {where}: say its unit by `time_format`, {' or '.join(FROM_START)}"
                 raise BadInput(what, "time_column", asked)
-            times = Times(numbers.values * FROM_START[form.form], f"{form.form} since the start", since_1970=False)
+            times = Times(numbers.values * FROM_START[unit], f"{unit} since the start", since_1970=False)
         if times is None:
             raise BadInput(
                 f"holds no times that are known, in {where}, say their form by `time_format`", "time_column", asked
@@ -166,6 +167,15 @@ def time_column(
         return None
     name = next(iter(dates)) if len(dates) == 1 else _of_several(dates, where)
     return name, dates[name], candidates[name][1]
+
+
+def _are_minutes_in_s(values: FloatArray) -> bool:
+    """Return whether numbers from the start are multiples of a minute in seconds, as 0, 60, 120.
+
+    A step of whole seconds in ms, such as 15000, may be a multiple of 60 too.
+    """
+    steps = np.diff(np.unique(values[np.isfinite(values)]))
+    return len(steps) > 1 and bool(np.all(steps % 60.0 == 0.0)) and bool(np.any(steps % 1000.0 != 0.0))
 
 
 def span_stated(columns: Columns, start: str, times: Times, form: TimeForm) -> list[tuple[str, str]]:

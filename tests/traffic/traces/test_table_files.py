@@ -253,6 +253,17 @@ def test_numbers_from_the_start_are_read_in_the_stated_unit(
     assert (trace.rows, trace.duration_s) == (100, pytest.approx(99 * 15_000 * seconds, rel=0.05))
 
 
+@pytest.mark.parametrize(("step", "is_read"), [(60, True), (900, True), (1, False), (1_000, False), (60_000, False)])
+def test_whole_minutes_from_the_start_are_seconds(tmp_path: Path, step: int, is_read: bool) -> None:
+    text = rows("t,n", [f"{i * step},{n}" for i, n in enumerate(COUNTS)])
+    columns = TableColumns(time="t", count="n")
+    if is_read:
+        assert read(tmp_path, text, columns).bin_s == step
+        return
+    with pytest.raises(BadInput, match="say its unit by `time_format`, s or ms"):
+        read(tmp_path, text, columns)
+
+
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(BadInput, match="count_unit"):
         TableColumns(unit="dozens")
