@@ -104,6 +104,10 @@ def test_the_controller_boots_without_an_index(tmp_path: Path, packed: Packed) -
         "import mark_infra.launch.launch_controller, mark_infra.aws.ec2_cloud, mark_predictors.auto, aioboto3, uvicorn"
     )
     python = f"{there}/venv/bin/python"
-    for arguments in ([python, "-m", "pip", "check"], [program, "controller", "--help"], [python, "-P", "-c", imports]):
+    for arguments in (
+        [python, "-m", "pip", "check"],
+        [str(program), "controller", "--help"],
+        [python, "-P", "-c", imports],
+    ):
         done = subprocess.run(arguments, capture_output=True, text=True, env=alone, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
