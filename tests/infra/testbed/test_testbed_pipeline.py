@@ -406,7 +406,7 @@ def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> Non
     assert wait_for(lambda: status()["pipelines"]["two"], "a conductor")
     assert status()["launched"] == 0
     load = ["load", "synthetic:poisson?rate=5", "--duration", "6", "--body", "query.json", "--json", "-"]
-    done = here(*load)
+    done = mark(folder, *load)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
