@@ -34,6 +34,7 @@ from mark.studies.report.takeaway import (
     notes,
     overflow_share,
     reference,
+    reference_note,
     row_name,
     saves,
     share_marked,
@@ -251,7 +252,8 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
                 *([result.fleet.interrupted] if interrupted else []),
             ]
         )
-    return DataTable(heads, rows, "Policies side by side", notes=footnotes(results), printed=len(_HEADS))
+    lines = [*reference_note(results), *footnotes(results)]
+    return DataTable(heads, rows, "Policies side by side", notes=lines, printed=len(_HEADS))
 
 
 def _markets(results: Mapping[str, SimulationResult]) -> DataTable:
