@@ -29,6 +29,7 @@ from mark.studies.report.takeaway import (
     footnotes,
     forecasters,
     headline,
+    listed,
     market_name,
     next_steps,
     notes,
@@ -171,8 +172,8 @@ def sensitivity_table(rows: Sequence[Variation]) -> DataTable:
     )
 
 
-def _order_words(overtakes: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{ahead} now ahead of {behind}" for ahead, behind in overtakes)
+def _order_words(overtakes: Sequence[tuple[Sequence[str], str]]) -> str:
+    return ", ".join(f"{listed(ahead)} now ahead of {behind}" for ahead, behind in overtakes)
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:

@@ -103,10 +103,18 @@ def test_missed_promise_says_how_its_requests_failed() -> None:
     both = result("reactive", attainment=0.9, requests=Requests(960, 0, 40, late=60))
     called = replace(paper, requests=Requests(0, 50, 50))
     late = result("mark-optimal", attainment=0.9, requests=Requests(95, 5, 0, late=10))
-    runs = {"mark-paper:auto": paper, "reactive": both, "mark-paper": called, "mark-optimal:lstm": late}
+    alone = replace(paper, requests=Requests(100, 0, 0, late=30))
+    runs = {
+        "mark-paper:auto": paper,
+        "mark-optimal": alone,
+        "reactive": both,
+        "mark-paper": called,
+        "mark-optimal:lstm": late,
+    }
     assert [line for line in footnotes(runs) if "MISSED" in line] == [
         "mark-paper:auto MISSED: of its requests 100.0 % were rejected; it passes requests that would be late to a "
         "function, and this service has none",
+        "mark-optimal* MISSED: of its requests 30.0 % came late",
         "reactive MISSED: of its requests 4.0 % were rejected and 6.0 % came late",
         "mark-paper* MISSED: of its requests 50.0 % were rejected",
         "mark-optimal:lstm MISSED: of its requests 10.0 % came late",
