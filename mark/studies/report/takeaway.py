@@ -106,14 +106,18 @@ def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
 
 
 def _misses(name: str, result: SimulationResult) -> str:
-    """Return how many requests failed which way, and why the paper's system rejects them without a function."""
+    """Return how many requests failed which way, and which of the paper's rules has to do with it."""
     asked = result.requests
     ways = ((asked.rejected, "were rejected"), (asked.late, "came late"))
     said = f"of its requests {listed([f'{percent(failed / asked.total)} {way}' for failed, way in ways if failed])}"
-    has_function = asked.functions or result.functions.throttled
-    if name.split(":")[0] not in _WITH_LSTM or has_function or not asked.rejected:
+    if name.split(":")[0] not in _WITH_LSTM:
         return said
-    return f"{said}; it passes requests that would be late to a function, and this service has none"
+    has_function = asked.functions or result.functions.throttled
+    if asked.rejected and not has_function:
+        said += "; it passes requests that would be late to a function, and this service has none"
+    if asked.late:
+        said += "; by the paper's rule it may wait for full batches, which leaves slow answers less time"
+    return said
 
 
 def reference_note(results: Mapping[str, SimulationResult]) -> list[str]:
