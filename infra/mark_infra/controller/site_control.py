@@ -576,13 +576,15 @@ class _StateChanges:
             return ()
         self._learn()
         found, waiting = [], []
-        now_unix_s = self._clock.unix_s(self._clock.now_s())
+        now_s = self._clock.now_s()
+        now_unix_s = self._clock.unix_s(now_s)
         new = self._notices.changes(self._after)
         self._after = new[-1].number if new else self._after
         for change in (*self._waiting, *new):
             if change.instance_id in self._known:
-                if change.state in ("running", "stopping", "shutting-down"):
-                    at_s = self._clock.at_s(change.at_unix_s)
+                at_s = self._clock.at_s(change.at_unix_s)
+                # A process that leads again gets all changes since its start, and the bill knows the ends of a day.
+                if change.state in ("running", "stopping", "shutting-down") and now_s - at_s < DAY_S:
                     found.append(Ran(*self._known[change.instance_id], change.state == "running", at_s))
             elif now_unix_s - change.at_unix_s < _PATIENCE_S:
                 waiting.append(change)  # not visible yet, or another service's

@@ -15,21 +15,33 @@ import numpy as np
 import pytest
 from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
 from mark_infra.aws.gate import Gate, _until_s
+from mark_infra.aws.inventory import InventorySnapshot
 from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.notices import StateChange
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.price_list_api import Prices
 from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
-from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, over, site_parts
+from mark_infra.controller.site_control import (
+    ServiceSpec,
+    SiteControl,
+    _StateChanges,
+    joined,
+    open_control,
+    over,
+    site_parts,
+)
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters, read_bouncer, read_whole
 from mark_infra.telemetry.telemetry import ScrapeTarget
 
 from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
-from mark.control.ports import RecentAnswers
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import Ran, RecentAnswers
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import FeedbackSettings, ResolvedService
+from mark.domain.time import DAY_S
 from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import make_policy
 from mark.serving.backend.peer_header import HEADER
@@ -521,6 +533,16 @@ def test_only_steps_that_are_over_are_kept() -> None:
 
 
 DEAD = {"endpoint_url": "http://127.0.0.1:9", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+
+
+def test_process_that_leads_again_reports_no_change_older_than_a_day() -> None:
+    told = [StateChange(1, "i-1", "running", 0.0), StateChange(2, "i-1", "shutting-down", 1.5 * DAY_S)]
+    notices, nothing = SimpleNamespace(changes=lambda after: told), SimpleNamespace(snapshot=InventorySnapshot)
+    kept = MemoryStore()
+    kept.put("told", {"i-1": (7, "c5.large/on-demand")})
+    at = SimpleNamespace(now_s=lambda: 2.0 * DAY_S, at_s=float, unix_s=float)
+    changes = _StateChanges(notices, SimpleNamespace(service="inception"), nothing, at, kept)  # type: ignore[arg-type]
+    assert changes.ran() == (Ran(7, "c5.large/on-demand", False, 1.5 * DAY_S),)
 
 
 def test_the_balancer_is_asked_for_what_no_bouncer_saw(place: Place, site: Site) -> None:
