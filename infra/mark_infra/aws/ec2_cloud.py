@@ -253,8 +253,14 @@ class Ec2Cloud:
 
         Raises CloudError.
         """
-        if resting := [m.id for m in self._booted() if rests(m)]:
-            self._stop(resting)
+        try:
+            if resting := [m.id for m in self._booted() if rests(m)]:
+                self._stop(resting)
+        finally:  # the failure concerns other instances
+            self._let_serve()
+
+    def _let_serve(self) -> None:
+        """Register booted instances, and mark those as ready that get requests. Raises CloudError."""
         silent = {m.id for m in self._machines().values() if self._bouncers.silent_since_s(m) is not None}
         try:
             self._balancer.sync(self._for_balancer, silent)
