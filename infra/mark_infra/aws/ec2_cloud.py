@@ -547,14 +547,18 @@ def _boots(machine: DescribedInstance) -> bool:
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:
     """Terminate instances of a site; instances that are gone are ignored. Raises CloudError."""
+    terminate(gate, ids)
+    inventory.ended(ids)
+
+
+def terminate(gate: Gate, ids: list[str]) -> None:
+    """Terminate instances; instances that are gone are ignored. Raises CloudError."""
     try:
         gate.call(gate.client("ec2").terminate_instances, InstanceIds=ids)
     except NotFoundError:
         if len(ids) > 1:  # EC2 terminates none of them if one is gone
             for id in ids:
-                end(gate, inventory, [id])
-            return
-    inventory.ended(ids)
+                terminate(gate, [id])
 
 
 _: type[Cloud] = Ec2Cloud
