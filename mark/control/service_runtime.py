@@ -226,6 +226,7 @@ class ServiceRuntime:
         if parts is not None:
             # Drop changes that are not stored yet, because the next leader may get other ones.
             self._changed_pause, self._changed_limits, self._share, self._holding = False, None, None, None
+            self._rollout_wish = ""
             parts.close()
 
     def _begin(self, fence: int, now_unix_s: float) -> None:

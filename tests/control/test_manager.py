@@ -490,6 +490,18 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
     assert len(world.cloud.instances) == 5
 
 
+def test_rollback_that_was_not_begun_is_void_with_the_lease() -> None:
+    """The next leader is asked again, and this manager may lead again when the release serves well."""
+    world = World()
+    process = rolling_out(world, "b")
+    process.manager.roll_back("inception")
+    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    process.run(20)
+    rollout = process.manager.view("inception").rollout
+    assert rollout is not None
+    assert (rollout.stage, rollout.reason) == ("canary", "")
+
+
 def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     """The view is a snapshot: the same object between looks."""
     world = World()
