@@ -248,6 +248,10 @@ class Ec2Cloud:
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
+    def take_over(self) -> None:
+        """Begin a term: another process may have changed the balancer."""
+        self._balancer.forget()
+
     def upkeep(self) -> None:
         """Stop booted standbys; register other booted instances, and mark them ready once they get requests.
 

@@ -426,6 +426,7 @@ class _Service:
         clock.rebase()
         # The previous leader may have launched instances since the last refresh.
         control.inventory.refresh(at_once=True)
+        self.cloud.take_over()
         kept = control.store(self.name)
         now_s = clock.now_s()
         history = joined(spec.history, kept.load_since(max(0.0, now_s - LOAD_DAYS * DAY_S), now_s))

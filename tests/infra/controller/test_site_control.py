@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import boto3
 import numpy as np
 import pytest
+from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
 from mark_infra.aws.gate import Gate, _until_s
 from mark_infra.aws.inventory import InventorySnapshot
@@ -128,6 +129,26 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
     assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
+
+
+class CountedBalancer(Balancer):
+    """A balancer that counts how often it was told to forget."""
+
+    forgot = 0
+
+    def forget(self) -> None:
+        self.forgot += 1
+        super().forget()
+
+
+def test_take_over_reads_the_balancer_anew(site: Site, begin: Begin) -> None:
+    control = begin()
+    balancer = CountedBalancer(control.gate, site.service("inception"), {})
+    control._services["inception"].cloud._balancer = balancer
+    step(control)
+    assert balancer.forgot == 1
+    step(control, 5.0)
+    assert balancer.forgot == 1
 
 
 def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> None:
