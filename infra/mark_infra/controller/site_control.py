@@ -244,7 +244,8 @@ class SiteControl:
     def step(self, now_unix_s: float) -> None:
         """Step the manager; once a minute, send its metrics to CloudWatch."""
         self.manager.step(now_unix_s)
-        if self._metrics is not None and self.manager.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
+        since_s = now_unix_s - self._metrics_unix_s  # negative after the wall clock was set back
+        if self._metrics is not None and self.manager.leads() and not 0.0 <= since_s < PERIOD_S:
             self._metrics_unix_s = now_unix_s
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
