@@ -290,6 +290,7 @@ class _Service:
         # The last process's imagined instances are gone with it, so their missing boots must not count as failures.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
         self._led = _Led(clock, store, load, replicas, controller)
+        self._kept = None  # another process may have changed the minimum
 
         def close() -> None:
             self._led = None

@@ -315,6 +315,20 @@ def test_minimum_of_a_killed_process_is_let_go_of_without_prometheus(tmp_path: P
     assert minimum.kept[-1] is None
 
 
+def test_minimum_is_set_again_after_another_process_has_led(tmp_path: Path) -> None:
+    """The other process let go of it when it ended."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    first, world.control = world.control, world._begun()
+    world.run(20.0)
+    world.control.close()
+    assert minimum.kept[-1] is None
+    world.control = first
+    world.run(20.0)
+    assert minimum.kept[-1] == 2
+
+
 def test_minimum_that_cannot_be_set_is_told_and_tried_again(tmp_path: Path) -> None:
     minimum = FakeMinimum()
     minimum.failing = "AccessDenied"
