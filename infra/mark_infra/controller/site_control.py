@@ -648,7 +648,9 @@ def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList
     """
     found = view.price_list
     told = PriceList(found.usd_per_request if wanted else None, None, found.usd_per_planned_request)
-    return replace(told, usd_per_hour=view.usd_per_hour, ready_rps=view.capacity_rps) if fleet else told
+    if not fleet or view.plan is None:  # without a plan, this process does not lead, or has just begun to
+        return told
+    return replace(told, usd_per_hour=view.usd_per_hour, ready_rps=view.capacity_rps)
 
 
 def open_control(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import boto3
 import numpy as np
@@ -242,6 +243,32 @@ def test_stage_is_planned_by_the_calls_that_a_selection_wants(
     coming = control.coming("two-first")
     assert coming is not None
     assert coming.last_minute_rps() == pytest.approx(10.0)
+    control.close()
+
+
+def test_controller_that_stands_by_says_nothing_of_parity_fleets(place: Place, site: Site, tmp_path: Path) -> None:
+    """It does not know them. Conductors that hear of no capacity would insure no query."""
+    (tmp_path / "two.toml").write_text(PIPELINE)
+    alone = charge()
+    stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
+    of_stage = {"two-first": site.service("inception")}
+    there = replace(site, services=of_stage, pipelines={"two": SitePipeline("mark-two-conductors")})
+    parts = site_parts(there, options=place.server.options)
+    parts = replace(parts, lease=SteppedLease(parts.lease))
+    pipelines = [load_pipeline(str(tmp_path / "two.toml"))]
+    control = SiteControl(there, [replace(alone, resolved=stage)], parts=parts, pipelines=pipelines)
+    control._insured = {"two"}
+    watches: list[Callable[[], dict[str, str]]] = []
+
+    def watch(clock: object, targets: object, gateway: object, sink: object, told: Any, read: object) -> Any:
+        watches.append(told)
+        return lambda: None
+
+    control.scraper.watch = watch  # type: ignore[method-assign, assignment]
+    control._watch_conductors("two", control.conducted["two"])
+    assert watches[0]() == {}
+    step(control)
+    assert "first.ready_rps=0" in watches[0]()["mark-prices"]
     control.close()
 
 
