@@ -339,10 +339,10 @@ class ServiceRuntime:
 
     def _wish(self, parts: RuntimePorts, full: bool) -> None:
         """Carry out a requested roll-back or retry, from the API or stored by `mark deploy`."""
-        wish, self._rollout_wish = self._rollout_wish, ""
         controller = parts.controller
         # A wish for another release is outdated, or for a controller that will start with that release.
         written = parts.store.get(WISH) if full and controller.release else None
+        wish, self._rollout_wish = self._rollout_wish, ""
         granted = written is not None and written.get("release") == controller.release
         if written is not None and granted:
             wish = written.get("wish", "")
