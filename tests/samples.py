@@ -26,12 +26,15 @@ def sampled(examples: int) -> Callable[[Test], Test]:
     return decorate
 
 
-def first(quick: int, values: Iterable[Any]) -> list[Any]:
-    """Return parameters of a test; all but the first `quick` are marked `slow`.
+def first(quick: int, values: Iterable[Any], rest: str = "slow") -> list[Any]:
+    """Return parameters of a test; all but the first `quick` are marked `rest`.
 
     A tuple is one value for each of several names.
     """
     return [
-        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.slow] * (position >= quick))
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=[getattr(pytest.mark, rest)] * (position >= quick),
+        )
         for position, value in enumerate(values)
     ]

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
-from sklearn.svm import SVC
 
 import mark
 
@@ -47,6 +44,11 @@ class Digits(mark.Model):
         self._kind = kind
 
     def load(self) -> None:
+        # Not above, because neither the driver nor Deskew needs them.
+        from sklearn.datasets import load_digits
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.svm import SVC
+
         images, digits = load_digits(return_X_y=True)
         train = slice(None, None, 2)  # every other one; the queries are of the rest
         made: Any = LogisticRegression(max_iter=2000) if self._kind == "small" else SVC(gamma=0.001, C=10.0)

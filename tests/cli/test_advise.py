@@ -14,6 +14,7 @@ from mark.cli.main import main
 from tests.prometheus import EmulatedPrometheus, add_workload
 
 Captured = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("small_tables")
 
 QUICK = ("--days", "0.25", "--simulate", "30m", "--policies", "best-fixed", "--rps-per-replica", "4")
 
@@ -190,12 +191,12 @@ def test_empty_token_file_is_refused(asked: tuple[str, ...], tmp_path: Path, cap
 
 @pytest.mark.slow
 def test_example_month_gives_a_true_sentence_about_its_scaler(tmp_path: Path, capsys: Captured) -> None:
-    """Two days of the example, with a fitted capacity, and mark beside the autoscaler's settings."""
+    """A day of the example, with a fitted capacity, and mark beside the autoscaler's settings."""
     path = Path(__file__).parents[2] / "examples" / "advise" / "emulated_prometheus.py"
     example = runpy.run_path(str(path))
     with EmulatedPrometheus() as emulated:
-        example["fill"](emulated, time.time() + 3600.0, 2.0)
-        more = ("--days", "1.9", "--simulate", "1h", "--scaler", "hpa:target=0.7,min=6,max=30")
+        example["fill"](emulated, time.time() + 3600.0, 1.1)
+        more = ("--days", "1", "--simulate", "1h", "--scaler", "hpa:target=0.7,min=6,max=30")
         arguments = ("advise", "--prometheus", emulated.url, "--slo-ms", "500", *more)
         assert main([*arguments, "--policies", "mark", "--json", str(tmp_path / "a.json")]) == 0
     found = json.loads((tmp_path / "a.json").read_text())
@@ -281,7 +282,7 @@ def test_options_of_another_unit_are_refused(
 def test_example_draws_a_language_model(tmp_path: Path) -> None:
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "advise" / "emulated_prometheus.py"))
     with EmulatedPrometheus() as emulated:
-        example["fill"](emulated, time.time() + 3600.0, 1.0, example=example["LLAMA"])
+        example["fill"](emulated, time.time() + 3600.0, 0.6, example=example["LLAMA"])
         arguments = ("advise", "--prometheus", emulated.url, "--slo-ms", "30000", "--days", "0.5", "--simulate", "30m")
         more = ("--metric", "vllm-generation-tokens", "--units-per-replica", "900", "--policies", "best-fixed")
         assert main([*arguments, *more, "--json", str(tmp_path / "a.json")]) == 0

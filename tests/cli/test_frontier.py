@@ -50,11 +50,11 @@ def test_ten_minutes_of_traffic_give_table_json_and_page(tmp_path: Path, capsys:
 def test_two_processes_write_what_one_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The files are equal byte for byte."""
     written = []
-    for jobs in ("1", "2", "3"):
+    for jobs in ("1", "2"):
         asked = ["frontier", TRACE, *RUN, "--jobs", jobs, "--slo-ms", "450,600", "--attainment", "0.9,0.98"]
         assert main([*asked, "--json", "-"]) == 0
         written.append(capsys.readouterr().out)
-    assert written[0] == written[1] == written[2]
+    assert written[0] == written[1]
 
 
 def test_a_promise_that_nothing_can_keep_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:

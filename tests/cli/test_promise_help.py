@@ -10,6 +10,7 @@ import pytest
 from mark.cli.main import main
 
 TRACE = "synthetic:poisson?rate=20"
+pytestmark = pytest.mark.usefixtures("small_tables")
 HELP_KEYS = {
     "kind", "confidence", "usd_per_hour", "difference_usd_per_hour", "instances", "instance", "rt_max_ms",
     "longer_ms", "attainment",

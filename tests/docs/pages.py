@@ -43,7 +43,11 @@ _ADDRESS = re.compile(r"((?:localhost|127\.0\.0\.1):|--(?:controller-)?port )(\d
 _PORT = re.compile(r"--port (\d{4,5})\b")
 _EXIT = re.compile(r"#.*\bexit (\d+)")
 _LIMIT_S = 120.0
-_SIMULATES = "simulate|compare|bound|plan|forecast|trace|catalog|init|check"
+# Commands of a single process; `testbed up` starts others, which may use all cores.
+_WARM = (
+    *("simulate", "compare", "bound", "plan", "forecast", "trace", "catalog", "init", "check", "pipeline", "models"),
+    *("personal", "selection", "feedback", "testbed load", "testbed status", "testbed interrupt", "testbed down"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +218,11 @@ class Reader:
         if not tools.exists():
             tools.mkdir()
             warm = shlex.join(self.warm)
-            for name, module, quick in (("mark", "-P -m mark.cli.main", _SIMULATES), ("python", "", "*.py")):
+            for name, module, starts in (("mark", "-P -m mark.cli.main", _WARM), ("python", "", ("[!-]*.py",))):
+                quick = "|".join(f"{start} *".replace(" ", "\\ ") for start in starts)
                 cold = f'"{sys.executable}" {module} "$@"'
                 (tools / name).write_text(
-                    f'#!/bin/sh\ncase "$1" in\n{quick}) exec {warm} {name} "$@" ;;\n*) exec {cold} ;;\nesac\n'
+                    f'#!/bin/sh\ncase "$1 $2 " in\n{quick}) exec {warm} {name} "$@" ;;\n*) exec {cold} ;;\nesac\n'
                 )
                 (tools / name).chmod(0o755)
         return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "AWS_EC2_METADATA_DISABLED": "true"}

@@ -9,9 +9,14 @@ import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.wheelhouse import PackagesWanted
 
-from tests.terraform.booting import CONTROLLER, Machine, artifact, rendered
+from tests.terraform.booting import CONTROLLER, Machine, artifact, rendered, write_programs
 from tests.terraform.conftest import MODULES, Packed
 
+# An environment whose pip notes what it is told.
+NO_PACKAGES = """mkdir -p "$3/bin"
+printf '#!/bin/bash\\necho "$*" >"${0%%/*}/told"\\n' >"$3/bin/pip"
+chmod +x "$3/bin/pip"
+"""
 VALUES = {"region": "eu-west-1", "bucket": "b", "keys": "/mark/keys", "log_group": "/mark/mark/controller"}
 
 
@@ -65,10 +70,8 @@ def test_what_is_up_ends_the_instance_no_more() -> None:
     assert 'instance_initiated_shutdown_behavior = "terminate"' in template
 
 
-@pytest.mark.slow
-def test_the_controller_boots_without_an_index(tmp_path: Path, packed: Packed) -> None:
-    """Its whole user data runs with the packages that mark deploy resolves."""
-    boots = Boots(tmp_path, packed(PackagesWanted("controller", {}, extras=("aws", "serve")), tmp_path))
+def check_booted(boots: Boots) -> Path:
+    """Check that the whole user data has run, and return the program that its unit starts."""
     done = boots.boot()
     assert done.returncode == 0, done.stderr
     unit = boots.machine.unit()
@@ -77,11 +80,34 @@ def test_the_controller_boots_without_an_index(tmp_path: Path, packed: Packed) -
     assert (command, service) == ("controller", "echo/service.toml")
     there = boots.machine.root / "opt/mark"
     assert sorted(path.name for path in there.iterdir()) == ["archives", "services", "venv"]
+    assert (there / "services/echo/service.toml").is_file()
+    return Path(program)
+
+
+def test_the_controller_boots(tmp_path: Path) -> None:
+    """All steps but the packages, which are taken as installed."""
+    boots = Boots(tmp_path, archive({"requirements.txt": b""}, tmp_path / "wheels.tar"))
+    write_programs({"python3.11": NO_PACKAGES}, tmp_path / "bin")
+    program = check_booted(boots)
+    told = (program.parent / "told").read_text()
+    assert all(option in told for option in ("--no-index", "--require-hashes", "--no-deps", "/wheels/requirements.txt"))
+
+
+@pytest.mark.acceptance
+def test_the_controller_boots_without_an_index(tmp_path: Path, packed: Packed) -> None:
+    """It has what it needs with the packages that mark deploy resolves, which takes a minute."""
+    boots = Boots(tmp_path, packed(PackagesWanted("controller", {}, extras=("aws", "serve")), tmp_path))
+    program = check_booted(boots)
+    there = boots.machine.root / "opt/mark"
     alone = {name: value for name, value in boots.machine.environment.items() if name != "PYTHONPATH"}
     imports = (
         "import mark_infra.launch.launch_controller, mark_infra.aws.ec2_cloud, mark_predictors.auto, aioboto3, uvicorn"
     )
     python = f"{there}/venv/bin/python"
-    for arguments in ([python, "-m", "pip", "check"], [program, "controller", "--help"], [python, "-P", "-c", imports]):
+    for arguments in (
+        [python, "-m", "pip", "check"],
+        [str(program), "controller", "--help"],
+        [python, "-P", "-c", imports],
+    ):
         done = subprocess.run(arguments, capture_output=True, text=True, env=alone, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
 RULES = TARGET_GROUPS = 100  # limits of a load balancer
 ALARMS = ("errors", "nobody_ready")  # alarms that sum over a service's target groups
-SIZES = (1, 25, 60)
+SIZES = (1, 8, 60)
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
 
@@ -46,10 +46,10 @@ def grown() -> list[dict[str, Place]]:
 
 @pytest.mark.slow
 def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
-    """Sites of up to 25 services are applied, so that all values are known. 60 are planned on top, which must not
+    """Sites of up to 8 services are applied, so that all values are known. 60 are planned on top, which must not
     touch the controller's rights."""
     steps = [
-        Step(site.services(names(size), dict(places)), apply=size <= 25, default=names(1)[0])
+        Step(site.services(names(size), dict(places)), apply=size <= 8, default=names(1)[0])
         for size, places in zip(SIZES, grown(), strict=True)
     ]
     *states, plan = site.run(*steps)
@@ -65,7 +65,7 @@ def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
     for state, places, size in zip([*states, plan], grown(), SIZES, strict=True):
         check_balancers(state, places, size)
     check_policies(plan)
-    check_only_added(plan, set(names(60)) - set(names(25)))
+    check_only_added(plan, set(names(60)) - set(names(8)))
 
 
 @pytest.mark.slow

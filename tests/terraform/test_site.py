@@ -1,4 +1,4 @@
-"""A whole site on the testbed's cloud: planned, applied, unchanged by a second plan, controlled, destroyed.
+"""A whole site on the testbed's cloud: planned, applied, controlled, unchanged by a second plan, destroyed.
 
 It takes three to four minutes, mostly of waiting: the provider gives a load balancer a minute to appear, real or not.
 So `make test-slow` runs it, and `make test` does not.
@@ -167,8 +167,6 @@ def test_a_site_comes_and_goes(moto: MotoServer, tmp_path: Path, monkeypatch: py
     check_user_data(moto, site.service("echo").launch_template)
     check_parameter(moto, keys)
 
-    assert planned.terraform.plan() == [], planned.terraform.text()
-
     folders = [f"{name}/{name}.toml" for name in site.services]
     with controlled(moto, folders, deployed.site_file, tmp_path) as page:
         for name in site.services:
@@ -185,7 +183,8 @@ def test_a_site_comes_and_goes(moto: MotoServer, tmp_path: Path, monkeypatch: py
         assert float(lease["until_s"]["N"]) > time.time()
         assert {"S": "service#echo"} in [key["pk"] for key in keys_of(moto)]
     assert item(moto, "lease#mark/controller", "lease")["holder"]["S"] == "", "the controller releases its lease"
-    assert planned.terraform.plan() == [], "an apply would reset what the controller has set"
+    # An apply would change neither what the first one made nor what the controller has set since.
+    assert planned.terraform.plan() == [], planned.terraform.text()
 
     # Destroy it from a machine without its files; the folder that it was deployed from is missing there.
     elsewhere = replace(target, state=tmp_path / "elsewhere")
@@ -214,7 +213,7 @@ def test_a_site_comes_and_goes(moto: MotoServer, tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("at_running_provider")
 @pytest.mark.parametrize(
     "share",
-    [share if share in (0.1, 0.9) else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
+    [share if share == 0.5 else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
 )
 def test_a_deployment_that_broke_off_leaves_nothing_behind(moto: MotoServer, tmp_path: Path, share: float) -> None:
     """Interrupt `mark deploy` at this share of its steps, as from the keyboard, then destroy the site."""

@@ -160,7 +160,7 @@ def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
     assert here("status").returncode == 2
     up = mark(folder, "up", "quick.toml")  # leftovers of the old one are no obstacle
     assert up.returncode == 0, up.stderr
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.infra.testbed.real_processes import wait_for
-from tests.infra.testbed.test_daemon import SERVICE, folder, mark, status
+from tests.infra.testbed.test_daemon import SERVICE, folder, here, mark, status
 
 __all__ = ["folder"]  # the fixture
 
@@ -35,7 +35,7 @@ def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     fleet = wait_for(running_two, "two instances")
-    done = mark(folder, "load", "synthetic:poisson?rate=8", "--duration", "200", "--log", "log.csv", "--json", "-")
+    done = here("load", "synthetic:poisson?rate=8", "--duration", "200", "--log", "log.csv", "--json", "-")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     shown = wait_for(lambda: replaced(fleet), "one is replaced")
@@ -50,7 +50,7 @@ def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
     ((gateway,),) = [list(shown["services"].values())]
     with urllib.request.urlopen(f"{gateway}/metrics", timeout=60.0) as answer:
         assert re.search(r"^mark_gateway_retries_total [1-9]", answer.read().decode(), re.M)
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
 
 
 def running_two() -> list[str]:

@@ -25,11 +25,11 @@ def test_a_fleet_serves_within_a_new_account(folder: Path) -> None:
     done = mark(folder, "up", "quick.toml", *options)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: [one for one in status()["fleet"] if one["state"] == "running"], "an instance")
-    done = mark(folder, "load", "synthetic:poisson?rate=40", "--duration", "120", "--json", "-")
+    done = here("load", "synthetic:poisson?rate=40", "--duration", "120", "--json", "-")
     assert done.returncode in (0, 4), done.stderr  # late answers depend on this machine
     data = json.loads(done.stdout)
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     fleet = status()["fleet"]
     assert {one["offer"] for one in fleet} == {"c7i.large/on-demand"}  # the account may not buy spot
     assert len([one for one in fleet if one["state"] in ("pending", "running")]) <= 2  # of 5 vCPUs
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0

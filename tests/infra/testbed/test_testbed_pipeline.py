@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import urllib.request
 from pathlib import Path
@@ -77,10 +76,10 @@ def test_a_driver_that_promises_something_else_is_refused_at_once(folder: Path) 
 def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> None:
     done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
-    refused = mark(folder, "load", "synthetic:poisson?rate=10", "--duration", "5")
+    refused = here("load", "synthetic:poisson?rate=10", "--duration", "5")
     assert (refused.returncode, "body: must be said for a pipeline" in refused.stderr) == (2, True)
     load = ["load", "synthetic:poisson?rate=10", "--duration", "20", "--body", "query.json", "--json", "-"]
-    done = mark(folder, *load)
+    done = here(*load)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["service"], data["unanswered"], data["answered_twice"]) == ("two", 0, 0)
@@ -109,10 +108,10 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     os.kill(conductor["pid"], signal.SIGKILL)
     again = wait_for(lambda: back(conductor["pid"]), "another conductor")
     assert again["url"] == conductor["url"]
-    done = mark(folder, *load)
+    done = here(*load)
     assert json.loads(done.stdout)["unanswered"] == 0
 
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
 
 
@@ -126,10 +125,10 @@ def test_answers_of_stages_come_through_a_slow_network(folder: Path) -> None:
     done = mark(folder, *up)
     assert done.returncode == 0, done.stderr
     load = ["load", "synthetic:poisson?rate=10", "--duration", "15", "--body", "query.json", "--json", "-"]
-    data = json.loads(mark(folder, *load).stdout)
+    data = json.loads(here(*load).stdout)
     assert data["unanswered"] == 0
     assert 340.0 <= data["latency_ms"]["p50"] <= 600.0
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
 
 
@@ -156,7 +155,7 @@ def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> No
     done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
     load = ["load", "synthetic:poisson?rate=10", "--duration", "20", "--body", "query.json", "--json", "-"]
-    done = mark(folder, *load)
+    done = here(*load)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["service"], data["unanswered"], data["answered_twice"]) == ("two", 0, 0)
@@ -179,7 +178,7 @@ def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> No
     # A worker of each on two vCPUs: 4 requests in 30 ms.
     assert [one["capacity_rps"] for one in seen["stages"]] == pytest.approx([running * 4 / 0.03] * 2, rel=0.01)
     assert all(one["dollar_share"] == pytest.approx(0.5) for one in seen["stages"])
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
 
 
@@ -244,9 +243,9 @@ def test_every_instance_of_a_selection_serves_the_whole_file(folder: Path) -> No
     (folder / "query.json").write_text('{"instances": [7]}')
     done = mark(folder, "up", "parity.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
-    refused = mark(folder, "load", "synthetic:poisson?rate=10", "--duration", "5")
+    refused = here("load", "synthetic:poisson?rate=10", "--duration", "5")
     assert (refused.returncode, "body: must be said for a pipeline" in refused.stderr) == (2, True)
-    done = mark(folder, "load", "synthetic:poisson?rate=10", "--duration", "30", "--body", "query.json", "--json", "-")
+    done = here("load", "synthetic:poisson?rate=10", "--duration", "30", "--body", "query.json", "--json", "-")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["service"], data["unanswered"], data["answered_twice"]) == ("parity", 0, 0)
@@ -273,7 +272,7 @@ def test_every_instance_of_a_selection_serves_the_whole_file(folder: Path) -> No
     assert seen["capacity_rps"] == pytest.approx(25.0 * serving, rel=0.01)
     assert 2 <= serving <= 3
     assert seen["slo"]["recent"] > 0.9
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
 
 
@@ -291,7 +290,22 @@ def asked(url: str) -> dict[str, str]:
         return {name.lower(): value for name, value in answer.headers.items()}
 
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
+CASCADING = """
+import mark
+@mark.pipeline
+async def classify(query, models):
+    number = await models.deskew(query["number"])
+    sure = await models.small(number)
+    return number if sure else await models.large(number)
+class Deskew(mark.Model):
+    def predict(self, batch):
+        return batch
+class Digits(mark.Model):
+    def __init__(self, kind="small"):
+        self.small = kind == "small"
+    def predict(self, batch):
+        return [one % 9 > 0 if self.small else one for one in batch]
+"""
 CASCADE = """
 [service]
 name = "digits"
@@ -326,22 +340,22 @@ digits:Digits?kind=large,c7i.large,1,20,,assumed
 
 @pytest.mark.slow
 def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) -> None:
-    """The digits cascade has one instance a stage; the small model's can do ten of twenty queries a second.
+    """The cascade of examples/pipeline without scikit-learn, with one instance a stage. The small model's can do ten of
+    twenty queries a second.
 
     Each query has one answer; dollars of functions belong to that stage, and count once.
     """
-    shutil.copy(EXAMPLE / "queries.jsonl", folder)
-    (folder / "digits.py").write_text((EXAMPLE / "digits.py").read_text().replace("(slo_ms=100)", ""))
+    (folder / "queries.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(200)))
+    (folder / "digits.py").write_text(CASCADING)
     (folder / "digits.toml").write_text(CASCADE)
     (folder / "digits.csv").write_text(SLOW_SMALL)
     (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
     trace = "synthetic:poisson?rate=20"
     done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", trace)
     assert done.returncode == 0, done.stderr
-    # A dozen environments that all load scikit-learn keep a small computer busy for a while.
     wait_for(lambda: warm(status()["functions"]["mark-digits-small-overflow"]), "functions", patience_s=240.0)
     load = ["load", trace, "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
-    done = mark(folder, *load, "--json", "-")
+    done = here(*load, "--json", "-")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     total = data["requests"]["total"]
@@ -376,7 +390,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     logs = folder / ".mark-testbed" / "logs"
     assert '"request_id": "load-' in (logs / "conductor-digits.log").read_text()
     assert here("interrupt", "--share", "1").returncode == 0
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
 
 
@@ -401,7 +415,7 @@ def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> Non
     assert first["functions"] > 0
     assert second["functions"] > 0
     assert data["bill_usd"]["functions"] == pytest.approx(first["function_usd"] + second["function_usd"])
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
 
 

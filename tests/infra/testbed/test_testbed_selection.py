@@ -11,7 +11,7 @@ import uvloop
 
 from tests.infra.testbed.real_processes import processes_of, wait_for
 from tests.infra.testbed.selection_kills import killed_under_feedback, write_selection
-from tests.infra.testbed.test_daemon import CATALOG, mark, status
+from tests.infra.testbed.test_daemon import CATALOG, here, mark, status
 
 
 @pytest.fixture
@@ -39,5 +39,5 @@ def test_conductors_lose_and_double_no_fact_when_one_is_killed(folder: Path) -> 
     assert found.results["never answered"] == 0
     assert len(set(found.facts)) == 1, "each conductor has the facts of both"
     assert found.failed.total() <= 3, "the other conductor answers"
-    assert mark(folder, "down").returncode == 0
+    assert here("down").returncode == 0
     assert processes_of(folder) == []
