@@ -163,6 +163,7 @@ def test_equal_arguments_have_equal_answers_and_progress_never_falls() -> None:
     assert 0.0 <= shares[0] < shares[-1] < 1.0
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_a_quicker_type_or_more_time_helps_a_tail() -> None:
     """24 ms on average and 75 at p99 leave 0.73 % late within 80 ms, and 0.75 % may be."""
     profiles = {
