@@ -18,7 +18,7 @@ from tests.kernel.reference import candidate
 Floats = NDArray[np.float64]
 
 SERVICE_S = 0.1
-REQUESTS = 1_500_000
+REQUESTS = 3_000_000
 WITHIN = 0.02
 
 
