@@ -65,7 +65,10 @@ class MinuteHistory:
         self._forget()
 
     def add(self, number: int, row: Minute) -> None:
-        """Add the row of minute `number`, which is over."""
+        """Add the row of minute `number`, which is over. Later rows are dropped: a leader's clock was ahead."""
+        if number < next(reversed(self._rows), number):
+            self._rows = {n: kept for n, kept in self._rows.items() if n < number}
+            self._halves = {n: kept for n, kept in self._halves.items() if n < number // _HALF_HOUR}
         self._rows[number] = row
         self._forget()
         hour = number // _HOUR

@@ -320,10 +320,14 @@ class Launcher:
         return outcome
 
     def _others(self, command: Launch, numbers: Sequence[int]) -> str:
-        """Return the instances of alternative offers, worded for the journal."""
+        """Return the instances of alternative offers, worded for the journal; "" if the fleet cannot be read."""
         if not command.alternatives or not numbers:
             return ""
-        started = Counter(i.offer for i in self._cloud.fleet().instances if i.number in numbers)
+        try:
+            fleet = self._cloud.fleet()
+        except CloudError:  # must not make the launch, which was made, a doubtful one
+            return ""
+        started = Counter(i.offer for i in fleet.instances if i.number in numbers)
         return "".join(f", {n} of them {name}" for name, n in sorted(started.items()) if name != command.offer)
 
     def _put_off(self, intent: Intent, error: CloudError, now_s: float) -> None:

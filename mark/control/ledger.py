@@ -69,6 +69,8 @@ class Ledger:
         self._began_s: float | None = None if kept is None else kept["began_s"]
         spans = {} if kept is None else {n: _Span(*span) for n, span in kept["spans"].items()}
         self._spans: dict[int, _Span] = {n: span for n, span in spans.items() if span.offer in self._index}
+        # When instances were last there, by number: the cloud may report their lives again.
+        self._gone: dict[int, float] = {} if kept is None else kept.get("gone", {})
         if kept is not None:
             self._meter.restore(kept["meter"])
             # Count the disks of the present instances again: an offer may have been removed, or its disk size changed.
@@ -127,6 +129,7 @@ class Ledger:
                 if span.from_s is not None:
                     self._close(span, missed_s)
                 del self._spans[number]
+                self._gone[number] = missed_s
                 self._meter.disks(-self._disks[span.offer], missed_s)
                 self._changed = True
         if self._changed:
@@ -164,8 +167,8 @@ class Ledger:
         """Account for one report of the cloud. Reports may come in any order."""
         span = self._spans.get(one.number)
         if span is None:
-            if one.offer not in self._index or not one.runs:
-                return  # the end of an instance that was never seen running, or is settled
+            if one.offer not in self._index or not one.runs or one.number in self._gone:
+                return  # the end of an instance that was never seen running, or a settled one
             span = self._add(one.number, one.offer, one.at_s)
         if one.at_s <= span.settled_s:
             return
@@ -210,7 +213,15 @@ class Ledger:
         # back as an instance is open or may be reported: hundreds of full tariffs would exceed an item of the store.
         opened, told_s = self._opened(), self._looked_s - _TOLD_S
         tariffs = {n: self._tariffs[i].state(min([told_s, *opened.get(n, ())])) for n, i in self._index.items()}
+        self._gone = {n: at_s for n, at_s in self._gone.items() if at_s > told_s}
         self._store.put(
-            "ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state(), "tariffs": tariffs}
+            "ledger",
+            {
+                "began_s": self._began_s,
+                "spans": spans,
+                "meter": self._meter.state(),
+                "tariffs": tariffs,
+                "gone": self._gone,
+            },
         )
         self._changed = False

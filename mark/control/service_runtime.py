@@ -226,6 +226,7 @@ class ServiceRuntime:
         if parts is not None:
             # Drop changes that are not stored yet, because the next leader may get other ones.
             self._changed_pause, self._changed_limits, self._share, self._holding = False, None, None, None
+            self._rollout_wish = ""
             parts.close()
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
@@ -338,10 +339,10 @@ class ServiceRuntime:
 
     def _wish(self, parts: RuntimePorts, full: bool) -> None:
         """Carry out a requested roll-back or retry, from the API or stored by `mark deploy`."""
-        wish, self._rollout_wish = self._rollout_wish, ""
         controller = parts.controller
         # A wish for another release is outdated, or for a controller that will start with that release.
         written = parts.store.get(WISH) if full and controller.release else None
+        wish, self._rollout_wish = self._rollout_wish, ""
         granted = written is not None and written.get("release") == controller.release
         if written is not None and granted:
             wish = written.get("wish", "")

@@ -120,6 +120,11 @@ class SelectedQuery:
         """All candidates that were asked, even if they failed, each with the probability of asking it."""
         return self._asked
 
+    @property
+    def alone(self) -> bool:
+        """Whether one candidate was asked and has not failed, so that no other one answers in its place."""
+        return len(self._query.asked) == 1
+
     def wanted(self) -> Collection[int]:
         """Return the candidates that were asked, and those that planned prices would ask next.
 

@@ -127,7 +127,7 @@ class SelectionState:
         pairs = [] if not evidence else [pair for pair in evidence if _sides(pair) is not None]
         named = [*(one.candidate for one in losses), *(key for pair in pairs for key in _sides(pair) or ())]
         if not self._of.keys() >= set(named):
-            self._admit(dict.fromkeys(key for key in named if key not in self._of))
+            self._admit(dict.fromkeys(key for key in named if key not in self.candidates))
         for key in named:
             at = self._of[key]
             self._named[at] = max(self._named[at], stamp_all)
@@ -159,9 +159,10 @@ class SelectionState:
             self._switch_off()
         self.facts += 1
 
-    def _admit(self, unknown: Collection[str]) -> None:
+    def _admit(self, needed: Collection[str]) -> None:
         """Make places for candidates of another release. This is slow, but happens once for each release."""
-        others = [*self._others(self._keys, self._named)[: max(0, _MOST_OTHERS - len(unknown))], *unknown]
+        others = [key for key in self._others(self._keys, self._named) if key not in needed]
+        others = [*others[: max(0, _MOST_OTHERS - len(needed))], *needed]
         self.__dict__.update(self._read(self.dump(), others).__dict__)
 
     def _others(self, keys: Sequence[str], named: Sequence[int]) -> list[str]:

@@ -39,6 +39,21 @@ def test_a_pause_of_days_leaves_nothing_old() -> None:
     assert set(MinuteHistory(store).rows()) == {10_000}
 
 
+def test_minutes_of_a_clock_that_was_ahead_are_dropped() -> None:
+    """Otherwise the page would show that time, and no half hour would be added until then."""
+    store = MemoryStore()
+    MinuteHistory(store).add(600, minute())
+    history = MinuteHistory(store)
+    for number in range(90):
+        history.add(number, minute())
+    assert list(history.rows()) == list(range(90))
+    assert list(history.half_hours()) == [0, 1, 2]
+    for number in (40, 41):
+        history.add(number, minute(7.0))
+    assert list(history.rows()) == list(range(42))
+    assert list(history.half_hours()) == [0]
+
+
 def test_history_steps_are_means_and_shares_unknown_without_data() -> None:
     """Four minutes in two steps; the first minute is missing."""
     rows = {1: minute(3.0), 2: minute(None, requests=0, in_time=0, by_functions=0), 3: minute(5.0, in_time=30)}

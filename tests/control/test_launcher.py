@@ -10,7 +10,7 @@ import pytest
 
 from mark.control.launcher import SHOWN_S, UNSURE_S, Launcher
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import Launched
+from mark.control.ports import Launched, Result
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, counted_as, stand_in
@@ -26,9 +26,10 @@ from mark.domain.errors import (
     StoreError,
     ThrottledError,
 )
+from mark.domain.fleet import Fleet
 from mark.planning.planner import Policy
 from mark.testing.fakes import FakeCloud, ManualClock, ScriptedPlanner
-from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, resolved
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, SPOT_B, Bench, resolved
 
 OD, A = ON_DEMAND.name, SPOT_A.name
 
@@ -409,6 +410,29 @@ def test_a_launch_from_a_clock_ahead_stays_no_longer() -> None:
     assert shop.buyer.unsure(standby=False) == {OD: 2}
     shop.repeat(10.0 + UNSURE_S)
     assert not shop.buyer.unsure(standby=False)
+
+
+def test_launch_that_was_made_is_no_doubtful_one_if_the_fleet_cannot_be_read() -> None:
+    """The fleet is read after a launch only to tell which alternatives were started."""
+    shop = Shop()
+    launch, fleet = shop.cloud.launch, shop.cloud.fleet
+
+    def throttled() -> Fleet:
+        raise ThrottledError("RequestLimitExceeded")
+
+    def made(*given: Any, **more: Any) -> Launched:
+        found = launch(*given, **more)
+        shop.cloud.fleet = throttled  # type: ignore[method-assign]
+        return found
+
+    shop.cloud.launch = made  # type: ignore[method-assign]
+    command = Launch("needed", 0.0, A, 2, alternatives=(SPOT_B.name,))
+    (outcome,) = shop.buyer.launch(0.0, command, substitute=False)
+    assert (outcome.text, outcome.result, outcome.started) == ("done", Result.DONE, (1, 2))
+    assert not shop.buyer.unsure(standby=False)
+    shop.cloud.launch, shop.cloud.fleet = launch, fleet  # type: ignore[method-assign]
+    assert shop.repeat(600.0) == []
+    assert len(shop.store.journal) == 1
 
 
 def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:

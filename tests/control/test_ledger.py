@@ -186,6 +186,21 @@ def test_events_redelivered_after_a_restart_are_billed_once() -> None:
     assert bench.usd(550.0) == pytest.approx(270 * USD)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_life_told_again_long_after_its_end_is_billed_once(restarts: bool) -> None:
+    """A process that leads again reads all events since its start once more."""
+    bench = Bench()
+    life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
+    bench.ledger.observe(200.0, EMPTY, life)
+    bench.ledger.observe(200.0 + GRACE_S, EMPTY, ())
+    if restarts:
+        bench.again()
+    for now_s in (400.0, 600.0, 800.0):
+        bench.ledger.observe(now_s, EMPTY, life)
+    assert bench.usd(1000.0) == pytest.approx(170 * USD)
+
+
 def test_markets_and_functions_have_their_own_lines() -> None:
     """The total is the sum."""
     bench = Bench()

@@ -130,6 +130,26 @@ def test_a_written_wish_takes_a_release_back() -> None:
     assert second.manager.view("inception").rollout.stage == "canary"  # type: ignore[union-attr]
 
 
+def test_rollback_waits_for_a_store_that_does_not_answer() -> None:
+    world = World()
+    process = rolling_out(world, "b")
+    runtime, get = process.manager._runtimes["inception"], world.store.get
+    process.manager.roll_back("inception")
+
+    def fails(key: str) -> Any:
+        raise StoreError("a hiccup")
+
+    world.store.get = fails  # type: ignore[method-assign]
+    assert runtime._parts is not None
+    with pytest.raises(StoreError):
+        runtime._wish(runtime._parts, full=True)
+    world.store.get = get  # type: ignore[method-assign]
+    process.run(10)
+    rollout = process.manager.view("inception").rollout
+    assert rollout is not None
+    assert rollout.reason == "it was taken back"
+
+
 def test_a_rollback_is_of_what_was_deployed_last() -> None:
     """Otherwise another release than the intended one would be taken back."""
     world = World()
@@ -488,6 +508,18 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
     process.run(70)
     assert process.manager.view("inception").limits == before
     assert len(world.cloud.instances) == 5
+
+
+def test_rollback_that_was_not_begun_is_void_with_the_lease() -> None:
+    """The next leader is asked again, and this manager may lead again when the release serves well."""
+    world = World()
+    process = rolling_out(world, "b")
+    process.manager.roll_back("inception")
+    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    process.run(20)
+    rollout = process.manager.view("inception").rollout
+    assert rollout is not None
+    assert (rollout.stage, rollout.reason) == ("canary", "")
 
 
 def test_the_view_shows_instances_costs_and_slo_attainment() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.selection.outcome import AskedNote, Loss, QueryNote, SelectionFact, context_key
-from mark.selection.settings import SelectionSettings
+from mark.selection.settings import MOST_CANDIDATES, SelectionSettings
 from mark.selection.state import ALL, Judge, SelectionState
 from tests.selection.selections import NAMES, answer_all, close, opened, selection_of
 
@@ -98,6 +98,18 @@ def test_release_takes_its_state_from_another_as_if_it_had_learned_itself(
     learned = state_of(facts, kept, champion="a")
     assert close(numbers(after), numbers(learned))
     assert after.off == learned.off
+
+
+@pytest.mark.parametrize("others", [1, MOST_CANDIDATES])
+def test_fact_of_a_known_and_a_new_candidate_of_another_release_counts(others: int) -> None:
+    """The known one was last named long ago, or as many others are known as there are places for."""
+    facts = [SelectionFact(ALL, n, n, (Loss(f"old{n}@00", 1.0),)) for n in range(1, others + 1)]
+    state = state_of([*facts, SelectionFact(ALL, 99, 60_000, (Loss("a@00", 0.0),))])
+    state.apply(SelectionFact(ALL, 100, 60_001, (Loss("old1@00", 1.0), Loss("new@00", 0.0))))
+    assert state.facts == others + 2
+    back = SelectionState(("old1@00", "new@00"), SelectionSettings("exp4", by_key=True))
+    back.load(state.dump())
+    assert back.answers[1] == 1.0
 
 
 def test_snapshot_keeps_the_tables_where_the_policy_changes() -> None:

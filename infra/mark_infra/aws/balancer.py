@@ -201,15 +201,16 @@ class Balancer:
         pace: LookPace | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gate, self._capacity_rps, self._monotonic = gate, capacity_rps, monotonic
+        self._gate, self._service, self._capacity_rps, self._monotonic = gate, service, capacity_rps, monotonic
         self._pace = pace or LookPace()
-        self._forwards = [_forward(service.target_groups, service.listener_rules, service.function_group)]
-        if service.grpc_groups:
-            self._forwards.append(_forward(service.grpc_groups, service.grpc_rules))
-        if not service.target_groups:
-            self._forwards = []
+        self._forwards = _forwards(service)
         self._class_of = capacity_classes(capacity_rps, len(service.target_groups)) if self._forwards else {}
         self._lock = Lock()
+
+    def forget(self) -> None:
+        """Read everything anew, because another process may have made changes."""
+        with self._lock:
+            self._forwards = _forwards(self._service)
 
     def has(self, instance_id: str) -> bool:
         """Return whether the balancer may still send requests to the instance; true before the first read."""
@@ -359,6 +360,15 @@ class Balancer:
         actions = [_shared(action, shares) for action in rule["Actions"]]
         if actions != rule["Actions"]:
             self._gate.call(self._elb.modify_rule, RuleArn=rule["RuleArn"], Actions=actions)
+
+
+def _forwards(service: SiteService) -> list[_Forward]:
+    if not service.target_groups:
+        return []
+    found = [_forward(service.target_groups, service.listener_rules, service.function_group)]
+    if service.grpc_groups:
+        found.append(_forward(service.grpc_groups, service.grpc_rules))
+    return found
 
 
 def _forward(groups: Sequence[str], rules: Sequence[str], function_group: str | None = None) -> _Forward:

@@ -120,6 +120,11 @@ class CloudWatchMetrics(Background):
 
         `decisions` are the newest `DECISIONS`.
         """
+        if view.at_s == 0.0:  # no round has ended since this process leads, so the numbers are unknown
+            self._seen.pop(view.service, None)
+            data = [one for one in data_of(view, self._site, Since(None, 0)) if one["MetricName"] == "Troubles"]
+            self._put(data if view.conditions else [])
+            return
         self._put(list(data_of(view, self._site, self._since(view, decisions))))
 
     def put_pipeline(self, pipeline: str, recent: RecentAnswers, at_unix_s: float) -> None:

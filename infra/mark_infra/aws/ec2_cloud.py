@@ -248,13 +248,23 @@ class Ec2Cloud:
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
+    def take_over(self) -> None:
+        """Begin a term: another process may have changed the balancer."""
+        self._balancer.forget()
+
     def upkeep(self) -> None:
         """Stop booted standbys; register other booted instances, and mark them ready once they get requests.
 
         Raises CloudError.
         """
-        if resting := [m.id for m in self._booted() if rests(m)]:
-            self._stop(resting)
+        try:
+            if resting := [m.id for m in self._booted() if rests(m)]:
+                self._stop(resting)
+        finally:  # the failure concerns other instances
+            self._let_serve()
+
+    def _let_serve(self) -> None:
+        """Register booted instances, and mark those as ready that get requests. Raises CloudError."""
         silent = {m.id for m in self._machines().values() if self._bouncers.silent_since_s(m) is not None}
         try:
             self._balancer.sync(self._for_balancer, silent)
@@ -541,14 +551,18 @@ def _boots(machine: DescribedInstance) -> bool:
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:
     """Terminate instances of a site; instances that are gone are ignored. Raises CloudError."""
+    terminate(gate, ids)
+    inventory.ended(ids)
+
+
+def terminate(gate: Gate, ids: list[str]) -> None:
+    """Terminate instances; instances that are gone are ignored. Raises CloudError."""
     try:
         gate.call(gate.client("ec2").terminate_instances, InstanceIds=ids)
     except NotFoundError:
         if len(ids) > 1:  # EC2 terminates none of them if one is gone
             for id in ids:
-                end(gate, inventory, [id])
-            return
-    inventory.ended(ids)
+                terminate(gate, [id])
 
 
 _: type[Cloud] = Ec2Cloud

@@ -42,6 +42,8 @@ class ScalableMinimum:
             client = self._gate.client("application-autoscaling")
             self._gate.call(client.register_scalable_target, **self._name(), MinCapacity=wanted)
             _log.info("minimum set", extra={"resource": self._resource, "before": now, "minimum": wanted})
+            # From now on `now` would be the owner's choice.
+            store.put(_KEY, record | {"set": (wanted, wanted)})
 
     def _target(self) -> dict[str, Any]:
         client = self._gate.client("application-autoscaling")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
@@ -145,9 +146,9 @@ class FloorControl:
 
     def close(self) -> None:
         """Stop everything in order; the owners' minimums are restored."""
-        self._looks.shutdown()
         for service in self._services.values():
-            service.let_go()
+            service.let_go()  # first, because a look may wait for Prometheus until the lease has ended
+        self._looks.shutdown()
         self.manager.end(self.time.unix_s)
         self.manager.close()
         self._rounds.shutdown()
@@ -176,6 +177,7 @@ class _Service:
         self._look: Future[None] | None = None
         self._looked = -1  # number of the last look
         self._kept: tuple[int | None, float] | None = None  # the minimum, and when it was last compared
+        self._keeping, self._let_go = Lock(), False  # a look that still runs must not raise the minimum again
 
     def floors(self) -> tuple[Floor, ...]:
         led = self._led
@@ -230,22 +232,25 @@ class _Service:
     def _keep(self, led: _Led) -> None:
         """Set the minimum to the floor: immediately after the floor changed, otherwise once a minute."""
         minimum, now_s = self._spec.minimum, led.clock.now_s()
-        if minimum is None or not self._control.manager.leads():
-            return
-        found = self.floors()
-        replicas = found[0].replicas if found else None
-        if self._kept is not None and self._kept[0] == replicas and now_s - self._kept[1] < STEP_S:
-            return
-        minimum.keep(replicas, led.store)
-        self._kept = replicas, now_s
+        with self._keeping:
+            if minimum is None or self._let_go or not self._control.manager.leads():
+                return
+            found = self.floors()
+            replicas = found[0].replicas if found else None
+            if self._kept is not None and self._kept[0] == replicas and now_s - self._kept[1] < STEP_S:
+                return
+            minimum.keep(replicas, led.store)
+            self._kept = replicas, now_s
 
     def let_go(self) -> None:
-        """Restore the owner's minimum before the process ends."""
-        led, minimum = self._led, self._spec.minimum
-        if led is not None and minimum is not None and self._control.manager.leads():
-            trouble = self._tried(lambda: minimum.keep(None, led.store))
-            if trouble:
-                _log.warning("the minimum stays", extra={"service": self.name, "trouble": trouble})
+        """Restore the owner's minimum before the process ends, even if an earlier process raised it."""
+        minimum = self._spec.minimum
+        with self._keeping:
+            self._let_go = True
+            if minimum is not None and self._control.manager.leads():
+                trouble = self._tried(lambda: minimum.keep(None, self._control.store(self.name)))
+                if trouble:
+                    _log.warning("the minimum stays", extra={"service": self.name, "trouble": trouble})
 
     def _see(self, led: _Led) -> None:
         now = self._spec.workload.now()
@@ -285,6 +290,7 @@ class _Service:
         # The last process's imagined instances are gone with it, so their missing boots must not count as failures.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
         self._led = _Led(clock, store, load, replicas, controller)
+        self._kept = None  # another process may have changed the minimum
 
         def close() -> None:
             self._led = None

@@ -244,7 +244,8 @@ class SiteControl:
     def step(self, now_unix_s: float) -> None:
         """Step the manager; once a minute, send its metrics to CloudWatch."""
         self.manager.step(now_unix_s)
-        if self._metrics is not None and self.manager.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
+        since_s = now_unix_s - self._metrics_unix_s  # negative after the wall clock was set back
+        if self._metrics is not None and self.manager.leads() and not 0.0 <= since_s < PERIOD_S:
             self._metrics_unix_s = now_unix_s
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
@@ -426,6 +427,7 @@ class _Service:
         clock.rebase()
         # The previous leader may have launched instances since the last refresh.
         control.inventory.refresh(at_once=True)
+        self.cloud.take_over()
         kept = control.store(self.name)
         now_s = clock.now_s()
         history = joined(spec.history, kept.load_since(max(0.0, now_s - LOAD_DAYS * DAY_S), now_s))
@@ -576,13 +578,15 @@ class _StateChanges:
             return ()
         self._learn()
         found, waiting = [], []
-        now_unix_s = self._clock.unix_s(self._clock.now_s())
+        now_s = self._clock.now_s()
+        now_unix_s = self._clock.unix_s(now_s)
         new = self._notices.changes(self._after)
         self._after = new[-1].number if new else self._after
         for change in (*self._waiting, *new):
             if change.instance_id in self._known:
-                if change.state in ("running", "stopping", "shutting-down"):
-                    at_s = self._clock.at_s(change.at_unix_s)
+                at_s = self._clock.at_s(change.at_unix_s)
+                # A process that leads again gets all changes since its start, and the bill knows the ends of a day.
+                if change.state in ("running", "stopping", "shutting-down") and now_s - at_s < DAY_S:
                     found.append(Ran(*self._known[change.instance_id], change.state == "running", at_s))
             elif now_unix_s - change.at_unix_s < _PATIENCE_S:
                 waiting.append(change)  # not visible yet, or another service's
@@ -644,7 +648,9 @@ def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList
     """
     found = view.price_list
     told = PriceList(found.usd_per_request if wanted else None, None, found.usd_per_planned_request)
-    return replace(told, usd_per_hour=view.usd_per_hour, ready_rps=view.capacity_rps) if fleet else told
+    if not fleet or view.plan is None:  # without a plan, this process does not lead, or has just begun to
+        return told
+    return replace(told, usd_per_hour=view.usd_per_hour, ready_rps=view.capacity_rps)
 
 
 def open_control(

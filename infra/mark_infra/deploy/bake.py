@@ -22,6 +22,7 @@ from typing import Any
 from mark.domain.errors import CapacityError, CloudError, MarkError, NotFoundError
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
+from mark_infra.aws.ec2_cloud import terminate
 from mark_infra.aws.gate import Gate, launch_refusal
 from mark_infra.aws.inventory import SERVICE, SITE
 from mark_infra.aws.machine_images import CONTENT, MachineImage, own_images, remove_image
@@ -241,9 +242,11 @@ class Bakery:
         try:
             yield
         finally:
-            self._end()  # first without asking, because EC2 may not show new launches yet
-            self._running = self._left()
-            self._end()
+            try:
+                self._end()  # first without asking, because EC2 may not show new launches yet
+            finally:
+                self._running = self._left()
+                self._end()
 
     def _left(self) -> list[str]:
         """Return the builders to terminate: of launches without an answer, and of killed runs."""
@@ -259,8 +262,7 @@ class Bakery:
 
     def _end(self) -> None:
         if self._running:
-            ec2 = self._gate.client("ec2")
-            self._gate.call(ec2.terminate_instances, InstanceIds=self._running)
+            terminate(self._gate, self._running)
             self._running = []
 
     def _each(self, builders: Iterable[Builder], done: Callable[[Builder], bool], longest_s: float, else_: str) -> None:

@@ -322,7 +322,8 @@ class RentedSearch:
         """Terminate all of this service's instances, including a launch whose answer was lost."""
         for _ in range(_LOOKS_TO_SEE if self._unanswered else 0):
             self.look()
-        for instance in self.cloud.fleet().instances:
+        fleet = self.cloud.fleet()
+        for instance in (*fleet.instances, *fleet.leaving):
             self._end(instance.number)
 
 

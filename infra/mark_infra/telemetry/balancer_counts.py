@@ -153,6 +153,7 @@ class BalancerCounts(Background):
         busy = {metric for metric, _, value in found if value > 0.0}
         asked = [_of_function(name, there) for there in self._answering(busy) for name in _FAILED]
         found += list(self._sums(asked, start_s, end_s)) if asked else []
+        serving = self._serving()  # before the counts are noted, because it may fail
         news: dict[_Metric, float] = {}
         for metric, at_s, value in found:
             if (more := value - self._seen.get((metric, at_s), 0.0)) > 0.0:
@@ -161,7 +162,6 @@ class BalancerCounts(Background):
         self._seen = {key: value for key, value in self._seen.items() if key[1] >= start_s - PERIOD_S}
         if not news:
             return
-        serving = self._serving()
         with self._lock:
             for name, news_of in self._of_services(news, serving).items():
                 self._told[name].coming.append((now_s, news_of))

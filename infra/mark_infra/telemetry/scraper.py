@@ -93,10 +93,11 @@ class Scraper:
             edge_s = (math.floor(clock.now_s() / WINDOW_S) + 1) * WINDOW_S
             await asyncio.sleep((edge_s - clock.now_s()) / clock.scale)
             try:
-                await self._ask(round(edge_s / WINDOW_S) - 1, targets, gateway, sink, told, read, timeout_s)
-            except CloudError as error:
-                _LOG.warning("no target can be asked: %s", error)
-                sink(round(edge_s / WINDOW_S) - 1, (), {}, None)
+                try:
+                    await self._ask(round(edge_s / WINDOW_S) - 1, targets, gateway, sink, told, read, timeout_s)
+                except CloudError as error:
+                    _LOG.warning("no target can be asked: %s", error)
+                    sink(round(edge_s / WINDOW_S) - 1, (), {}, None)
             except Exception:  # without this task the service would be blind
                 _LOG.exception("asking for metrics failed")
 

@@ -117,7 +117,8 @@ class ScrapedTelemetry:
         history = history or HistoryEnd()
         self._look_back, self._before_rps = look_back, history.last_rps
         self._spent, self._spent_before = None if function is None else function.spent, (0, 0.0)
-        self._unseen, self._unseen_before = unseen, UnseenRequests()
+        # Requests counted while another process led were its load.
+        self._unseen, self._unseen_before = unseen, UnseenRequests() if unseen is None else unseen.so_far()
         self._window_s = WINDOW_S / scale  # in wall time
         self._calls_per_request = calls_per_request
         self._lock = Lock()

@@ -73,13 +73,15 @@ class WatchedLoad:
         with self._lock:
             first, minutes = self._given, list(self._minutes)
         rps = np.array([rate for rate, _ in minutes], dtype=np.float64)
+        answered, in_time = self._answered, self._in_time
         for rate, share in minutes:
             if math.isfinite(rate) and math.isfinite(share):
-                self._answered += rate * STEP_S
-                self._in_time += rate * STEP_S * share
+                answered += rate * STEP_S
+                in_time += rate * STEP_S * share
         if minutes:
-            self._store.put(_KEY, (self._answered, self._in_time))
+            self._store.put(_KEY, (answered, in_time))
             with self._lock:
+                self._answered, self._in_time = answered, in_time
                 self._given, self._minutes = first + len(minutes), self._minutes[len(minutes) :]
         # Prometheus has no rates of 5 s, so a minute's peak is its mean, and the load is not fine.
         return Load(first * STEP_S, STEP_S, rps, rps, fine=False)

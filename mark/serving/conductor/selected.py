@@ -306,8 +306,8 @@ class SelectedItem:
                 continue
             counts.usd += usd[candidate]
             run.progress.begin(candidate, now_s)
-            # If several candidates are asked, a call is useless once the query is decided.
-            due_s = self._query.due_s if len(self._query.asked) > 1 else math.inf
+            # If several candidates may answer, a call is useless once the query is decided.
+            due_s = math.inf if self._query.alone else self._query.due_s
             conductor.call(run, candidate, self._call, now_s, needed_s, self._told, self._probes, due_s)
         self._finish_if_over()
 

@@ -305,6 +305,18 @@ def test_weights_that_others_change_are_put_right() -> None:
     assert made.elb.shares("path") == {"small": 999, "middle": 0, "large": 0}
 
 
+def test_weights_and_targets_of_another_leader_are_put_right_at_the_take_over() -> None:
+    """It led in between, and this process set the same weights a moment ago."""
+    made = bay()
+    made.begin(a=SMALL)
+    made.elb.rules["path"] = [{"Type": "forward", "TargetGroupArn": "large"}]
+    made.elb.targets["small"].clear()
+    made.balancer.forget()
+    made.sync(a=SMALL)
+    assert made.elb.targets["small"] == {"a": "initial"}
+    assert made.elb.shares("path") == {"small": 999, "middle": 0, "large": 0}
+
+
 def test_a_missing_rule_keeps_no_other_from_its_weights() -> None:
     made = bay()
     del made.elb.rules["path"]

@@ -154,6 +154,25 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
     assert found == [(None, 0), (pytest.approx(0.05 * 60.0), 2), (0.0, 0)]
 
 
+def test_new_leader_sends_only_troubles_before_its_first_round() -> None:
+    """Its view is empty until then, and another process has sent the numbers up to then."""
+    gate = Calls()
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    empty = replace(VIEW, at_s=0.0, rps=None, capacity_rps=0.0, usd_per_hour=0.0, bill=Bill(), prices={})
+    metrics.put(VIEW, ())  # in an earlier term
+    metrics.put(replace(empty, instances=(), conditions=()), ())
+    metrics.flush()
+    gate.sent.clear()
+    metrics.put(replace(empty, instances=()), ())
+    metrics.flush()
+    assert values(gate.sent) == {("Troubles",): 1}
+    metrics.put(replace(VIEW, at_s=1200.0), [decision(3, result=Result.FAILED)])
+    metrics.flush()
+    named = values(gate.sent)
+    assert (named[("Capacity",)], named[("FailedLaunches",)]) == (40.0, 0)
+    assert ("FunctionBillPerHour",) not in named
+
+
 @pytest.mark.parametrize(
     ("results", "failed"),
     [

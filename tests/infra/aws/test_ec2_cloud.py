@@ -350,6 +350,25 @@ def test_an_instance_that_never_finishes_draining_is_given_up(bench: Bench) -> N
     assert bench.cloud.fleet().instances[0].idle
 
 
+def test_standby_that_cannot_be_stopped_keeps_no_other_instance_from_serving(bench: Bench) -> None:
+    (standby,) = bench.cloud.launch(T2, 1, "s", standby=True).numbers
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
+    bench.pass_s()
+    bench.bouncers.serving.update(bench.ids())
+
+    def refuse(**_: object) -> None:
+        raise CloudError("it cannot be stopped")
+
+    events = bench.gate.client("ec2").meta.events
+    events.register("before-call.ec2.StopInstances", refuse)
+    try:
+        with pytest.raises(CloudError, match="cannot be stopped"):
+            bench.cloud.upkeep()
+    finally:
+        events.unregister("before-call.ec2.StopInstances", refuse)
+    assert bench.phases() == {standby: Phase.PENDING, number: Phase.READY}
+
+
 def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
     """The bouncer became ready just as the controller decided to drain it."""
     (number,) = bench.cloud.launch(OD, 1, "t").numbers

@@ -92,6 +92,13 @@ def test_minimum_that_the_owner_sets_meanwhile_is_the_owners(variant: Variant) -
     assert variant.keep(None) == (3, 10)
 
 
+def test_owners_minimum_may_equal_the_last_floor(variant: Variant) -> None:
+    variant.keep(7)
+    variant.keep(None)
+    variant.client.register_scalable_target(**NAME, MinCapacity=7)
+    assert variant.keep(None) == (7, 10)
+
+
 def test_variant_that_nothing_scales_is_refused(variant: Variant) -> None:
     other = ScalableMinimum(variant.gate, "other", "all")
     with pytest.raises(NotFoundError, match="endpoint/other/variant/all has no scalable target"):

@@ -10,6 +10,7 @@ import pytest
 from mark.control.floor import STALE_S, Floor
 from mark.control.ports import Store
 from mark.domain.errors import CloudError
+from tests.control.manager_fakes import InlinePool
 from tests.infra.controller.floor_world import FloorWorld, daily_rps, one_offer
 
 CAPACITY_RPS = 219.0  # of a replica of `one_offer`
@@ -272,6 +273,60 @@ def test_minimum_follows_the_floor_and_is_let_go_of(tmp_path: Path) -> None:
     assert minimum.kept[-1] == 2
     world.control.close()
     assert minimum.kept[-1] is None
+
+
+def test_minimum_is_let_go_of_although_prometheus_hangs_at_the_end(tmp_path: Path) -> None:
+    """The process waits for the last answer of Prometheus for longer than its lease lasts."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    assert minimum.kept[-1] == 2
+
+    def hang(wait: bool = True) -> None:
+        world.monotonic_s += 60.0
+
+    world.control._looks.shutdown = hang  # type: ignore[method-assign,assignment]
+    world.control.close()
+    assert minimum.kept[-1] is None
+
+
+def test_last_look_does_not_raise_the_minimum_that_was_let_go_of(tmp_path: Path) -> None:
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    looks = world.control._looks
+    assert isinstance(looks, InlinePool)
+    looks.held = True
+    world.run(20.0)
+    looks.shutdown = lambda wait=True: looks.release()  # type: ignore[method-assign,assignment]
+    world.control.close()
+    assert minimum.kept[-1] is None
+
+
+def test_minimum_of_a_killed_process_is_let_go_of_without_prometheus(tmp_path: Path) -> None:
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    world.workload.failing = "no route"
+    world.restart(orderly=False)
+    world.run(60.0)
+    assert minimum.kept[-1] == 2
+    world.control.close()
+    assert minimum.kept[-1] is None
+
+
+def test_minimum_is_set_again_after_another_process_has_led(tmp_path: Path) -> None:
+    """The other process let go of it when it ended."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    first, world.control = world.control, world._begun()
+    world.run(20.0)
+    world.control.close()
+    assert minimum.kept[-1] is None
+    world.control = first
+    world.run(20.0)
+    assert minimum.kept[-1] == 2
 
 
 def test_minimum_that_cannot_be_set_is_told_and_tried_again(tmp_path: Path) -> None:

@@ -9,27 +9,41 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import boto3
 import numpy as np
 import pytest
+from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
 from mark_infra.aws.gate import Gate, _until_s
+from mark_infra.aws.inventory import InventorySnapshot
 from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.notices import StateChange
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.price_list_api import Prices
 from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
-from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, over, site_parts
+from mark_infra.controller.site_control import (
+    ServiceSpec,
+    SiteControl,
+    _StateChanges,
+    joined,
+    open_control,
+    over,
+    site_parts,
+)
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters, read_bouncer, read_whole
 from mark_infra.telemetry.telemetry import ScrapeTarget
 
 from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
-from mark.control.ports import RecentAnswers
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import Ran, RecentAnswers
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import FeedbackSettings, ResolvedService
+from mark.domain.time import DAY_S
 from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import make_policy
 from mark.serving.backend.peer_header import HEADER
@@ -116,6 +130,26 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
     assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
+
+
+class CountedBalancer(Balancer):
+    """A balancer that counts how often it was told to forget."""
+
+    forgot = 0
+
+    def forget(self) -> None:
+        self.forgot += 1
+        super().forget()
+
+
+def test_take_over_reads_the_balancer_anew(site: Site, begin: Begin) -> None:
+    control = begin()
+    balancer = CountedBalancer(control.gate, site.service("inception"), {})
+    control._services["inception"].cloud._balancer = balancer
+    step(control)
+    assert balancer.forgot == 1
+    step(control, 5.0)
+    assert balancer.forgot == 1
 
 
 def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> None:
@@ -209,6 +243,32 @@ def test_stage_is_planned_by_the_calls_that_a_selection_wants(
     coming = control.coming("two-first")
     assert coming is not None
     assert coming.last_minute_rps() == pytest.approx(10.0)
+    control.close()
+
+
+def test_controller_that_stands_by_says_nothing_of_parity_fleets(place: Place, site: Site, tmp_path: Path) -> None:
+    """It does not know them. Conductors that hear of no capacity would insure no query."""
+    (tmp_path / "two.toml").write_text(PIPELINE)
+    alone = charge()
+    stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
+    of_stage = {"two-first": site.service("inception")}
+    there = replace(site, services=of_stage, pipelines={"two": SitePipeline("mark-two-conductors")})
+    parts = site_parts(there, options=place.server.options)
+    parts = replace(parts, lease=SteppedLease(parts.lease))
+    pipelines = [load_pipeline(str(tmp_path / "two.toml"))]
+    control = SiteControl(there, [replace(alone, resolved=stage)], parts=parts, pipelines=pipelines)
+    control._insured = {"two"}
+    watches: list[Callable[[], dict[str, str]]] = []
+
+    def watch(clock: object, targets: object, gateway: object, sink: object, told: Any, read: object) -> Any:
+        watches.append(told)
+        return lambda: None
+
+    control.scraper.watch = watch  # type: ignore[method-assign, assignment]
+    control._watch_conductors("two", control.conducted["two"])
+    assert watches[0]() == {}
+    step(control)
+    assert "first.ready_rps=0" in watches[0]()["mark-prices"]
     control.close()
 
 
@@ -332,7 +392,20 @@ def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin)
         step(second, later_s)
     first.close()
     second.close()
-    beats = place.server.client("cloudwatch").get_metric_statistics(
+    assert beats(place, site) == 1.0, "once a minute"
+
+
+def test_heartbeat_goes_on_after_the_wall_clock_was_set_back(place: Place, site: Site, begin: Begin) -> None:
+    control = begin()
+    step(control, 300.0)
+    step(control)
+    control.close()
+    assert beats(place, site) == 2.0
+
+
+def beats(place: Place, site: Site) -> float:
+    """Return the number of heartbeats."""
+    found = place.server.client("cloudwatch").get_metric_statistics(
         Namespace=NAMESPACE,
         MetricName=HEARTBEAT,
         Dimensions=[{"Name": "Site", "Value": site.name}],
@@ -341,7 +414,7 @@ def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin)
         Period=3600,
         Statistics=["SampleCount"],
     )["Datapoints"]
-    assert [point["SampleCount"] for point in beats] == [1.0], "once a minute"
+    return float(sum(point["SampleCount"] for point in found))
 
 
 PIPELINE = """
@@ -521,6 +594,16 @@ def test_only_steps_that_are_over_are_kept() -> None:
 
 
 DEAD = {"endpoint_url": "http://127.0.0.1:9", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+
+
+def test_process_that_leads_again_reports_no_change_older_than_a_day() -> None:
+    told = [StateChange(1, "i-1", "running", 0.0), StateChange(2, "i-1", "shutting-down", 1.5 * DAY_S)]
+    notices, nothing = SimpleNamespace(changes=lambda after: told), SimpleNamespace(snapshot=InventorySnapshot)
+    kept = MemoryStore()
+    kept.put("told", {"i-1": (7, "c5.large/on-demand")})
+    at = SimpleNamespace(now_s=lambda: 2.0 * DAY_S, at_s=float, unix_s=float)
+    changes = _StateChanges(notices, SimpleNamespace(service="inception"), nothing, at, kept)  # type: ignore[arg-type]
+    assert changes.ran() == (Ran(7, "c5.large/on-demand", False, 1.5 * DAY_S),)
 
 
 def test_the_balancer_is_asked_for_what_no_bouncer_saw(place: Place, site: Site) -> None:

@@ -201,6 +201,20 @@ def test_a_failure_at_any_step_leaves_no_builder(world: World, call: str) -> Non
     assert world.alive() == []
 
 
+def test_builder_that_ec2_does_not_know_keeps_no_other_from_being_ended(world: World) -> None:
+    """EC2 ends none of several instances if it does not know one of them, as it may after a launch."""
+
+    def forget() -> None:
+        first, *_ = world.moto.backend("ec2").reservations.values()
+        first.instances = []
+
+    world.at_pause, world.last_words, world.longer_s = forget, "", 600.0
+    arm = replace(world.wanted, content="fedcba9876543210", platform="arm64")
+    with pytest.raises(MarkError, match="did not finish to boot"):
+        world.bakery().bake([(world.wanted, world.place), (arm, world.place)])
+    assert [i["State"]["Name"] for i in world.instances()] == ["terminated"]
+
+
 def test_an_image_that_is_not_whole_goes(world: World) -> None:
     def fail() -> None:
         for image in world.moto.backend("ec2").amis.values():

@@ -291,6 +291,14 @@ def test_leftovers_of_a_killed_run_are_ended_first() -> None:
     assert [call for call in world.cloud.calls if call[0] == "terminate"][:2] == [("terminate", 1), ("terminate", 2)]
 
 
+def test_leftovers_that_may_not_be_bought_any_more_are_ended_too() -> None:
+    """Their type has left the catalogue since, or their zone the site."""
+    world = Rented(LARGE, one_ms={"c.large": 20.0})
+    world.cloud.launch("c.old/on-demand", 1, "killed")
+    world.cloud.unsold.add("c.old/on-demand")
+    world.end()
+
+
 def test_an_end_that_fails_is_tried_again() -> None:
     world = Rented(LARGE, one_ms={"c.large": 20.0})
     calm = world.look

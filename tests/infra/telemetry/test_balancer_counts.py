@@ -45,7 +45,13 @@ class Bench:
         }
         services = {"echo": BehindBalancer(ONE, GROUP), "words": BehindBalancer(ONE), "far": BehindBalancer(OTHER)}
         self.gate = Gate(Site("mark", REGION, "sqlite:state"), options=moto.options)
-        self.counts = BalancerCounts(self.sums, services, lambda: self.serving, unix_s=lambda: self.now_unix_s)
+        self.fleet_unknown = False
+        self.counts = BalancerCounts(self.sums, services, self.serving_now, unix_s=lambda: self.now_unix_s)
+
+    def serving_now(self) -> Mapping[str, ServingNow]:
+        if self.fleet_unknown:
+            raise CloudError("EC2 has not listed the instances for 61 s")
+        return self.serving
 
     def sums(self, metrics: Sequence[MinuteMetric], start_unix_s: float, end_unix_s: float) -> Iterator[Any]:
         self.asked += metrics
@@ -194,5 +200,15 @@ def test_what_could_not_be_read_is_read_later(bench: Bench) -> None:
     with pytest.raises(CloudError):
         bench.ask(65.0)
     bench.down = False
+    bench.ask(125.0)
+    assert bench.at(1000.0)["far"] == UnseenRequests(8.0)
+
+
+def test_counts_are_kept_while_the_fleet_is_unknown(bench: Bench) -> None:
+    bench.put(LOST, 0, 8.0, balancer=OTHER)
+    bench.fleet_unknown = True
+    with pytest.raises(CloudError):
+        bench.ask(65.0)
+    bench.fleet_unknown = False
     bench.ask(125.0)
     assert bench.at(1000.0)["far"] == UnseenRequests(8.0)

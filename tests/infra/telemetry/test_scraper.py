@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from mark_infra.telemetry.clock import WallClock
@@ -194,3 +195,18 @@ def test_windows_pass_also_when_the_targets_are_unknown(scraper: Scraper) -> Non
     scraper.watch(fast_clock(), targets, None, seen)
     seen.wait(2)
     assert [asked for _, asked, _, _ in seen.windows[:2]] == [0, 0]
+
+
+def test_windows_go_on_after_the_sink_fails_without_targets(scraper: Scraper) -> None:
+    seen, fails = Seen(), iter([True])
+
+    def targets() -> Sequence[ScrapeTarget]:
+        raise CloudError("no answer")
+
+    def sink(*given: Any) -> None:
+        if next(fails, False):
+            raise ZeroDivisionError("a fault")
+        seen(*given)
+
+    scraper.watch(fast_clock(), targets, None, sink)
+    seen.wait(1)

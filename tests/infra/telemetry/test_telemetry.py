@@ -562,6 +562,18 @@ def test_what_no_bouncer_saw_is_load_too() -> None:
     assert overflow.usd == pytest.approx(2.5 * FUNCTION.usd_per_s + 5 * FUNCTION.usd_per_million_requests / 1e6)
 
 
+def test_requests_lost_before_this_process_led_are_no_burst() -> None:
+    """A controller that stands by counts them as well, for days, and the leader has told them."""
+    seen = [UnseenRequests(9000.0, 5000.0)]
+    bench = Bench("a", unseen=UnseenSource(lambda: seen[0], 0.5), function=BilledFunction(FUNCTION))
+    bench.serve(10.0)
+    seen[0] = UnseenRequests(9020.0, 5000.0)
+    bench.serve(10.0)
+    assert list(bench.telemetry.windows_rps()) == [2.0, 6.0]
+    assert bench.telemetry.answers() == RecentAnswers(40, 20)
+    assert bench.telemetry.overflow().requests == 0
+
+
 def test_without_a_bouncer_the_balancer_alone_tells_the_load() -> None:
     """Without its data, which are a minute late or more, the load stays unknown, more so with a silent bouncer."""
     seen = [UnseenRequests()]

@@ -11,6 +11,7 @@ from mark_infra.telemetry.watched_workload import WorkloadMinutes, WorkloadNow
 
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import RecentAnswers
+from mark.domain.errors import StoreError
 from mark.testing.fakes import ManualClock
 
 
@@ -35,6 +36,22 @@ def test_minutes_are_handed_out_once() -> None:
     assert len(bench.load.load()) == 0
     bench.minutes(9.0)
     assert bench.load.load().start_s == 720.0
+
+
+def test_answers_are_counted_once_although_the_store_fails() -> None:
+    bench = Bench()
+    bench.minutes(5.0, in_time=0.5)
+    put = bench.store.put
+
+    def fail(key: str, value: object) -> None:
+        raise StoreError("locked")
+
+    bench.store.put = fail  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        bench.load.load()
+    bench.store.put = put  # type: ignore[method-assign]
+    assert bench.load.load().mean_rps.tolist() == [5.0]
+    assert bench.load.answers() == RecentAnswers(300, 150)
 
 
 def test_minute_that_prometheus_did_not_answer_for_is_asked_for_again() -> None:

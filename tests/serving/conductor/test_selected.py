@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mark.domain.price_list import PriceList
-from mark.models.answer import DEFAULT, INSTANCE, NOBODY, Provenance
-from mark.models.call import Call
+from mark.models.answer import DEFAULT, INSTANCE, NOBODY, Answer, Provenance
+from mark.models.call import Call, Reply
 from mark.selection.one_asked import FixedSplit
 from mark.selection.outcome import QueryNote, notes_from_json
 from mark.selection.policies import policy_of
@@ -389,6 +390,37 @@ def test_call_that_only_adds_to_others_must_be_answered_when_they_are_combined(p
         now_s, call = conductor.now(), Call("sagemaker", "application/json", b"0")
         conductor.offer(Request(call, 1, now_s, now_s + 2.0, lambda request, answer: None, "r1"))
         assert backends[0].allowed_s == [pytest.approx(allowed_s, abs=0.05)]
+        await conductor.drain(now_s)
+
+    run(main)
+
+
+class Refuser(Recorder):
+    """Refuses every call immediately."""
+
+    def offer(self, request: Request) -> None:
+        super().offer(request)
+        request.answer(request, Answer(Reply(503, "application/json", b"{}"), NOBODY))
+
+
+@pytest.mark.parametrize(("policy", "allowed_s"), [("exp4", (0.5, 2.0)), ("thompson", (2.0, 2.0))])
+def test_candidate_whose_others_have_failed_has_all_of_the_querys_time(
+    policy: str, allowed_s: tuple[float, float]
+) -> None:
+    """It alone can answer, even after the time to combine answers."""
+
+    async def main() -> None:
+        settings = SelectionSettings(policy, deadline_s=0.5)
+        state, made = SelectionState(["a", "b"], settings), policy_of(settings, 2, np.random.default_rng(0))
+        served = ServedSelection(["a", "b"], Selection(made, state, settings, lambda: 0.0))
+        stages, given_s = [ConductedStage(name, Refuser(), 2.0) for name in "ab"], list[float]()
+        for stage in stages:
+            stage.backend.allowed_s = given_s  # type: ignore[attr-defined]
+        loop = asyncio.get_running_loop()
+        conductor = Conductor(stages, ModelMetrics("p", "1", ""), loop, name="p", router=served)
+        now_s, call = conductor.now(), Call("sagemaker", "application/json", b"0")
+        conductor.offer(Request(call, 1, now_s, now_s + 2.0, lambda request, answer: None, "r1"))
+        assert given_s == pytest.approx(allowed_s, abs=0.05)
         await conductor.drain(now_s)
 
     run(main)
