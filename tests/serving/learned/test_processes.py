@@ -56,7 +56,7 @@ def test_kills_under_feedback_lose_and_double_nothing(two: list[Place], keep_dis
     outcome = uvloop.run(told_under_faults(two, Labels(), 200.0, kills=4, keep_disk=keep_disk))
     assert outcome.good, outcome
     assert outcome.faults == {KILL: 4}
-    assert outcome.results["applied"] > 100
+    assert outcome.results["applied"] > 30
 
 
 @pytest.mark.parametrize(

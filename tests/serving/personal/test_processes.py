@@ -64,7 +64,7 @@ def test_kills_under_observations_lose_and_double_nothing(two: list[Place], keep
     outcome = uvloop.run(told_under_faults(two, Observations(), 200.0, kills=3, keep_disk=keep_disk))
     assert outcome.good, outcome
     assert outcome.faults == {KILL: 3}
-    assert outcome.results["applied"] > 100
+    assert outcome.results["applied"] > 30
 
 
 @pytest.mark.slow
