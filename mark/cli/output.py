@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -144,19 +144,24 @@ class ReadingShown:
 
 
 class CountingShown:
-    """Shows how late shares are counted for types that were not counted before."""
+    """Shows how late shares are counted for types that were not counted before.
+
+    Without a terminal one line names the types, and later ones say how many are done.
+    """
 
     def __init__(self) -> None:
         self._lines = _Lines()
+        self._named: set[str] = set()
         self._shown: ExitStack | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
-    def __call__(self, done: int, of: int) -> None:
-        text = f"counting late shares of {of} {'type' if of == 1 else 'types'}: {done} of {of}"
+    def __call__(self, done: int, types: Sequence[str]) -> None:
+        of = len(types)
         if not sys.stderr.isatty():
-            self._lines.say(text)
+            self._say(done, types)
             return
+        text = f"counting late shares of {of} {'type' if of == 1 else 'types'}: {done} of {of}"
         if self._shown is None or self._bar is None:
             self._shown = ExitStack()
             self._bar = _open_bars[-1] if _open_bars else self._shown.enter_context(_bar())
@@ -166,6 +171,15 @@ class CountingShown:
         if done >= of:
             self._shown.close()
             self._shown = self._bar = None
+
+    def _say(self, done: int, types: Sequence[str]) -> None:
+        if done == len(types):
+            return
+        if not self._named.issuperset(types):
+            if self._lines.say(f"counting late shares of {', '.join(types)}"):
+                self._named.update(types)
+        elif done:
+            self._lines.say(f"late shares: {done} of {len(types)} types counted")
 
 
 def show_counting() -> None:
@@ -185,14 +199,16 @@ class _Lines:
     def spent_s(self) -> float:
         return self._clock() - self._began_s
 
-    def say(self, text: str) -> None:
+    def say(self, text: str) -> bool:
+        """Print the line if it is time for one; return whether it was."""
         with self._lock:
             now_s = self._clock()
             if now_s < self._next_s:
-                return
+                return False
             self._next_s = now_s + _EVERY_S
         with suppress(OSError, ValueError):  # losing the log must not end the work
             print(text, file=sys.stderr, flush=True)
+        return True
 
 
 _FIRST_S, _EVERY_S, _TICK_S = 1.0, 10.0, 0.25

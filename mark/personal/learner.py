@@ -18,16 +18,16 @@ import orjson
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
-from mark.personal.explore import CandidateScores, RankedPlaces, best, ranked, spread
 from mark.personal.features import HeadFeatures
 from mark.personal.head import Head, HeadPrior, sigmoid, sigmoids
+from mark.personal.head_ranking import HeadRanking
 from mark.personal.item_means import NO_ITEM, ItemMeans
 from mark.personal.judge import ErrorJudge
 from mark.personal.key_book import KeyBook, RowStore
 from mark.personal.key_rows import KeyRows, PackedRows, RowArrays
-from mark.personal.settings import GREEDY, LONGEST_NAME, MEAN, MOST_DIMENSION, SQUARED, THOMPSON, PersonalSettings
+from mark.personal.settings import LONGEST_NAME, MEAN, MOST_DIMENSION, SQUARED, PersonalSettings
 from mark.personal.table import MOST_VALUE, ItemTable, usable
-from mark.personal.top import INDEXED_FROM, NearItems, asked_of_index, best_by_bound
+from mark.personal.top import NearItems
 
 SCHEMA = 1
 TOMBSTONE_DAYS = 31.0  # a fact that is older is refused anyway
@@ -39,9 +39,6 @@ _REBUILT_AFTER, _REBUILT_SHARE = 64, 8
 _GROWTH = 1.2
 _MOST_REWARD = 1e9
 _NOISE_OBSERVATIONS = 5.0  # the variance of the noise begins with so many observations of 1
-# Thompson sampling draws among `_SHORTLIST` items of a table: of the `_SHORTLIST_OF` items with the highest bounds,
-# those with the highest score plus three standard deviations.
-_SHORTLIST, _SHORTLIST_OF, _SHORTLIST_SIGMAS = 256, 2048, 3.0
 # To be used, an index must find the share `_LEAST_RECALL` of the best `_CHECKED_PLACES` items of so many recent keys.
 _CHECKED_KEYS, _CHECKED_PLACES, _LEAST_RECALL = 20, 10, 0.95
 
@@ -264,17 +261,17 @@ class PersonalLearner:
             raise ValueError("items are needed, because there is no table")
         head, prior = self._head_or_prior(key)
         if items is None:
-            places = self._best_of_table(head, k, draw, exclude)
+            places = self._ranking.of_table(head, self.noise, k, draw, exclude, self.near)
             slots = places.numbers
             rows: NDArray[np.floating] = self._table.vectors[slots]
             names = [self._table.ids[at] for at in slots]
         else:
             all_slots, all_rows = self._given(vectors, items)
             left = np.array([at for at, name in enumerate(items) if name not in exclude], dtype=np.int64)
-            candidates = self._candidates(head, all_slots[left], all_rows[left])
-            places = ranked(self.settings.explore, candidates, k, draw, left)
-            slots, rows = all_slots[places.numbers], all_rows[places.numbers]
-            names = [items[at] for at in places.numbers]
+            places = self._ranking.of_items(head, self.noise, k, draw, all_slots[left], all_rows[left])
+            shown = left[places.numbers]
+            slots, rows = all_slots[shown], all_rows[shown]
+            names = [items[at] for at in shown]
         scores = self._scores(head, self._features.matrix(slots, rows), prior)
         self._book.shrink()
         return TopItems(names, scores.values, scores.uncertainty, places.propensities, prior)
@@ -315,10 +312,7 @@ class PersonalLearner:
 
     def indexed(self) -> NDArray[np.float32]:
         """Return the rows of an index for `near`: the items' means if heads use them, then the vectors of the table."""
-        if not self._features.biases:
-            return self._table.vectors
-        above = self._means.above_center_of_first(len(self._table)).astype(np.float32)
-        return np.concatenate((above[:, None], self._table.vectors), axis=1)
+        return self._ranking.index_rows()
 
     def index_by(self, near: NearItems) -> bool:
         """Rank by this index if it finds 95 % of the best ten items of recent keys; return whether it does."""
@@ -394,6 +388,7 @@ class PersonalLearner:
     def _begin(self, means: ItemMeans) -> None:
         self._means = means
         self._features = HeadFeatures(self.settings, self.table, self.dimension, means)
+        self._ranking = HeadRanking(self.settings, self.table, self._features, means)
         self._fits_all = self.settings.prior == MEAN
         self._unnamed = PackedRows.empty(self._row_dimension)  # sums of all rows without an item, if `_fits_all`
         self._prior_found, self._prior_until = self._features.by_item, math.inf
@@ -521,70 +516,3 @@ class PersonalLearner:
             return Scores(values, deviations, prior)
         shares = sigmoids(values)
         return Scores(shares, shares * (1.0 - shares) * deviations, prior)
-
-    def _candidates(self, head: Head, slots: IntArray, vectors: NDArray[np.floating]) -> CandidateScores:
-        matrix = self._features.matrix(slots, vectors)
-        values = matrix @ head.weights + self._features.offset
-        return CandidateScores(values, self.noise * head.variances(matrix), self._by_item(self._means.variances(slots)))
-
-    def _by_item(self, variances: FloatArray) -> FloatArray:
-        """Scale variances of items' means, which are for noise of variance 1, to the present noise or to logits."""
-        if self._squared:
-            return self.noise * variances
-        share = sigmoid(self._means.center)
-        return variances / (share * (1.0 - share))
-
-    def _best_of_table(
-        self, head: Head, k: int, draw: np.random.Generator | None, exclude: Collection[str]
-    ) -> RankedPlaces:
-        """Return the best of the whole table. Only items that may be among them get exact scores and variances."""
-        table, explore, biases = self._table, self.settings.explore, self._features.biases
-        excluded = [table.numbers[name] for name in exclude if name in table.numbers]
-        k = min(k, len(table) - len(set(excluded)))
-        explores = draw is not None and (explore.policy != GREEDY or explore.share > 0.0)
-        if not explores and self.near is not None and len(table) > INDEXED_FROM:
-            asked = asked_of_index(k) + len(excluded)
-            query = head.weights[1:] if biases else head.weights
-            found = np.setdiff1d(self.near.near(query, asked), excluded)
-            if len(found) >= k:
-                return ranked(explore, self._candidates(head, found, table.vectors[found]), k, None, found)
-        above = self._means.above_center_of_first(len(table))
-        values = (table.vectors @ head.weights[biases:].astype(np.float32)).astype(np.float64) + self._features.offset
-        if biases:
-            values += head.weights[0] + head.weights[1] * above
-        values[excluded] = -np.inf
-        if not explores:
-            # float32 may swap items that are equal to seven digits, so a few more are scored exactly.
-            found = best(values, k + len(excluded) + 8)
-            found = found[values[found] > -np.inf]
-            return ranked(explore, self._candidates(head, found, table.vectors[found]), k, None, found)
-        found = self._may_be_best(head, k, values, above)
-        pool = np.flatnonzero(values > -np.inf) if explore.share else None
-        return ranked(explore, self._candidates(head, found, table.vectors[found]), k, draw, found, pool)
-
-    def _may_be_best(self, head: Head, k: int, values: FloatArray, above: FloatArray) -> IntArray:
-        """Return the items of the table that the policy ranks first: `k`, or a shortlist if it draws."""
-        table, explore = self._table, self.settings.explore
-        draws = explore.policy == THOMPSON
-        alpha = explore.alpha * (_SHORTLIST_SIGMAS if draws else 1.0)
-        # The variance of the prior is a bound, because observations only lower it.
-        precision = self._features.by_item.precision
-        by_vector = table.squares / precision[-1]
-        by_key = by_vector
-        if self._features.biases:
-            # The biases' variance is known exactly, and the deviation of a sum is at most the sum of the deviations.
-            (constant, _), (both, mean) = head.inverse[:2, :2]  # only the lower triangle is kept
-            by_biases = np.maximum(0.0, constant + above * (2.0 * both + above * mean))
-            by_key = by_vector + 1.0 / precision[0] + above**2 / precision[1]
-            by_key = np.minimum(by_key, (np.sqrt(by_vector) + np.sqrt(by_biases)) ** 2)
-        by_item = self._by_item(self._means.variances_of_first(len(table)))
-        bounds = values + alpha * spread(explore.policy, CandidateScores(values, self.noise * by_key, by_item))
-
-        def exact(numbers: IntArray) -> FloatArray:
-            found = self._candidates(head, numbers, table.vectors[numbers])
-            return np.where(values[numbers] > -np.inf, found.values + alpha * spread(explore.policy, found), -np.inf)
-
-        # Draws need no exact shortlist, and an exact one would need the variances of most items.
-        first, most = (max(k, _SHORTLIST), max(k, _SHORTLIST_OF)) if draws else (k, None)
-        numbers, scores = best_by_bound(bounds, exact, first, most)
-        return numbers[scores > -np.inf]

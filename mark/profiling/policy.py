@@ -8,6 +8,9 @@ slower than serving one by one. Both give
 
 A request that just missed a batch may wait for it to end before its own starts, hence the third condition T_b + max(W,
 T_b) <= RT. W_b may be reduced to meet it; at W = 0 it reads 2 T_b <= RT. b = 1 needs no window, only T_1 <= RT.
+
+A window may also close with fewer requests. Where a profile measured such a batch slower than b, as noise may, the
+window leaves time for the slowest size up to b. Otherwise a bouncer would refuse the first request of every batch.
 """
 
 from __future__ import annotations
@@ -48,13 +51,15 @@ def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", spe
     one_s = profile.latency_s(1) / speed
     if one_s > limit_s:
         return f"one request takes {(one_s + profile.overhead_s) * 1e3:.1f} ms, RT_max is {slo.rt_max_s * 1e3:g} ms"
-    n_batch, n_s, w_s = 1, one_s, 0.0
+    n_batch, n_s, w_s, slowest_s = 1, one_s, 0.0, one_s
     for row in profile.rows:
         batch_s = row.latency_ms / 1e3 / speed
+        slowest_s = max(slowest_s, batch_s)
         # Sizes ascend, so the larger batch wins a tie. A rate of at least 1 / T_1 also implies W_b >= 0.
         no_slower = row.batch * n_s >= n_batch * batch_s * (1.0 - 1e-12)
         if row.batch > 1 and 2.0 * batch_s <= limit_s and no_slower:
-            n_batch, n_s, w_s = row.batch, batch_s, _window_s(row, batch_s, one_s, limit_s - _EPSILON_S, batching)
+            window_s = _window_s(row, batch_s, one_s, limit_s - _EPSILON_S, batching)
+            n_batch, n_s, w_s = row.batch, batch_s, max(0.0, min(window_s, limit_s - _EPSILON_S - slowest_s))
     return _candidate(profile, n_batch, w_s, speed)
 
 

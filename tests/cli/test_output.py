@@ -116,15 +116,23 @@ def test_reading_says_bytes_and_rate_every_ten_seconds(now: Clock, capsys: pytes
     )
 
 
-def test_counting_says_how_many_types_every_ten_seconds(now: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = CountingShown()
-    for done in range(4):
-        shown(done, 3)
-        now.s += 6.0
-    shown(0, 1)
+def test_counting_names_its_types_once_and_then_says_how_many_are_done(
+    now: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown, types = CountingShown(), ["c7i.large", "m7i.large", "t3.small"]
+    for done in (0, 1, 2, 3):  # the first is too soon for a line
+        shown(done, types)
+        now.s += 10.0
+    for _ in range(2):  # for another policy; nothing is said of a type that is named and a count of 0 or of all
+        now.s += 11.0
+        shown(0, types[:1])
+        shown(1, types[:1])
+    shown(0, ["g6.xlarge"])
     assert capsys.readouterr() == (
         "",
-        "counting late shares of 3 types: 1 of 3\ncounting late shares of 3 types: 3 of 3\n",
+        "counting late shares of c7i.large, m7i.large, t3.small\n"
+        "late shares: 2 of 3 types counted\n"
+        "counting late shares of g6.xlarge\n",
     )
 
 

@@ -385,6 +385,9 @@ def test_top_of_a_table_is_that_of_all_its_items(policy: str, loss: str) -> None
         explored = [learner.top("u0", 10, one, np.random.default_rng(1)).items for one in (None, items.ids)]
         assert explored[0] == explored[1]
         assert explored[0] != greedy.items
+    if (policy, loss) == ("linucb", "squared"):
+        bounds = scores.values + 2.0 * scores.uncertainty
+        assert explored[0] == [items.ids[at] for at in np.argsort(-bounds)[:10]]
 
 
 def test_top_leaves_out_excluded_items() -> None:

@@ -84,7 +84,7 @@ def test_the_fixed_overhead_counts_against_batch_and_window() -> None:
     window_s = able(candidate(profile(*rows, overhead_ms=350), slo(600), "paper")).policy.w_batch_s
     assert window_s == pytest.approx(0.06)
     assert able(candidate(profile((1, 200), (4, 100), overhead_ms=300), slo(600), "paper")).policy.w_batch_s == (
-        pytest.approx(0.2)
+        pytest.approx(0.1)  # a request alone takes 200 ms
     )
 
 
@@ -92,6 +92,15 @@ def test_a_larger_batch_that_serves_fewer_is_not_taken() -> None:
     assert able(candidate(profile((1, 10), (2, 15), (4, 40)), slo(600))).policy.n_batch == 2
     # Throughputs are equal, so the larger batch wins, which also copes with bursts.
     assert able(candidate(profile((1, 10), (2, 20)), slo(600))).policy.n_batch == 2
+
+
+def test_window_leaves_time_for_a_small_batch_that_was_measured_slower() -> None:
+    """Otherwise a request alone in its batch could not be in time after the window, and all would be refused."""
+    rows = ((1, 23.4), (8, 27.1), (32, 21.2))
+    policy = able(candidate(profile(*rows), slo(100), "paper")).policy
+    assert (policy.n_batch, policy.w_batch_s) == (32, pytest.approx(0.0729, abs=1e-6))
+    measured = Profile("m", "x", (ProfileRow(1, 30.0), ProfileRow(4, 20.0, w_batch_ms=75.0)))
+    assert able(candidate(measured, slo(100))).policy.w_batch_s == pytest.approx(0.07, abs=1e-6)
 
 
 def test_workers_multiply_capacity_and_speed_divides_times() -> None:
@@ -157,6 +166,7 @@ def test_every_candidate_keeps_the_conditions_it_is_derived_from(
     else:
         assert n_s + max(w_s, n_s) <= limit_s + 2e-9
         assert w_s + n_s <= n * one_s * (1.0 + 1e-9) + 1e-9
+        assert w_s == 0.0 or w_s + found.service_s.max() <= limit_s + 2e-9
     # Batching never costs throughput, and the bound's capacity is never below the planned one.
     assert found.capacity_rps >= found_profile.workers / one_s * (1.0 - 1e-9)
     assert found.ceiling_rps >= found.capacity_rps * (1.0 - 1e-9)

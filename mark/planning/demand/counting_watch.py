@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
-Told = Callable[[int, int], None]
-"""Receives the number of types counted so far, and the number of types to count."""
+Told = Callable[[int, Sequence[str]], None]
+"""Receives the number of types counted so far, and the names of all types to count."""
 
 counting_watched: ContextVar[Told | None] = ContextVar("counting_watched", default=None)

@@ -270,14 +270,14 @@ def counted_types(
     """Apply `counted` to each; `counting_watched` is told of those that were never counted before."""
     warm_s = None if function is None else function.warm_s
     new = [name for name, c in candidates.items() if c.sigma > 0.0 and not _Question(c, service, warm_s).is_known]
-    told = counting_watched.get() or (lambda done, of: None)
+    told = counting_watched.get() or (lambda done, types: None)
     found: dict[str, Candidate] = {}
     for name, one in candidates.items():
         if name in new:
-            told(new.index(name), len(new))
+            told(new.index(name), new)
         found[name] = counted(one, service, function)
     if new:
-        told(len(new), len(new))
+        told(len(new), new)
     return found
 
 

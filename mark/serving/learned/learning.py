@@ -11,24 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mark.serving.feedback.joining import FeedbackJoin
+from mark.serving.learned.data_aside import DataAside
 from mark.serving.learned.facts import KEPT_S, Fact, Vector, fact_in, facts_in, line_of, pages, vector_in
 from mark.serving.learned.journal import Journal, Journals
 from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
-from mark.serving.learned.shared import LearnedSnapshot, Shared, snapshot_in
+from mark.serving.learned.read_schedule import ReadSchedule
+from mark.serving.learned.shared import LearnedSnapshot, Shared
+from mark.serving.learned.snapshot_pages import SnapshotPages, snapshot_of
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.learned.storing import WRITE_S, NotStored, Storing
 
@@ -36,10 +38,6 @@ _TAIL_BYTES, _MOST_TAIL_BYTES = 16 << 20, 64 << 20  # of facts kept for peers th
 _SNAPSHOT_EVERY_BYTES = 8 << 20  # of journal
 _MOST_UNDER_WAY = 100_000
 _TICK_S, _STORE_EVERY_S = 1.0, 5.0
-# Interval of reads; longer after reads without a result, because each list is billed.
-_STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0
-_GONE_S = 600.0  # a process that others took for gone may still store facts for this time
-_UNASKED_S = 3600.0  # interval of reads without a reason, because this process may not know of another one
 _PUSHED_TO = 3  # peers that get new facts immediately; others ask for them
 # At the start: waits for a peer to be there, for a busy one to give its state, and for the store to be read.
 _FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
@@ -48,21 +46,11 @@ _READ_AT_ONCE = 2000  # facts between two turns of the loop while the disk is re
 _TAKE_AT_ONCE = 200  # the same while the server answers: 200 facts of heads take 0.06 s
 _ADOPT_EVERY_S = 60.0  # interval of attempts to use the whole state of a peer after a failure, because it may be large
 _SNAPSHOT_AGAIN_S = 60.0  # after a snapshot that the disk refused
-_PAGE_S = 10.0  # for a page of a snapshot, which may have to be made first
-_FRESH_S, _HELD_S = 1.0, 120.0  # a snapshot for peers: until a new one is made, and while they read it
 _LOG = logging.getLogger("mark.serving")
 
 
 class NotKept(Exception):
     """Facts may not survive the loss of this machine. The client must repeat its feedback."""
-
-
-class _Held(NamedTuple):
-    """A snapshot that peers read page by page."""
-
-    number: int
-    data: bytes
-    at_s: float
 
 
 class Learning:
@@ -88,7 +76,6 @@ class Learning:
     ) -> None:
         self.model, self.writer, self.learner, self.peers = model, writer, learner, peers
         self.applied = self.unlearned = 0
-        self.own_aside: Callable[[], bytes | None] = lambda: None  # data that helps a process to start
         self.refuses: Callable[[], bool] = lambda: False  # the learner could not use facts, as those of another version
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
@@ -98,20 +85,17 @@ class Learning:
         self._storing: Storing | None = None
         if store is not None:
             self._storing = Storing(store, writer, self.shared, loop, now)
-        self._journal = Journal(folder, _TAIL_BYTES)
+        self._journal, self._journals = Journal(folder, _TAIL_BYTES), Journals(folder.parent)
         self._thread = ThreadPoolExecutor(1, "learned")
+        self.snapshots = SnapshotPages(self.shared, loop, self._thread)
+        self.aside = DataAside(self._journal, self._journals, self._storing, peers, loop, self._thread)
         self._under_way: dict[str, Fact] = {}  # by the request that they are about
         self._made = self._written = 0  # last own number that was given; last one on the disk
         self._unwritten: list[Fact] = []  # facts of peers
         self._writing: asyncio.Task[None] | None = None
-        self._held: list[_Held] = []
-        self._holding = asyncio.Lock()
-        self._snapshots = self._rewrites = 0
-        self._snapshot_due = self._aside_due = False
+        self._snapshot_due = False
         self._snapshot_s = self._put_s = loop.time()  # when the next snapshot may be written; the last transfer
-        # When the next read may begin, and its interval. A read that begins at `_doubt_s` or later ends the doubt.
-        self._read_s, self._read_pause_s, self._doubt_s = self._put_s, _STORE_READ_S, self._put_s
-        self._soon_s = self._read_done_s = -math.inf  # last time of `_read_soon`; begin of the last complete read
+        self._reads = ReadSchedule(self._put_s)
         self._reading: asyncio.Task[None] | None = None
         self._putting: asyncio.Task[None] | None = None
         # The facts on the disk; those that are only in snapshots of the store, or of a peer that has them.
@@ -185,7 +169,7 @@ class Learning:
     def hear(self, urls: Sequence[str]) -> None:
         """Replace the peers by those that the controller named."""
         if self.peers.tell(urls):
-            self._read_soon()
+            self._reads.peer_gone(self._loop.time())
 
     async def tick(self) -> None:
         """Exchange facts with every peer, send facts under way again, and use store and disk when due."""
@@ -201,10 +185,8 @@ class Learning:
         if written := [fact for fact in self._waiting() if fact.number <= self._written]:
             with suppress(NotKept):
                 await self._settle(written)
-        in_doubt = self.missing or not all(peer.answering for peer in others)
-        if in_doubt or now_s - self._read_done_s >= _UNASKED_S:
-            self._doubt_s = max(self._doubt_s, now_s)
-        if self._storing is not None and self._read_done_s < self._doubt_s and now_s >= self._read_s:
+        in_doubt = self.missing > 0 or not all(peer.answering for peer in others)
+        if self._storing is not None and self._reads.is_due(now_s, in_doubt):
             self._begin_read(self._storing)
         self.shared.forget(self._now() - KEPT_S, {self.writer, *(peer.writer for peer in others)})
         self.shared.trim(self._vectors())
@@ -229,54 +211,21 @@ class Learning:
             return line if now is fact else line_of(now)
 
         self.shared.rewrite(change)
-        self._held, self._aside_due = [], True
-        self._rewrites += 1
+        self.snapshots.drop()
+        self.aside.outdate()
         await self._write_snapshot()
         await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
         vector = self.shared.vector.copy()
-        return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
+        return await self._loop.run_in_executor(self._thread, self._journals.rewrite, vector, changed)
 
     async def is_erased(self, mark: bytes) -> bool:
         """Return whether all folders have this mark of the deletions that are erased there. Raises OSError."""
-        return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).is_erased, mark)
+        return await self._loop.run_in_executor(self._thread, self._journals.is_erased, mark)
 
     async def put_erased(self, mark: bytes, left: Collection[Path]) -> None:
         """Mark the deletions that are erased in this folder and those of processes that had ended. Raises OSError."""
         await self._loop.run_in_executor(self._thread, self._journal.put_erased, mark)
-        await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).put_erased, mark, left)
-
-    async def put_aside(self, data: bytes | None) -> None:
-        """Keep data of the learner for a process that starts later: in the store, or without one in this folder.
-
-        None: there is none, which the store is told only if its data may be about a deleted key.
-        """
-        instead, self._aside_due = self._aside_due, False
-        if data is None and not instead:
-            return
-        try:
-            if self._storing is not None:
-                await asyncio.wait_for(self._storing.put_aside(data or b"", instead), WRITE_S)
-            elif data is not None:
-                await self._loop.run_in_executor(self._thread, self._journal.put_aside, data)
-        except (NotStored, TimeoutError, OSError) as error:
-            self._aside_due |= instead
-            _LOG.warning("data for later processes is not kept: %s", error)
-
-    async def aside(self) -> bytes | None:
-        """Return the data of a peer, or the latest that was put aside. None: there is none, or it cannot be read."""
-        until_s = self._loop.time() + _PAGE_S
-        for peer in self.peers.others:
-            with suppress(PeerError):
-                left_s = until_s - self._loop.time()
-                if not peer.answering or left_s <= 0.0:
-                    continue
-                if data := await peer.ask(b"GET", b"/aside", answer_s=left_s, optional=True):
-                    return data
-        if self._storing is None:
-            return await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).aside)
-        with suppress(NotStored, TimeoutError):
-            return await asyncio.wait_for(self._storing.aside(), WRITE_S)
-        return None
+        await self._loop.run_in_executor(self._thread, self._journals.put_erased, mark, left)
 
     # Requests from peers
 
@@ -300,28 +249,6 @@ class Learning:
         head = {"writer": self.writer, "vector": self.shared.vector.to_json(), "more": more, "whole": lacking.whole}
         head |= {"disk": self._has_disk, "complete": self._has_whole}
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
-
-    async def snapshot_page(self, number: int, begin: int) -> bytes | None:
-        """Return a page of snapshot `number`, with 0 of a recent one; None if the snapshot was dropped."""
-        now_s = self._loop.time()
-        self._held = [one for one in self._held if now_s - one.at_s < _HELD_S]
-        if number == 0:
-            async with self._holding:  # peers that ask together share a snapshot
-                while not (self._held and now_s - self._held[-1].at_s < _FRESH_S):
-                    await self._hold()
-        held = self._held[-1] if number == 0 else next((one for one in self._held if one.number == number), None)
-        if held is None:
-            return None
-        head = {"number": held.number, "bytes": len(held.data)}
-        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + held.data[begin : begin + PAGE_BYTES]
-
-    async def _hold(self) -> None:
-        """Hold a new snapshot for peers, unless a key was deleted while it was encoded."""
-        frozen, rewrites, at_s = self.shared.freeze(), self._rewrites, self._loop.time()
-        data = await self._loop.run_in_executor(self._thread, lambda: frozen().to_bytes())
-        if rewrites == self._rewrites:
-            self._snapshots += 1
-            self._held = [*self._held[-1:], _Held(self._snapshots, data, at_s)]
 
     # Numbers
 
@@ -424,13 +351,13 @@ class Learning:
                 said = orjson.loads(head)
                 before, peer.writer, peer.vector = peer.writer, str(said["writer"]), vector_in(said["vector"])
                 if before not in ("", peer.writer):
-                    self._read_soon()
+                    self._reads.peer_gone(self._loop.time())
                 if peer.writer == self.writer:
                     return False
                 if said["whole"] and self._loop.time() >= peer.adopt_s:
                     adopted = False
                     try:
-                        adopted = await self._adopt_from(peer)
+                        adopted = self._adopt(await snapshot_of(peer), peer.address.url)
                     finally:
                         peer.adopt_s = 0.0 if adopted else self._loop.time() + _ADOPT_EVERY_S
                     if adopted:
@@ -445,24 +372,11 @@ class Learning:
         except PeerError:
             if peer.heard:
                 peer.heard = False
-                self._read_soon()
+                self._reads.peer_gone(self._loop.time())
             return False
         except (ValueError, KeyError, TypeError) as error:
             peer.say(f"cannot be understood: {error!r}")
             return False
-
-    async def _adopt_from(self, peer: Peer) -> bool:
-        """Take the whole state of a peer. Raises PeerError or ValueError."""
-        data, number, total = bytearray(), 0, 1
-        while len(data) < total:
-            page = await peer.ask(b"GET", b"/snapshot?number=%d&begin=%d" % (number, len(data)), answer_s=_PAGE_S)
-            head, _, part = page.partition(b"\n")
-            said = orjson.loads(head)
-            number, total = whole_number(said["number"]), whole_number(said["bytes"])
-            if not part:
-                raise ValueError("an empty page of a snapshot")
-            data += part
-        return self._adopt(snapshot_in(bytes(data)), peer.address.url)
 
     def _adopt(self, snapshot: LearnedSnapshot, where: str) -> bool:
         lacked = self.shared.vector.lacks(snapshot.vector)
@@ -524,17 +438,16 @@ class Learning:
     # Disk
 
     async def _read_disk(self) -> None:
-        journals = Journals(self.folder.parent)
-        for snapshot in await self._loop.run_in_executor(self._thread, journals.snapshots):
+        for snapshot in await self._loop.run_in_executor(self._thread, self._journals.snapshots):
             if self._adopt(snapshot, str(self.folder.parent)):
                 break
         self._snapshot_due = False
-        lines = journals.facts()
+        lines = self._journals.facts()
         while facts := await self._loop.run_in_executor(self._thread, lambda: list(islice(lines, _READ_AT_ONCE))):
             self.applied += len(self.shared.reread(facts))
             self._note(facts)
-        if journals.unreadable:
-            _LOG.warning("%d lines of learned facts were cut off and are left out", journals.unreadable)
+        if cut_off := self._journals.unreadable:
+            _LOG.warning("%d lines of learned facts were cut off and are left out", cut_off)
 
     async def _write(self) -> None:
         while facts := self._unwritten:
@@ -567,20 +480,10 @@ class Learning:
         with suppress(NotStored):
             await storing.put()
 
-    def _read_soon(self) -> None:
-        """Read the store at the next tick, because a process that has gone may have left facts only there."""
-        now_s = self._loop.time()
-        if now_s - self._soon_s >= _GONE_S:
-            self._read_pause_s = _STORE_READ_S
-        if now_s - self._soon_s >= _STORE_READ_S:  # two processes may answer at one address in turns
-            self._read_s, self._soon_s = now_s, now_s
-        self._read_s = min(self._read_s, self._soon_s + _STORE_READ_S)
-        self._doubt_s = now_s + _GONE_S
-
     def _begin_read(self, storing: Storing) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
             self._reading = self._begin(self._read_store(storing))
-            self._read_s = self._loop.time() + self._read_pause_s
+            self._reads.begun(self._loop.time())
         return self._reading
 
     async def _read_store(self, storing: Storing) -> None:
@@ -608,13 +511,13 @@ class Learning:
                     await asyncio.sleep(0)
             alive = {self.writer, *(peer.writer for peer in self.peers.others if peer.answering)}
             await storing.put_left(there, self.shared.kept(self._now() - KEPT_S, alive))
-            self._read_done_s = began_s
+            self._reads.complete(began_s)
         except NotStored:
             if not listed:  # nothing is billed by a store that cannot be reached
                 return
         except Exception:
             _LOG.exception("reading the store failed")
-        self._read_pause_s = _STORE_READ_S if found else min(_MOST_STORE_READ_S, 2.0 * self._read_pause_s)
+        self._reads.ended(found)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)

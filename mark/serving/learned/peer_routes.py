@@ -70,7 +70,7 @@ class _Doors:
         exchange.answer(200, self._learning.lacking(_body(exchange)), _LINES)
 
     def aside(self, exchange: Exchange) -> None:
-        data = self._learning.own_aside()
+        data = self._learning.aside.own()
         if data is None:
             _refuse(exchange, 404, "nothing helps a process to start")
         else:
@@ -81,7 +81,7 @@ class _Doors:
         self._begin(self._page(exchange, int(asked["number"][0]), max(0, int(asked["begin"][0]))))
 
     async def _page(self, exchange: Exchange, number: int, begin: int) -> None:
-        page = await self._learning.snapshot_page(number, begin)
+        page = await self._learning.snapshots.page(number, begin)
         if page is None:
             _refuse(exchange, 404, "this snapshot is not held any more")
         else:

@@ -102,7 +102,7 @@ class Personal:
         self.heads.erase, learning.shared.cleaned = self._erasing.erase, self._erasing.cleaned
         self.heads.forgot = self._forget_hot
         learning.refuses = lambda: self.heads.unusable > 0
-        learning.own_aside = self._hot_now
+        learning.aside.own = self._hot_now
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
         self._feedback = PersonalFeedback(behind, collector, self.heads, self._features, self._loop, learning.writer)
         return self._feedback
@@ -155,7 +155,7 @@ class Personal:
         assert self._stage is not None, "the head comes after it"
         began_s = time.monotonic()
         try:
-            data = None if self._learning is None else await self._learning.aside()
+            data = None if self._learning is None else await self._learning.aside.latest()
             calls = calls_in(data) if data else []
             answered = await self._features.ask(calls, began_s + self._serving.settings.warm_s)
             if calls:
@@ -180,7 +180,7 @@ class Personal:
         if self._hot is not None and self._learning is not None:
             data = self._hot_now()
             self._hot.age()
-            await self._learning.put_aside(data)
+            await self._learning.aside.put(data)
 
     def _hot_now(self) -> bytes | None:
         """Return the items used most, None without any."""

@@ -27,8 +27,27 @@ MEANINGS = {
         "beyond promise",
         "requests in time beyond the promise, which the bound leaves out",
     ),
-    "other": ("the rest", "order of decisions, fleets held for whole minutes, interruptions"),
+    "other": (
+        "the rest",
+        "parts below 0.5 % of each bill, order of decisions, whole minutes, interruptions",
+    ),
 }
+
+
+_SMALL = 0.005  # a part below this share of every bill has no row of its own
+
+
+def _parts_of(found: Mapping[str, Attribution]) -> dict[str, list[float]]:
+    """Return the dollars of every policy, by part. The rest has all parts that are small for each policy."""
+    parts = {
+        part: [one.parts[part] for one in found.values()]
+        for part in MEANINGS
+        if part != "other" and any(abs(one.parts[part]) >= _SMALL * one.bill_usd for one in found.values())
+    }
+    parts["other"] = [
+        sum(usd for part, usd in one.parts.items() if part == "other" or part not in parts) for one in found.values()
+    ]
+    return parts
 
 
 def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
@@ -40,11 +59,10 @@ def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
             return number(dollars + 0.0 if abs(dollars) >= 0.005 else 0.0)
         return usd(dollars if abs(dollars) >= 5e-6 else 0.0).replace("$", "")
 
-    used = [part for part in MEANINGS if part != "extras" or any(one.parts[part] for one in found.values())]
     rows = [["bound", *(amount(one.bound_usd) for one in found.values()), "the least that any policy can pay"]]
-    for part in used:
+    for part, dollars in _parts_of(found).items():
         name, meaning = MEANINGS[part]
-        rows.append([name, *(amount(one.parts[part]) for one in found.values()), meaning])
+        rows.append([name, *map(amount, dollars), meaning])
     rows.append(["bill", *(amount(one.bill_usd) for one in found.values()), "the sum of all above"])
     return rows
 
@@ -55,21 +73,21 @@ def attribution_parts(found: Mapping[str, Attribution]) -> list[Marked | DataTab
         return []
     only = next(iter(found.values())) if len(found) == 1 else None
     gap = only.bill_usd - only.bound_usd if only else 0.0
-    shares = {MEANINGS[part][0]: usd / gap for part, usd in only.parts.items()} if only and gap > 0.0 else {}
+    shares = {MEANINGS[part][0]: usd / gap for part, (usd,) in _parts_of(found).items()} if only and gap > 0.0 else {}
     names: list[Head] = [(name.replace(":", ":\n"), str) for name in found]
     rows = [
         [name, *amounts, *([percent_0(shares[name]) if name in shares else ""] if shares else []), meaning]
         for name, *amounts, meaning in attribution_rows(found)
     ]
     heads = ["", *names, *([("of the gap", str)] if shares else []), ""]
-    caption = "; ".join(f"{name}: {meaning}" for name, *_, meaning in rows if name not in ("bound", "bill"))
     return [
         Marked(f"{TITLE} ($)", "strong"),
         DataTable(heads, rows, TITLE, _LEAD, printed=len(heads) - 1),
-        Marked(f"{caption}. See docs/attribution.md.\n", "faint"),
+        Marked(f"{_CAPTION}\n", "faint"),
     ]
 
 
+_CAPTION = "docs/attribution.md explains the parts; the rest has those below 0.5 % of a bill."
 _LEAD = (
     "From the proven bound to the bill, in dollars. Each part is a run in a better world, or a plan that knows every "
     "arrival; the sum is exact."

@@ -29,11 +29,13 @@ from mark.studies.report.takeaway import (
     footnotes,
     forecasters,
     headline,
+    listed,
     market_name,
     next_steps,
     notes,
     overflow_share,
     reference,
+    reference_note,
     row_name,
     saves,
     share_marked,
@@ -170,8 +172,8 @@ def sensitivity_table(rows: Sequence[Variation]) -> DataTable:
     )
 
 
-def _order_words(overtakes: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{ahead} now ahead of {behind}" for ahead, behind in overtakes)
+def _order_words(overtakes: Sequence[tuple[Sequence[str], str]]) -> str:
+    return ", ".join(f"{listed(ahead)} now ahead of {behind}" for ahead, behind in overtakes)
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
@@ -251,7 +253,8 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
                 *([result.fleet.interrupted] if interrupted else []),
             ]
         )
-    return DataTable(heads, rows, "Policies side by side", notes=footnotes(results), printed=len(_HEADS))
+    lines = [*reference_note(results), *footnotes(results)]
+    return DataTable(heads, rows, "Policies side by side", notes=lines, printed=len(_HEADS))
 
 
 def _markets(results: Mapping[str, SimulationResult]) -> DataTable:

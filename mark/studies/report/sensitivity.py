@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest, Sensitivity
@@ -34,12 +33,13 @@ class VariationOutcome:
 class Variation:
     """The outcomes of one variation, and the policies that now rank just ahead of one they were behind.
 
-    Policies that keep the SLO rank before those that miss it, then by bill.
+    Policies that keep the SLO rank before those that miss it, then by bill. `overtakes` has the policies ahead, and the
+    one behind.
     """
 
     label: str
     outcomes: tuple[VariationOutcome, ...]
-    overtakes: tuple[tuple[str, str], ...] = ()  # empty: the order is as before
+    overtakes: tuple[tuple[tuple[str, ...], str], ...] = ()  # empty: the order is as before
 
 
 def sensitivity(
@@ -90,8 +90,17 @@ def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping
         for name, result in results.items()
     )
     before, now = _order(base), _order(results)
-    overtakes = ((a, b) for a, b in pairwise(now) if before.index(a) > before.index(b))
-    return Variation(label, outcomes, tuple(overtakes))
+    places = [before.index(name) for name in now]
+    ahead = (tuple(_just_ahead(now, places, at)) for at in range(len(now)))
+    return Variation(label, outcomes, tuple((names, now[at]) for at, names in enumerate(ahead) if names))
+
+
+def _just_ahead(now: Sequence[str], places: Sequence[int], at: int) -> list[str]:
+    """Return the policies that stand together before the one at `at`, and were all behind it."""
+    first = at
+    while first > 0 and places[first - 1] > places[at]:
+        first -= 1
+    return list(now[first:at])
 
 
 def _order(results: Mapping[str, SimulationResult]) -> list[str]:

@@ -79,7 +79,7 @@ def row_name(name: str, result: SimulationResult) -> str:
 
 
 def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Return the meanings of a table's marks: the asterisk, `dips`, and a missing regret."""
+    """Return the meanings of a table's marks: the asterisk, `dips`, `MISSED`, and a missing regret."""
     lines = [
         f"{name}*: not the paper's system as printed, since {result.predictor} forecasts in place of its LSTM"
         for name, result in results.items()
@@ -93,11 +93,43 @@ def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
     ]
     if dips:
         lines.append(f"dips: kept on the whole, but not in every minute: {listed(dips)}")
+    lines += [
+        f"{row_name(name, result)} MISSED: {_misses(name, result)}"
+        for name, result in results.items()
+        if result.kept is False and result.requests.rejected + result.requests.late
+    ]
     why: dict[str, list[str]] = {}
     for name, result in results.items():
         if result.regret is None and result.regret_reason:
             why.setdefault(result.regret_reason, []).append(name)
     return lines + [f"no regret for {listed(names)}: {reason}" for reason, names in why.items()]
+
+
+def _misses(name: str, result: SimulationResult) -> str:
+    """Return how many requests failed which way, and which of the paper's rules has to do with it."""
+    asked = result.requests
+    ways = ((asked.rejected, "were rejected"), (asked.late, "came late"))
+    said = f"of its requests {listed([f'{percent(failed / asked.total)} {way}' for failed, way in ways if failed])}"
+    if name.split(":")[0] not in _WITH_LSTM:
+        return said
+    has_function = asked.functions or result.functions.throttled
+    if asked.rejected and not has_function:
+        said += "; it passes requests that would be late to a function, and this service has none"
+    if asked.late:
+        said += "; by the paper's rule it may wait for full batches, which leaves slow answers less time"
+    return said
+
+
+def reference_note(results: Mapping[str, SimulationResult]) -> list[str]:
+    """Return a line that says what the column `saves` compares with, and that an oracle is no reference."""
+    name = reference(results)
+    if name is None:
+        return []
+    which = {AS_IS: "your present policy", BEST_FIXED: "the cheapest fleet that never changes and keeps the promise"}
+    meaning = "the fleet that you named" if name.startswith(FIXED) else "the dearest policy that keeps the promise"
+    line = f"saves: the share of the bill of {name} (ref.), {which.get(name, meaning)}"
+    oracle = next(filter(is_oracle, results), None)
+    return [line if oracle in (None, name) else f"{line}; {oracle} knows the future and cannot be run"]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -258,7 +290,10 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
 
 def _tied(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
     others = [name for name in ties(results) if name != winner]
-    return [f"{listed(others)} cost{'s' if len(others) == 1 else ''} the same to the cent."] if others else []
+    if not others:
+        return []
+    verb = "costs" if len(others) == 1 else "cost"
+    return [f"{listed(others)} {verb} the same as {winner} to the cent."]
 
 
 def _today(results: Mapping[str, SimulationResult]) -> list[str]:
@@ -282,7 +317,10 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
     pace = f"At this pace (extrapolated from {duration(length_s)}"
     pace += ", a short look)" if length_s < _WHOLE_DAY_S else ")"
     if is_fixed(winner):
-        return [f"{pace} that is {dollars(month)} a month. On this traffic a fixed fleet is cheapest: run that."]
+        return [
+            f"{pace} that is {dollars(month)} a month. "
+            "Nothing that can be run keeps the promise for less: run this fixed fleet."
+        ]
     if other_name is None or other_name == winner:
         return [f"{pace} that is {dollars(month)} a month."]
     other = results[other_name]

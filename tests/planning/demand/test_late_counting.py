@@ -117,14 +117,14 @@ def test_counting_by_expectation_agrees_with_counting_plainly(shares: LateShares
 
 @pytest.mark.usefixtures("coarse_late_shares")
 def test_the_first_counting_is_told_and_the_second_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, list[str]]] = []
     monkeypatch.setattr(late_counting, "CACHE_DIR", str(tmp_path))
     slo = Slo(0.0987, 0.99)
     types = {"scatters": usual(slo=slo), "certain": usual(p99_ms=None, slo=slo)}
-    token = counting_watched.set(lambda done, of: told.append((done, of)))
+    token = counting_watched.set(lambda done, types: told.append((done, list(types))))
     try:
         found = counted_types(types, service(slo), None)
-        assert told == [(0, 1), (1, 1)]
+        assert told == [(0, ["scatters"]), (1, ["scatters"])]
         assert counted_types(types, service(slo), None)["scatters"].late_shares is found["scatters"].late_shares
         assert len(told) == 2
     finally:

@@ -69,13 +69,13 @@ class Linked(Peer):
         if path == b"/lacking":
             return there.learning.lacking(body)
         if path.startswith(b"/aside"):
-            return there.learning.own_aside() or b""
+            return there.learning.aside.own() or b""
         if path == b"/feedback":
             said = orjson.loads(body)
             pieces = [Feedback(*one) for one in said["feedback"]]
             return orjson.dumps({"results": await there.forwarding.judged(pieces, len(body), said["known_only"])})
         asked = parse_qs(path.partition(b"?")[2].decode())
-        page = await there.learning.snapshot_page(int(asked["number"][0]), int(asked["begin"][0]))
+        page = await there.learning.snapshots.page(int(asked["number"][0]), int(asked["begin"][0]))
         if page is None:
             raise PeerError("answers with status 404")
         return page

@@ -15,10 +15,11 @@ from prometheus_client.core import Metric
 
 from mark.domain.errors import MarkError
 from mark.serving.feedback.port import Observation
+from mark.serving.learned import data_aside, snapshot_pages, storing
 from mark.serving.learned import learning as timing
-from mark.serving.learned import storing
 from mark.serving.learned.facts import KEPT_S, line_of
 from mark.serving.learned.peers import PeerError
+from mark.serving.learned.read_schedule import READ_S
 from mark.serving.learned.stored import LearnedStore
 from mark.testing.fakes import FakeObjects
 from tests.serving.learned.linked import NOW_S, Linked, Process, link
@@ -211,15 +212,18 @@ def test_facts_under_way_are_sent_again_without_their_client(tmp_path: Path) -> 
 
 def test_a_process_without_a_disk_takes_the_state_of_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the peer has dropped its facts, it takes pages of a snapshot, and then the facts since."""
-    monkeypatch.setattr(timing, "PAGE_BYTES", 100)
+    for module in (timing, snapshot_pages):
+        monkeypatch.setattr(module, "PAGE_BYTES", 100)
 
     async def main() -> None:
         a, b, c = (Process(name, tmp_path / name) for name in "abc")
         link(a, b, c)
         a.answer(*(f"x{n}" for n in range(50)))
         assert await a.post(**{f"x{n}": n for n in range(50)}) == ["applied"] * 50
-        a.learning.shared._tail_bytes = b.learning.shared._tail_bytes = 1000
-        for one in (a, b):
+        for one in (a, b, c):
+            await one.learning.tick()  # now each knows that the others have all facts
+            one.learning.shared._tail_bytes = 1000
+        for one in (a, b, c):
             await one.learning.tick()
         assert b.learning.shared.lacking(type(b.learning.shared.vector)()).whole
         new = Process("d", tmp_path / "d")
@@ -261,7 +265,7 @@ def test_a_snapshot_for_a_peer_is_encoded_beside_the_loop_and_made_anew_after_a_
         a = Process("a", tmp_path / "a")
         a.learning.shared._learner = learner = SlowToEncode()
         a.answer("x", "y")
-        page = asyncio.ensure_future(a.learning.snapshot_page(0, 0))
+        page = asyncio.ensure_future(a.learning.snapshots.page(0, 0))
         while not learner.begun.is_set():
             await asyncio.sleep(0.01)
         assert await a.post(x=5) == ["applied"]  # the loop still answers
@@ -272,8 +276,11 @@ def test_a_snapshot_for_a_peer_is_encoded_beside_the_loop_and_made_anew_after_a_
         found = await page
         assert found is not None
         assert b'"counts": {"5": 1}' in found, "the snapshot is of the time after the deletion"
-        assert await a.learning.snapshot_page(0, 0) == found, "a recent one is given again"
-        assert await a.learning.snapshot_page(7, 0) is None
+        assert await a.learning.snapshots.page(0, 0) == found, "a recent one is given again"
+        assert await a.learning.snapshots.page(1, 0) == found
+        await a.learning.rewrite(lambda fact: fact)
+        assert await a.learning.snapshots.page(1, 0) is None, "it may have data of the deleted key"
+        assert await a.learning.snapshots.page(7, 0) is None
         await a.close()
 
     run(main)
@@ -334,7 +341,7 @@ def test_the_store_makes_facts_durable_where_no_peer_answers(tmp_path: Path) -> 
         new = Process("c", tmp_path / "c", store=LearnedStore(objects, "m"))
         await new.learning.catch_up()
         assert new.learner.counts == {5: 1, 7: 1}
-        b.learning._read_s = 0.0
+        b.learning._reads.next_s = 0.0
         await b.learning.tick()  # a peer is silent, so the store may have its facts
         while b.learner.counts != {5: 1, 7: 1}:
             await asyncio.sleep(0)
@@ -580,7 +587,7 @@ def test_the_store_gets_a_snapshot_each_day_but_none_that_hides_a_fuller_one(tmp
         await a_day_later(a, y=2)
         await a_day_later(b, z=3)
         assert snapshots() == ["a", "a"]
-        b.learning._read_s = 0.0
+        b.learning._reads.next_s = 0.0
         await b.learning.tick()
         await asyncio.gather(*b.learning._tasks)
         b.now_s += 86_400.0
@@ -607,12 +614,15 @@ def test_data_aside_reach_a_later_process(tmp_path: Path, stored: bool) -> None:
             return Process(name, tmp_path / "log", store=LearnedStore(objects, "m") if stored else None)
 
         a, b = process("a"), process("b")
-        assert await b.learning.aside() is None
-        await a.learning.put_aside(b"data")
-        assert await b.learning.aside() == b"data"
+        assert await b.learning.aside.latest() is None
+        await a.learning.aside.put(b"data")
+        await a.learning.aside.put(None)
+        a.now_s += 3601.0
+        await a.learning.aside.put(None)  # without a deletion it replaces nothing
+        assert await b.learning.aside.latest() == b"data"
         objects.gone = True
-        await a.learning.put_aside(b"more")  # a failure of the store stops no process
-        assert await b.learning.aside() == (None if stored else b"more")
+        await a.learning.aside.put(b"more")  # a failure of the store stops no process
+        assert await b.learning.aside.latest() == (None if stored else b"more")
         objects.gone = False
         for one in (a, b):
             await one.close()
@@ -629,19 +639,19 @@ def test_data_aside_from_before_a_deletion_reach_no_process(tmp_path: Path, stor
             return Process(name, tmp_path / "log", store=LearnedStore(objects, "m") if stored else None)
 
         dead, a, b = process("dead"), process("a"), process("b")
-        await dead.learning.put_aside(b"of a key")
+        await dead.learning.aside.put(b"of a key")
         dead.die()
-        await a.learning.put_aside(b"of a key")
+        await a.learning.aside.put(b"of a key")
         await a.learning.rewrite(lambda fact: fact)
         assert not list((tmp_path / "log").rglob("learned.aside"))
         objects.gone = True
-        await a.learning.put_aside(None)
+        await a.learning.aside.put(None)
         objects.gone = False
-        await a.learning.put_aside(None)
-        assert not await b.learning.aside()
+        await a.learning.aside.put(None)
+        assert not await b.learning.aside.latest()
         a.now_s += 3601.0
-        await a.learning.put_aside(b"new")
-        assert await b.learning.aside() == b"new"
+        await a.learning.aside.put(b"new")
+        assert await b.learning.aside.latest() == b"new"
         for one in (a, b):
             await one.close()
 
@@ -652,11 +662,11 @@ def test_process_without_a_store_and_a_disk_gets_the_data_of_a_peer(tmp_path: Pa
     async def main() -> None:
         a, b, c = (Process(name, tmp_path / name) for name in "abc")
         link(a, b, c)
-        assert await c.learning.aside() is None
-        b.learning.own_aside = lambda: b"of b"
-        assert await c.learning.aside() == b"of b"
+        assert await c.learning.aside.latest() is None
+        b.learning.aside.own = lambda: b"of b"
+        assert await c.learning.aside.latest() == b"of b"
         c.links.linked[1].cut = True
-        assert await c.learning.aside() is None
+        assert await c.learning.aside.latest() is None
         for one in (a, b, c):
             await one.close()
 
@@ -707,7 +717,7 @@ def test_reads_of_the_store_become_rarer_though_own_feedback_comes(tmp_path: Pat
         assert await a.post(x=5) == ["applied"]
         learned.set()
         await reading
-        assert a.learning._read_pause_s == 2 * timing._STORE_READ_S
+        assert a.learning._reads.pause_s == 2 * READ_S
         await a.close()
 
     run(talk)
@@ -724,7 +734,7 @@ def test_reads_of_a_store_that_refuses_facts_become_rarer(tmp_path: Path) -> Non
         a.learning.have(line_of(fact("gone", 1, at_s=NOW_S)))
         for _ in range(3):
             await a.learning._begin_read(a.learning._storing)
-        assert a.learning._read_pause_s == 8 * timing._STORE_READ_S
+        assert a.learning._reads.pause_s == 8 * READ_S
         await a.close()
 
     run(talk)
@@ -769,7 +779,7 @@ def test_one_transfer_to_a_hanging_store_at_a_time(tmp_path: Path) -> None:
 
     async def talk() -> None:
         a = Process("a", tmp_path, store=LearnedStore(Hanging(), "m"))
-        a.learning._read_s += 100.0
+        a.learning._reads.next_s += 100.0
         a.answer("x")
         await a.post(x=5)
         for _ in range(3):
@@ -803,7 +813,7 @@ def test_a_peer_that_gives_its_state_too_slowly_is_asked_again_after_a_while(tmp
 
 
 def test_slow_peers_are_asked_for_data_aside_within_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_PAGE_S", 0.05)
+    monkeypatch.setattr(data_aside, "_PEERS_S", 0.05)
 
     async def talk() -> None:
         a, b, c = (Process(name, tmp_path / name) for name in "abc")
@@ -817,7 +827,7 @@ def test_slow_peers_are_asked_for_data_aside_within_one_limit(tmp_path: Path, mo
 
         for peer in a.links.linked:
             peer.ask = slow  # type: ignore[method-assign, assignment]
-        assert await a.learning.aside() is None
+        assert await a.learning.aside.latest() is None
         assert sum(limits_s) < 0.1
         for one in (a, b, c):
             await one.close()

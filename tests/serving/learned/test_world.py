@@ -309,6 +309,6 @@ def test_objects_are_read_at_most_every_half_minute_though_two_processes_answer_
     keys = world.objects.keys
     world.objects.keys = lambda prefix: (listed.append(world.loop.time()), keys(prefix))[1]  # type: ignore[method-assign]
     for _ in range(90):
-        a.process.learning._read_soon()
+        a.process.learning._reads.peer_gone(world.loop.time())
         world.run(1.0)
     assert len(listed) <= 4

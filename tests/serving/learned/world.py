@@ -449,7 +449,7 @@ class World:
         if kind == b"/lacking":
             return 200, process.learning.lacking(body)
         number, begin = (int(one.partition(b"=")[2]) for one in query.split(b"&"))
-        page = await process.learning.snapshot_page(number, begin)
+        page = await process.learning.snapshots.page(number, begin)
         return (404, b"") if page is None else (200, page)
 
     # Laws

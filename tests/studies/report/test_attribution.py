@@ -21,28 +21,35 @@ def split(bill_usd: float = 10.5, **parts: float) -> Attribution:
 
 def test_it_leads_from_the_bound_to_the_bill() -> None:
     rows = attribution_rows({"mark": split(forecast_error=1.0, queueing=0.5), "oracle": split(9.5)})
-    assert [row[0] for row in rows] == [
-        "bound", "forecast error", "boot delay", "launch overhead", "queueing", "integrality", "beyond promise",
-        "the rest", "bill",
-    ]  # fmt: skip
-    assert [row[1] for row in rows] == ["8.00", "1.00", "0.00", "0.00", "0.50", "0.00", "0.00", "1.00", "10.50"]
-    assert [row[2] for row in rows][-2:] == ["1.50", "9.50"]
+    assert [row[0] for row in rows] == ["bound", "forecast error", "queueing", "the rest", "bill"]
+    assert [row[1] for row in rows] == ["8.00", "1.00", "0.50", "1.00", "10.50"]
+    assert [row[2] for row in rows] == ["8.00", "0.00", "0.00", "1.50", "9.50"]
     assert all(row[-1] for row in rows)
+
+
+def test_part_below_half_a_percent_of_each_bill_is_in_the_rest() -> None:
+    near = {"queueing": 0.051, "boot_delay": -0.051, "extras": 0.04}  # 0.5 % are 0.0525 and 0.0475
+    rows = {row[0]: row[1:-1] for row in attribution_rows({"mark": split(**near), "oracle": split(9.5, **near)})}
+    assert list(rows) == ["bound", "boot delay", "queueing", "the rest", "bill"]
+    assert rows["queueing"] == ["0.05", "0.05"]
+    assert rows["the rest"] == ["2.50", "1.50"]
+    assert "100 %" in plain(Report({}, parts=attribution_parts({"mark": split(**near)})))
 
 
 def test_extras_are_shown_only_where_they_are_billed() -> None:
     names = [row[0] for row in attribution_rows({"mark": split(extras=0.1)})]
     assert "extras" in names
+    assert "extras" not in [row[0] for row in attribution_rows({"mark": split()})]
     rows = {row[0]: row[1] for row in attribution_rows({"mark": Attribution(0.09, 0.08, 0.08, 0.07, split().parts)})}
     assert rows["bill"] == "0.090"
 
 
-def test_the_terminal_explains_each_part_in_80_columns() -> None:
+def test_terminal_names_the_page_on_the_parts_in_80_columns() -> None:
     several = {f"mark:some-predictor-{i}": split(forecast_error=1.0) for i in range(3)}
     for found in ({"mark": split(forecast_error=1.25)}, several):
         text = plain(Report({}, parts=attribution_parts(found)))
         assert "forecast error" in text
-        assert "saving of the same policy with perfect forecasts" in " ".join(text.split())
+        assert "docs/attribution.md explains the parts" in text
         assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "50 %" in plain(Report({}, parts=attribution_parts({"mark": split(forecast_error=1.25)})))
     assert attribution_parts({}) == []

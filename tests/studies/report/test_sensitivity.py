@@ -72,11 +72,23 @@ def test_the_order_breaks_when_a_policy_misses_the_slo() -> None:
     base = {"a": result("a", 10.0), "b": result("b", 20.0)}
     assert variation("", base, {"a": result("a", 15.0), "b": result("b", 16.0)}).overtakes == ()
     dearer = variation("", base, {"a": result("a", 17.0), "b": result("b", 16.0)})
-    assert dearer.overtakes == (("b", "a"),)
+    assert dearer.overtakes == ((("b",), "a"),)
     table = sensitivity_table([dearer])
     assert [table.heads[-1], *(row[-1] for row in table.rows)] == ["order", "b now ahead of a", ""]
     missed = replace(base["a"], slo_result=replace(base["a"].slo_result, attainment=0.9))
-    assert variation("", base, base | {"a": missed}).overtakes == (("b", "a"),)
+    assert variation("", base, base | {"a": missed}).overtakes == ((("b",), "a"),)
+
+
+def test_all_policies_that_overtake_one_are_named() -> None:
+    """Two of equal cost pass a third one; a reader who saw only one of them would doubt the other."""
+    base = {
+        name: result(name, usd) for name, usd in (("mark", 9.0), ("reactive", 10.0), ("fixed", 11.0), ("peak", 11.0))
+    }
+    now = variation("", base, base | {"reactive": result("reactive", 12.0)})
+    assert now.overtakes == ((("fixed", "peak"), "reactive"),)
+    assert sensitivity_table([now]).rows[0][-1] == "fixed and peak now ahead of reactive"
+    last = variation("", base, base | {"mark": result("mark", 10.5)})
+    assert last.overtakes == ((("reactive",), "mark"),)
 
 
 def test_a_bill_that_was_zero_has_no_change() -> None:

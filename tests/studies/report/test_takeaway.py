@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mark.domain.bill import Bill
+from mark.domain.function_offer import FunctionCalls
 from mark.simulation.result import Requests, SimulationResult, SloResult, TraceInfo
 from mark.studies.report.takeaway import (
     at_a_glance,
@@ -15,6 +16,7 @@ from mark.studies.report.takeaway import (
     next_steps,
     notes,
     reference,
+    reference_note,
     row_name,
     saves,
     saving,
@@ -59,14 +61,14 @@ def test_a_tie_to_the_cent_is_a_tie() -> None:
     """The headline names the policy with the fewest moving parts, and the policies of equal cost beside it."""
     results = {name: result(name, usd=10.001) for name in ("mark-paper", "mark", "reactive")}
     assert best(results) == "mark"
-    assert takeaway(results)[1] == "mark-paper and reactive cost the same to the cent."
+    assert takeaway(results)[1] == "mark-paper and reactive cost the same as mark to the cent."
     results["best-fixed"] = result("best-fixed", usd=10.0)
     assert best(results) == "best-fixed"
     assert saves(results["mark"], results["best-fixed"]) == "0 %"
     # Below a cent, the shown digits count.
     short = {name: result(name, bill=Bill(on_demand=usd)) for name, usd in (("mark", 0.0089), ("reactive", 0.0060))}
     assert best(short) == "reactive"
-    assert "the same to the cent" not in " ".join(takeaway(short))
+    assert "to the cent" not in " ".join(takeaway(short))
 
 
 def test_sagemaker_is_compared_at_its_best() -> None:
@@ -96,6 +98,49 @@ def test_rows_that_are_not_what_their_name_says_are_marked() -> None:
     ]
 
 
+def test_missed_promise_says_how_its_requests_failed() -> None:
+    paper = result("mark-paper", attainment=0.0, requests=Requests(0, 0, 100), functions=FunctionCalls(0, 0, 0, 0, 0.0))
+    both = result("reactive", attainment=0.9, requests=Requests(960, 0, 40, late=60))
+    called = replace(paper, requests=Requests(0, 50, 50))
+    late = result("mark-optimal", attainment=0.9, requests=Requests(95, 5, 0, late=10))
+    alone = replace(paper, requests=Requests(100, 0, 0, late=30))
+    runs = {
+        "mark-paper:auto": paper,
+        "mark-optimal": alone,
+        "reactive": both,
+        "mark-paper": called,
+        "mark-optimal:lstm": late,
+    }
+    waits = "; by the paper's rule it may wait for full batches, which leaves slow answers less time"
+    assert [line for line in footnotes(runs) if "MISSED" in line] == [
+        "mark-paper:auto MISSED: of its requests 100.0 % were rejected; it passes requests that would be late to a "
+        "function, and this service has none",
+        f"mark-optimal* MISSED: of its requests 30.0 % came late{waits}",
+        "reactive MISSED: of its requests 4.0 % were rejected and 6.0 % came late",
+        "mark-paper* MISSED: of its requests 50.0 % were rejected",
+        f"mark-optimal:lstm MISSED: of its requests 10.0 % came late{waits}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["mark", "oracle", "best-fixed"],
+            "best-fixed (ref.), the cheapest fleet that never changes and keeps the promise; "
+            "oracle knows the future and cannot be run",
+        ),
+        (["mark", "best-fixed", "as-is"], "as-is (ref.), your present policy"),
+        (["mark", "fixed:c5.large=4"], "fixed:c5.large=4 (ref.), the fleet that you named"),
+        (["mark", "reactive"], "mark (ref.), the dearest policy that keeps the promise"),
+        (["mark"], None),
+    ],
+)
+def test_reference_of_the_savings_is_said_once(names: list[str], said: str | None) -> None:
+    results = {name: result(name) for name in names}
+    assert reference_note(results) == ([] if said is None else [f"saves: the share of the bill of {said}"])
+
+
 def test_costs_above_twice_the_reference_are_told_in_times() -> None:
     reference = result(usd=9.5)
     assert [saves(result(usd=usd), reference) for usd in (4.5, 14.5, 29.5)] == ["50 %", "-50 %", "costs 3.0 x"]
@@ -113,7 +158,7 @@ def test_savings_name_the_best_fixed_fleet_and_sagemaker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usd", "verdict"), [(9.52, "a fixed fleet does as well, so run that"), (9.5, "fixed fleet is cheapest")]
+    ("usd", "verdict"), [(9.52, "a fixed fleet does as well, so run that"), (9.5, "run this fixed fleet")]
 )
 def test_where_a_fixed_fleet_does_as_well_it_is_recommended(usd: float, verdict: str) -> None:
     text = " ".join(takeaway({"mark": result(usd=9.5), "best-fixed": result("best-fixed", usd=usd)}))
