@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -59,6 +60,14 @@ def _traced(item: pytest.Item) -> bool:
     """`make coverage` runs neither slow tests nor those that measure time."""
     untraced = _slow(item) or item.get_closest_marker("untraced")
     return not untraced and item.nodeid.startswith(_TRACED_PLACES)
+
+
+@pytest.fixture
+def coarse_late_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count late shares in one second a type instead of eight, for tests that do not depend on their exactness."""
+    for name, value in (("REQUESTS", 5_000), ("CLOSE_REQUESTS", 20_000), ("LOADS", 16)):
+        monkeypatch.setattr(f"mark.planning.demand.late_counting.{name}", value)
+    monkeypatch.setattr("mark.planning.demand.late_counting.INSTANCES", np.array([1, 2, 4, 8, 16, 64]))
 
 
 def pytest_collection_finish() -> None:

@@ -26,15 +26,19 @@ def sampled(examples: int) -> Callable[[Test], Test]:
     return decorate
 
 
-def first(quick: int, values: Iterable[Any], rest: str = "slow") -> list[Any]:
-    """Return parameters of a test; all but the first `quick` are marked `rest`.
+def first(quick: int, values: Iterable[Any], *, slow: int | None = None) -> list[Any]:
+    """Return parameters of a test; all but the first `quick` are marked `slow`.
 
-    A tuple is one value for each of several names.
+    `slow` of those run in CI, and the others only in `make acceptance`; None: all run in CI. A tuple is one value for
+    each of several names.
     """
     return [
-        pytest.param(
-            *(value if isinstance(value, tuple) else (value,)),
-            marks=[getattr(pytest.mark, rest)] * (position >= quick),
-        )
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=_marks(position - quick, slow))
         for position, value in enumerate(values)
     ]
+
+
+def _marks(beyond: int, slow: int | None) -> list[pytest.MarkDecorator]:
+    if beyond < 0:
+        return []
+    return [pytest.mark.slow, pytest.mark.acceptance] if slow is not None and beyond >= slow else [pytest.mark.slow]

@@ -34,7 +34,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager,
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
         command += [f"{url}/openapi.json", "--no-color", "--warnings", "off"]
         command += ["--header", f"Authorization: Bearer {CHANGER}"]
-        command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES or "8"]
+        command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES or "4"]
         fixed, new = ["--generation-deterministic", "--no-shrink"], ["--generation-database", "none"]
         command += fixed if EXAMPLES is None else new
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -19,6 +19,7 @@ CASES = [
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("coarse_late_shares")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
 def test_jobs_by_the_clock_are_kept(case: dict[str, object]) -> None:
-    assert clocked.judged(case, 4.0, 0)["verdict"] == "kept"
+    assert clocked.judged(case, 2.0, 0)["verdict"] == "kept"

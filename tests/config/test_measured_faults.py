@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from mark.domain.faults import Faults
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 
 
+@cache
 def page(model: str = "noisy", *, periods: int = 40, factor: float = 3.0, hangs: int = 0, seed: int = 0) -> str:
     """Return the page of an instance that was slow `periods` times, for 20 s in the mean and 5 % of the time in all."""
     rng, counts = np.random.default_rng(seed), ModelMetrics(model, "1")

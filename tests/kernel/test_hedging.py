@@ -67,7 +67,7 @@ def check(case: Case, after_s: float) -> None:
     assert pings == expected.pings
 
 
-@sampled(60)
+@sampled(100)
 @given(HEDGED)
 def test_second_copies_agree_with_the_reference(hedged_case: tuple[Case, float]) -> None:
     """The answering copy, its place and time, and the waste agree for any fleet, history, function and fault."""
@@ -75,6 +75,7 @@ def test_second_copies_agree_with_the_reference(hedged_case: tuple[Case, float])
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 @settings(max_examples=500)
 @given(HEDGED)
 def test_hundreds_of_cases_agree_with_the_reference(hedged_case: tuple[Case, float]) -> None:

@@ -60,7 +60,7 @@ def saved(folder: Path, **arrays: Any) -> str:
 
 def test_reconstructions_are_far_better_than_chance(tmp_path: Path) -> None:
     model = exported(tmp_path, network())
-    found = train_parity(model, labelled(), codes_for(None, (2,), 1, (1, 8, 8)), epochs=10)
+    found = train_parity(model, labelled(), codes_for(None, (2,), 1, (1, 8, 8)), epochs=5)
     assert [one.code.name for one in found.codes] == [SUM, CONCAT]
     assert found.available_accuracy > 0.85
     assert found.chosen.degraded_accuracy > 0.6 > 3.0 * found.chance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -56,6 +57,12 @@ def outlook(of: ResolvedService, past: list[PastMinute], rps: float) -> PromiseO
     return found
 
 
+@cache
+def outlook_of_surges(resume_s: float | None = None) -> PromiseOutlook:
+    """Return the outlook for 100 requests/s more every two hours."""
+    return outlook(small(resume_s=resume_s), surges(50.0, 150.0, every=120), 50.0)
+
+
 def help_of(found: PromiseOutlook, kind: HelpKind) -> PromiseHelp:
     return next(one for one in found.helps if one.kind is kind)
 
@@ -89,7 +96,7 @@ def test_limits_that_are_too_low_are_named() -> None:
 def test_a_warm_pool_or_more_instances_meet_surges() -> None:
     """Every two hours 100 requests/s more: late for three minutes of boot, 2.5 %, or for one of a resume, 0.8 %."""
     of = small(resume_s=60.0)
-    found = outlook(of, surges(50.0, 150.0, every=120), 50.0)
+    found = outlook_of_surges(60.0)
     assert not found.can_be_had
     pool, more = help_of(found, HelpKind.WARM_POOL), help_of(found, HelpKind.MORE_INSTANCES)
     for one in (pool, more):
@@ -117,7 +124,7 @@ def test_more_instances_are_the_fewest_that_are_enough() -> None:
 
 def test_a_lower_share_that_is_told_can_be_had() -> None:
     of, past = small(), surges(50.0, 150.0, every=120)
-    one = help_of(outlook(of, past, 50.0), HelpKind.ATTAINMENT)
+    one = help_of(outlook_of_surges(), HelpKind.ATTAINMENT)
     assert one.attainment is not None
     assert 0.96 < one.attainment < 0.98
     lower = replace(of, service=replace(of.service, slo=Slo(0.6, one.attainment)))
@@ -135,7 +142,7 @@ def test_a_function_in_time_is_named() -> None:
 
 
 def test_what_is_enough_comes_first_and_the_cheapest_in_front() -> None:
-    found = outlook(small(resume_s=60.0), surges(50.0, 150.0, every=120), 50.0)
+    found = outlook_of_surges(60.0)
     enough = [found.enough(one.confidence or 0.0) for one in found.helps]
     assert enough == sorted(enough, reverse=True)
     usd = [one.usd_per_hour for one, is_enough in zip(found.helps, enough, strict=True) if is_enough]
@@ -157,12 +164,13 @@ def test_nothing_is_said_where_functions_alone_serve() -> None:
 def test_equal_arguments_have_equal_answers_and_progress_never_falls() -> None:
     shares: list[float] = []
     past = surges(50.0, 150.0, every=120)
-    found = promise_outlook(small(), past, forecast(50.0), shares.append)
-    assert found == promise_outlook(small(), past, forecast(50.0))
+    found = promise_outlook(small(), past, forecast(50.0, 0.02), shares.append)
+    assert found == outlook_of_surges()
     assert shares == sorted(shares)
     assert 0.0 <= shares[0] < shares[-1] < 1.0
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_a_quicker_type_or_more_time_helps_a_tail() -> None:
     """24 ms on average and 75 at p99 leave 0.73 % late within 80 ms, and 0.75 % may be."""
     profiles = {

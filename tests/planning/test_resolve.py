@@ -212,6 +212,7 @@ def test_a_commitment_to_what_is_not_sold_is_bad_input() -> None:
         committing(Commitment("c5.huge", 1))
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_promise_that_a_tail_breaks_alone_names_the_highest_share() -> None:
     """24 ms on average and 75 at p99 are within 80 ms for 99.27 % of the requests: 99.5 % is out of reach."""
     profiles = {"m": {"c5.large": Profile("m", "c5.large", (ProfileRow(1, 24.0, 75.0),))}}

@@ -142,6 +142,7 @@ def test_a_registered_version_brings_its_profile(service: ServiceConfig, tmp_pat
     assert service_profiles(mixed)["m"]["c5.large"].latency_s(1) == pytest.approx(0.060)
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> None:
     """Traffic and promise stay the same; a fifth of the requests goes to a version whose batches take twice as long."""
     rows = "old:M,c5.large,1,50\nold:M,c5.large,4,160\nnew:M,c5.large,1,150\nnew:M,c5.large,4,300\n"

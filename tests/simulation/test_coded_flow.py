@@ -18,7 +18,11 @@ from mark.insurance.coding import Action, CallParities, CodingGroup, CodingGroup
 from mark.insurance.insurance_settings import ACCEPTS, DEGRADED, InsuranceSettings, ParitySettings
 from mark.simulation.coded_flow import CodedAnswers, CodedCounts, CodedFlow, Serve, coded_answers
 
-FAST, CASES = 200, 1_000  # seeds; the others are slow
+SEEDS = [
+    pytest.param(range(200), id="fast"),
+    pytest.param(range(200, 300), id="more", marks=pytest.mark.slow),
+    pytest.param(range(300, 1000), id="all", marks=[pytest.mark.slow, pytest.mark.acceptance]),
+]
 NEVER = float("inf")
 # In which order events of one moment happen.
 MODEL, PARITY, RECONSTRUCTION, DEADLINE, ARRIVAL, FILL = range(6)
@@ -341,9 +345,7 @@ def by_windows(case: Case, window_s: float) -> CodedAnswers:
     return found
 
 
-@pytest.mark.parametrize(
-    "seeds", [pytest.param(range(FAST), id="fast"), pytest.param(range(FAST, CASES), id="all", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seeds", SEEDS)
 def test_groups_go_by_the_semantics(seeds: range) -> None:
     """The cases include reconstructions, given-up groups, chosen fills and held refusals."""
     degraded = given_up = chosen = held = 0
@@ -363,9 +365,7 @@ def test_groups_go_by_the_semantics(seeds: range) -> None:
     assert min(degraded, given_up, chosen, held) > len(seeds) // 20
 
 
-@pytest.mark.parametrize(
-    "seeds", [pytest.param(range(FAST), id="fast"), pytest.param(range(FAST, CASES), id="all", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seeds", SEEDS)
 def test_live_groups_answer_as_simulated_ones(seeds: range) -> None:
     """A live machine decodes in no time, so the simulated one does so too."""
     for seed in seeds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,10 @@ BASE = RunRequest(
 )
 
 
-def committing(folder: Path, lines: str, **changes: str) -> SimulationResult:
+def committing(folder: Path, lines: str, **changes: Any) -> SimulationResult:
     path = folder / "s.toml"
     path.write_text(new_service("inception-v3").replace("[overflow]", f"[fleet.committed]\n{lines}\n[overflow]"))
-    result = simulate(replace(BASE, service=str(path), **changes))  # type: ignore[arg-type]
+    result = simulate(replace(BASE, service=str(path), **changes))
     check_laws(result)
     return result
 
@@ -35,7 +36,7 @@ def committing(folder: Path, lines: str, **changes: str) -> SimulationResult:
 @pytest.mark.parametrize("policy", first(2, ["fixed:c5.large=12", "reactive", "static-peak"]))
 def test_commitments_change_the_bill_but_not_a_fixed_fleet(tmp_path: Path, policy: str) -> None:
     """Policies that look at no price run the same fleet; the bill and its bound know the commitment."""
-    plain = simulate(replace(BASE, policy=policy))
+    plain = simulate(replace(BASE, policy=policy, with_bound=False))
     result = committing(tmp_path, '"c5.large" = { count = 4, usd_per_hour = 0.05 }', policy=policy)
     hours = result.fleet.instance_hours.get("c5.large/on-demand", 0.0)
     assert result.fleet.instance_hours == plain.fleet.instance_hours
@@ -48,11 +49,12 @@ def test_commitments_change_the_bill_but_not_a_fixed_fleet(tmp_path: Path, polic
 
 
 def test_an_unused_commitment_is_paid_and_named(tmp_path: Path) -> None:
-    plain = simulate(replace(BASE, policy="fixed:c5.large=12"))
-    result = committing(tmp_path, '"c5.9xlarge" = { count = 1, usd_per_hour = 1.0 }', policy="fixed:c5.large=12")
+    plain = simulate(replace(BASE, policy="fixed:c5.large=12", with_bound=False))
+    unused = '"c5.9xlarge" = { count = 1, usd_per_hour = 1.0 }'
+    result = committing(tmp_path, unused, policy="fixed:c5.large=12", with_bound=False)
     assert result.bill.on_demand == pytest.approx(plain.bill.on_demand + 1.0)
     assert result.timeline.spent_usd["on_demand"][-1] == pytest.approx(result.bill.on_demand)
-    ours = committing(tmp_path, '"c5.9xlarge" = { count = 1, usd_per_hour = 1.0 }', policy="static-mean")
+    ours = committing(tmp_path, unused, policy="static-mean", with_bound=False)
     assert any("1 committed, paid for nothing" in note for note in ours.notes)
 
 

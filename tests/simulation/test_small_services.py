@@ -35,7 +35,7 @@ instances = [{instances}]
 [overflow]
 function = "{function}"
 """
-HOURS = 2 * 3600.0
+DURATION_S = 2400.0
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
         RunRequest(
             trace=trace,
             service=str(service),
-            duration_s=HOURS,
+            duration_s=DURATION_S,
             policy=policy,
             predictor="seasonal-naive",
             cold_start=cold,
@@ -77,7 +77,7 @@ DIAGONAL = [(trace, list(SOLD)[position % len(SOLD)]) for position, trace in enu
 REST = [pair for pair in product(TRACES, SOLD) if pair not in DIAGONAL]
 
 
-@pytest.mark.parametrize(("trace", "sold"), first(len(DIAGONAL), [*DIAGONAL, *REST]))
+@pytest.mark.parametrize(("trace", "sold"), first(len(DIAGONAL), [*DIAGONAL, *REST], slow=3))
 def test_a_small_service_costs_as_the_best_fixed_fleet(tmp_path: Path, trace: str, sold: str) -> None:
     """One c7i.large does it all: at most 2 % dearer, nothing rejected, nothing launched."""
     instances, function = SOLD[sold]

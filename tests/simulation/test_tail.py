@@ -14,6 +14,8 @@ from mark.simulation.inputs import open_inputs, open_service
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate_inputs
 
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
+
 REQUEST = RunRequest(
     trace="synthetic:poisson?rate=30",
     service="inception-v3",

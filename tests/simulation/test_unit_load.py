@@ -19,6 +19,8 @@ from mark.simulation.result import SimulationResult
 from mark.studies.compare import run_one
 from mark.traffic.traces.table_files import TableColumns
 
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
+
 FLEET = SizedFleet(instances=3, workers=4, units_per_s=2000.0, rt_max_s=2.75)
 OVERHEAD_S, MEAN, HOURS = 0.25, 400.0, 0.5
 RT_MAX_MS = (FLEET.rt_max_s + OVERHEAD_S) * 1e3

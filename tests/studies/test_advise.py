@@ -314,6 +314,7 @@ def test_capacity_must_be_said_without_latencies(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_capacity_that_was_fitted_is_the_one_that_is_simulated(tmp_path: Path) -> None:
     """Replicas that were late from 8 requests/s on keep the promise in the simulator up to about the same load."""
     history = _history()

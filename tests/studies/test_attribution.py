@@ -24,7 +24,7 @@ BASE = RunRequest(
     trace="synthetic:mmpp?rates=20,80&dwell_s=300",
     service="inception-v3",
     start_s=3600.0,
-    duration_s=1800.0,
+    duration_s=900.0,
     predictor="seasonal-naive",
 )
 POLICIES = ("mark", "oracle", "mark-paper", "static-peak")
@@ -121,7 +121,7 @@ def test_what_the_bound_leaves_out_is_told_apart() -> None:
     adds_up(found)
     certain = simulate(replace(request, foresight=True, with_bound=False, sensitivity=Sensitivity(certain_boots=True)))
     inputs = open_inputs(request)
-    in_bound_usd = extras_usd(1800.0, certain.requests.total, inputs.service.request_kb, inputs.service.response_kb)
+    in_bound_usd = extras_usd(900.0, certain.requests.total, inputs.service.request_kb, inputs.service.response_kb)
     assert 0.0 < in_bound_usd < certain.bill.other
     disks_usd = results["oracle"].bound_disks_usd  # of the whole instances in the bound
     assert 0.0 < disks_usd < certain.bill.other - in_bound_usd

@@ -13,6 +13,8 @@ from mark.simulation.request import RunRequest
 from mark.studies.executor import HereExecutor
 from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, InsuredFleets, _opened, insure, sample_of
 
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
+
 ROOT = Path(__file__).parents[2]
 NOISY = ROOT / "examples" / "insurance" / "noisy.toml"
 OFFER = "c7i.large/on-demand"

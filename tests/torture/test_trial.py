@@ -12,6 +12,7 @@ from mark_torture.drawn_faults import CLOCKS, LEAST_H, Schedule, drawn, replayed
 from mark_torture.trial import Tortured, shrunk, told, tried
 from mark_torture.world import World
 
+from tests.samples import first
 from tests.torture.planted_bugs import BUGS
 
 # A line for each failure of the past: its schedule, which does not depend on the seeds' draws, and its reason.
@@ -44,8 +45,7 @@ def test_a_failing_seed_is_shrunk_and_told() -> None:
     assert "seed 3, 2.5 h" in story
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "hours"), [*((seed, 3.0) for seed in range(40, 45)), (3017, 6.0)])
+@pytest.mark.parametrize(("seed", "hours"), first(0, [(3017, 6.0), *((seed, 3.0) for seed in range(40, 45))], slow=2))
 def test_rounds_left_out_change_nothing(seed: int, hours: float) -> None:
     """The rounds that `RestingRuntime` skips would have done nothing."""
     every, few = (World(drawn(seed, hours), rests=rests) for rests in (False, True))
@@ -62,8 +62,7 @@ def test_rounds_left_out_change_nothing(seed: int, hours: float) -> None:
         assert (other.cloud.ended, other.cloud.usd()) == (truth.cloud.ended, truth.cloud.usd())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("once", FAILED_ONCE, ids=lambda once: once["why"])
+@pytest.mark.parametrize("once", first(0, reversed(FAILED_ONCE), slow=12), ids=lambda once: once["why"])
 def test_what_failed_once_holds(once: dict[str, object]) -> None:
     assert tried(replayed(once["schedule"])).broken is None  # type: ignore[arg-type]
 

@@ -202,7 +202,7 @@ def of_the_first_type(offer: Offer) -> bool:
 REFUSED = {"spot": of_spot, "on demand": on_demand, "the first type": of_the_first_type}
 
 
-@pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_SCOPE), [*ONE_OF_EACH_SCOPE, *OTHERS], "acceptance"))
+@pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_SCOPE), [*ONE_OF_EACH_SCOPE, *OTHERS], slow=0))
 def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
     """Eight of nine cases can: the first set has one type only, and one case refuses that type."""
     for offers in SETS.values():
@@ -247,7 +247,7 @@ def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reas
 
 @pytest.mark.parametrize("markets", ["both", "on demand", "spot"])
 @pytest.mark.parametrize("offers", SETS)
-@pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_WAY), [*ONE_OF_EACH_WAY, *OTHERS_SHARED], "acceptance"))
+@pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_WAY), [*ONE_OF_EACH_WAY, *OTHERS_SHARED], slow=0))
 def test_what_launches_share_is_requested_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
     """The limit is over all offers. The journal has the reason, no offer counts as sold out, and the service serves
     once the shared part is repaired."""

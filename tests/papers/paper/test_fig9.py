@@ -13,7 +13,7 @@ from mark_papers.paper.fig9 import (
     STORM_AT_S,
     SURGE_AT_S,
     Altered,
-    Fig9,
+    Panel,
     WindowSeries,
     run_fig9,
     steady_trace,
@@ -33,12 +33,21 @@ from tests.simulation.laws import check_laws
 WINDOWS = round(DURATION_S / 5.0)
 
 
-@pytest.fixture(scope="module")
-def found() -> Fig9:
+def run_panel(*, surges: tuple[float, ...] = (), storms: tuple[float, ...] = ()) -> Panel:
+    """Return the only panel, in which every run obeys the laws on the same requests."""
     told: list[float] = []
-    found = run_fig9(surges=(1.0,), storms=(0.8,), progress=told.append)
-    assert told == [0.5, 1.0]
-    return found
+    found = run_fig9(surges=surges, storms=storms, progress=told.append)
+    assert told == [1.0]
+    (panel,) = (*found.surges, *found.storms)
+    totals = {line.result.requests.total for line in panel.lines}
+    assert len(totals) == 1
+    for line in panel.lines:
+        check_laws(line.result)
+        assert line.result.policy == line.name
+        assert len(line.arrived) == WINDOWS
+        assert line.arrived.sum() == line.result.requests.total
+        assert line.share_in_time(0) == pytest.approx(line.result.slo_result.attainment)
+    return panel
 
 
 def by_name(lines: tuple[WindowSeries, ...]) -> dict[str, WindowSeries]:
@@ -123,22 +132,9 @@ def test_windows_are_those_of_a_plain_loop_over_the_requests() -> None:
 
 
 @pytest.mark.slow
-def test_every_run_obeys_the_laws_on_the_same_requests(found: Fig9) -> None:
-    for panel in (*found.surges, *found.storms):
-        totals = {line.result.requests.total for line in panel.lines}
-        assert len(totals) == 1
-        for line in panel.lines:
-            check_laws(line.result)
-            assert line.result.policy == line.name
-            assert len(line.arrived) == WINDOWS
-            assert line.arrived.sum() == line.result.requests.total
-            assert line.share_in_time(0) == pytest.approx(line.result.slo_result.attainment)
-
-
-@pytest.mark.slow
-def test_mark_keeps_the_slo_when_load_doubles(found: Fig9) -> None:
+def test_mark_keeps_the_slo_when_load_doubles() -> None:
     """An endpoint as tight as ours breaks it: it sees the surge after three minutes, and boots for five."""
-    (panel,) = found.surges
+    panel = run_panel(surges=(1.0,))
     lines = by_name(panel.lines)
     assert list(lines) == ["mark", "mark-not-reactive", "mark-paper", "sagemaker", "sagemaker-factor-1"]
     for name in ("mark", "mark-not-reactive", "mark-paper"):
@@ -153,9 +149,9 @@ def test_mark_keeps_the_slo_when_load_doubles(found: Fig9) -> None:
 
 
 @pytest.mark.slow
-def test_standbys_make_up_for_a_storm(found: Fig9) -> None:
+def test_standbys_make_up_for_a_storm() -> None:
     """No more of them than were lost, and as much capacity: 7.1 requests/s each for 4.7."""
-    (panel,) = found.storms
+    panel = run_panel(storms=(0.8,))
     for line in panel.lines:
         spot = [ready for offer, ready in line.result.timeline.instances.items() if "/spot/" in offer]
         before = sum(ready[round(STORM_AT_S / 60.0) - 1] for ready in spot)

@@ -10,7 +10,7 @@ from mark_papers.parm.accuracy import run_parm_accuracy
 @pytest.mark.slow
 def test_reconstructions_are_far_better_than_a_default() -> None:
     told: list[float] = []
-    (panel,) = run_parm_accuracy(data=(DIGITS,), groups=(2,), epochs=10, progress=told.append).panels
+    (panel,) = run_parm_accuracy(data=(DIGITS,), groups=(2,), epochs=5, progress=told.append).panels
     assert [row["code"] for row in panel.rows] == ["sum, k = 2", "concat, k = 2"]
     for row in panel.rows:
         default, degraded, all_answers, available = (float(row[key]) for key in ("default", "A_d", "A_o 10 %", "A_a"))

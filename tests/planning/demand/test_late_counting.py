@@ -86,6 +86,7 @@ def test_without_instances_everything_is_late(shares: LateShares) -> None:
     assert 0.99 < beyond <= 1.0
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_answers_of_a_function_in_time_are_calls() -> None:
     services = service(Slo(0.5, 0.99))
     function = a_function()
@@ -114,6 +115,7 @@ def test_counting_by_expectation_agrees_with_counting_plainly(shares: LateShares
         assert shares.late[row, near] == pytest.approx(plain, abs=0.0015)
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_the_first_counting_is_told_and_the_second_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, list[str]]] = []
     monkeypatch.setattr(late_counting, "CACHE_DIR", str(tmp_path))

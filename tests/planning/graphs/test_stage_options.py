@@ -13,6 +13,8 @@ from mark.planning.graphs.stage_options import InstanceOption, instance_options,
 from mark.planning.resolve import resolve
 from mark.profiling.policy import sigma_of
 
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
+
 BOOT = Delay(60.0, 120.0)
 CATALOG = Catalog(
     "test",

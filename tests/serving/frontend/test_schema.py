@@ -32,7 +32,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(addresses: Addresses,
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
     command += [f"http://{addresses.http}/openapi.json", "--no-color", "--warnings", "off"]
-    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES or "8"]
+    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES or "4"]
     command += ["--generation-deterministic", "--no-shrink"] if EXAMPLES is None else ["--generation-database", "none"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]

@@ -10,6 +10,8 @@ from mark.domain.errors import BadInput, Infeasible
 from mark.studies.report.check import check_file
 from mark.studies.report.promise_help_report import tail_words
 
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
+
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),

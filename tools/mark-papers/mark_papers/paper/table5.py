@@ -16,7 +16,7 @@ from mark.simulation.inputs import Inputs
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation, simulate_inputs
 from mark.traffic.traces.trace import Trace
-from mark_papers.paper.replay import ASSUMED, MODELS, open_replay, replay_inputs
+from mark_papers.paper.replay import ASSUMED, DURATION_S, MODELS, open_replay, replay_inputs
 
 # MArk paper, section 5.2: SageMaker / MArk-ondemand and SageMaker / MArk-spot.
 PAPER_ON_DEMAND = {"inception-v3": 3.63, "nasnet": 2.79, "lstm-ptb": 2.41, "opennmt-ende": 3.15}
@@ -74,6 +74,7 @@ def run_table5(
     *,
     spot_trace: str | None = None,
     start_s: float | None = None,
+    duration_s: float = DURATION_S,
     seed: int = 0,
     models: tuple[str, ...] = MODELS,
     progress: Callable[[float], None] | None = None,
@@ -83,15 +84,23 @@ def run_table5(
     rows: list[Table5Row] = []
     jobs = [(model, replay.raw, False) for model in models] + [(model, replay.calm, True) for model in models]
     for i, (model, part, is_capped) in enumerate(jobs):
-        rows.append(_row(model, part, is_capped, replay.start_s, seed, spot_trace))
+        rows.append(_row(model, part, is_capped, replay.start_s, duration_s, seed, spot_trace))
         if progress is not None:
             progress((i + 1) / len(jobs))
     return Table5(replay.name, replay.start_s, tuple(rows), ASSUMED)
 
 
-def _row(model: str, trace: Trace, is_capped: bool, start_s: float, seed: int, spot_trace: str | None) -> Table5Row:
-    inputs = replay_inputs(model, trace, start_s, seed=seed)
-    spot_inputs = replay_inputs(model, trace, start_s, seed=seed, with_spot=True)
+def _row(
+    model: str,
+    trace: Trace,
+    is_capped: bool,
+    start_s: float,
+    duration_s: float,
+    seed: int,
+    spot_trace: str | None,
+) -> Table5Row:
+    inputs = replay_inputs(model, trace, start_s, seed=seed, duration_s=duration_s)
+    spot_inputs = replay_inputs(model, trace, start_s, seed=seed, duration_s=duration_s, with_spot=True)
     ours = simulate_inputs(inputs, "mark")
     sagemaker = simulate_inputs(inputs, "target-tracking")
     series = None
