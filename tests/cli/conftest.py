@@ -6,11 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from mark.cli.output import progress_clock
-from mark.planning.demand import late_counting
 from tests.cli.two_stages import CODE, DRIVER_FILE, FILE, PROFILE, TRACE
 
 
@@ -37,12 +35,3 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     sys.path[:] = before
     sys.modules.pop("two_of_test", None)
-
-
-@pytest.fixture
-def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count late shares for few fleets from few requests: for tests of words, not of numbers."""
-    monkeypatch.setattr(late_counting, "INSTANCES", np.array([1, 2, 3, 4, 6, 10]))
-    monkeypatch.setattr(late_counting, "LOADS", 16)
-    monkeypatch.setattr(late_counting, "REQUESTS", 4_000)
-    monkeypatch.setattr(late_counting, "CLOSE_REQUESTS", 16_000)

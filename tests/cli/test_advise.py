@@ -14,7 +14,7 @@ from mark.cli.main import main
 from tests.prometheus import EmulatedPrometheus, add_workload
 
 Captured = pytest.CaptureFixture[str]
-pytestmark = pytest.mark.usefixtures("small_tables")
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
 
 QUICK = ("--days", "0.25", "--simulate", "30m", "--policies", "best-fixed", "--rps-per-replica", "4")
 

@@ -271,7 +271,7 @@ def test_an_unreachable_slo_exits_3_and_names_the_closest(tmp_path: Path, capsys
     refused(["simulate", *SHORT, "--service", str(path)], "closest is", capsys, code=3)
 
 
-@pytest.mark.usefixtures("small_tables")
+@pytest.mark.usefixtures("coarse_late_shares")
 @pytest.mark.parametrize("policy", ["mark", "static-peak", "fixed:c5.large=3,t2.medium=2"])
 def test_stochastic_service_on_several_workers_gives_a_sound_result(
     policy: str, tmp_path: Path, capsys: Captured

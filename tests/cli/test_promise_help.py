@@ -10,7 +10,7 @@ import pytest
 from mark.cli.main import main
 
 TRACE = "synthetic:poisson?rate=20"
-pytestmark = pytest.mark.usefixtures("small_tables")
+pytestmark = pytest.mark.usefixtures("coarse_late_shares")
 HELP_KEYS = {
     "kind", "confidence", "usd_per_hour", "difference_usd_per_hour", "instances", "instance", "rt_max_ms",
     "longer_ms", "attainment",
