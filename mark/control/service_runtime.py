@@ -262,6 +262,7 @@ class ServiceRuntime:
             parts.close()
             raise
         self._window = self._minute = -2
+        self.turn = False  # given before: all services have one then, and would train at the same time
         self._parts, self._fence, self._again_unix_s = parts, fence, -math.inf
 
     def _round(self, parts: RuntimePorts, conditions: list[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mark.cloud.billing.moving_prices import Repriced
 from mark.cloud.machine import InstanceLife
+from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Result
@@ -368,6 +369,30 @@ def test_services_learn_in_turns_one_a_window() -> None:
     assert len(turns) == 12
     assert turns[3:] == turns[:-3]
     assert set(turns) == {"one", "two", "three"}
+
+
+@pytest.mark.parametrize("trouble", [None, CloudError("AWS does not answer")])
+def test_services_learn_in_turns_after_a_take_over_too(
+    trouble: CloudError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the time of standing by nor failed starts save turns for later."""
+    learned: list[float] = []
+    monkeypatch.setattr(Controller, "learn", lambda self: learned.append(self._clock.now_s()))
+    terms = MemoryTerms()
+    worlds = [World(name, terms) for name in ("one", "two", "three")]
+    leader = Process(*worlds)
+    if trouble is None:
+        leader.run(2)
+    follower = Process(*worlds)
+    for world in worlds:
+        world.fail_start = trouble
+    follower.run(12)
+    for world in worlds:
+        world.fail_start = None
+    learned.clear()
+    follower.run(40)
+    assert follower.manager.leads()
+    assert len(learned) == len(set(learned)) >= 3
 
 
 def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
