@@ -199,7 +199,7 @@ class ServiceRuntime:
         if parts is None:
             # The lower bound ends the wait if the wall clock was set back.
             waits = self._again_unix_s - START.first_s <= now_unix_s < self._again_unix_s
-            return fence is not None and not waits
+            return not waits if fence is not None else self._is_asked
         return fence != self._fence or self._window_of(parts) > self._window
 
     # -- reconciled ---------------------------------------------------------------------------------------------------
@@ -209,7 +209,9 @@ class ServiceRuntime:
         conditions: list[str] = []
         if fence != self._fence:
             self.stop()
-        if fence is not None:
+        if fence is None:
+            self._drop_requests()
+        else:
             self._guard(conditions, lambda: self._begin(fence, now_unix_s))
             if self._parts is not None:
                 self._round(self._parts, conditions)
@@ -224,10 +226,18 @@ class ServiceRuntime:
         """Close the parts; the next round starts them again."""
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
-            # Drop changes that are not stored yet, because the next leader may get other ones.
-            self._changed_pause, self._changed_limits, self._share, self._holding = False, None, None, None
-            self._rollout_wish = ""
+            self._drop_requests()
+            self._share, self._holding = None, None
             parts.close()
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether requested changes are not stored yet."""
+        return self._changed_pause or self._changed_limits is not None or bool(self._rollout_wish)
+
+    def _drop_requests(self) -> None:
+        """Drop changes that are not stored yet, because the next leader may get other ones."""
+        self._changed_pause, self._changed_limits, self._rollout_wish = False, None, ""
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
         """Start the parts if they do not run, and restore pause, limits, history and bill from the store."""

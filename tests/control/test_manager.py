@@ -535,6 +535,38 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
     assert len(world.cloud.instances) == 5
 
 
+def test_requests_of_a_term_that_never_began_are_void_with_the_lease() -> None:
+    """The service could not be started; the next leader may be asked for the opposite."""
+    world = World()
+    world.fail_start = CloudError("AWS does not answer")
+    process, other = Process(world), Process(world)
+    process.run(2)
+    before = process.manager.view("inception").limits
+    process.manager.pause("inception", True)
+    process.manager.set_limits("inception", Limits(1, 0.1))
+    process.manager._lease.release()
+    world.fail_start = None
+    other.run(70)
+    process.run(2)
+    other.manager.close()
+    process.run(70)
+    view = process.manager.view("inception")
+    assert (view.mode, view.limits) == ("acting", before)
+
+
+def test_pause_waits_for_a_service_that_cannot_be_started_yet() -> None:
+    world = World()
+    world.fail_start = CloudError("AWS does not answer")
+    process = Process(world)
+    process.run(2)
+    process.manager.pause("inception", True)
+    process.run(30)
+    world.fail_start = None
+    process.run(30)
+    assert process.manager.view("inception").mode == "paused"
+    assert world.store.get("paused") is True
+
+
 def test_rollback_that_was_not_begun_is_void_with_the_lease() -> None:
     """The next leader is asked again, and this manager may lead again when the release serves well."""
     world = World()
