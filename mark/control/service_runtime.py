@@ -138,12 +138,13 @@ class ServiceRuntime:
         return self._shown(parts, parts.store.recorded(before_id, count))
 
     def history(self, hours: float, points: int) -> HistorySchema:
+        """Return the last minutes; unknown values while another process leads, because the clock is unknown then."""
         parts = self._parts
-        unix_s: Callable[[float], float] = float if parts is None else parts.unix_s
-        start_unix_s = unix_s(0.0)
-        return history_view(
-            self._rows, hours, points, start_unix_s=start_unix_s, minute_s=unix_s(MINUTE_S) - start_unix_s
-        )
+        if parts is None:
+            return history_view({}, hours, points, start_unix_s=0.0, minute_s=MINUTE_S)
+        start_unix_s = parts.unix_s(0.0)
+        minute_s = parts.unix_s(MINUTE_S) - start_unix_s
+        return history_view(self._rows, hours, points, start_unix_s=start_unix_s, minute_s=minute_s)
 
     def promise_cost(self) -> PromiseCost:
         """Return the calculator of cost by load and RT_max, at today's prices."""

@@ -567,6 +567,16 @@ def test_pause_waits_for_a_service_that_cannot_be_started_yet() -> None:
     assert world.store.get("paused") is True
 
 
+def test_history_is_empty_after_the_term() -> None:
+    """Its minutes count from the clock of the service, which is unknown without a term."""
+    world = World()
+    process = Process(world)
+    process.run(190)
+    assert set(process.manager.history("inception", 1.0, 60).usd_per_hour) != {None}
+    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    assert set(process.manager.history("inception", 1.0, 60).usd_per_hour) == {None}
+
+
 def test_rollback_that_was_not_begun_is_void_with_the_lease() -> None:
     """The next leader is asked again, and this manager may lead again when the release serves well."""
     world = World()
