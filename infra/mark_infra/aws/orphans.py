@@ -48,6 +48,10 @@ class Reconciler:
         self._monotonic = monotonic
         self._since_s: dict[str, float] = {}  # by instance id
 
+    def forget(self) -> None:
+        """Begin all grace periods anew: another controller leads, and may know the services of these instances."""
+        self._since_s = {}
+
     def sweep(self) -> list[str]:
         """Terminate the orphans whose grace period is over, and return their ids. Raises CloudError."""
         now_s = self._monotonic()

@@ -58,6 +58,30 @@ def test_orphans_end_after_a_grace(bench: Bench) -> None:
     assert reconciler.sweep() == []
 
 
+def test_orphans_get_their_grace_anew_after_another_controller_has_led(bench: Bench) -> None:
+    """The other one let them live: its newer site may name their service."""
+    bench.cloud.launch(OD, 1, "t")
+    bench.pass_s()
+    kept = keeper(bench)
+    kept._ask = lambda: None  # type: ignore[method-assign]
+    kept._clouds = ()
+    without = replace(bench.site, services={"other": bench.site.service("inception")})
+    kept._reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)
+    leads = True
+    kept._leads = lambda: leads
+    kept.step()
+    leads = False
+    bench.time.t_s += 10.0
+    kept.step()
+    leads = True
+    bench.time.t_s += GRACE_S
+    kept.step()
+    assert len(bench.ids()) == 1
+    bench.time.t_s += GRACE_S
+    kept.step()
+    assert bench.ids() == []
+
+
 def test_a_follower_only_looks(bench: Bench) -> None:
     bench.cloud.launch(OD, 1, "t")
     follower = keeper(bench, leads=False)
