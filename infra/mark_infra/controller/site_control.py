@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -72,6 +73,7 @@ ROUND_S = 35.0  # a round starts no call after it; the last one takes 24 s at mo
 _THREADS = 4  # concurrent rounds, which mostly wait for AWS
 _PATIENCE_S = 120.0  # for an announced instance to appear
 _REMEMBERED = 1000  # gone instances whose number and offer are still known
+_log = logging.getLogger("mark.control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,10 @@ class SiteControl:
             self._metrics_unix_s = now_unix_s
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
-                self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
+                try:
+                    self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
+                except CloudError as error:  # concerns this service only
+                    _log.warning("no metrics of %s are sent: %s", service, error)
             for pipeline, conducted in self.conducted.items():
                 self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
             for name, unstored_s in dict(self.unstored_s).items():

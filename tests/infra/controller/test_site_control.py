@@ -40,6 +40,8 @@ from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, RecentAnswers
+from mark.control.views import DecisionSchema
+from mark.domain.errors import StoreError
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import FeedbackSettings, ResolvedService
@@ -401,6 +403,32 @@ def test_heartbeat_goes_on_after_the_wall_clock_was_set_back(place: Place, site:
     step(control)
     control.close()
     assert beats(place, site) == 2.0
+
+
+class RecordedMetrics:
+    """The calls of a `CloudWatchMetrics`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: self.calls.append(name)
+
+
+def test_other_metrics_are_sent_although_decisions_of_a_service_cannot_be_read(
+    site: Site, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = begin()
+    metrics = RecordedMetrics()
+    monkeypatch.setattr(control, "_metrics", metrics)
+
+    def fail(service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr(control.manager, "decisions", fail)
+    control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5)})
+    step(control)
+    assert metrics.calls == ["beat", "put_unstored"]
 
 
 def beats(place: Place, site: Site) -> float:
