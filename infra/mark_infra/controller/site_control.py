@@ -515,6 +515,7 @@ class _Service:
         def close() -> None:
             stop()
             self._telemetry = self._controller = None
+            control.unstored_s.pop(self.name, None)
             if warming is not None:
                 warming.close()
 

@@ -431,6 +431,15 @@ def test_other_metrics_are_sent_although_decisions_of_a_service_cannot_be_read(
     assert metrics.calls == ["beat", "put_unstored"]
 
 
+def test_age_of_unstored_facts_ends_with_the_term(begin: Begin) -> None:
+    """The next leader hears it from the servers; it would be hours old when this process leads again."""
+    control = begin()
+    step(control)
+    control.hear_unstored("inception", {"i-1": BouncerCounters(unstored_s=61.5)})
+    control.manager._runtimes["inception"].reconcile(None, NOW)
+    assert control.unstored_s == {}
+
+
 def beats(place: Place, site: Site) -> float:
     """Return the number of heartbeats."""
     found = place.server.client("cloudwatch").get_metric_statistics(
