@@ -468,7 +468,6 @@ class _Service:
             unseen=None if gateway is not None else unseen,
             calls_per_request=spec.calls_per_request,
         )
-        self._telemetry = telemetry
         predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)
         with computing():
             predictor.fit(history)
@@ -496,7 +495,6 @@ class _Service:
             release=there.release,
             coming=partial(control.coming, self.name),
         )
-        self._controller = controller
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 
         def heard(
@@ -511,6 +509,7 @@ class _Service:
 
         read = read_whole if spec.resolved.service.whole else read_bouncer
         stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told, read)
+        self._telemetry, self._controller = telemetry, controller  # last, because a failed start has no `close`
 
         def close() -> None:
             stop()

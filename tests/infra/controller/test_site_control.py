@@ -431,6 +431,20 @@ def test_other_metrics_are_sent_although_decisions_of_a_service_cannot_be_read(
     assert metrics.calls == ["beat", "put_unstored"]
 
 
+def test_stage_that_could_not_be_started_has_no_present_state(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise other stages would be planned by it for as long as this process stands by."""
+
+    def fail(*args: object) -> None:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr("mark_infra.controller.site_control._StateChanges", fail)
+    control = begin()
+    step(control)
+    assert control.manager.view("inception").conditions == ("the store does not answer",)
+    assert control._services["inception"].now() is None
+    assert control._services["inception"]._telemetry is None
+
+
 def test_age_of_unstored_facts_ends_with_the_term(begin: Begin) -> None:
     """The next leader hears it from the servers; it would be hours old when this process leads again."""
     control = begin()
