@@ -65,11 +65,24 @@ def _plan_rps(view: ServiceView) -> float | None:
     return None if view.plan is None else view.plan.capacity_rps
 
 
+def _is_known(view: ServiceView) -> bool:
+    """Return whether a round has ended since this process leads; before that the view's sums are zero."""
+    return view.at_s > 0.0
+
+
 _PLAIN: Gauges[ServiceView] = (
     ("load_rps", "Requests/s that arrive.", lambda v: v.rps),
-    ("capacity_rps", "Requests/s that ready instances sustain within the SLO.", lambda v: v.capacity_rps),
+    (
+        "capacity_rps",
+        "Requests/s that ready instances sustain within the SLO.",
+        lambda v: v.capacity_rps if _is_known(v) else None,
+    ),
     ("planned_capacity_rps", "The same of the plan, once everything is ready.", _plan_rps),
-    ("usd_per_hour", "Dollars an hour of running instances.", lambda v: v.usd_per_hour),
+    (
+        "usd_per_hour",
+        "Dollars an hour of running instances.",
+        lambda v: v.usd_per_hour if _is_known(v) else None,
+    ),
     ("usd_per_request", "Price of one more request now.", lambda v: v.price_list.usd_per_request),
     ("usd_per_miss", "Value of not missing one more request.", lambda v: v.price_list.usd_per_miss),
     ("slo_target", "The share of requests to be answered within RT_max.", lambda v: v.slo.target),
@@ -110,6 +123,8 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
             for level, rps in zip(view.forecast.levels, view.forecast.rps, strict=True):
                 forecast.add_metric((view.service, str(level)), rps[0])
         mode.add_metric((view.service, view.mode), 1)
+        if not _is_known(view):
+            continue
         for market, usd in view.bill.as_json().items():
             if market != "total":
                 bill.add_metric((view.service, market), usd)

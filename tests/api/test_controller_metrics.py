@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mark.api.controller_metrics import ControllerMetrics
 from mark.api.sited_pipeline import SitedPipeline
+from mark.domain.bill import Bill
 from mark.domain.fleet import Phase
 from mark.domain.price_list import PriceList
 from tests.api.fake_manager import FakeManager, FakeQueries, social
@@ -51,6 +52,18 @@ def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
     found = {key[0] for key in samples(manager) if "inception" in key}
     assert "mark_controller_capacity_rps" in found
     for name in ("load_rps", "planned_capacity_rps", "forecast_rps", "slo_recent", "instances_wanted", "usd_per_miss"):
+        assert f"mark_controller_{name}" not in found
+
+
+def test_nothing_is_counted_before_the_first_round_of_a_term(manager: FakeManager) -> None:
+    """A counter that restarts from zero at each take-over would count the whole bill again in `increase()`."""
+    view = manager.views["inception"]
+    manager.views["inception"] = replace(
+        view, at_s=0.0, rps=None, capacity_rps=0.0, usd_per_hour=0.0, bill=Bill(), requests=0, conditions=("no answer",)
+    )
+    found = {key[0]: value for key, value in samples(manager).items() if "inception" in key}
+    assert found["mark_controller_troubles"] == 1.0
+    for name in ("capacity_rps", "usd_per_hour", "bill_usd_total", "requests_total"):
         assert f"mark_controller_{name}" not in found
 
 
