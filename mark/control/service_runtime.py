@@ -229,7 +229,10 @@ class ServiceRuntime:
         if parts is not None:
             self._drop_requests()
             self._share, self._holding = None, None
-            parts.close()
+            try:
+                parts.close()
+            except Exception:  # the other services and the lease must not wait for it
+                _log.exception("the parts of a service cannot be closed", extra={"service": self.service})
 
     @property
     def _is_asked(self) -> bool:

@@ -304,6 +304,22 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert world.closed == 1
 
 
+def test_lease_is_released_although_a_service_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    terms = MemoryTerms()
+    bad, good = World("bad", terms), World("good", terms)
+    process = Process(bad, good)
+
+    def broken() -> None:
+        raise ZeroDivisionError("so it goes")
+
+    bad.close = broken  # type: ignore[method-assign]
+    process.run(2)
+    process.manager.close()
+    assert good.closed == 1
+    assert terms.claim("controller", "other", ORIGIN + 60.0).holder == "other"
+    assert "cannot be closed" in caplog.text
+
+
 def test_a_failed_start_is_tried_again_whatever_the_clock_shows() -> None:
     """If the clock is set back by an hour, the manager does not wait for an hour."""
     world = World()
