@@ -603,10 +603,11 @@ class _StateChanges:
         unknown = [id for id in machines if id not in self._known]
         if unknown:
             gone = [id for id in self._known if id not in machines][:-_REMEMBERED]
-            self._known = {id: one for id, one in self._known.items() if id not in gone}
+            known = {id: one for id, one in self._known.items() if id not in gone}
             numbers = self._numbers.numbers(unknown)
-            self._known.update({id: (numbers[id], machines[id].offer) for id in unknown})
-            self._store.put("told", self._known)
+            known |= {id: (numbers[id], machines[id].offer) for id in unknown}
+            self._store.put("told", known)  # first, so that a failed write is repeated
+            self._known = known
 
 
 def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import pytest
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
 from mark_infra.aws.gate import Gate, _until_s
-from mark_infra.aws.inventory import InventorySnapshot
+from mark_infra.aws.inventory import DescribedInstance, InventorySnapshot
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.notices import StateChange
 from mark_infra.aws.pools import templates_of
@@ -655,6 +655,32 @@ def test_process_that_leads_again_reports_no_change_older_than_a_day() -> None:
     at = SimpleNamespace(now_s=lambda: 2.0 * DAY_S, at_s=float, unix_s=float)
     changes = _StateChanges(notices, SimpleNamespace(service="inception"), nothing, at, kept)  # type: ignore[arg-type]
     assert changes.ran() == (Ran(7, "c5.large/on-demand", False, 1.5 * DAY_S),)
+
+
+class FailingOnce(MemoryStore):
+    """A store whose first write fails."""
+
+    failing = True
+
+    def put(self, key: str, value: Any) -> None:
+        if self.failing:
+            self.failing = False
+            raise StoreError("the store does not answer")
+        super().put(key, value)
+
+
+def test_numbers_of_instances_are_stored_after_the_store_failed() -> None:
+    """Otherwise the next controller could not bill the end of an instance that is gone by then."""
+    machine = DescribedInstance("i-1", "inception", ON_DEMAND.name, "t", "running", 0.0)
+    inventory = SimpleNamespace(snapshot=lambda: InventorySnapshot({"inception": (machine,)}))
+    numbers = SimpleNamespace(service="inception", numbers=lambda ids: dict.fromkeys(ids, 7))
+    notices, at = SimpleNamespace(changes=lambda after: []), SimpleNamespace(now_s=lambda: 0.0, unix_s=float)
+    store = FailingOnce()
+    changes = _StateChanges(notices, numbers, inventory, at, store)  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        changes.ran()
+    assert changes.ran() == ()
+    assert store.get("told") == {"i-1": (7, ON_DEMAND.name)}
 
 
 def test_the_balancer_is_asked_for_what_no_bouncer_saw(place: Place, site: Site) -> None:
