@@ -231,16 +231,20 @@ class Ec2Cloud:
         )
 
     def notices(self) -> tuple[Notice, ...]:
-        number_of = {m.id: (number, m.offer) for number, m in self._machines().items()}
-        found, new = [], []
+        machines = {m.id: (number, m) for number, m in self._machines().items()}
+        found, untagged = [], []
         with self._lock:
             for id, at_s, gone_s in self._notices.interruptions():
-                if id in number_of and id not in self._told:
+                if id not in machines:
+                    continue
+                number, machine = machines[id]
+                if machine.gone_unix_s is None:
+                    untagged.append((id, gone_s))
+                if id not in self._told:
                     self._told.add(id)
-                    new.append((id, gone_s))
-                    found.append(Notice(*number_of[id], self._clock.at_s(at_s), self._clock.at_s(gone_s)))
-            self._told &= number_of.keys()
-        for id, gone_s in new:  # for the next controller, which gets no message from the queue
+                    found.append(Notice(number, machine.offer, self._clock.at_s(at_s), self._clock.at_s(gone_s)))
+            self._told &= machines.keys()
+        for id, gone_s in untagged:  # for the next controller, which gets no message from the queue
             with suppress(CloudError):
                 self._tag([id], {INTERRUPTED: f"{gone_s:.3f}"})
                 self._inventory.changed([id], gone_unix_s=gone_s)

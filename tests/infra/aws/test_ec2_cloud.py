@@ -420,6 +420,27 @@ def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> Non
     assert {i.interruption_at_s for i in bench.cloud.fleet().instances} == {None}
 
 
+def test_notice_that_could_not_be_tagged_is_tagged_later(bench: Bench) -> None:
+    """Otherwise the next controller would not know of it."""
+    (number,) = bench.cloud.launch(SPOT, 1, "t").numbers
+    bench.notices.told = [(bench.id_of(number), Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0)]
+
+    def refuse(**_: object) -> None:
+        raise CloudError("slow down")
+
+    events = bench.gate.client("ec2").meta.events
+    events.register("before-call.ec2.CreateTags", refuse)
+    try:
+        assert len(bench.cloud.notices()) == 1
+    finally:
+        events.unregister("before-call.ec2.CreateTags", refuse)
+    assert bench.cloud.notices() == ()
+    bench.notices.told = []
+    bench.pass_s()
+    bench.begin_again()
+    assert [i.interruption_at_s for i in bench.cloud.fleet().instances] == [130.0]
+
+
 @pytest.mark.parametrize("scale", [1.0, 10.0])
 def test_a_silence_is_shown_at_any_time_scale(bench: Bench, scale: float) -> None:
     bench.begin_again(time_scale=scale)
