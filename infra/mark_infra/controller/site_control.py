@@ -677,7 +677,11 @@ def open_control(
     while True:
         try:
             parts = site_parts(site, dry_run=dry_run, session=session)
-            control = SiteControl(site, specs, dry_run=dry_run, parts=parts, pipelines=pipelines)
+            try:
+                control = SiteControl(site, specs, dry_run=dry_run, parts=parts, pipelines=pipelines)
+            except CloudError:
+                parts.close()
+                raise
             control.start()
             return control
         except CloudError as error:

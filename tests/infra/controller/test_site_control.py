@@ -26,12 +26,14 @@ from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
 from mark_infra.controller.site_control import (
     ServiceSpec,
     SiteControl,
+    SiteParts,
     _StateChanges,
     joined,
     open_control,
     over,
     site_parts,
 )
+from mark_infra.store.sqlite import SqliteTable
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters, read_bouncer, read_whole
 from mark_infra.telemetry.telemetry import ScrapeTarget
@@ -607,6 +609,26 @@ def test_an_unreachable_store_is_retried_until_interrupted(site: Site, monkeypat
     assert open_control(there, [charge()], dry_run=False, wait=lambda _: next(waits), tell=said.append) is None
     assert len(said) == 2
     assert all(line.startswith("cannot begin, and tries again in ") and "\n" not in line for line in said)
+
+
+def test_each_try_to_begin_closes_its_tables(place: Place, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage of the store lasts hundreds of tries."""
+    opened, closed = [], []
+
+    def parts_of(site: Site, **_: Any) -> SiteParts:
+        parts = site_parts(site, options=place.server.options)
+        opened.append(parts)
+        return replace(parts, close=lambda: (closed.append(parts), parts.close()))  # type: ignore[func-returns-value]
+
+    def fail(*_: object) -> float:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr("mark_infra.controller.site_control.site_parts", parts_of)
+    monkeypatch.setattr(SqliteTable, "origin_unix_s", fail)
+    waits = iter((False, False, True))
+    assert open_control(site, [charge()], dry_run=False, wait=lambda _: next(waits), tell=lambda _: None) is None
+    assert len(opened) == 3
+    assert closed == opened
 
 
 def test_a_site_is_controlled_with_the_session_given(place: Place, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
