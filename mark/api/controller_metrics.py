@@ -132,9 +132,14 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
     yield from (instances, wanted, forecast, mode, bill, requests)
 
 
+def _pipeline_usd_per_hour(view: PipelineSchema) -> float | None:
+    """Return the sum of all stages, or None while the controller of one does not run."""
+    return None if any(stage.mode == "standing by" for stage in view.stages) else view.usd_per_hour
+
+
 _PIPELINE: Gauges[PipelineSchema] = (
     ("load_qps", "Queries/s.", lambda v: v.queries_per_s),
-    ("usd_per_hour", "Dollars an hour of running instances, of all stages.", lambda v: v.usd_per_hour),
+    ("usd_per_hour", "Dollars an hour of running instances, of all stages.", _pipeline_usd_per_hour),
     ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.target),
     ("slo_rt_max_seconds", "RT_max.", lambda v: v.rt_max_ms / 1e3),
     (

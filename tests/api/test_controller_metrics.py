@@ -84,3 +84,12 @@ def test_pipelines_are_reported_as_a_whole(manager: FakeManager) -> None:
     counted.now = replace(counted.now, recent=None, recent_p50_ms=None, recent_p99_ms=None)
     names = {key[0] for key in samples(manager, social=SitedPipeline(social(), counted))}
     assert not {"mark_controller_pipeline_slo_recent", "mark_controller_pipeline_latency_seconds"} & names
+
+
+def test_dollars_of_a_pipeline_need_all_of_its_stages(manager: FakeManager) -> None:
+    """After a take-over some stages begin later than others."""
+    view = manager.views["social-vision"]
+    manager.views["social-vision"] = replace(view, at_s=0.0, usd_per_hour=0.0, instances=(), mode="standing by")
+    found = {key[0] for key in samples(manager, social=SitedPipeline(social())) if "social" in key}
+    assert "mark_controller_pipeline_slo_target" in found
+    assert "mark_controller_pipeline_usd_per_hour" not in found
