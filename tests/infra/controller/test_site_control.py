@@ -618,7 +618,12 @@ def test_each_try_to_begin_closes_its_tables(place: Place, site: Site, monkeypat
     def parts_of(site: Site, **_: Any) -> SiteParts:
         parts = site_parts(site, options=place.server.options)
         opened.append(parts)
-        return replace(parts, close=lambda: (closed.append(parts), parts.close()))  # type: ignore[func-returns-value]
+
+        def close() -> None:
+            closed.append(opened[-1])
+            parts.close()
+
+        return replace(parts, close=close)
 
     def fail(*_: object) -> float:
         raise StoreError("the store does not answer")
