@@ -24,7 +24,7 @@ from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notic
 from mark.domain.offer import Market, Offer
 from mark_infra.aws import zone_spread
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, launch_refusal, scope_of_end
+from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, is_refusal, launch_refusal, scope_of_end
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -263,7 +263,7 @@ class Ec2Cloud:
         """
         try:
             if resting := [m.id for m in self._booted() if rests(m)]:
-                self._stop(resting)
+                in_turn(resting, self._stop)
         finally:  # the failure concerns other instances
             self._let_serve()
 
@@ -274,9 +274,12 @@ class Ec2Cloud:
             self._balancer.sync(self._for_balancer, silent)
         finally:  # the failure may concern other instances
             if serving := [m.id for m in self._booted() if not rests(m) and self._balancer.serves(m.id)]:
-                now_s = self._unix_s()
-                self._tag(serving, {READY: f"{now_s:.3f}"})
-                self._inventory.changed(serving, ready_unix_s=now_s)
+                in_turn(serving, self._note_ready)
+
+    def _note_ready(self, ids: list[str]) -> None:
+        now_s = self._unix_s()
+        self._tag(ids, {READY: f"{now_s:.3f}"})
+        self._inventory.changed(ids, ready_unix_s=now_s)
 
     def _booted(self) -> list[DescribedInstance]:
         """Return the instances that are not serving yet and whose bouncers are ready."""
@@ -551,6 +554,23 @@ def _instance_of(part: Mapping[str, Any]) -> str:
 
 def _boots(machine: DescribedInstance) -> bool:
     return machine.state == "running" and phase_of(machine) is Phase.PENDING
+
+
+def in_turn(ids: list[str], work: Callable[[list[str]], None]) -> None:
+    """Do the work for all instances, one by one if EC2 refuses it for one of them. Raises the last CloudError."""
+    try:
+        work(ids)
+    except CloudError as error:
+        if len(ids) == 1 or not (is_refusal(error) or isinstance(error, NotFoundError)):
+            raise
+        failed: CloudError | None = None
+        for id in ids:
+            try:
+                work([id])
+            except CloudError as refused:
+                failed = refused
+        if failed is not None:
+            raise failed from failed.__cause__
 
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from mark_infra.aws.ec2_cloud import LONGEST_DRAIN_S
 from mark_infra.aws.gate import scope_of
 from mark_infra.aws.inventory import INTERRUPTED_KEPT_S, OLDEST_S, DescribedInstance
@@ -367,6 +369,30 @@ def test_standby_that_cannot_be_stopped_keeps_no_other_instance_from_serving(ben
     finally:
         events.unregister("before-call.ec2.StopInstances", refuse)
     assert bench.phases() == {standby: Phase.PENDING, number: Phase.READY}
+
+
+@pytest.mark.parametrize("call", ["StopInstances", "CreateTags"])
+def test_instance_that_ec2_refuses_keeps_no_other_from_its_turn(bench: Bench, call: str) -> None:
+    """EC2 refuses the whole call because of one of its instances. Those that rest are stopped, others are tagged."""
+    standby = call == "StopInstances"
+    first, second = bench.cloud.launch(T2 if standby else OD, 2, "s", standby=standby).numbers
+    bench.pass_s()
+    bench.bouncers.serving.update(bench.ids())
+    bad = bench.id_of(first)
+
+    def refuse(params: dict[str, Any], **_: object) -> None:
+        if bad in params["body"].values():
+            said = {"Error": {"Code": "IncorrectInstanceState"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+            raise ClientError(said, call)  # type: ignore[arg-type]
+
+    events = bench.gate.client("ec2").meta.events
+    events.register(f"before-call.ec2.{call}", refuse)
+    try:
+        with pytest.raises(CloudError, match="IncorrectInstanceState"):
+            bench.cloud.upkeep()
+    finally:
+        events.unregister(f"before-call.ec2.{call}", refuse)
+    assert bench.phases() == {first: Phase.PENDING, second: Phase.STOPPED if standby else Phase.READY}
 
 
 def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
