@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from mark_infra.aws.ec2_cloud import end
+from mark_infra.aws.ec2_cloud import end, in_turn
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance, Inventory, InventorySnapshot
 from mark_infra.aws.site import Site
@@ -62,5 +62,5 @@ class Reconciler:
         due = [m.id for m in found if now_s - self._since_s[m.id] >= GRACE_S]
         if due:
             _log.warning("ends %s: no controller answers for them", ", ".join(due))
-            end(self._gate, self._inventory, due)
+            in_turn(due, lambda ids: end(self._gate, self._inventory, ids))
         return due
