@@ -117,6 +117,14 @@ def test_what_does_not_end_is_named(gate: Gate, moto: MotoServer) -> None:
         end_instances(gate, "mark", None, pause=lambda _: None, monotonic=lambda: next(times))
 
 
+def test_instance_that_may_not_end_keeps_no_other_from_ending(gate: Gate, moto: MotoServer) -> None:
+    protected, *others = (launch(moto, mark_site="mark") for _ in range(3))
+    moto.client("ec2").modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
+    with pytest.raises(CloudError, match="disableApiTermination"):
+        end_instances(gate, "mark", None, pause=lambda _: None)
+    assert states(moto) == {protected: "running", **dict.fromkeys(others, "terminated")}
+
+
 def test_what_is_left_is_listed(gate: Gate, moto: MotoServer) -> None:
     assert leftovers(gate, "mark") == []
     id = launch(moto, mark_site="mark")
