@@ -65,11 +65,24 @@ def _plan_rps(view: ServiceView) -> float | None:
     return None if view.plan is None else view.plan.capacity_rps
 
 
+def _is_known(view: ServiceView) -> bool:
+    """Return whether a round has ended since this process leads; before that the view's sums are zero."""
+    return view.at_s > 0.0
+
+
 _PLAIN: Gauges[ServiceView] = (
     ("load_rps", "Requests/s that arrive.", lambda v: v.rps),
-    ("capacity_rps", "Requests/s that ready instances sustain within the SLO.", lambda v: v.capacity_rps),
+    (
+        "capacity_rps",
+        "Requests/s that ready instances sustain within the SLO.",
+        lambda v: v.capacity_rps if _is_known(v) else None,
+    ),
     ("planned_capacity_rps", "The same of the plan, once everything is ready.", _plan_rps),
-    ("usd_per_hour", "Dollars an hour of running instances.", lambda v: v.usd_per_hour),
+    (
+        "usd_per_hour",
+        "Dollars an hour of running instances.",
+        lambda v: v.usd_per_hour if _is_known(v) else None,
+    ),
     ("usd_per_request", "Price of one more request now.", lambda v: v.price_list.usd_per_request),
     ("usd_per_miss", "Value of not missing one more request.", lambda v: v.price_list.usd_per_miss),
     ("slo_target", "The share of requests to be answered within RT_max.", lambda v: v.slo.target),
@@ -110,6 +123,8 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
             for level, rps in zip(view.forecast.levels, view.forecast.rps, strict=True):
                 forecast.add_metric((view.service, str(level)), rps[0])
         mode.add_metric((view.service, view.mode), 1)
+        if not _is_known(view):
+            continue
         for market, usd in view.bill.as_json().items():
             if market != "total":
                 bill.add_metric((view.service, market), usd)
@@ -117,9 +132,14 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
     yield from (instances, wanted, forecast, mode, bill, requests)
 
 
+def _pipeline_usd_per_hour(view: PipelineSchema) -> float | None:
+    """Return the sum of all stages, or None while the controller of one does not run."""
+    return None if any(stage.mode == "standing by" for stage in view.stages) else view.usd_per_hour
+
+
 _PIPELINE: Gauges[PipelineSchema] = (
     ("load_qps", "Queries/s.", lambda v: v.queries_per_s),
-    ("usd_per_hour", "Dollars an hour of running instances, of all stages.", lambda v: v.usd_per_hour),
+    ("usd_per_hour", "Dollars an hour of running instances, of all stages.", _pipeline_usd_per_hour),
     ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.target),
     ("slo_rt_max_seconds", "RT_max.", lambda v: v.rt_max_ms / 1e3),
     (

@@ -138,12 +138,13 @@ class ServiceRuntime:
         return self._shown(parts, parts.store.recorded(before_id, count))
 
     def history(self, hours: float, points: int) -> HistorySchema:
+        """Return the last minutes; unknown values while another process leads, because the clock is unknown then."""
         parts = self._parts
-        unix_s: Callable[[float], float] = float if parts is None else parts.unix_s
-        start_unix_s = unix_s(0.0)
-        return history_view(
-            self._rows, hours, points, start_unix_s=start_unix_s, minute_s=unix_s(MINUTE_S) - start_unix_s
-        )
+        if parts is None:
+            return history_view({}, hours, points, start_unix_s=0.0, minute_s=MINUTE_S)
+        start_unix_s = parts.unix_s(0.0)
+        minute_s = parts.unix_s(MINUTE_S) - start_unix_s
+        return history_view(self._rows, hours, points, start_unix_s=start_unix_s, minute_s=minute_s)
 
     def promise_cost(self) -> PromiseCost:
         """Return the calculator of cost by load and RT_max, at today's prices."""
@@ -199,7 +200,7 @@ class ServiceRuntime:
         if parts is None:
             # The lower bound ends the wait if the wall clock was set back.
             waits = self._again_unix_s - START.first_s <= now_unix_s < self._again_unix_s
-            return fence is not None and not waits
+            return not waits if fence is not None else self._is_asked
         return fence != self._fence or self._window_of(parts) > self._window
 
     # -- reconciled ---------------------------------------------------------------------------------------------------
@@ -209,7 +210,9 @@ class ServiceRuntime:
         conditions: list[str] = []
         if fence != self._fence:
             self.stop()
-        if fence is not None:
+        if fence is None:
+            self._drop_requests()
+        else:
             self._guard(conditions, lambda: self._begin(fence, now_unix_s))
             if self._parts is not None:
                 self._round(self._parts, conditions)
@@ -224,10 +227,21 @@ class ServiceRuntime:
         """Close the parts; the next round starts them again."""
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
-            # Drop changes that are not stored yet, because the next leader may get other ones.
-            self._changed_pause, self._changed_limits, self._share, self._holding = False, None, None, None
-            self._rollout_wish = ""
-            parts.close()
+            self._drop_requests()
+            self._share, self._holding = None, None
+            try:
+                parts.close()
+            except Exception:  # the other services and the lease must not wait for it
+                _log.exception("the parts of a service cannot be closed", extra={"service": self.service})
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether requested changes are not stored yet."""
+        return self._changed_pause or self._changed_limits is not None or bool(self._rollout_wish)
+
+    def _drop_requests(self) -> None:
+        """Drop changes that are not stored yet, because the next leader may get other ones."""
+        self._changed_pause, self._changed_limits, self._rollout_wish = False, None, ""
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
         """Start the parts if they do not run, and restore pause, limits, history and bill from the store."""
@@ -262,6 +276,7 @@ class ServiceRuntime:
             parts.close()
             raise
         self._window = self._minute = -2
+        self.turn = False  # given before: all services have one then, and would train at the same time
         self._parts, self._fence, self._again_unix_s = parts, fence, -math.inf
 
     def _round(self, parts: RuntimePorts, conditions: list[str]) -> None:

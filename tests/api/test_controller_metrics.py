@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mark.api.controller_metrics import ControllerMetrics
 from mark.api.sited_pipeline import SitedPipeline
+from mark.domain.bill import Bill
 from mark.domain.fleet import Phase
 from mark.domain.price_list import PriceList
 from tests.api.fake_manager import FakeManager, FakeQueries, social
@@ -54,6 +55,18 @@ def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
         assert f"mark_controller_{name}" not in found
 
 
+def test_nothing_is_counted_before_the_first_round_of_a_term(manager: FakeManager) -> None:
+    """A counter that restarts from zero at each take-over would count the whole bill again in `increase()`."""
+    view = manager.views["inception"]
+    manager.views["inception"] = replace(
+        view, at_s=0.0, rps=None, capacity_rps=0.0, usd_per_hour=0.0, bill=Bill(), requests=0, conditions=("no answer",)
+    )
+    found = {key[0]: value for key, value in samples(manager).items() if "inception" in key}
+    assert found["mark_controller_troubles"] == 1.0
+    for name in ("capacity_rps", "usd_per_hour", "bill_usd_total", "requests_total"):
+        assert f"mark_controller_{name}" not in found
+
+
 def test_a_phase_without_instances_is_reported_as_zero(manager: FakeManager) -> None:
     """Otherwise a line in a plot would end instead of falling."""
     assert samples(manager)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0
@@ -71,3 +84,12 @@ def test_pipelines_are_reported_as_a_whole(manager: FakeManager) -> None:
     counted.now = replace(counted.now, recent=None, recent_p50_ms=None, recent_p99_ms=None)
     names = {key[0] for key in samples(manager, social=SitedPipeline(social(), counted))}
     assert not {"mark_controller_pipeline_slo_recent", "mark_controller_pipeline_latency_seconds"} & names
+
+
+def test_dollars_of_a_pipeline_need_all_of_its_stages(manager: FakeManager) -> None:
+    """After a take-over some stages begin later than others."""
+    view = manager.views["social-vision"]
+    manager.views["social-vision"] = replace(view, at_s=0.0, usd_per_hour=0.0, instances=(), mode="standing by")
+    found = {key[0] for key in samples(manager, social=SitedPipeline(social())) if "social" in key}
+    assert "mark_controller_pipeline_slo_target" in found
+    assert "mark_controller_pipeline_usd_per_hour" not in found

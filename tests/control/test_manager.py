@@ -11,6 +11,7 @@ import pytest
 
 from mark.cloud.billing.moving_prices import Repriced
 from mark.cloud.machine import InstanceLife
+from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Result
@@ -303,6 +304,22 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert world.closed == 1
 
 
+def test_lease_is_released_although_a_service_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    terms = MemoryTerms()
+    bad, good = World("bad", terms), World("good", terms)
+    process = Process(bad, good)
+
+    def broken() -> None:
+        raise ZeroDivisionError("so it goes")
+
+    bad.close = broken  # type: ignore[method-assign]
+    process.run(2)
+    process.manager.close()
+    assert good.closed == 1
+    assert terms.claim("controller", "other", ORIGIN + 60.0).holder == "other"
+    assert "cannot be closed" in caplog.text
+
+
 def test_a_failed_start_is_tried_again_whatever_the_clock_shows() -> None:
     """If the clock is set back by an hour, the manager does not wait for an hour."""
     world = World()
@@ -368,6 +385,30 @@ def test_services_learn_in_turns_one_a_window() -> None:
     assert len(turns) == 12
     assert turns[3:] == turns[:-3]
     assert set(turns) == {"one", "two", "three"}
+
+
+@pytest.mark.parametrize("trouble", [None, CloudError("AWS does not answer")])
+def test_services_learn_in_turns_after_a_take_over_too(
+    trouble: CloudError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the time of standing by nor failed starts save turns for later."""
+    learned: list[float] = []
+    monkeypatch.setattr(Controller, "learn", lambda self: learned.append(self._clock.now_s()))
+    terms = MemoryTerms()
+    worlds = [World(name, terms) for name in ("one", "two", "three")]
+    leader = Process(*worlds)
+    if trouble is None:
+        leader.run(2)
+    follower = Process(*worlds)
+    for world in worlds:
+        world.fail_start = trouble
+    follower.run(12)
+    for world in worlds:
+        world.fail_start = None
+    learned.clear()
+    follower.run(40)
+    assert follower.manager.leads()
+    assert len(learned) == len(set(learned)) >= 3
 
 
 def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
@@ -508,6 +549,48 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
     process.run(70)
     assert process.manager.view("inception").limits == before
     assert len(world.cloud.instances) == 5
+
+
+def test_requests_of_a_term_that_never_began_are_void_with_the_lease() -> None:
+    """The service could not be started; the next leader may be asked for the opposite."""
+    world = World()
+    world.fail_start = CloudError("AWS does not answer")
+    process, other = Process(world), Process(world)
+    process.run(2)
+    before = process.manager.view("inception").limits
+    process.manager.pause("inception", True)
+    process.manager.set_limits("inception", Limits(1, 0.1))
+    process.manager._lease.release()
+    world.fail_start = None
+    other.run(70)
+    process.run(2)
+    other.manager.close()
+    process.run(70)
+    view = process.manager.view("inception")
+    assert (view.mode, view.limits) == ("acting", before)
+
+
+def test_pause_waits_for_a_service_that_cannot_be_started_yet() -> None:
+    world = World()
+    world.fail_start = CloudError("AWS does not answer")
+    process = Process(world)
+    process.run(2)
+    process.manager.pause("inception", True)
+    process.run(30)
+    world.fail_start = None
+    process.run(30)
+    assert process.manager.view("inception").mode == "paused"
+    assert world.store.get("paused") is True
+
+
+def test_history_is_empty_after_the_term() -> None:
+    """Its minutes count from the clock of the service, which is unknown without a term."""
+    world = World()
+    process = Process(world)
+    process.run(190)
+    assert set(process.manager.history("inception", 1.0, 60).usd_per_hour) != {None}
+    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    assert set(process.manager.history("inception", 1.0, 60).usd_per_hour) == {None}
 
 
 def test_rollback_that_was_not_begun_is_void_with_the_lease() -> None:

@@ -24,7 +24,7 @@ from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notic
 from mark.domain.offer import Market, Offer
 from mark_infra.aws import zone_spread
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, launch_refusal, scope_of_end
+from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, is_refusal, launch_refusal, scope_of_end
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -231,16 +231,20 @@ class Ec2Cloud:
         )
 
     def notices(self) -> tuple[Notice, ...]:
-        number_of = {m.id: (number, m.offer) for number, m in self._machines().items()}
-        found, new = [], []
+        machines = {m.id: (number, m) for number, m in self._machines().items()}
+        found, untagged = [], []
         with self._lock:
             for id, at_s, gone_s in self._notices.interruptions():
-                if id in number_of and id not in self._told:
+                if id not in machines:
+                    continue
+                number, machine = machines[id]
+                if machine.gone_unix_s is None:
+                    untagged.append((id, gone_s))
+                if id not in self._told:
                     self._told.add(id)
-                    new.append((id, gone_s))
-                    found.append(Notice(*number_of[id], self._clock.at_s(at_s), self._clock.at_s(gone_s)))
-            self._told &= number_of.keys()
-        for id, gone_s in new:  # for the next controller, which gets no message from the queue
+                    found.append(Notice(number, machine.offer, self._clock.at_s(at_s), self._clock.at_s(gone_s)))
+            self._told &= machines.keys()
+        for id, gone_s in untagged:  # for the next controller, which gets no message from the queue
             with suppress(CloudError):
                 self._tag([id], {INTERRUPTED: f"{gone_s:.3f}"})
                 self._inventory.changed([id], gone_unix_s=gone_s)
@@ -259,7 +263,7 @@ class Ec2Cloud:
         """
         try:
             if resting := [m.id for m in self._booted() if rests(m)]:
-                self._stop(resting)
+                in_turn(resting, self._stop)
         finally:  # the failure concerns other instances
             self._let_serve()
 
@@ -270,9 +274,12 @@ class Ec2Cloud:
             self._balancer.sync(self._for_balancer, silent)
         finally:  # the failure may concern other instances
             if serving := [m.id for m in self._booted() if not rests(m) and self._balancer.serves(m.id)]:
-                now_s = self._unix_s()
-                self._tag(serving, {READY: f"{now_s:.3f}"})
-                self._inventory.changed(serving, ready_unix_s=now_s)
+                in_turn(serving, self._note_ready)
+
+    def _note_ready(self, ids: list[str]) -> None:
+        now_s = self._unix_s()
+        self._tag(ids, {READY: f"{now_s:.3f}"})
+        self._inventory.changed(ids, ready_unix_s=now_s)
 
     def _booted(self) -> list[DescribedInstance]:
         """Return the instances that are not serving yet and whose bouncers are ready."""
@@ -547,6 +554,23 @@ def _instance_of(part: Mapping[str, Any]) -> str:
 
 def _boots(machine: DescribedInstance) -> bool:
     return machine.state == "running" and phase_of(machine) is Phase.PENDING
+
+
+def in_turn(ids: list[str], work: Callable[[list[str]], None]) -> None:
+    """Do the work for all instances, one by one if EC2 refuses it for one of them. Raises the last CloudError."""
+    try:
+        work(ids)
+    except CloudError as error:
+        if len(ids) == 1 or not (is_refusal(error) or isinstance(error, NotFoundError)):
+            raise
+        failed: CloudError | None = None
+        for id in ids:
+            try:
+                work([id])
+            except CloudError as refused:
+                failed = refused
+        if failed is not None:
+            raise failed from failed.__cause__
 
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:

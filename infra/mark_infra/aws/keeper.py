@@ -55,6 +55,8 @@ class Keeper(Background):
                 for cloud in self._clouds:
                     _guarded(cloud.forget_ghosts, cloud.service)
             self._rounds += 1
+        else:
+            self._reconciler.forget()
         _guarded(self._events.refresh, "scheduled events")  # last, because events are days ahead
 
     def _ask(self) -> None:

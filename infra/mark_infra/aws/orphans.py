@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from mark_infra.aws.ec2_cloud import end
+from mark_infra.aws.ec2_cloud import end, in_turn
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance, Inventory, InventorySnapshot
 from mark_infra.aws.site import Site
@@ -48,6 +48,10 @@ class Reconciler:
         self._monotonic = monotonic
         self._since_s: dict[str, float] = {}  # by instance id
 
+    def forget(self) -> None:
+        """Begin all grace periods anew: another controller leads, and may know the services of these instances."""
+        self._since_s = {}
+
     def sweep(self) -> list[str]:
         """Terminate the orphans whose grace period is over, and return their ids. Raises CloudError."""
         now_s = self._monotonic()
@@ -58,5 +62,5 @@ class Reconciler:
         due = [m.id for m in found if now_s - self._since_s[m.id] >= GRACE_S]
         if due:
             _log.warning("ends %s: no controller answers for them", ", ".join(due))
-            end(self._gate, self._inventory, due)
+            in_turn(due, lambda ids: end(self._gate, self._inventory, ids))
         return due

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mark.domain.errors import CloudError, DeniedError, NotFoundError
+from mark_infra.aws.ec2_cloud import in_turn, terminate
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 from mark_infra.aws.machine_images import own_images, own_snapshots
@@ -50,8 +52,7 @@ def end_instances(
         while there := _instances(gate, tag, site):
             new = [id for id in there if id not in ended]
             for start in range(0, len(new), _MOST_AT_ONCE):
-                some = new[start : start + _MOST_AT_ONCE]
-                gate.call(gate.client("ec2").terminate_instances, InstanceIds=some)
+                in_turn(new[start : start + _MOST_AT_ONCE], partial(terminate, gate))
             ended.update(new)
             if monotonic() > until_s:
                 raise CloudError(f"still there after {longest_s:.0f} s: {', '.join(there[:10])}")

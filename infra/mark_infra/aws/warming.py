@@ -66,7 +66,7 @@ class LambdaWarming:
         self._warm = 0  # environments that the last round reached
         self._warm_s = float("-inf")
         self._under_way = False
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # made with the thread, because many terms never warm
         self._thread: threading.Thread | None = None
         self._round: asyncio.Task[None] | None = None
         self.counts: Counter[str] = Counter()
@@ -96,7 +96,8 @@ class LambdaWarming:
                 return 0
             there = self._warm if age < 1.0 else 0
             self._under_way, name = True, self._name
-            if self._thread is None:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="warming", daemon=True)
                 self._thread.start()
         self._loop.call_soon_threadsafe(self._begin, name, environments, now_s)
@@ -105,13 +106,14 @@ class LambdaWarming:
     def close(self) -> None:
         """Stop pinging and cancel running pings."""
         thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and self._loop is not None:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()
-        self._loop.close()
+            self._loop.close()
 
     def _begin(self, name: str, environments: int, now_s: float) -> None:
+        assert self._loop is not None
         self._round = self._loop.create_task(self._reach(name, environments, now_s))
 
     async def _reach(self, name: str, environments: int, now_s: float) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mark.control.controller import Controller, Leadership
 from mark.control.dry_run import DryRunCloud
-from mark.control.floor import Floor, floors
+from mark.control.floor import STALE_S, Floor, floors
 from mark.control.lease import FencedLease
 from mark.control.manager import ControllerManager
 from mark.control.ports import Ran, Store
@@ -164,6 +164,7 @@ class _Led:
     load: WatchedLoad
     replicas: ReadyReplicas
     controller: Controller
+    began_s: float
 
 
 class _Service:
@@ -236,6 +237,8 @@ class _Service:
             if minimum is None or self._let_go or not self._control.manager.leads():
                 return
             found = self.floors()
+            if not found and now_s - led.began_s < STALE_S:
+                return  # the first round may still run, and the stored plan be too old
             replicas = found[0].replicas if found else None
             if self._kept is not None and self._kept[0] == replicas and now_s - self._kept[1] < STEP_S:
                 return
@@ -289,7 +292,7 @@ class _Service:
         )
         # The last process's imagined instances are gone with it, so their missing boots must not count as failures.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
-        self._led = _Led(clock, store, load, replicas, controller)
+        self._led = _Led(clock, store, load, replicas, controller, clock.now_s())
         self._kept = None  # another process may have changed the minimum
 
         def close() -> None:

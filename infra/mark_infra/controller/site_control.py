@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -72,6 +73,7 @@ ROUND_S = 35.0  # a round starts no call after it; the last one takes 24 s at mo
 _THREADS = 4  # concurrent rounds, which mostly wait for AWS
 _PATIENCE_S = 120.0  # for an announced instance to appear
 _REMEMBERED = 1000  # gone instances whose number and offer are still known
+_log = logging.getLogger("mark.control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,10 @@ class SiteControl:
             self._metrics_unix_s = now_unix_s
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
-                self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
+                try:
+                    self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
+                except CloudError as error:  # concerns this service only
+                    _log.warning("no metrics of %s are sent: %s", service, error)
             for pipeline, conducted in self.conducted.items():
                 self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
             for name, unstored_s in dict(self.unstored_s).items():
@@ -463,7 +468,6 @@ class _Service:
             unseen=None if gateway is not None else unseen,
             calls_per_request=spec.calls_per_request,
         )
-        self._telemetry = telemetry
         predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)
         with computing():
             predictor.fit(history)
@@ -491,7 +495,6 @@ class _Service:
             release=there.release,
             coming=partial(control.coming, self.name),
         )
-        self._controller = controller
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 
         def heard(
@@ -506,10 +509,12 @@ class _Service:
 
         read = read_whole if spec.resolved.service.whole else read_bouncer
         stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told, read)
+        self._telemetry, self._controller = telemetry, controller  # last, because a failed start has no `close`
 
         def close() -> None:
             stop()
             self._telemetry = self._controller = None
+            control.unstored_s.pop(self.name, None)
             if warming is not None:
                 warming.close()
 
@@ -598,10 +603,11 @@ class _StateChanges:
         unknown = [id for id in machines if id not in self._known]
         if unknown:
             gone = [id for id in self._known if id not in machines][:-_REMEMBERED]
-            self._known = {id: one for id, one in self._known.items() if id not in gone}
+            known = {id: one for id, one in self._known.items() if id not in gone}
             numbers = self._numbers.numbers(unknown)
-            self._known.update({id: (numbers[id], machines[id].offer) for id in unknown})
-            self._store.put("told", self._known)
+            known |= {id: (numbers[id], machines[id].offer) for id in unknown}
+            self._store.put("told", known)  # first, so that a failed write is repeated
+            self._known = known
 
 
 def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str]:
@@ -671,7 +677,11 @@ def open_control(
     while True:
         try:
             parts = site_parts(site, dry_run=dry_run, session=session)
-            control = SiteControl(site, specs, dry_run=dry_run, parts=parts, pipelines=pipelines)
+            try:
+                control = SiteControl(site, specs, dry_run=dry_run, parts=parts, pipelines=pipelines)
+            except CloudError:
+                parts.close()
+                raise
             control.start()
             return control
         except CloudError as error:

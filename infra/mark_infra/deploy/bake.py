@@ -228,7 +228,10 @@ class Bakery:
         except BaseException:
             for image in self._images():
                 if image.id in begun.values() and not image.usable:
-                    remove_image(self._gate, image)
+                    try:
+                        remove_image(self._gate, image)
+                    except CloudError as error:  # the next deployment removes it
+                        self._say(f"{image.id} is left for the next time: {error}")
             raise
 
     def _images(self) -> list[MachineImage]:

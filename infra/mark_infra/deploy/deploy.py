@@ -117,7 +117,10 @@ class Planned:
         self._remember()
         site = load_site(site_file)
         self._tidy(site)
-        self.repositories.remove_others(self._repositories())
+        try:
+            self.repositories.remove_others(self._repositories())
+        except CloudError as error:  # does not fail the deployment
+            self.say(f"repositories that nothing uses any more are left for the next time: {error}")
         return Deployed(
             site_file,
             str(outputs["address"]),

@@ -47,7 +47,13 @@ class SiteReleases:
         self._site, self._table, self._monotonic, self._pause = site, table, monotonic, pause
 
     def roll_back(self, services: Sequence[str]) -> None:
-        """Ask the controller to serve the previous release. Raises BadInput if it knows none."""
+        """Ask the controller to serve the previous release.
+
+        Services whose release is taken back already are left out, so that a call that failed midway can be repeated.
+        Raises BadInput if that is so for all, or if a service has no previous release.
+        """
+        left: list[str] = []
+        taken_back = ""
         for service in services:
             wanted, rollout = self._site.service(service).release, self._rollout(service)
             if not wanted or rollout is None:
@@ -55,16 +61,22 @@ class SiteReleases:
             if wanted not in (rollout.newest, *rollout.refused):
                 raise BadInput(f"release {rollout.newest} was deployed from elsewhere: deploy from there", service)
             if wanted in rollout.refused:
-                raise BadInput(f"release {wanted} is taken back already, and {rollout.release} serves", service)
-            if not (rollout.candidate or rollout.before):
+                taken_back = f"release {wanted} is taken back already, and {rollout.release} serves"
+            elif not (rollout.candidate or rollout.before):
                 raise BadInput("there is no release before this one", "SERVICE", service)
-        for service in services:
+            else:
+                left.append(service)
+        if taken_back and not left:
+            raise BadInput(taken_back, service)
+        for service in left:
             self._wish(service, BACK)
 
     def before(self, service: str) -> TemplateVersion | None:
-        """Return the template of the release that a roll-back would serve, or None without such a release."""
-        rollout, store = self._rollout(service), self._store(service)
-        release = "" if rollout is None else rollout.release if rollout.candidate else rollout.before
+        """Return the template of the release that a roll-back serves, also after it; None without such a release."""
+        rollout, store, release = self._rollout(service), self._store(service), ""
+        if rollout is not None:
+            serves = rollout.candidate or self._site.service(service).release in rollout.refused
+            release = rollout.release if serves else rollout.before
         if not release:
             return None
         versions, platforms = (store.get(key) or {} for key in (TEMPLATES, PLATFORMS))

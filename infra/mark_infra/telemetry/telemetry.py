@@ -32,6 +32,7 @@ _KEPT = 30 * 24 * 3600  # windows, while the load is not read
 _WEEK = round(7 * DAY_S / STEP_S)
 MOST_STEPS = 2 * _WEEK
 _MISSED = round(3600.0 / WINDOW_S)  # windows for which the last counters of an unread bouncer are kept
+_RECENT = round(RECENT_S / WINDOW_S)  # windows whose answers are recent
 _GATEWAY = "gateway"
 
 
@@ -126,7 +127,7 @@ class ScrapedTelemetry:
         self._given = min(round(history.end_s / STEP_S), math.floor(now_s / STEP_S))
         self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in `_counts`
         self._counts: deque[float] = deque(maxlen=_KEPT)
-        self._recent: deque[_Window] = deque(maxlen=round(RECENT_S / WINDOW_S))
+        self._recent: deque[_Window] = deque(maxlen=_RECENT)
         kept = store.get("telemetry") or {}
         # When the service was first watched. Bouncers that served before are counted from their first answer on.
         self._began_s: float = kept.get("began_s", now_s)
@@ -149,6 +150,7 @@ class ScrapedTelemetry:
         """Add window number `window` (from the origin); `answered` by target id. Skipped windows stay missing."""
         with self._lock:
             rate = requests = load = misses = answers = latency_s = 0.0
+            old_requests = old_misses = 0.0  # of bouncers that were not read for longer than answers are recent
             counted, unknown = 0, 0  # bouncers with and without a comparable answer
             within = np.zeros(0)
             busy: dict[str, tuple[float, float]] = {}
@@ -173,8 +175,11 @@ class ScrapedTelemetry:
                 rate += grown.load / passed
                 requests, misses = requests + grown.requests, misses + grown.misses
                 load += grown.load
-                answers, latency_s = answers + grown.answered, latency_s + grown.latency_s
-                if grown.within:
+                if passed > _RECENT:
+                    old_requests, old_misses = old_requests + grown.requests, old_misses + grown.misses
+                else:
+                    answers, latency_s = answers + grown.answered, latency_s + grown.latency_s
+                if grown.within and passed <= _RECENT:
                     within = np.add(within, grown.within) if len(within) else np.array(grown.within)
                 if target.release:
                     of_release = self._releases.setdefault(target.release, {})
@@ -188,6 +193,9 @@ class ScrapedTelemetry:
             if self._gateway:
                 cached = 1.0 - load / requests if requests else 0.0
                 rate, requests, misses = self._through_gateway(window, gateway, misses, last)
+                before = self._last.get(_GATEWAY)
+                old = before is not None and window - before[0] > _RECENT
+                old_requests, old_misses = (requests, misses) if old else (0.0, old_misses)
                 rate *= 1.0 - cached
             elif counted < unknown or not counted:
                 rate = math.nan
@@ -212,7 +220,9 @@ class ScrapedTelemetry:
                 self._append(math.nan)
             if self._first + len(self._counts) == window:
                 self._append(rate)
-            self._recent.append(_Window(requests, min(misses, requests), answers, latency_s, within, busy))
+            requests = max(0.0, requests - old_requests / self._calls_per_request)
+            misses = min(max(0.0, misses - old_misses), requests)
+            self._recent.append(_Window(requests, misses, answers, latency_s, within, busy))
 
     def _through_gateway(
         self, window: int, now: GatewayCounts | None, misses: float, last: dict[str, tuple[int, tuple[Any, ...]]]

@@ -51,3 +51,15 @@ def test_conductors_are_looked_up_once_a_minute() -> None:
     now_s[0] += 0.5 * LOOK_S
     assert conductors.addresses() == gate.instances
     assert len(gate.asked) == 3
+
+
+def test_known_conductors_are_used_while_ec2_does_not_answer() -> None:
+    """Their queries are counted, and they hear prices. A failed look is repeated at the next call."""
+    gate, now_s = Described(), [5.0]
+    conductors = Conductors(gate, "mark-two-conductors", monotonic=lambda: now_s[0])  # type: ignore[arg-type]
+    conductors.addresses()
+    gate.fails, gate.instances = True, {"i-2": "10.0.0.2"}
+    now_s[0] += LOOK_S
+    assert conductors.addresses() == {"i-1": "10.0.0.1"}
+    gate.fails = False
+    assert conductors.addresses() == {"i-2": "10.0.0.2"}

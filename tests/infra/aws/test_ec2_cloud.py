@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from mark_infra.aws.ec2_cloud import LONGEST_DRAIN_S
 from mark_infra.aws.gate import scope_of
 from mark_infra.aws.inventory import INTERRUPTED_KEPT_S, OLDEST_S, DescribedInstance
@@ -369,6 +371,30 @@ def test_standby_that_cannot_be_stopped_keeps_no_other_instance_from_serving(ben
     assert bench.phases() == {standby: Phase.PENDING, number: Phase.READY}
 
 
+@pytest.mark.parametrize("call", ["StopInstances", "CreateTags"])
+def test_instance_that_ec2_refuses_keeps_no_other_from_its_turn(bench: Bench, call: str) -> None:
+    """EC2 refuses the whole call because of one of its instances. Those that rest are stopped, others are tagged."""
+    standby = call == "StopInstances"
+    first, second = bench.cloud.launch(T2 if standby else OD, 2, "s", standby=standby).numbers
+    bench.pass_s()
+    bench.bouncers.serving.update(bench.ids())
+    bad = bench.id_of(first)
+
+    def refuse(params: dict[str, Any], **_: object) -> None:
+        if bad in params["body"].values():
+            said = {"Error": {"Code": "IncorrectInstanceState"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+            raise ClientError(said, call)  # type: ignore[arg-type]
+
+    events = bench.gate.client("ec2").meta.events
+    events.register(f"before-call.ec2.{call}", refuse)
+    try:
+        with pytest.raises(CloudError, match="IncorrectInstanceState"):
+            bench.cloud.upkeep()
+    finally:
+        events.unregister(f"before-call.ec2.{call}", refuse)
+    assert bench.phases() == {first: Phase.PENDING, second: Phase.STOPPED if standby else Phase.READY}
+
+
 def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
     """The bouncer became ready just as the controller decided to drain it."""
     (number,) = bench.cloud.launch(OD, 1, "t").numbers
@@ -418,6 +444,27 @@ def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> Non
     assert bench.cloud.notices() == ()
     bench.pass_s(130.0 + INTERRUPTED_KEPT_S)  # EC2 did not interrupt it after all
     assert {i.interruption_at_s for i in bench.cloud.fleet().instances} == {None}
+
+
+def test_notice_that_could_not_be_tagged_is_tagged_later(bench: Bench) -> None:
+    """Otherwise the next controller would not know of it."""
+    (number,) = bench.cloud.launch(SPOT, 1, "t").numbers
+    bench.notices.told = [(bench.id_of(number), Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0)]
+
+    def refuse(**_: object) -> None:
+        raise CloudError("slow down")
+
+    events = bench.gate.client("ec2").meta.events
+    events.register("before-call.ec2.CreateTags", refuse)
+    try:
+        assert len(bench.cloud.notices()) == 1
+    finally:
+        events.unregister("before-call.ec2.CreateTags", refuse)
+    assert bench.cloud.notices() == ()
+    bench.notices.told = []
+    bench.pass_s()
+    bench.begin_again()
+    assert [i.interruption_at_s for i in bench.cloud.fleet().instances] == [130.0]
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])

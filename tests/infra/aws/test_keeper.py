@@ -12,7 +12,7 @@ from mark_infra.aws.keeper import FORGET_ROUNDS, Keeper
 from mark_infra.aws.orphans import GRACE_S, Reconciler, orphans
 from mark_infra.aws.readiness import AskedBouncers
 
-from mark.domain.errors import StoreError, ThrottledError
+from mark.domain.errors import CloudError, StoreError, ThrottledError
 from mark.domain.fleet import Phase
 from tests.control.control_fakes import ON_DEMAND
 from tests.infra.aws.bench import Bench, Place
@@ -56,6 +56,44 @@ def test_orphans_end_after_a_grace(bench: Bench) -> None:
     assert len(reconciler.sweep()) == 2
     assert bench.ids() == []
     assert reconciler.sweep() == []
+
+
+def test_orphan_that_may_not_end_keeps_no_other_from_ending(bench: Bench, place: Place) -> None:
+    bench.cloud.launch(OD, 2, "t")
+    kept, *_ = bench.ids()
+    place.server.client("ec2").modify_instance_attribute(InstanceId=kept, DisableApiTermination={"Value": True})
+    without = replace(bench.site, services={"other": bench.site.service("inception")})
+    reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)
+    bench.pass_s()
+    reconciler.sweep()
+    bench.pass_s(GRACE_S)
+    with pytest.raises(CloudError, match="disableApiTermination"):
+        reconciler.sweep()
+    assert bench.ids() == [kept]
+
+
+def test_orphans_get_their_grace_anew_after_another_controller_has_led(bench: Bench) -> None:
+    """The other one let them live: its newer site may name their service."""
+    bench.cloud.launch(OD, 1, "t")
+    bench.pass_s()
+    kept = keeper(bench)
+    kept._ask = lambda: None  # type: ignore[method-assign]
+    kept._clouds = ()
+    without = replace(bench.site, services={"other": bench.site.service("inception")})
+    kept._reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)
+    leads = True
+    kept._leads = lambda: leads
+    kept.step()
+    leads = False
+    bench.time.t_s += 10.0
+    kept.step()
+    leads = True
+    bench.time.t_s += GRACE_S
+    kept.step()
+    assert len(bench.ids()) == 1
+    bench.time.t_s += GRACE_S
+    kept.step()
+    assert bench.ids() == []
 
 
 def test_a_follower_only_looks(bench: Bench) -> None:

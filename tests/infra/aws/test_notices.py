@@ -192,6 +192,16 @@ def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site)
         send(moto, site, warning)
 
 
+def test_a_warning_is_forgotten_while_another_controller_reads_the_queue(
+    moto: MotoServer, site: Site, notices: NoticeListener
+) -> None:
+    send(moto, site, event(WARNING, "i-1", **TERMINATED))
+    drained(notices)
+    assert len(notices.interruptions()) == 1
+    notices._now_unix_s = lambda: NOW_UNIX_S + 3.0 * 3600.0
+    assert notices.interruptions() == []
+
+
 def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """Changes keep their own times, known ones are not told again, and each reader goes on where it stopped."""
     ended, began = changed("i-1", "terminated", NOW_UNIX_S + 60.0), changed("i-1", "running", NOW_UNIX_S)

@@ -96,12 +96,33 @@ def test_the_controllers_group_launches_no_other(gate: Gate, moto: MotoServer) -
     assert "running" not in states(moto).values()
 
 
+def test_instance_that_ec2_does_not_know_keeps_no_other_from_ending(gate: Gate, moto: MotoServer) -> None:
+    """EC2 ends none of several instances if it does not know one of them, as it may after a launch."""
+    ghost, *others = (launch(moto, mark_site="mark") for _ in range(3))
+
+    def forget(**_: Any) -> None:
+        for reservation in moto.backend("ec2").reservations.values():
+            reservation.instances = [i for i in reservation.instances if i.id != ghost]
+
+    gate.client("ec2").meta.events.register("before-call.ec2.TerminateInstances", forget)
+    end_instances(gate, "mark", None, pause=lambda _: None)
+    assert states(moto) == dict.fromkeys(others, "terminated")
+
+
 def test_what_does_not_end_is_named(gate: Gate, moto: MotoServer) -> None:
     id = launch(moto, mark_site="mark")
     times = iter((0.0, 700.0))
     moto.client("ec2").modify_instance_attribute(InstanceId=id, DisableApiTermination={"Value": True})
     with pytest.raises(CloudError, match=r"terminat|still there"):
         end_instances(gate, "mark", None, pause=lambda _: None, monotonic=lambda: next(times))
+
+
+def test_instance_that_may_not_end_keeps_no_other_from_ending(gate: Gate, moto: MotoServer) -> None:
+    protected, *others = (launch(moto, mark_site="mark") for _ in range(3))
+    moto.client("ec2").modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
+    with pytest.raises(CloudError, match="disableApiTermination"):
+        end_instances(gate, "mark", None, pause=lambda _: None)
+    assert states(moto) == {protected: "running", **dict.fromkeys(others, "terminated")}
 
 
 def test_what_is_left_is_listed(gate: Gate, moto: MotoServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +61,15 @@ class Environments:
         with self._lock:
             self.busy -= 1
         return json.dumps({"cold": cold, "load_s": 1.0, "billed_ms": 1200 if cold else 201}).encode()
+
+
+def test_warming_that_warms_nothing_opens_nothing() -> None:
+    """A controller whose start fails makes one at each try and cannot close it."""
+    before = len(os.listdir("/proc/self/fd"))
+    made = [LambdaWarming("overflow", KEEP_ALIVE_S, At()) for _ in range(3)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    for one in made:
+        one.close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mark.control.controller import Controller
 from mark.control.floor import STALE_S, Floor
 from mark.control.ports import Store
 from mark.domain.errors import CloudError
@@ -327,6 +328,34 @@ def test_minimum_is_set_again_after_another_process_has_led(tmp_path: Path) -> N
     world.control = first
     world.run(20.0)
     assert minimum.kept[-1] == 2
+
+
+def test_minimum_stays_until_a_restarted_process_has_planned(tmp_path: Path) -> None:
+    """The plan in the store is too old after an outage, and the first round may take long."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    assert minimum.kept[-1] == 2
+    world.restart(orderly=False)
+    world.monotonic_s += STALE_S + 60.0
+    tick = Controller.tick
+    looked: list[int | None] = []
+
+    def slow(self: Controller) -> None:
+        looked.append(minimum.kept[-1])
+        service = world.control._services["ranker"]
+        service._looked = -1
+        service.begin_look(InlinePool())  # as the manager's thread does during the round
+        looked.append(minimum.kept[-1])
+        tick(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Controller, "tick", slow)
+        world.run(30.0)
+    assert looked[:2] == [2, 2]
+    world.run(SETTLED_S)
+    assert minimum.kept[-1] == 2
+    assert None not in minimum.kept
 
 
 def test_minimum_that_cannot_be_set_is_told_and_tried_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
 from mark_infra.aws.gate import Gate, _until_s
-from mark_infra.aws.inventory import InventorySnapshot
+from mark_infra.aws.inventory import DescribedInstance, InventorySnapshot
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.notices import StateChange
 from mark_infra.aws.pools import templates_of
@@ -26,12 +26,14 @@ from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
 from mark_infra.controller.site_control import (
     ServiceSpec,
     SiteControl,
+    SiteParts,
     _StateChanges,
     joined,
     open_control,
     over,
     site_parts,
 )
+from mark_infra.store.sqlite import SqliteTable
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters, read_bouncer, read_whole
 from mark_infra.telemetry.telemetry import ScrapeTarget
@@ -40,6 +42,8 @@ from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, RecentAnswers
+from mark.control.views import DecisionSchema
+from mark.domain.errors import StoreError
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import FeedbackSettings, ResolvedService
@@ -403,6 +407,55 @@ def test_heartbeat_goes_on_after_the_wall_clock_was_set_back(place: Place, site:
     assert beats(place, site) == 2.0
 
 
+class RecordedMetrics:
+    """The calls of a `CloudWatchMetrics`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: self.calls.append(name)
+
+
+def test_other_metrics_are_sent_although_decisions_of_a_service_cannot_be_read(
+    site: Site, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = begin()
+    metrics = RecordedMetrics()
+    monkeypatch.setattr(control, "_metrics", metrics)
+
+    def fail(service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr(control.manager, "decisions", fail)
+    control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5)})
+    step(control)
+    assert metrics.calls == ["beat", "put_unstored"]
+
+
+def test_stage_that_could_not_be_started_has_no_present_state(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise other stages would be planned by it for as long as this process stands by."""
+
+    def fail(*args: object) -> None:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr("mark_infra.controller.site_control._StateChanges", fail)
+    control = begin()
+    step(control)
+    assert control.manager.view("inception").conditions == ("the store does not answer",)
+    assert control._services["inception"].now() is None
+    assert control._services["inception"]._telemetry is None
+
+
+def test_age_of_unstored_facts_ends_with_the_term(begin: Begin) -> None:
+    """The next leader hears it from the servers; it would be hours old when this process leads again."""
+    control = begin()
+    step(control)
+    control.hear_unstored("inception", {"i-1": BouncerCounters(unstored_s=61.5)})
+    control.manager._runtimes["inception"].reconcile(None, NOW)
+    assert control.unstored_s == {}
+
+
 def beats(place: Place, site: Site) -> float:
     """Return the number of heartbeats."""
     found = place.server.client("cloudwatch").get_metric_statistics(
@@ -558,6 +611,31 @@ def test_an_unreachable_store_is_retried_until_interrupted(site: Site, monkeypat
     assert all(line.startswith("cannot begin, and tries again in ") and "\n" not in line for line in said)
 
 
+def test_each_try_to_begin_closes_its_tables(place: Place, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage of the store lasts hundreds of tries."""
+    opened, closed = [], []
+
+    def parts_of(site: Site, **_: Any) -> SiteParts:
+        parts = site_parts(site, options=place.server.options)
+        opened.append(parts)
+
+        def close() -> None:
+            closed.append(opened[-1])
+            parts.close()
+
+        return replace(parts, close=close)
+
+    def fail(*_: object) -> float:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr("mark_infra.controller.site_control.site_parts", parts_of)
+    monkeypatch.setattr(SqliteTable, "origin_unix_s", fail)
+    waits = iter((False, False, True))
+    assert open_control(site, [charge()], dry_run=False, wait=lambda _: next(waits), tell=lambda _: None) is None
+    assert len(opened) == 3
+    assert closed == opened
+
+
 def test_a_site_is_controlled_with_the_session_given(place: Place, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its gates use it, and so do the pings of functions."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.server.url)
@@ -604,6 +682,32 @@ def test_process_that_leads_again_reports_no_change_older_than_a_day() -> None:
     at = SimpleNamespace(now_s=lambda: 2.0 * DAY_S, at_s=float, unix_s=float)
     changes = _StateChanges(notices, SimpleNamespace(service="inception"), nothing, at, kept)  # type: ignore[arg-type]
     assert changes.ran() == (Ran(7, "c5.large/on-demand", False, 1.5 * DAY_S),)
+
+
+class FailingOnce(MemoryStore):
+    """A store whose first write fails."""
+
+    failing = True
+
+    def put(self, key: str, value: Any) -> None:
+        if self.failing:
+            self.failing = False
+            raise StoreError("the store does not answer")
+        super().put(key, value)
+
+
+def test_numbers_of_instances_are_stored_after_the_store_failed() -> None:
+    """Otherwise the next controller could not bill the end of an instance that is gone by then."""
+    machine = DescribedInstance("i-1", "inception", ON_DEMAND.name, "t", "running", 0.0)
+    inventory = SimpleNamespace(snapshot=lambda: InventorySnapshot({"inception": (machine,)}))
+    numbers = SimpleNamespace(service="inception", numbers=lambda ids: dict.fromkeys(ids, 7))
+    notices, at = SimpleNamespace(changes=lambda after: []), SimpleNamespace(now_s=lambda: 0.0, unix_s=float)
+    store = FailingOnce()
+    changes = _StateChanges(notices, numbers, inventory, at, store)  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        changes.ran()
+    assert changes.ran() == ()
+    assert store.get("told") == {"i-1": (7, ON_DEMAND.name)}
 
 
 def test_the_balancer_is_asked_for_what_no_bouncer_saw(place: Place, site: Site) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import Inventory
 from mark_infra.aws.machine_images import own_images
@@ -229,6 +230,32 @@ def test_an_image_that_is_not_whole_goes(world: World) -> None:
     assert world.alive() == []
     snapshots = world.moto.client("ec2").describe_snapshots(OwnerIds=["self"])["Snapshots"]
     assert [one for one in snapshots if "mark:site" in tags_of({"Tags": one.get("Tags", [])})] == []
+
+
+def test_an_image_that_cannot_be_removed_keeps_no_other(world: World) -> None:
+    """The error says why the image was not made, and the next deployment removes the one that is left."""
+    refused: list[str] = []
+
+    def fail(**_: Any) -> None:
+        for image in world.moto.backend("ec2").amis.values():
+            if image.name.startswith("mark-echo"):
+                image.state = "failed"
+
+    def refuse(**_: Any) -> None:
+        if not refused:
+            refused.append("DeregisterImage")
+            said = {"Error": {"Code": "UnauthorizedOperation"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+            raise ClientError(said, "DeregisterImage")  # type: ignore[arg-type]
+
+    for patient in (False, True):
+        events = world.gate.client("ec2", patient=patient).meta.events
+        events.register("after-call.ec2.CreateImage", fail)
+        events.register("before-call.ec2.DeregisterImage", refuse)
+    arm = replace(world.wanted, content="fedcba9876543210", platform="arm64")
+    with pytest.raises(MarkError, match="echo: its image is failed"):
+        world.bakery().bake([(world.wanted, world.place), (arm, world.place)])
+    assert refused
+    assert world.image_states() == ["failed"]
 
 
 def test_an_unavailable_type_is_passed_over(world: World, ec2_gaps: Ec2Gaps) -> None:

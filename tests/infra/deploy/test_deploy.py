@@ -6,12 +6,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from mark_infra.deploy.deploy import check_kinds, classes_of, destroy, plan, say_who_is_told
+from mark_infra.aws.site import Site, dump_site
+from mark_infra.deploy.deploy import Planned, check_kinds, classes_of, destroy, plan, say_who_is_told
+from mark_infra.deploy.image_repositories import ImageRepositories
 from mark_infra.deploy.limits import check_said
+from mark_infra.deploy.remembered import VARIABLES
 from mark_infra.deploy.shipments import (
     shipment,
     shipments,
@@ -22,6 +26,7 @@ from mark_infra.deploy.terraform import ResourceChange
 from mark.domain.errors import BadInput, MarkError
 from mark.sdk.service import Service
 from tests.infra.deploy.service_files import PIPELINE, pipeline, service
+from tests.infra.deploy.stubbed import REGION, StubbedSession
 
 
 @pytest.mark.parametrize(
@@ -60,6 +65,26 @@ def test_whom_alarms_reach_is_said(email: str | None, action: str, said: list[st
     heard: list[str] = []
     say_who_is_told([ResourceChange("x", "aws_sns_topic_subscription", action)], email, heard.append)
     assert heard == said
+
+
+def test_deployment_succeeds_although_old_repositories_stay(tmp_path: Path) -> None:
+    """The next deployment removes them; the caller needs the address and the keys of this one."""
+    target = DeployTarget(region=REGION, state=tmp_path)
+    (tmp_path / VARIABLES).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / VARIABLES).write_text('{"services": {}}')
+    site = dump_site(Site("mark", REGION, f"sqlite:{tmp_path / 'state.db'}"))
+    outputs = {"site_toml": site, "address": "http://mark", "addresses": {}, "cname": {}}
+    session = StubbedSession()
+    session.answers("ec2", "describe_images", {"Images": []})
+    session.refuses("ecr", "describe_repositories", "ServerException")
+    said: list[str] = []
+    planned = Planned(
+        [], [], target, SimpleNamespace(outputs=lambda: outputs), session.gate(),  # type: ignore[arg-type]
+        ImageRepositories(session.gate(), "mark", REGION, "123456789012"), said.append,
+    )  # fmt: skip
+    assert planned.apply().address == "http://mark"
+    assert said == ["repositories that nothing uses any more are left for the next time: ServerException: no"]
+    assert session.all_asked()
 
 
 def test_target_groups_are_as_many_as_classes_of_capacity() -> None:

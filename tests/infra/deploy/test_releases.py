@@ -107,6 +107,19 @@ def test_what_another_version_stored_can_be_taken_back(place: Place) -> None:
     assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
 
 
+def test_roll_back_of_several_services_goes_on_where_it_failed(place: Place) -> None:
+    """The first try reached only the first service."""
+    table, site = place.releases._table, place.releases._site
+    both = replace(site, services={"echo": site.service("echo"), "next": site.service("echo")})
+    releases = SiteReleases(both, table)
+    place.has(Rollout("a", refused=("b",)))
+    following = ServiceStore(table, "next")
+    following.put("state", ControllerState(rollout=Rollout("b", before="a")))
+    releases.roll_back(["echo", "next"])
+    assert following.get(WISH) == {"wish": BACK, "release": "b"}
+    assert place.store.get(WISH) is None
+
+
 def test_a_release_is_taken_back_through_the_store(place: Place) -> None:
     place.has(Rollout("b", before="a"))
     place.releases.roll_back(["echo"])
@@ -165,6 +178,7 @@ def test_versions_that_may_still_be_launched(place: Place) -> None:
         (Rollout("b", before="gone"), None),
         (Rollout("b", RolloutStage.ROLLING, before="a"), "1"),
         (Rollout("a", RolloutStage.CANARY, before="z", candidate="b"), "1"),  # a still serves
+        (Rollout("a", RolloutStage.ROLLING, before="", refused=("b",)), "1"),  # taken back by an earlier call
     ],
 )
 def test_what_a_roll_back_would_launch_from(place: Place, rollout: Rollout | None, version: str | None) -> None:

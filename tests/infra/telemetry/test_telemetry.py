@@ -562,6 +562,28 @@ def test_what_no_bouncer_saw_is_load_too() -> None:
     assert overflow.usd == pytest.approx(2.5 * FUNCTION.usd_per_s + 5 * FUNCTION.usd_per_million_requests / 1e6)
 
 
+@pytest.mark.parametrize("by_gateway", [False, True])
+def test_misses_of_an_outage_of_the_controller_are_not_recent(by_gateway: bool) -> None:
+    """Otherwise the SLO monitor of the next controller would launch instances because of them."""
+    bench = Bench("a", gateway=by_gateway)
+    for _ in range(12):
+        bench.gateway = GatewayCounts(10.0 * (bench.window + 1)) if by_gateway else None
+        bench.serve(10.0)
+    bench.telemetry.load()
+    before = bench.telemetry.answers()
+    bench.window += 300
+    bench.again(since_s=60.0)
+    bench.gateway = GatewayCounts(bench.gateway.requests + 1000.0) if bench.gateway is not None else None
+    bench.serve(1000.0, misses=500.0)
+    assert bench.telemetry.recent().count == 0
+    assert bench.telemetry.answers().count == before.count + 1000
+    assert bench.telemetry.answers().in_time == before.in_time + 500
+    bench.gateway = GatewayCounts(bench.gateway.requests + 10.0) if bench.gateway is not None else None
+    bench.serve(10.0)
+    recent = bench.telemetry.recent()
+    assert (recent.count, recent.in_time) == (10, 10)
+
+
 def test_requests_lost_before_this_process_led_are_no_burst() -> None:
     """A controller that stands by counts them as well, for days, and the leader has told them."""
     seen = [UnseenRequests(9000.0, 5000.0)]
