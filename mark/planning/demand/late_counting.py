@@ -44,6 +44,7 @@ _CLOSE = (0.4, 2.5)  # a cell is near the promise if its late share is between t
 _BLOCK = 500  # block size in requests, by which late ones are counted for the dispersion
 _LONG = 5  # blocks that are joined to measure how long misses cluster
 _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all workers with full batches
+_LEAST_RUN = 20.0  # multiples of RT_max, below which a run is too short for an overload to fill the queue
 _SETTLED = 5.0  # after this multiple of RT_max a fleet has forgotten that it began empty
 _ENVIRONMENTS = 1 << 16
 _VERSION = 3  # version of the way of counting: a new one invalidates kept tables
@@ -123,6 +124,13 @@ def _counted(question: _Question) -> LateShares:
                 found[:, i, j] = counted.late, counted.calls, counted.dispersion
         _keep(question.key, found)
     late, calls, dispersion = found
+    overload = np.maximum(0.0, 1.0 - max(_throughput_rps(c), one_rps) / load_rps)
+    brief = REQUESTS / (INSTANCES[:, None] * load_rps) < _LEAST_RUN * question.service.slo.rt_max_s
+    # A larger fleet has as much overload as one instance, but the same number of requests ends before it shows.
+    for shares, shows in ((late, not question.answers), (calls, question.passes_on)):
+        if shows:
+            least = np.where(brief & (overload > 0.0), np.maximum(shares[0], overload), 0.0)
+            np.maximum(shares, least, out=shares)
     return LateShares(
         INSTANCES,
         load_rps,

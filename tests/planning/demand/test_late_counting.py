@@ -70,6 +70,17 @@ def test_a_fleet_carries_more_than_its_instances_alone(shares: LateShares) -> No
     assert carried[2] * 4 < carried[3]
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
+def test_large_fleet_of_a_quick_model_carries_no_more_than_its_throughput() -> None:
+    """Its counted requests end before an overload fills the queue, which takes a tenth of a second."""
+    found = candidate(Profile("m", "c7i.large", (ProfileRow(1, 0.5, 0.8), ProfileRow(8, 0.9, 1.4))), SLO)
+    assert isinstance(found, Candidate)
+    quick = count_late_shares(found, service(), None)
+    most_rps = found.workers * 8 / 0.9e-3
+    assert all(quick.carries_rps(n, 0.01) <= 1.02 * n * most_rps for n in (1, 8, 64))
+    assert quick.late_at(64 * 1.25 * most_rps, 64) > 0.1
+
+
 def test_one_instance_less_than_the_least_fleet_misses(shares: LateShares) -> None:
     for rps in (1.0, 10.0, 40.0, 200.0, 3000.0):
         least = shares.least_instances(rps, 0.01)
