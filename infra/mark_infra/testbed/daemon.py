@@ -403,9 +403,11 @@ def _until(found: Callable[[], T | None], why: str) -> T:
 
 
 def _write_secret(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
+    new.replace(path)  # whoever waits for the file finds all of it
 
 
 def main() -> int:
