@@ -212,7 +212,7 @@ class Daemon:
                 )
         server = started.enter_context(ControlServer(self, secrets.token_urlsafe(24)))
         said = {"pid": os.getpid(), "url": server.url, "token": server.token, "endpoint": endpoint}
-        _write_secret(folder / DAEMON, json.dumps(said))
+        write_secret(folder / DAEMON, json.dumps(said))
         started.callback((folder / DAEMON).unlink, missing_ok=True)
 
     def _function(self, service: ServiceConfig, name: str, count: int) -> FunctionConfig:
@@ -402,12 +402,13 @@ def _until(found: Callable[[], T | None], why: str) -> T:
     return there
 
 
-def _write_secret(path: Path, text: str) -> None:
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner may read. It appears when all of it is written."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-    new.replace(path)  # whoever waits for the file finds all of it
+    new.replace(path)
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from mark_infra.aws.site import load_site
+from mark_infra.testbed.daemon import write_secret
 from mark_infra.testbed.testbed_folder import SITE
 
 from mark.cli.main import main
@@ -84,6 +85,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for process in processes_of(tmp_path):
         process.kill()
     psutil.wait_procs(processes_of(tmp_path), timeout=60)
+
+
+def test_secret_appears_only_when_all_of_it_is_written(tmp_path: Path) -> None:
+    """`up` waits for the file and reads it immediately."""
+    file = tmp_path / "daemon.json"
+    with pytest.raises(UnicodeEncodeError):
+        write_secret(file, "\ud800")  # cannot be written
+    assert not file.exists()
+    write_secret(file, "{}")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("{}", 0o600)
 
 
 @pytest.mark.slow
