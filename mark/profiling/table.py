@@ -124,9 +124,9 @@ def _refuse_seconds(path: Path) -> None:
 
 
 def _refuse_times_of_requests(rows: Mapping[tuple[str, str], Mapping[int, ProfileRow]], path: Path) -> None:
-    """Raise BadInput if times fall with the batch, as those of one request in a batch do.
+    """Raise BadInput if times fall with the batch size, because they may be per request and not per batch.
 
-    Rows that state their basis are believed, among them those of `mark profile`, which warns of such times itself.
+    Rows with a basis are not checked: `mark profile` writes one, and warns of such times itself.
     """
     stated = {(line.text("model"), line.text("instance")) for line in _lines(path) if line.has("basis")}
     for (model, instance), of_type in rows.items():

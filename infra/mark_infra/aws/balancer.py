@@ -208,7 +208,7 @@ class Balancer:
         self._lock = Lock()
 
     def forget(self) -> None:
-        """Read everything anew, because another process may have made changes."""
+        """Forget the last reads, because another process may have made changes."""
         with self._lock:
             self._forwards = _forwards(self._service)
 

@@ -134,7 +134,7 @@ class NoticeListener(Background):
     def interruptions(self) -> list[Interruption]:
         """Return all interruptions of the last half hour, of every service, also those returned before."""
         with self._lock:
-            self._forget()  # nothing is polled while another controller leads
+            self._forget()  # polls do it too, but stop while another controller leads
             return list(self._interruptions.values())
 
     def changes(self, after: int = 0) -> list[StateChange]:

@@ -49,7 +49,7 @@ class Reconciler:
         self._since_s: dict[str, float] = {}  # by instance id
 
     def forget(self) -> None:
-        """Begin all grace periods anew: another controller leads, and may know the services of these instances."""
+        """Restart all grace periods, because the controller that leads now may know these instances' services."""
         self._since_s = {}
 
     def sweep(self) -> list[str]:

@@ -121,7 +121,7 @@ def _misses(name: str, result: SimulationResult) -> str:
 
 
 def reference_note(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Return a line that says what the column `saves` compares with, and that an oracle is no reference."""
+    """Return a line that names the reference of the column `saves`."""
     name = reference(results)
     if name is None:
         return []
