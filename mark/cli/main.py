@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Set before numpy is imported: runs are spread over processes, and numpy's threads in each would compete for cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _open_standard_streams()
-    return guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
+    context = copy_context()  # a command's progress must not go on into the next one of this process
+    return guarded(lambda: context.run(_run, sys.argv[1:] if argv is None else argv))
 
 
 def guarded(action: Callable[[], int]) -> int:

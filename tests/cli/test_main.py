@@ -11,6 +11,7 @@ import pytest
 
 from mark.cli.main import guarded, main, parser
 from mark.domain.errors import BadInput, Infeasible
+from mark.traffic.traces.blocks import watched
 
 SERVE = ("--service", "inception-v3")
 
@@ -277,3 +278,9 @@ def test_a_command_that_cannot_be_loaded_is_named(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert main(["greet"]) == 2
     assert said in one_line(capsys.readouterr().err)
+
+
+def test_progress_of_a_command_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("time,requests\n" + "".join(f"{1_760_000_040 + 60 * n},60\n" for n in range(180)))
+    assert main(["trace", "info", str(tmp_path / "t.csv")]) == 0
+    assert watched.get() is None
