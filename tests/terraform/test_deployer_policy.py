@@ -91,7 +91,7 @@ NEEDED = {
     "ModifySecurityGroupRules RevokeSecurityGroupIngress",
 }
 # Our own calls, in the modules that run where mark deploy runs.
-OURS = ["deploy/*.py", "aws/machine_images.py", "aws/teardown.py", "aws/key_parameter.py"]
+OURS = ["deploy/*.py", "aws/machine_images.py", "aws/teardown.py", "aws/termination.py", "aws/key_parameter.py"]
 CALL = re.compile(
     r"""client\("(?P<client>[a-z0-9]+)"\)\.(?P<method>[a-z][a-z0-9_]+)|\b(?P<name>s3|ssm|ec2|quotas|tagging)\.(?P<by_name>[a-z]+_[a-z0-9_]+)\b"""
 )

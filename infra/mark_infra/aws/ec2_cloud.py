@@ -24,7 +24,7 @@ from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notic
 from mark.domain.offer import Market, Offer
 from mark_infra.aws import zone_spread
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, is_refusal, launch_refusal, scope_of_end
+from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, launch_refusal, scope_of_end
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -47,6 +47,7 @@ from mark_infra.aws.inventory import (
 from mark_infra.aws.pools import launch_configs, templates_of
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.aws.site import Site
+from mark_infra.aws.termination import end, in_turn
 
 # A bouncer's queue lasts RT_max at most. One that has not finished after this time, or does not answer, never will, and
 # its instance would be paid for.
@@ -554,39 +555,6 @@ def _instance_of(part: Mapping[str, Any]) -> str:
 
 def _boots(machine: DescribedInstance) -> bool:
     return machine.state == "running" and phase_of(machine) is Phase.PENDING
-
-
-def in_turn(ids: list[str], work: Callable[[list[str]], None]) -> None:
-    """Do the work for all instances, one by one if EC2 refuses it for one of them. Raises the last CloudError."""
-    try:
-        work(ids)
-    except CloudError as error:
-        if len(ids) == 1 or not (is_refusal(error) or isinstance(error, NotFoundError)):
-            raise
-        failed: CloudError | None = None
-        for id in ids:
-            try:
-                work([id])
-            except CloudError as refused:
-                failed = refused
-        if failed is not None:
-            raise failed from failed.__cause__
-
-
-def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:
-    """Terminate instances of a site; instances that are gone are ignored. Raises CloudError."""
-    terminate(gate, ids)
-    inventory.ended(ids)
-
-
-def terminate(gate: Gate, ids: list[str]) -> None:
-    """Terminate instances; instances that are gone are ignored. Raises CloudError."""
-    try:
-        gate.call(gate.client("ec2").terminate_instances, InstanceIds=ids)
-    except NotFoundError:
-        if len(ids) > 1:  # EC2 terminates none of them if one is gone
-            for id in ids:
-                terminate(gate, [id])
 
 
 _: type[Cloud] = Ec2Cloud

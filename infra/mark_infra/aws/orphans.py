@@ -11,10 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from mark_infra.aws.ec2_cloud import end, in_turn
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance, Inventory, InventorySnapshot
 from mark_infra.aws.site import Site
+from mark_infra.aws.termination import end, in_turn
 
 GRACE_S = 600.0
 _log = logging.getLogger(__name__)

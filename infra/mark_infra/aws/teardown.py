@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from mark.domain.errors import CloudError, DeniedError, NotFoundError
-from mark_infra.aws.ec2_cloud import in_turn, terminate
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 from mark_infra.aws.machine_images import own_images, own_snapshots
+from mark_infra.aws.termination import in_turn, terminate
 
 # Tags of the controller's instance and of conductors, set by terraform/modules/controller and conductors.
 CONTROLLER, CONDUCTOR = "mark:controller", "mark:conductor"

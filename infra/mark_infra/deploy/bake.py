@@ -22,10 +22,10 @@ from typing import Any
 from mark.domain.errors import CapacityError, CloudError, MarkError, NotFoundError
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
-from mark_infra.aws.ec2_cloud import terminate
 from mark_infra.aws.gate import Gate, launch_refusal
 from mark_infra.aws.inventory import SERVICE, SITE
 from mark_infra.aws.machine_images import CONTENT, MachineImage, own_images, remove_image
+from mark_infra.aws.termination import terminate
 
 TO_BAKE = "/image"  # suffix of a service's name, recognised by terraform/modules/fleet/bouncer.sh.tftpl
 BUILDER = "mark:builder"  # tag with the id of the run that launched it
