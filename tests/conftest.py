@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -67,10 +66,9 @@ def _traced(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def coarse_late_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count late shares in one second a type instead of eight, for tests that do not depend on their exactness."""
-    for name, value in (("REQUESTS", 5_000), ("CLOSE_REQUESTS", 20_000), ("LOADS", 16)):
-        monkeypatch.setattr(f"mark.planning.demand.late_counting.{name}", value)
-    monkeypatch.setattr("mark.planning.demand.late_counting.INSTANCES", np.array([1, 2, 4, 8, 16, 64]))
+    from tests.coarse_counting import count_coarsely  # here, because it imports numba
+
+    count_coarsely(monkeypatch.setattr)
 
 
 def pytest_collection_finish() -> None:
