@@ -58,7 +58,7 @@ unit unit-quick: $(VENV)/.dev
 
 # One session for quick and slow tests: slow ones wait for Terraform and servers, and the quick ones fill these waits.
 unit-all: $(VENV)/.dev
-	MARK_ALL_EXAMPLES=1 MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) --dist worksteal -m 'not acceptance'
+	MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) --dist worksteal -m 'not acceptance'
 
 explore: $(VENV)/.dev  ## the same tests on new random examples: what fails goes into the test as an example, and is mended
 	$(PYTEST) --dist worksteal -m 'not slow' --hypothesis-profile=explore

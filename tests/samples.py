@@ -1,4 +1,4 @@
-"""Samples of expensive tests: `make test` runs a part of their cases, `make test-slow` and CI run all of them."""
+"""Samples of expensive tests: `make test` runs a part of their cases, `make test-slow` runs all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = "MARK_ALL_EXAMPLES" in os.environ
 
 
 def sampled(examples: int) -> Callable[[Test], Test]:
-    """Draw this many random examples in `make test-slow`, and the first third of them in `make test`.
+    """Draw this many random examples in `make test-slow`, and the first third of them in `make test` and `.ci/run`.
 
     Write it above `@given`.
     """
