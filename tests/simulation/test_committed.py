@@ -33,7 +33,7 @@ def committing(folder: Path, lines: str, **changes: Any) -> SimulationResult:
     return result
 
 
-@pytest.mark.parametrize("policy", first(2, ["fixed:c5.large=12", "reactive", "static-peak"]))
+@pytest.mark.parametrize("policy", first(2, ["fixed:c5.large=12", "reactive", "static-peak"], slow=0))
 def test_commitments_change_the_bill_but_not_a_fixed_fleet(tmp_path: Path, policy: str) -> None:
     """Policies that look at no price run the same fleet; the bill and its bound know the commitment."""
     plain = simulate(replace(BASE, policy=policy, with_bound=False))
