@@ -44,9 +44,7 @@ types: $(VENV)/.dev
 	$(BIN)/python -m mypy
 
 kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
-	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
-	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/testbed/words-slow.toml --hedge-after-ms 300 --duration 60 --json - >/dev/null
-	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/pipeline/social_functions.toml --duration 60 --json - >/dev/null
+	@$(BIN)/python -m tests.kernel.compile_ahead >/dev/null
 
 # pytest rewrites assertions once in a checkout; otherwise each worker would do it for all files at the same time.
 .bytecode: | $(VENV)/.dev
