@@ -20,6 +20,7 @@ def test_bursts_have_two_rates_and_the_right_mean(model: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("brief_training")
 def test_one_model_on_short_parts_of_both() -> None:
     told: list[float] = []
     found = run_fig8(start_s=7200.0, duration_s=600.0, mmpp_duration_s=600.0, models=("nasnet",), progress=told.append)

@@ -14,9 +14,9 @@ from tests.studies.report.test_simulate_report import plain
 
 
 @pytest.mark.slow
-def test_one_model_on_a_generated_trace_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("brief_training")
+def test_one_model_on_a_generated_trace_adds_up() -> None:
     """Same requests for every column, at the paper's mean rate; the parts make SageMaker's bill; ours is cheaper."""
-    monkeypatch.setattr("mark_predictors.network._PATIENCE", 2)  # the LSTM of `mark-paper` is trained for seconds
     table = run_table5(models=("lstm-ptb",), start_s=86400.0, duration_s=2700.0)
     raw, calm = table.rows
     assert (calm.capped, raw.capped) == (True, False)
