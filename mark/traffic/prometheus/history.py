@@ -39,8 +39,13 @@ class LatencyBuckets:
     known: BoolArray | None = None  # None: everywhere
 
     def reaches(self, rt_max_s: float) -> bool:
-        """Whether a finite bound is at `rt_max_s` or above; otherwise nobody knows which answers were late."""
-        return rt_max_s <= float(self.bounds_s[-2]) * (1.0 + 1e-6)
+        """Whether the finite bounds tell which answers were late.
+
+        Nobody knows above the last one. Far below the first one all answers lie in one bucket, as with `le` in
+        milliseconds.
+        """
+        first_s, last_s = float(self.bounds_s[0]), float(self.bounds_s[-2])
+        return 0.5 * first_s <= rt_max_s * (1.0 + 1e-6) and rt_max_s <= last_s * (1.0 + 1e-6)
 
     def late(self, rt_max_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return answers later than `rt_max_s` by step: interpolated, at least and at most.

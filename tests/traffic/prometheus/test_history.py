@@ -173,6 +173,7 @@ def test_late_answers_are_interpolated_within_the_bucket(
 def test_histogram_reaches_its_last_finite_bound() -> None:
     buckets = LatencyBuckets(np.array([0.1, 0.3, math.inf]), np.array([300.0]), np.array([[50.0, 90.0, 100.0]]))
     assert [buckets.reaches(rt_max_s) for rt_max_s in (0.05, 0.3, 0.31)] == [True, True, False]
+    assert not buckets.reaches(0.04)  # all answers could be late, or none
 
 
 def test_a_deployment_with_other_buckets_leaves_lateness_between_those_of_its_time() -> None:
