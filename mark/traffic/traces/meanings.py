@@ -138,7 +138,8 @@ _OTHERS = frozenset(
             "postgresql",
         ),
         *("redis", "mongo", "mongodb", "memcached", "dynamodb", "promhttp", "resource", "pull", "merge"),
-        *("test", "tests", "synthetic", "warmup", "preflight"),
+        *("test", "tests", "synthetic", "warmup", "preflight", "redirect", "redirects", "fixed", "sticky", "compliant"),
+        *("preemption", "preemptions", "msg", "msgs", "spillover", "unhealthy"),
     ]
 )
 # Words that only say what a row of a query's answer is.

@@ -761,6 +761,7 @@ PARTLY = [
     "test_requests",
 ]
 PARTLY += ["requests mtd", "requests wow", "requests today", "requests x1k", "requests per second and pod"]
+PARTLY += ["HTTP_Redirect_Count", "HTTP_Fixed_Response_Count"]
 PARTLY += ["Requêtes en erreur", "Mittlere Anfragen", "peticiones simultáneas", "http_requests_created"]
 PARTLY += ["sum:nginx.requests{*}.as_count().rollup(avg, 60)", "sum:nginx.requests{*}.as_count().rollup(max)"]
 for number, name in enumerate(PARTLY, 20):
