@@ -139,7 +139,7 @@ _OTHERS = frozenset(
         ),
         *("redis", "mongo", "mongodb", "memcached", "dynamodb", "promhttp", "resource", "pull", "merge"),
         *("test", "tests", "synthetic", "warmup", "preflight", "redirect", "redirects", "fixed", "sticky", "compliant"),
-        *("preemption", "preemptions", "msg", "msgs", "spillover", "unhealthy"),
+        *("preemption", "preemptions", "msg", "msgs", "spillover", "unhealthy", "prev", "cap", "slo", "sla", "late"),
     ]
 )
 # Words that only say what a row of a query's answer is.
@@ -184,6 +184,7 @@ _TIMED = frozenset(
     ]
 )
 _CODES = re.compile(r"(?<![0-9a-z])(?:([12345])xx|[12345]\d\d)(?![0-9a-z])")
+_OTHER_CODES = re.compile(r"\b(?:non|not)[-_ ]?[23]xx")
 _STATISTICS = frozenset(
     [
         *("average", "avg", "mean", "median", "min", "minimum", "max", "maximum", "stddev", "stdev", "percentile"),
@@ -223,6 +224,7 @@ _OPEN = frozenset(
     [
         *("delta", "diff", "difference", "change", "changes", "growth", "derivative", "vs", "versus", "pm", "ph", "pd"),
         *("lakh", "lakhs", "crore", "crores", "dozen", "dozens", "yoy", "wow", "dod", "today", "mtd", "ytd", "qtd"),
+        *("since", "lifetime"),
     ]
 )
 _SUMMED = re.compile(
@@ -263,7 +265,8 @@ _LETTERS = {
 }
 _SPAN = "|".join(sorted(_LETTERS, key=len, reverse=True))
 _PER = re.compile(
-    rf"(?:/|per[ _-]?|(?<![a-z])(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
+    r"(?:/|per[ _-]?|(?<![a-z])p\.\s?(?=min|se[ck]|st|h)"
+    rf"|(?<![a-z])(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
     rf"\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b"
 )
 _INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)")  # s^-1
@@ -288,7 +291,7 @@ _SCALES = (
 )
 # Unclear whether it scales the numbers or the unit.
 _FACTOR = re.compile(
-    r"[x\u00d7*]\s?(?:10+|1?[km])\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
+    r"[x\u00d7*]\s?(?:10+|1?[km])\b|/\s?1?k\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
 )
 _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\s*[)\]]")  # a unit, such as `(k)`
 _SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
@@ -465,6 +468,8 @@ def _per(found: re.Match[str]) -> Unit:
 
 def _part(words: set[str], low: str) -> Kind | None:
     if words & _ERRORS:
+        return Kind.ERRORS
+    if _OTHER_CODES.search(low):
         return Kind.ERRORS
     codes = _CODES.search(low)
     if codes is not None:

@@ -761,11 +761,13 @@ PARTLY = [
     "test_requests",
 ]
 PARTLY += ["requests mtd", "requests wow", "requests today", "requests x1k", "requests per second and pod"]
-PARTLY += ["HTTP_Redirect_Count", "HTTP_Fixed_Response_Count"]
+PARTLY += ["HTTP_Redirect_Count", "HTTP_Fixed_Response_Count", "non-2xx requests", "requests over SLO", "requests/1k"]
+PARTLY += ["requests since midnight", "requests prev"]
 PARTLY += ["Requêtes en erreur", "Mittlere Anfragen", "peticiones simultáneas", "http_requests_created"]
 PARTLY += ["sum:nginx.requests{*}.as_count().rollup(avg, 60)", "sum:nginx.requests{*}.as_count().rollup(max)"]
 for number, name in enumerate(PARTLY, 20):
     case(f"B{number} {name}", table(["Time", f'"{name}"'], [(iso(i), c) for i, c in enumerate(C)]), None)
+case("B19 rate with p.", table(["Time", "Anfragen p. Sekunde"], [(iso(i), c) for i, c in enumerate(C)]), 60 * S)
 for number, name in enumerate(["requests '000", "requests [10^3]", "requests (10³)"], 40):
     case(f"B{number} {name}", table(["Time", name], [(iso(i), c) for i, c in enumerate(C)]), 1000 * S)
 for number, name in enumerate(["requests processed", "answered requests", "Anfragen gesamt", "nombre de requêtes"], 45):
