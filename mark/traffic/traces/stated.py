@@ -140,7 +140,7 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> D
             return Doubt(text)
         if meaning.unit is not None or meaning.times != 1.0:
             continue
-        if _SPAN.fullmatch(plain) and (spans := _seconds(value, plain)) and step_s > 0.0:
+        if _SPAN.fullmatch(plain) and max(spans := _seconds(value, plain), default=0.0) > 0.0 < step_s:
             if not any(abs(span - step_s) <= 0.01 * step_s for span in spans):
                 return Doubt(text)
         elif not key or plain in _TITLES:

@@ -789,7 +789,7 @@ beside = {
 beside |= {"multiplier": 10, "partial": "true", "complete": "no", "is_forecast": 1, "func": "mean", "rollup": "avg"}
 for number, (name, value) in enumerate(beside.items(), 55):
     case(f"B{number} {name}", table(["Time", "requests", name], [(iso(i), c, value) for i, c in enumerate(C)]), None)
-fine = {"status": 200, "duration_s": 60, "scale": 1, "partial": "false", "complete": "yes"}
+fine = {"status": 200, "duration_s": 60, "seconds": 0, "scale": 1, "partial": "false", "complete": "yes"}
 for number, (name, value) in enumerate(fine.items(), 70):
     case(f"B{number} {name}", table(["Time", "requests", name], [(iso(i), c, value) for i, c in enumerate(C)]), S)
 for number, (result, truth) in enumerate({"mean": None, "max": None, "sum": S, "_result": S}.items(), 80):
