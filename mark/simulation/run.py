@@ -20,7 +20,7 @@ from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_p
 from mark.control.coming_calls import ComingCalls, StageNow, stage_now
 from mark.control.controller import Controller, Leadership
 from mark.control.memory_store import MemoryStore
-from mark.control.monitor import default_offer
+from mark.control.monitor import MONITOR, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.shared_limits import Holding, limited
 from mark.control.views import Limits
@@ -518,17 +518,21 @@ class Simulation:
         notes += [self._predictor_note] if self._predictor_note else []
         if (crashes := self._cloud.crashes) > 0:
             lost, retried = self.stage.lost
-            notes.append(f"{crashes} instances crashed with {lost} requests, {retried} of which asked another instance")
+            notes.append(
+                f"{crashes:,} instances crashed with {lost:,} requests, {retried:,} of which asked another instance"
+            )
         if isinstance(self._plane, StageSimulation) and (hedges := self._plane.hedges)[0] > 0:
             sent, won, wasted_s = hedges
             notes.append(
-                f"{sent} requests had a second copy, which answered {won} of them; {wasted_s:.0f} s were wasted"
+                f"{sent:,} requests had a second copy, which answered {won:,} of them; {wasted_s:,.0f} s were wasted"
             )
+        if rescues := self._rescues():
+            notes.append(f"its SLO monitor launched {rescues:,} instances beside the plan")
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):
             cause = self._controller.causes.get(name)
-            notes.append(f"fallback, {count} times: {name}" + (f" (at first {cause})" if cause else ""))
-        notes += [f"refused, {count} times: {name}" for name, count in sorted(failures.items())]
+            notes.append(f"fallback, {count:,} times: {name}" + (f" (at first {cause})" if cause else ""))
+        notes += [f"refused, {count:,} times: {name}" for name, count in sorted(failures.items())]
         if resolved.catalog.bills_extras and self._with_site:
             site_usd = site_usd_per_hour() * self._end_s / HOUR_S
             notes.append(
@@ -537,6 +541,12 @@ class Simulation:
             )
         notes.append(LEFT_OUT_WITH_EXTRAS if resolved.catalog.bills_extras else LEFT_OUT)
         return tuple(dict.fromkeys(notes))
+
+    def _rescues(self) -> int:
+        """Return how many instances the SLO monitor launched."""
+        store = self._store
+        started = zip(store.journal, store.results, strict=True)
+        return sum(n for (_, command, _), (_, n) in started if command.reason.startswith(MONITOR))
 
 
 def simulate(request: RunRequest) -> SimulationResult:
@@ -568,7 +578,7 @@ def _regret(
 ) -> tuple[float | None, str]:
     """Return bill / bound, or why it is undefined: refused requests, a missed SLO, or no positive bound."""
     if requests.rejected:
-        return None, f"{requests.rejected} requests were rejected"
+        return None, f"{requests.rejected:,} requests were rejected"
     if slo.attainment is not None and slo.attainment < target:
         return None, "the SLO was missed"
     if bound.usd is None:
