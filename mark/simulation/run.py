@@ -508,7 +508,15 @@ class Simulation:
         return min(1.0, found_usd / bill.total) if bill.total > 0.0 else 0.0
 
     def _notes(self, resolved: ResolvedService, plan: Plan) -> tuple[str, ...]:
-        notes = list(self._inputs.trace.more_notes)
+        inputs = self._inputs
+        notes = list(inputs.trace.more_notes)
+        if inputs.trace.read and inputs.trace.kind == "counts":
+            counted = inputs.trace.total_counts(inputs.start_s, inputs.end_s, inputs.request.scale)
+            drawn = self.stage.arrived
+            if drawn != round(counted):
+                notes.append(
+                    f"requests are drawn at random from the trace's counts: {drawn:,} instead of {counted:,.0f}"
+                )
         reasons = dict.fromkeys(why for _, why in resolved.skipped)
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += [resolved.tail_note] if resolved.tail_note else []

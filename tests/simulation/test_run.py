@@ -124,6 +124,20 @@ def test_note_counts_the_instances_of_the_slo_monitor() -> None:
     assert not any("monitor" in note for note in simulate(request(policy="reactive", with_bound=False)).notes)
 
 
+def test_note_tells_that_drawn_requests_differ_from_the_counts(tmp_path: Path) -> None:
+    counts, times = tmp_path / "counts.csv", tmp_path / "times.csv"
+    counts.write_text("t_seconds,count\n" + "".join(f"{60 * k},600\n" for k in range(10)))
+    times.write_text("t_seconds\n" + "".join(f"{k}\n" for k in range(600)))
+    drawn, exact = (
+        simulate(request(trace=str(file), start_s=0.0, duration_s=600.0, policy="static-peak", with_bound=False))
+        for file in (counts, times)
+    )
+    note = f"requests are drawn at random from the trace's counts: {drawn.requests.total:,} instead of 6,000"
+    assert drawn.requests.total != 6000
+    assert note in drawn.notes
+    assert not any("at random" in note for note in exact.notes)
+
+
 def test_static_peak_costs_what_its_instances_cost() -> None:
     """The bill of a fleet that never changes is count x price x time, to the cent."""
     result = simulate(request(policy="fixed:c5.xlarge=10", with_bound=False))

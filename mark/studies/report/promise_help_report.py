@@ -59,9 +59,11 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     promise = f"{percent(slo.attainment, 2)} of the requests of each {window(slo)} within {slo.rt_max_s * 1e3:g} ms"
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
     asked = percent(slo.confidence, 0)
-    cost = f"about {usd(outlook.usd_per_hour)}/h on average, paid for {outlook.offer} (judged by {by})."
+    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} (judged by {by})."
     if outlook.can_be_had:
-        return f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks, for {cost}"
+        sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"
+        # Without a past the cost is not that of the plan, which says its own.
+        return f"{sure}, for {cost}" if outlook.seen_s else f"{sure} (judged by {by})."
     likely = percent(outlook.confidence, 0)
     return (
         f"Promise: {promise}. It can be kept with a probability of at most {likely}; slo_confidence asks for {asked}. "
