@@ -46,7 +46,7 @@ def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[Prose | DataTab
         return [Prose([outlook_words(outlook, by)], title), *none]
     heads = ("the changes that would help most", ("kept with", percent_0), ("$/h", usd), ("against\nnow", str))
     rows = [
-        (help_words(one), one.confidence, cost, "" if cost is None else f"{cost - outlook.usd_per_hour:+.2f}")
+        (help_words(one), one.confidence, cost, "" if cost is None else f"{cost - outlook.usd_per_hour:+z.2f}")
         for one in outlook.helps
         for cost in [one.usd_per_hour]
     ]

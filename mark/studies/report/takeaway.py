@@ -350,15 +350,13 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult], spot: 
         return [f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}."]
     managed = next((name for name in MANAGED if name in results), None)
     beside = ""
+    how = {"MISSED": ", which misses the promise", "dips": ", with minutes in which most answers are late"}
     if managed is not None and other_name == BEST_FIXED:
-        bill, said = results[managed], verdict(results[managed])
-        how = {"MISSED": ", which misses the promise", "dips": ", with minutes in which most answers are late"}
-        beside = (
-            f"; with {managed} on SageMaker it would be {dollars(per_month(bill.bill.total, length_s))}"
-            f"{how.get(said, '')}"
-        )
+        bill = dollars(per_month(results[managed].bill.total, length_s))
+        beside = f"; with {managed} on SageMaker it would be {bill}{how.get(verdict(results[managed]), '')}"
     return [
-        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}: "
+        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}"
+        f"{how.get(verdict(other), '')}: "
         f"{usd_apart(other_month, month, dollars)} a month less ({saving_shown(result, other)}){beside}."
     ]
 

@@ -156,6 +156,9 @@ def test_savings_name_the_best_fixed_fleet_and_sagemaker() -> None:
     text = " ".join(takeaway(results))
     assert "instead of $1,217 with best-fixed (4 c5.large all the time): $913 a month less (75 %)" in text
     assert "with target-tracking on SageMaker it would be $3,042" in text
+    dark = result("best-fixed", usd=39.5, slo_result=SloResult(0.99, 0.0, 16))
+    text = " ".join(takeaway({**results, "best-fixed": dark}))
+    assert "all the time), with minutes in which most answers are late: $913 a month less" in text
 
 
 @pytest.mark.parametrize(
