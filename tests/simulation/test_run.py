@@ -129,11 +129,13 @@ def test_note_tells_that_drawn_requests_differ_from_the_counts(tmp_path: Path) -
     counts.write_text("t_seconds,count\n" + "".join(f"{60 * k},600\n" for k in range(10)))
     times.write_text("t_seconds\n" + "".join(f"{k}\n" for k in range(600)))
     drawn, exact = (
-        simulate(request(trace=str(file), start_s=0.0, duration_s=600.0, policy="static-peak", with_bound=False))
+        simulate(
+            request(trace=str(file), start_s=0.0, duration_s=600.0, scale=1.5, policy="static-peak", with_bound=False)
+        )
         for file in (counts, times)
     )
-    note = f"requests are drawn at random from the trace's counts: {drawn.requests.total:,} instead of 6,000"
-    assert drawn.requests.total != 6000
+    note = f"requests are drawn at random from the trace's counts: {drawn.requests.total:,} instead of 9,000"
+    assert drawn.requests.total != 9000
     assert note in drawn.notes
     assert not any("at random" in note for note in exact.notes)
 
