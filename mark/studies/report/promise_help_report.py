@@ -27,7 +27,7 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
         kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept it"
         if len(run.windows) == 1:
             length = duration(min(slo.window_s, result.trace.duration_s))
-            kept = f"these {length} {'kept' if run.kept(slo) else 'missed'} it"
+            kept = f"this run of {length} {'kept' if run.kept(slo) else 'missed'} it"
         return [
             f"{name} planned with a probability of at least {percent(run.least_confidence, 0)} that a {window(slo)} "
             f"keeps the promise (slo_confidence asks for {percent(slo.confidence, 0)}); {kept}."

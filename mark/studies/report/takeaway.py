@@ -275,7 +275,7 @@ def takeaway(
     sentences += _today(results)
     missed = [name for name, result in results.items() if result.kept is False]
     if winner and missed:
-        sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
+        sentences.append(f"Missed the promise: {', '.join(missed)}.")
     if winner:
         sentences += _room_left(winner, results)
     return sentences

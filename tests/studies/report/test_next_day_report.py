@@ -62,7 +62,7 @@ def test_page_states_one_probability_of_the_promise() -> None:
     alone = promise_sentences({"mark": stated}, {})
     assert alone == [
         "mark planned with a probability of at least 91 % that a day keeps the promise (slo_confidence asks for 95 %); "
-        "these 24 h kept it."
+        "this run of 24 h kept it."
     ]
     (known,) = promise_sentences({"mark": stated}, {"mark": KNOWN})
     assert known.endswith("with a probability of 93 %.")
