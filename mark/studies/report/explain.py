@@ -245,8 +245,8 @@ def _closing(explained: Explanation) -> list[str]:
     ]
     if weighed.overflow != "function calls":
         lines = [
-            f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; functions "
-            f"cannot meet this SLO, {rate(chosen.overflow_rps * unit.size)} {unit.name}/s would come late on average."
+            f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; no "
+            f"function answers in time, {rate(chosen.overflow_rps * unit.size)} {unit.name}/s would be late on average."
         ]
     if weighed.saved_usd_per_hour is not None:
         lines.append(saved_words(weighed))
