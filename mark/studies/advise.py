@@ -272,8 +272,9 @@ def advise(
         raise BadInput("says within how many milliseconds an answer is in time", "--slo-ms", "nothing")
     notes = [*history.notes]
     if history.latency is not None and not history.latency.reaches(slo.rt_max_s):
-        last_s = float(history.latency.bounds_s[-2])
-        notes.append(f"the histogram ends at {last_s:g} s, below RT_max: how often requests were late is not known")
+        first_s, last_s = (float(history.latency.bounds_s[place]) for place in (0, -2))
+        span = f"from {first_s:g} to {last_s:g} s, without RT_max ({slo.rt_max_s:g} s)"
+        notes.append(f"the histogram's bounds reach {span}: how often requests were late is not known")
         history = replace(history, latency=None)
     catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
     instance = options.instance
