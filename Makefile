@@ -10,7 +10,7 @@ REPORT ?= out/report.html
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
-	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
+	@echo "comparing policies on $(TRACE)$(if $(wildcard $(MARK_CACHE_DIR)/*),,; the first run compiles the kernel (half a minute))"
 	@$(BIN)/python -m mark.cli.main compare $(TRACE) --service $(SERVICE) $(if $(POLICIES),--policies $(POLICIES)) --report $(REPORT)
 
 # The kernel's compiled form stays in the checkout: without a home to write to, every process would compile it. So does

@@ -33,7 +33,7 @@ from mark.studies.promise_outlook import outlook_of_run
 from mark.studies.report.compare_report import compare_report
 from mark.studies.report.next_day_report import with_next_day
 from mark.studies.report.takeaway import listed, savings_json
-from mark.studies.spot_request import spot_request
+from mark.studies.spot_request import no_spot_request, spot_request
 
 _MANAGED = ("target-tracking-best", "target-tracking")
 _DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{','.join(_MANAGED)},oracle"
@@ -73,12 +73,15 @@ def run(args: argparse.Namespace) -> int:
         names = _with_policy(args, args.policies or _default(request_from(args)))
         if not open_service(request_from(args)).offers:
             names = _without_instances(request_from(args), names)
-        # If no policy is named, one more run shows the effect of spot, which is off by default.
-        asked = None if args.policies or args.policy else spot_request(request_from(args))
+        # One more run shows the effect of spot: with it if no policy is named, without it if `mark` buys it.
+        with_spot = None if args.policies or args.policy else spot_request(request_from(args))
+        compared = "mark" in names and len(names) > 1
+        asked = with_spot or (no_spot_request(request_from(args)) if compared else None)
         request = replace(request_from(args, bar), explain=bool(args.report))
-        results, attribution, spot = compare_attributed(
-            request, names, args.attribute, with_spot=asked, executor=executor
+        results, attribution, other = compare_attributed(
+            request, names, args.attribute, beside=asked, executor=executor
         )
+        spot, no_spot = (other, None) if with_spot else (None, other)
     with progress("judging the promise") as bar:
         outlook = outlook_of_run(request_from(args), results, bar)
     coming = next_days(request_from(args), results)
@@ -87,10 +90,11 @@ def run(args: argparse.Namespace) -> int:
         "policies": {name: with_next_day(result.as_json(), coming[name]) for name, result in results.items()},
         "savings": savings_json(results),
         "with_spot": None if spot is None else spot.as_json(),
+        "without_spot": None if no_spot is None else no_spot.as_json(),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
         "promise": None if outlook is None else outlook.as_json(),
     }
-    shown = compare_report(results, attribution, outlook, coming, spot=spot, data=data)
+    shown = compare_report(results, attribution, outlook, coming, spot=spot, no_spot=no_spot, data=data)
     deliver(shown, args.json)
     if args.report:
         report(args, shown, results, executor=executor)

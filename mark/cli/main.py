@@ -147,7 +147,9 @@ def _declare(name: str, added: argparse.ArgumentParser, command: CliEntry) -> No
         import_module(command.module).add_to(added)
     except ModuleNotFoundError as error:
         if command.extra and not (error.name or "").split(".")[0].startswith("mark"):
-            raise BadInput(f"needs {error.name}: pip install 'mark-serving[{command.extra}]'", f"mark {name}") from None
+            raise BadInput(
+                f"needs {error.name} (pip install 'mark-serving[{command.extra}]')", f"mark {name}"
+            ) from None
         if (refusal := missing(error, f"mark {name}")) is None:
             raise
         raise refusal from None

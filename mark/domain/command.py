@@ -20,7 +20,7 @@ class Command:
         return ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self._object()}, {self.usd_per_hour:+.2f} $/h: {self.reason}"
+        return f"{self.verb} {self._object()}, {self.usd_per_hour:+z.2f} $/h: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def missing(error: ModuleNotFoundError, where: str) -> BadInput | None:
     library = (error.name or "").split(".")[0]
     if library not in _EXTRAS:
         return None
-    return BadInput(f"needs {library}: pip install 'mark-serving[{_EXTRAS[library]}]'", where)
+    return BadInput(f"needs {library} (pip install 'mark-serving[{_EXTRAS[library]}]')", where)
 
 
 def module_of(name: str, where: str) -> Any:
@@ -61,4 +61,4 @@ def module_of(name: str, where: str) -> Any:
 def check_installed(library: str, where: str) -> None:
     """Raise BadInput if `library` is not installed. It is located but not imported."""
     if find_spec(library) is None:
-        raise BadInput(f"needs {library}: pip install 'mark-serving[{_EXTRAS[library]}]'", where)
+        raise BadInput(f"needs {library} (pip install 'mark-serving[{_EXTRAS[library]}]')", where)

@@ -20,7 +20,7 @@ from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_p
 from mark.control.coming_calls import ComingCalls, StageNow, stage_now
 from mark.control.controller import Controller, Leadership
 from mark.control.memory_store import MemoryStore
-from mark.control.monitor import default_offer
+from mark.control.monitor import MONITOR, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.shared_limits import Holding, limited
 from mark.control.views import Limits
@@ -508,7 +508,15 @@ class Simulation:
         return min(1.0, found_usd / bill.total) if bill.total > 0.0 else 0.0
 
     def _notes(self, resolved: ResolvedService, plan: Plan) -> tuple[str, ...]:
-        notes = list(self._inputs.trace.more_notes)
+        inputs = self._inputs
+        notes = list(inputs.trace.more_notes)
+        if inputs.trace.read and inputs.trace.kind == "counts":
+            counted = inputs.trace.total_counts(inputs.start_s, inputs.end_s, inputs.request.scale)
+            drawn = self.stage.arrived
+            if drawn != round(counted):
+                notes.append(
+                    f"requests are drawn at random from the trace's counts: {drawn:,} instead of {counted:,.0f}"
+                )
         reasons = dict.fromkeys(why for _, why in resolved.skipped)
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += [resolved.tail_note] if resolved.tail_note else []
@@ -518,17 +526,21 @@ class Simulation:
         notes += [self._predictor_note] if self._predictor_note else []
         if (crashes := self._cloud.crashes) > 0:
             lost, retried = self.stage.lost
-            notes.append(f"{crashes} instances crashed with {lost} requests, {retried} of which asked another instance")
+            notes.append(
+                f"{crashes:,} instances crashed with {lost:,} requests, {retried:,} of which asked another instance"
+            )
         if isinstance(self._plane, StageSimulation) and (hedges := self._plane.hedges)[0] > 0:
             sent, won, wasted_s = hedges
             notes.append(
-                f"{sent} requests had a second copy, which answered {won} of them; {wasted_s:.0f} s were wasted"
+                f"{sent:,} requests had a second copy, which answered {won:,} of them; {wasted_s:,.0f} s were wasted"
             )
+        if rescues := self._rescues():
+            notes.append(f"its SLO monitor launched {rescues:,} instances beside the plan")
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):
             cause = self._controller.causes.get(name)
-            notes.append(f"fallback, {count} times: {name}" + (f" (at first {cause})" if cause else ""))
-        notes += [f"refused, {count} times: {name}" for name, count in sorted(failures.items())]
+            notes.append(f"fallback, {count:,} times: {name}" + (f" (at first {cause})" if cause else ""))
+        notes += [f"refused, {count:,} times: {name}" for name, count in sorted(failures.items())]
         if resolved.catalog.bills_extras and self._with_site:
             site_usd = site_usd_per_hour() * self._end_s / HOUR_S
             notes.append(
@@ -537,6 +549,12 @@ class Simulation:
             )
         notes.append(LEFT_OUT_WITH_EXTRAS if resolved.catalog.bills_extras else LEFT_OUT)
         return tuple(dict.fromkeys(notes))
+
+    def _rescues(self) -> int:
+        """Return how many instances the SLO monitor launched."""
+        store = self._store
+        started = zip(store.journal, store.results, strict=True)
+        return sum(n for (_, command, _), (_, n) in started if command.reason.startswith(MONITOR))
 
 
 def simulate(request: RunRequest) -> SimulationResult:
@@ -568,7 +586,7 @@ def _regret(
 ) -> tuple[float | None, str]:
     """Return bill / bound, or why it is undefined: refused requests, a missed SLO, or no positive bound."""
     if requests.rejected:
-        return None, f"{requests.rejected} requests were rejected"
+        return None, f"{requests.rejected:,} requests were rejected"
     if slo.attainment is not None and slo.attainment < target:
         return None, "the SLO was missed"
     if bound.usd is None:

@@ -57,10 +57,10 @@ def compare_attributed(
     policies: Sequence[str],
     wanted: Sequence[str] | None = None,
     *,
-    with_spot: RunRequest | None = None,
+    beside: RunRequest | None = None,
     executor: StudyExecutor = HERE,
 ) -> tuple[dict[str, SimulationResult], dict[str, Attribution], SimulationResult | None]:
-    """Return the results of `compare`, the attribution of the policies in `wanted`, and the result of `with_spot`.
+    """Return the results of `compare`, the attribution of the policies in `wanted`, and the result of `beside`.
 
     By default these are all policies that forecast, except the paper's. Every planner takes two more runs: with perfect
     forecasts (unless `oracle` is among the policies and has the same planner), and with these in a world where every
@@ -76,16 +76,16 @@ def compare_attributed(
         if planner != "mark" or ORACLE not in asked:
             better[planner, False] = perfect
         better[planner, True] = replace(perfect, sensitivity=replace(request.sensitivity, certain_boots=True))
-    requests = [*asked.values(), *better.values(), *([] if with_spot is None else [with_spot])]
+    requests = [*asked.values(), *better.values(), *([] if beside is None else [beside])]
     runs = run_all(requests, executor=executor, progress=request.progress)
-    spot = None if with_spot is None else runs.pop()
+    more = None if beside is None else runs.pop()
     results = dict(zip(asked, runs[: len(asked)], strict=True))
     worlds = dict(zip(better, runs[len(asked) :], strict=True))
     if ORACLE in results:
         worlds.setdefault(("mark", False), results[ORACLE])
     kept = [named for named in planners if results[named].regret is not None]
     if not kept:
-        return results, {}, spot
+        return results, {}, more
     problem, total = drawn_problem(inputs)
     extras_in_bound = 0.0
     if inputs.resolved.catalog.bills_extras:
@@ -97,7 +97,7 @@ def compare_attributed(
         plans = cost_gap(problem, float(results[named].requests.late)) or CostGap(0.0, 0.0, 0.0, 0.0, 0.0)
         perfect_run, certain_run = (worlds[planners[named], certain] for certain in (False, True))
         found[named] = _split(results[named], perfect_run, certain_run, plans, extras_in_bound)
-    return results, found, spot
+    return results, found, more
 
 
 def _planners(asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> dict[str, str]:

@@ -83,7 +83,7 @@ def _ray() -> Any:
     try:
         import ray  # an extra, which takes half a second to import
     except ModuleNotFoundError:
-        raise BadInput("needs ray: pip install 'mark-serving[ray]'", "executor", "ray") from None
+        raise BadInput("needs ray (pip install 'mark-serving[ray]')", "executor", "ray") from None
     return ray
 
 

@@ -77,6 +77,23 @@ def test_compare_keys_its_results_by_the_names_given(capsys: pytest.CaptureFixtu
         )
 
 
+@pytest.mark.parametrize("markets", ["on-demand,spot", "on-demand"])
+def test_compare_runs_mark_without_spot_where_it_may_buy_spot(
+    markets: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "r.json"
+    asked = ["compare", TRACE, *RUN, "--predictor", "seasonal-naive", "--attribute", "none", "--markets", markets]
+    assert main([*asked, "--policies", "mark,fixed:c5.xlarge=3", "--json", str(file)]) == 0
+    out, data = " ".join(capsys.readouterr().out.split()), json.loads(file.read_text())
+    assert data["with_spot"] is None
+    if "spot" in markets:
+        assert data["policies"]["mark"]["bill_usd"]["spot"] > 0.0 == data["without_spot"]["bill_usd"]["spot"]
+        assert "mark buys spot, and fixed:c5.xlarge=3 does not. Without spot mark would cost $" in out
+    else:
+        assert data["without_spot"] is None
+        assert "spot" not in out
+
+
 def test_compare_attributes_dollars_of_the_requested_policy(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["compare", TRACE, *RUN, "--predictor", "seasonal-naive", "--policies", "mark-paper,static-mean"]
     assert main([*asked, "--attribute", "none", "--json", "-"]) == 0

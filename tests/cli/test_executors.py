@@ -28,7 +28,7 @@ def test_without_ray_one_line_names_the_extra(
     assert main([*LINE, "--executor", "ray"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "mark: error: --executor: needs ray: pip install 'mark-serving[ray]': ray\n"
+    assert captured.err == "mark: error: --executor: needs ray (pip install 'mark-serving[ray]'): ray\n"
 
 
 def test_another_place_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

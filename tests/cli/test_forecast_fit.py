@@ -182,7 +182,7 @@ def test_a_predictor_without_epochs_is_fitted_and_saved(tmp_path: Path, capsys: 
         (("--predictor", "absent"), r"unknown \(known: .*or a file that `mark forecast fit` wrote\): absent"),
         (("--predictor", "lstm", "--train", "3600"), "learned nothing .*fewer than 600 steps"),
         (("--predictor", "counting", "--train", "30"), "less than one step of 60 s to learn from"),
-        (("--predictor", "torchless"), r"needs torch: pip install 'mark-serving\[torch\]'"),
+        (("--predictor", "torchless"), r"needs torch \(pip install 'mark-serving\[torch\]'\)"),
         (("--predictor", "hollow"), "does not load .*nothing_here"),
     ],
 )

@@ -237,7 +237,7 @@ def test_registered_commands_run_as_those_of_mark(greeting: None, capsys: pytest
     assert main(["gret"]) == 2
     assert "did you mean greet?" in one_line(capsys.readouterr().err)
     assert main(["wave"]) == 2
-    assert "mark wave: needs no_hands: pip install 'mark-serving[hands]'" in one_line(capsys.readouterr().err)
+    assert "mark wave: needs no_hands (pip install 'mark-serving[hands]')" in one_line(capsys.readouterr().err)
 
 
 def test_help_lists_registered_commands_without_importing_theirs(

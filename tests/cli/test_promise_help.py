@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def planned(service: Path, name: str, *more: str) -> int:
 def test_plan_says_what_can_be_had_and_what_would_help(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(service, "near") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Promise: 99.25 % within 80 ms over each day can be had with a probability of" in out
-    assert "at most, 95 % are asked. That takes about $" in out
+    assert "Promise: 99.25 % of the requests of each day within 80 ms. It can be kept with a probability of" in out
+    assert "slo_confidence asks for 95 %. That takes about $" in out
     for change in ("instances = [c7i.xlarge]", "slo_ms = 8", "slo_attainment = 0.99"):
         assert change in out
     assert "this window keeps the promise" not in out  # the plan's own note says the same
@@ -49,15 +50,19 @@ def test_plan_says_what_can_be_had_and_what_would_help(service: Path, capsys: py
 def test_plan_says_that_the_promise_can_be_had(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(service, "well") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "can be had with the probability of 95 % that is asked, for about $" in out
-    assert "at the price of c7i.large/on-demand, judged by the last 1 h" in out
+    assert "It can be kept with a probability of 95 %, as slo_confidence asks, for about $" in out
+    assert "/h on average with c7i.large/on-demand (judged by the last 1 h)" in out
     assert "would help" not in out
     assert out.count("note: solved by") == 1
 
 
 def test_plan_has_the_same_as_json(service: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(service, "near", "--json", "-") == 0
-    promise = json.loads(capsys.readouterr().out)["promise"]
+    data = json.loads(capsys.readouterr().out)
+    planned_rps = re.search(r"([0-9]+) planned", data["targets"][0]["reason"])
+    assert planned_rps is not None
+    assert int(planned_rps[1]) == round(data["chosen"]["capacity_rps"])
+    promise = data["promise"]
     assert promise["asked_confidence"] == 0.95
     assert promise["can_be_had"] is False
     assert promise["seen_s"] == 3600.0

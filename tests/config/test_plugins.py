@@ -58,7 +58,7 @@ def test_an_adapter_of_newer_sources_asks_for_an_installation(installed: None) -
 
 
 def test_an_adapter_that_lacks_a_library_names_its_extra(installed: None) -> None:
-    with pytest.raises(BadInput, match=r"--on: needs boto3: pip install 'mark-serving\[aws\]'"):
+    with pytest.raises(BadInput, match=r"--on: needs boto3 \(pip install 'mark-serving\[aws\]'\)"):
         plugins.adapter("lacks", "--on")()
 
 

@@ -64,5 +64,5 @@ def test_index_without_its_library_names_the_extra() -> None:
     try:
         check_installed("usearch", "here")
     except BadInput:
-        with pytest.raises(BadInput, match=r"needs usearch: pip install 'mark-serving\[ann\]'"):
+        with pytest.raises(BadInput, match=r"needs usearch \(pip install 'mark-serving\[ann\]'\)"):
             UsearchItems(np.ones((1, 2), dtype=np.float32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,31 @@ def test_all_policies_face_the_same_arrivals() -> None:
     assert list(results) == ["mark", "mark-paper:seasonal-naive", "static-mean"]
     rates = [r.timeline.arrival_rps for r in results.values()]
     assert all(np.array_equal(rates[0], other) for other in rates[1:])
+
+
+def test_note_counts_the_instances_of_the_slo_monitor() -> None:
+    result = simulate(request(policy="mark-paper", with_bound=False))
+    launched = [re.match(r"launch (\d+) .*: SLO monitor: ", one.text) for one in result.decisions]
+    count = sum(int(found[1]) for found in launched if found)
+    assert count > 0
+    assert f"its SLO monitor launched {count} instances beside the plan" in result.notes
+    assert not any("monitor" in note for note in simulate(request(policy="reactive", with_bound=False)).notes)
+
+
+def test_note_tells_that_drawn_requests_differ_from_the_counts(tmp_path: Path) -> None:
+    counts, times = tmp_path / "counts.csv", tmp_path / "times.csv"
+    counts.write_text("t_seconds,count\n" + "".join(f"{60 * k},600\n" for k in range(10)))
+    times.write_text("t_seconds\n" + "".join(f"{k}\n" for k in range(600)))
+    drawn, exact = (
+        simulate(
+            request(trace=str(file), start_s=0.0, duration_s=600.0, scale=1.5, policy="static-peak", with_bound=False)
+        )
+        for file in (counts, times)
+    )
+    note = f"requests are drawn at random from the trace's counts: {drawn.requests.total:,} instead of 9,000"
+    assert drawn.requests.total != 9000
+    assert note in drawn.notes
+    assert not any("at random" in note for note in exact.notes)
 
 
 def test_static_peak_costs_what_its_instances_cost() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import mark.domain.catalog
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.studies.spot_request import spot_request
+from mark.studies.spot_request import no_spot_request, spot_request
 
 CATALOG = Path(mark.domain.catalog.__file__).parent / "data" / "aws-2026.csv"
 BASE = RunRequest(
@@ -28,6 +28,19 @@ def test_spot_is_added_to_the_markets_and_nothing_else_changes() -> None:
     assert found.bill == asked.bill
     assert found.bill.spot > 0.0
     assert found.requests.total == simulate(BASE).requests.total
+
+
+def test_spot_is_taken_from_the_markets_and_nothing_else_changes() -> None:
+    request = no_spot_request(replace(BASE, markets=("on-demand", "spot")))
+    assert request is not None
+    found = simulate(request)
+    assert found.bill == simulate(BASE).bill
+    assert found.bill.spot == 0.0
+
+
+def test_there_is_no_run_without_spot_where_nothing_else_is_bought() -> None:
+    assert no_spot_request(BASE) is None
+    assert no_spot_request(replace(BASE, markets=("spot",))) is None
 
 
 def test_there_is_nothing_to_say_where_spot_adds_nothing(tmp_path: Path) -> None:

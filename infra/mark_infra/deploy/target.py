@@ -59,7 +59,7 @@ def checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
     if f"{target.name}-".startswith("internal-"):
         raise BadInput("load balancers of this name are refused by AWS: internal-... is its own", "name", target.name)
     if importlib.util.find_spec("boto3") is None:
-        raise BadInput("needs boto3: pip install 'mark-serving[aws]'", "mark deploy")
+        raise BadInput("needs boto3 (pip install 'mark-serving[aws]')", "mark deploy")
     if target.profile is not None and target.session is not None:
         raise BadInput("has a profile itself: give one of the two", "session", target.profile)
     region = target.region or (os.environ.get("AWS_REGION") if target.session is None else None)

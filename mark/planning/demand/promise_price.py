@@ -321,7 +321,8 @@ def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
     if confidence >= slo.confidence - SAME_CONFIDENCE:
         return ()
     return (
-        f"this window keeps the promise with a probability of {confidence:.0%} at best, {slo.confidence:.0%} are asked",
+        f"this window keeps the promise with a probability of {confidence:.0%} at best; slo_confidence asks for "
+        f"{slo.confidence:.0%}",
     )
 
 

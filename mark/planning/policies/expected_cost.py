@@ -156,6 +156,7 @@ class ExpectedCostPolicy:
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         usable_rps = self._usable_at(forecast)
         counts, stay, solver = self._wanted(saved, usable_rps, running, terms, context, price, those, memory)
+        why = f"the plan costs least over {saved.steps * STEP_S / 60.0:.0f} min, launches included"
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
@@ -181,17 +182,19 @@ class ExpectedCostPolicy:
                     counts = raised
                 if counts @ self._usable_rps >= better.capacity_rps * (1.0 - 1e-9):
                     notes = (*notes, self._held(better))
+                    why = f"{better.count} {self._offers[better.offer].name} throughout would have cost less"
         if self._burst is not None:
             counts[self._burst.place] += stay
         if not self._resolved.functions_in_time and not counts.any():
             counts = self._least(forecast, running, terms)
+            why = "some instance must answer"
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
             kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
         capacity_rps = float(counts @ usable_rps)
         plan = Plan(
             at_s=context.now_s,
-            targets=self._targets(kept, spare, running, live, terms, forecast, context, saved, usd_per_overflow),
+            targets=self._targets(kept, spare, running, live, terms, forecast, context, saved, usd_per_overflow, why),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
             warm=self._warm(max(saved.passed_on_rps(capacity_rps), self._burst_rps(forecast) - capacity_rps)),
@@ -469,24 +472,38 @@ class ExpectedCostPolicy:
         context: PlanningContext,
         saved: ServedLoad,
         usd_per_overflow: float,
+        why: str,
     ) -> tuple[Target, ...]:
-        coming_rps, planned_rps = float(running @ self._usable_rps), float((kept - spare) @ self._usable_rps)
+        """Return the targets. The reason of each is the worth of its last instance, or `why` if that does not pay."""
+        planned_rps, late = float((kept - spare) @ self._usable_rps), 1.0 - self._resolved.slo.attainment
+        coming = self._lateness.holds_rps(float(running @ self._usable_rps), late) * self._resolved.service.unit.size
+        planned = self._lateness.holds_rps(planned_rps, late) * self._resolved.service.unit.size
         pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
         left = spare.copy()
         budget = ""
         if not self._resolved.functions_in_time:
             unspent = 1.0 - min(1.0, context.answered.burnt(self._resolved.slo))
-            budget = f", at {1e3 * usd_per_overflow:.2g} $ a thousand; {unspent:.0%} of their budget is left"
+            budget = (
+                f", a thousand of them priced at {1e3 * usd_per_overflow:.2g} $; {unspent:.0%} of their budget is left"
+            )
         targets, unit = [], self._resolved.service.unit
         for name, count in self._pools.spread(kept, live, terms).items():
             i = pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
-            # Average load that the last instance serves, from the time at which a launch of now is ready.
+            # Load that the last instance serves from when a launch of now is ready, for as long as that pays.
             one_less = np.array([max(0.0, planned_rps - float(self._usable_rps[i]))])
             served = saved.between(one_less, np.array([planned_rps]))[0]
             ready = min(step, saved.steps - 1)
-            lost_rps = float(served[-1] - served[ready]) / (saved.steps - ready)
+            usd_per_hour = float(terms.usd_per_hour[i])
+            lost_usd = STEP_S * usd_per_overflow * (served[ready:] - served[ready])
+            gained_usd = lost_usd - usd_per_hour * STEP_S / 3600.0 * np.arange(len(lost_usd))
+            pays = int(np.argmax(gained_usd[1:])) + 1  # steps
+            worth = (
+                f"one instance less would save {usd_per_hour:.3f} $/h and add "
+                f"{lost_usd[pays] * 3600.0 / (pays * STEP_S):.2f} $/h of {self._overflow} of this traffic over "
+                f"{pays * STEP_S / 60.0:.0f} min{budget}"
+            )
             more = min(count, int(left[i]))
             left[i] -= more
             targets.append(
@@ -494,11 +511,9 @@ class ExpectedCostPolicy:
                     name,
                     count,
                     f"forecast p50 {forecast.mean_at(0.5)[step] * unit.size:.0f}, p90 {unit.per_s(high_rps, '.0f')} "
-                    f"at +{step * STEP_S:.0f} s, capacity {coming_rps * unit.size:.0f} there or coming "
-                    f"(instances: {running.sum()}), {planned_rps * unit.size:.0f} planned ({(kept - spare).sum()}); "
-                    f"one less would save {terms.usd_per_hour[i]:.3f} $/h and add "
-                    f"{3600.0 * usd_per_overflow * lost_rps:.2f} $/h of {self._overflow} of this traffic over "
-                    f"{saved.steps * STEP_S / 60.0:.0f} min{budget}"
+                    f"at +{step * STEP_S:.0f} s, capacity {coming:.0f} there or coming "
+                    f"(instances: {running.sum()}), {planned:.0f} planned ({(kept - spare).sum()}); "
+                    f"{worth if gained_usd[pays] > 0.0 else why}"
                     + (f"; {more} until the others serve" if more > 0 else ""),
                     spare=more,
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -25,10 +25,13 @@ _MARKETS = (Market.ON_DEMAND, Market.BURSTABLE, Market.SPOT, Market.SAGEMAKER)
 
 
 def fixed(name: str, resolved: ResolvedService) -> Policy:
-    """Return the policy `fixed:...`; raises BadInput for a fleet that cannot be read, bought or profiled."""
+    """Return the policy `fixed:...`. An instance type is bought in the service's markets.
+
+    Raises BadInput for a fleet that cannot be read, bought or profiled.
+    """
     counts: dict[str, int] = {}
     for instance, count in counted(name.removeprefix("fixed:"), f"policy {name}").items():
-        found = offer_named(instance, resolved)[0].name
+        found = offer_named(instance, resolved, resolved.service.markets)[0].name
         if found in counts:
             raise BadInput("the same instances twice", f"policy {name}", instance)
         counts[found] = count
@@ -77,14 +80,26 @@ def counted(fleet: str, where: str) -> dict[str, int]:
     return counts
 
 
-def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidate]:
+def offer_named(
+    wanted: str, resolved: ResolvedService, markets: Collection[Market] = tuple(Market)
+) -> tuple[Offer, Candidate]:
     """Return an offer of the catalogue by its name or instance type, and the model on it, even if it misses the SLO.
 
-    An instance type means on-demand if that is sold. Raises BadInput.
+    An instance type means on-demand if that is sold in `markets`. Burstable types count as on-demand, and SageMaker's
+    names allow no other market. Raises BadInput.
     """
-    sold = [o for o in resolved.catalog.offers if wanted in (o.instance, o.name)]
-    if not sold:
+    named = [o for o in resolved.catalog.offers if wanted in (o.instance, o.name)]
+    if not named:
         raise BadInput("the catalogue has no such instance", resolved.catalog.name, wanted)
+    allowed = {Market.SAGEMAKER, *markets, *((Market.BURSTABLE,) if Market.ON_DEMAND in markets else ())}
+    sold = [o for o in named if wanted == o.name or o.market in allowed]
+    if not sold:
+        others = " or ".join(sorted({str(o.market) for o in named}))
+        raise BadInput(
+            f"is sold as {others}, not as {' or '.join(map(str, markets))}; {named[0].name} names that offer",
+            "policy",
+            wanted,
+        )
     offer = min(sold, key=lambda o: (_MARKETS.index(o.market), o.name))
     if offer.retired:
         raise BadInput("retired: it can no longer be bought", resolved.catalog.name, wanted)

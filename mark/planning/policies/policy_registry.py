@@ -140,7 +140,7 @@ def predictor_of(policy: str, named: str | None = None) -> tuple[str, str]:
         try:
             make_predictor(name, 0)
         except BadInput as error:
-            note = f"forecasts by {last}: {error}"
+            note = f"{last} forecasts in place of {name}, which {error.what}"
         else:
             return name, ""
     return last, note

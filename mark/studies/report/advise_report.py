@@ -16,7 +16,7 @@ from mark.studies.report.words import (
     count,
     dollars,
     duration,
-    milliseconds,
+    latency,
     number,
     number_1,
     per_month,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mark.simulation.result import SimulationResult
 
 _HEADS: tuple[Head, ...] = (
-    *("policy", ("$ a month", dollars), ("in time %", str), "", ("p99 ms", milliseconds)),
+    *("policy", ("$ a month", dollars), ("in time %", str), "", ("p99 ms", latency)),
     *(("replicas\nmean", number_1), ("most", "{:g}".format), ("regret", number)),
 )
 

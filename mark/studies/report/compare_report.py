@@ -47,6 +47,7 @@ from mark.studies.report.words import (
     dollars,
     duration,
     grouped,
+    latency,
     milliseconds,
     number,
     per_month,
@@ -78,6 +79,7 @@ def compare_report(
     next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
     *,
     spot: SimulationResult | None = None,
+    no_spot: SimulationResult | None = None,
     data: Mapping[str, Any] = MappingProxyType({}),
 ) -> Report:
     """Return the report: policies side by side, the bill by market, the dollars above the bound, and sentences.
@@ -96,7 +98,7 @@ def compare_report(
         data,
         headline(first),
         [
-            Markup(_at_a_glance(results, next_days)),
+            Markup(_at_a_glance(results, next_days, spot, no_spot)),
             Markup(f"<section class=cards style='--half:{half};--all:{in_a_row}'>{cards}</section>"),
             _outcomes(results),
             Marked("The bill by market ($)", "strong"),
@@ -106,7 +108,11 @@ def compare_report(
             *([bills] if len(results) > 1 else []),
             Plot("Latency", partial(plots.latency_figure, results), _LATENCY_LEAD),
         ],
-        [*takeaway(results), *promise_sentences(results, next_days, outlook=outlook is not None), *more],
+        [
+            *takeaway(results, spot=spot, no_spot=no_spot),
+            *promise_sentences(results, next_days, outlook=outlook is not None),
+            *more,
+        ],
         notes(results),
         read=first.trace.read,
         subject=first.service,
@@ -153,14 +159,13 @@ def render_report(
 
 def sensitivity_table(rows: Sequence[Variation]) -> DataTable:
     """Return every variation of every policy: bill, its change, SLO; and the policies that change their order."""
-    words = {True: "ok", False: "MISSED", None: ""}
     return DataTable(
         ("scenario", "policy", ("bill", usd), ("change", str), ("SLO", str), "order"),
         [
             (
                 *(row.label if place == 0 else "", one.policy, one.bill_usd),
-                "-" if one.change is None else f"{one.change:+.1%}",
-                share_marked(one.attainment, words[one.kept]),
+                "-" if one.change is None else f"{100.0 * one.change:+z.1f} %",
+                share_marked(one.attainment, one.verdict),
                 (_order_words(row.overtakes) or "as before") if place == 0 and len(row.outcomes) > 1 else "",
             )
             for row in rows
@@ -176,13 +181,18 @@ def _order_words(overtakes: Sequence[tuple[Sequence[str], str]]) -> str:
     return ", ".join(f"{listed(ahead)} now ahead of {behind}" for ahead, behind in overtakes)
 
 
-def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
+def _at_a_glance(
+    results: Mapping[str, SimulationResult],
+    next_days: Mapping[str, NextDay | None],
+    spot: SimulationResult | None,
+    no_spot: SimulationResult | None,
+) -> str:
     """Return a budget's numbers: the bill as is, the best, the saving, the prices' date, the next day; next steps."""
-    rows = [*at_a_glance(results), *next_day_row(results, next_days)]
+    rows = [*at_a_glance(results, no_spot), *next_day_row(results, next_days)]
     if not rows:
         return ""
     facts = "".join(f"<div><dt>{_html(head)}</dt><dd>{_html(words)}</dd></div>" for head, words in rows)
-    steps = "".join(f"<li>{_words(step)}</li>" for step in next_steps(results))
+    steps = "".join(f"<li>{_words(step)}</li>" for step in next_steps(results, spot))
     return f"<section class=glance><dl>{facts}</dl><h2>Next steps</h2><ol>{steps}</ol></section>"
 
 
@@ -215,9 +225,9 @@ _HEADS: tuple[Head, ...] = (
         ("bill", usd),
         ("saves", str),
         ("SLO %", str),
-        ("p50", milliseconds),
-        ("p98", milliseconds),
-        ("p99 ms", milliseconds),
+        ("p50", latency),
+        ("p98", latency),
+        ("p99 ms", latency),
     ),
     *(("by\nLambda", percent), ("regret", number)),
 )

@@ -19,6 +19,7 @@ from mark.profiling.policy import paper_window_s
 from mark.studies.report.next_day_report import next_day_words
 from mark.studies.report.promise_help_report import outlook_parts
 from mark.studies.report.report import DataTable, Marked, Part, Prose, Report
+from mark.studies.report.takeaway import listed
 from mark.studies.report.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
 
 if TYPE_CHECKING:
@@ -156,11 +157,13 @@ _WANTED = ("offer", ("want", str), ("have", str), ("$/h", usd), "reason")
 
 def plan_report(explained: Explanation) -> Report:
     plan, weighed = explained.plan, explained.weighed
-    running, rows = explained.running, list[tuple[Any, ...]]()
+    running, rows, said = explained.running, list[tuple[Any, ...]](), ""
     for target in plan.targets:
         price = explained.prices.get(target.offer)
         paid = None if price is None else target.count * price
-        rows.append((target.offer, target.count, running.get(target.offer, 0), paid, target.reason))
+        reason = "as above" if rows and target.reason == said else target.reason
+        said = target.reason
+        rows.append((target.offer, target.count, running.get(target.offer, 0), paid, reason))
     drained = sorted(set(running) - {target.offer for target in plan.targets})
     rows += [(offer, 0, running[offer], 0.0, "not in the plan: drained") for offer in drained]
     rows += [(one.offer, one.count, "", "", f"standby, stopped: {one.reason}") for one in plan.standbys]
@@ -216,7 +219,7 @@ def choices_table(weighed: Weighed, alternatives: Sequence[Alternative], unit: L
     heads = (
         *("fleet", (f"holds\n{unit.named}/s", rate), ("instances", usd), ("launches", usd), (overflow, usd)),
         ("total\n$/h", usd),
-        ("against\nchosen", "{:+.2f}".format),
+        ("against\nchosen", "{:+z.2f}".format),
     )
     rows = [
         (
@@ -242,8 +245,8 @@ def _closing(explained: Explanation) -> list[str]:
     ]
     if weighed.overflow != "function calls":
         lines = [
-            f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; functions "
-            f"cannot meet this SLO, {rate(chosen.overflow_rps * unit.size)} {unit.name}/s would come late on average."
+            f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; no "
+            f"function answers in time, {rate(chosen.overflow_rps * unit.size)} {unit.name}/s would be late on average."
         ]
     if weighed.saved_usd_per_hour is not None:
         lines.append(saved_words(weighed))
@@ -314,17 +317,29 @@ def saved_words(weighed: Weighed) -> str:
     saved, kept = weighed.saved_usd_per_hour, weighed.saved_against_kept_usd_per_hour
     if saved is None:
         return "There was no alternative."
-    words = f"{usd(abs(saved))}/h {'less' if saved >= 0.0 else 'more'} than the best alternative"
+    words = f"Expected to cost {_less(saved)} than the best alternative"
+    if saved < 0.0:
+        words = (
+            f"The best alternative is priced {usd(-saved)}/h lower; these prices leave out later launches and resumes"
+        )
     if kept is not None:
-        words += f", {usd(abs(kept))}/h {'less' if kept >= 0.0 else 'more'} than leaving the fleet as it is"
-    return f"Expected to cost {words}."
+        words += f"{',' if saved >= 0.0 else '. The plan costs'} {_less(kept)} than leaving the fleet as it is"
+    return f"{words}."
+
+
+def _less(saved_usd_per_hour: float) -> str:
+    return f"{usd(abs(saved_usd_per_hour))}/h {'less' if saved_usd_per_hour >= 0.0 else 'more'}"
 
 
 def _batching(explained: Explanation) -> list[str]:
+    alike: dict[Batches, list[str]] = {}
+    for name, batches in explained.batches.items():
+        alike.setdefault(batches, []).append(name)
     return [
-        f"{name} takes up to {b.n_batch} requests at once and waits {b.w_batch_ms:.0f} ms for them (the paper's "
-        f"window: {b.paper_w_batch_ms:.0f} ms)."
-        for name, b in explained.batches.items()
+        f"{listed(names)} {'takes' if len(names) == 1 else 'take'} up to {b.n_batch} requests at once and "
+        f"{'waits' if len(names) == 1 else 'wait'} {b.w_batch_ms:.0f} ms for them (the paper's window: "
+        f"{b.paper_w_batch_ms:.0f} ms)."
+        for b, names in alike.items()
     ]
 
 

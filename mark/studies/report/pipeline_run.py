@@ -306,7 +306,7 @@ def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:
         pace += f"; {against} costs {dollars(_monthly(runs[against]))}"
     lines.append(f"{pace}.")
     if missed := [name for name, other in runs.items() if not other.kept]:
-        lines.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
+        lines.append(f"Missed the promise: {', '.join(missed)}.")
     if run.regret is not None:
         lines.append(
             f"No fleet can keep this promise for less than {usd(run.bound_usd)} (a proven bound): {winner} is at "

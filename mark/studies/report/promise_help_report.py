@@ -27,10 +27,10 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
         kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept it"
         if len(run.windows) == 1:
             length = duration(min(slo.window_s, result.trace.duration_s))
-            kept = f"these {length} {'kept' if run.kept(slo) else 'missed'} it"
+            kept = f"this run of {length} {'kept' if run.kept(slo) else 'missed'} it"
         return [
-            f"{name} stated a probability of {percent(run.least_confidence, 0)} or more to keep the promise of a "
-            f"{window(slo)} ({percent(slo.confidence, 0)} asked); {kept}."
+            f"{name} planned with a probability of at least {percent(run.least_confidence, 0)} that a {window(slo)} "
+            f"keeps the promise (slo_confidence asks for {percent(slo.confidence, 0)}); {kept}."
         ]
     return []
 
@@ -46,7 +46,7 @@ def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[Prose | DataTab
         return [Prose([outlook_words(outlook, by)], title), *none]
     heads = ("the changes that would help most", ("kept with", percent_0), ("$/h", usd), ("against\nnow", str))
     rows = [
-        (help_words(one), one.confidence, cost, "" if cost is None else f"{cost - outlook.usd_per_hour:+.2f}")
+        (help_words(one), one.confidence, cost, "" if cost is None else f"{cost - outlook.usd_per_hour:+z.2f}")
         for one in outlook.helps
         for cost in [one.usd_per_hour]
     ]
@@ -56,17 +56,18 @@ def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[Prose | DataTab
 def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     """Return whether the promise can be kept at its confidence, and for how many dollars."""
     slo = outlook.slo
-    promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
+    promise = f"{percent(slo.attainment, 2)} of the requests of each {window(slo)} within {slo.rt_max_s * 1e3:g} ms"
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
-    usd_per_hour = f"about {usd(outlook.usd_per_hour)}/h at the price of {outlook.offer}, judged by {by}."
+    asked = percent(slo.confidence, 0)
+    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} (judged by {by})."
     if outlook.can_be_had:
-        return (
-            f"Promise: {promise} over each {window(slo)} can be had with the probability of "
-            f"{percent(slo.confidence, 0)} that is asked, for {usd_per_hour}"
-        )
+        sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"
+        # Without a past the cost is not that of the plan, which says its own.
+        return f"{sure}, for {cost}" if outlook.seen_s else f"{sure} (judged by {by})."
+    likely = percent(outlook.confidence, 0)
     return (
-        f"Promise: {promise} over each {window(slo)} can be had with a probability of {percent(outlook.confidence, 0)} "
-        f"at most, {percent(slo.confidence, 0)} are asked. That takes {usd_per_hour}"
+        f"Promise: {promise}. It can be kept with a probability of at most {likely}; slo_confidence asks for {asked}. "
+        f"That takes {cost}"
     )
 
 

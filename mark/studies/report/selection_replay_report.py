@@ -16,7 +16,7 @@ def _interval(ends: tuple[float, float]) -> str:
 
 
 def _points(share: float) -> str:
-    return "-" if not math.isfinite(share) else f"{100.0 * share:+.2f} %"
+    return "-" if not math.isfinite(share) else f"{100.0 * share:+z.2f} %"
 
 
 _HEADS: tuple[Head, ...] = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.studies.report.takeaway import is_oracle
+from mark.studies.report.takeaway import is_oracle, verdict
 
 VARIATIONS = (
     ("capacity -15 %", Sensitivity(capacity=0.85)),
@@ -20,13 +20,16 @@ VARIATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class VariationOutcome:
-    """One policy under one variation; `change` is its bill over the original one, less 1 (None: that was 0)."""
+    """One policy under one variation; `change` is its bill over the original one, less 1 (None: that was 0).
+
+    `verdict` is that of `takeaway.verdict`.
+    """
 
     policy: str
     bill_usd: float
     change: float | None
     attainment: float | None
-    kept: bool | None
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ def sensitivity(
     """Run every policy again, without its bound, under each variation.
 
     `oracle` is left out, because nobody can run a policy that knows all arrivals. Interruptions vary only if spot was
-    bought, because AWS takes back nothing else. `best-fixed` runs only if capacity changes: it calls no function and
+    bought, because AWS takes back nothing else, and the latency of functions only if one was called or kept warm.
+    `best-fixed` runs only if capacity changes: it calls no function and
     buys no spot, and without a launch no boot matters. `requests` and `base` hold requests and results by policy name.
     Errors of `run` pass through.
     """
@@ -59,7 +63,12 @@ def sensitivity(
     if not requests:
         return []
     buys_spot = any(result.bill.spot > 0.0 for result in base.values())
-    variations = [(label, change) for label, change in VARIATIONS if buys_spot or change.interruptions == 1.0]
+    calls = any(result.functions.calls or result.functions.pings for result in base.values())
+    variations = [
+        (label, change)
+        for label, change in VARIATIONS
+        if (buys_spot or change.interruptions == 1.0) and (calls or change.function_latency == 1.0)
+    ]
 
     def differs(name: str, change: Sensitivity) -> bool:
         never_changes = requests[name].policy == BEST_FIXED and base[name].fleet.launched == 0
@@ -85,7 +94,7 @@ def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping
             result.bill.total,
             result.bill.total / base[name].bill.total - 1.0 if base[name].bill.total > 0.0 else None,
             result.slo_result.attainment,
-            result.kept,
+            verdict(result),
         )
         for name, result in results.items()
     )

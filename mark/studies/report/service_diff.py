@@ -59,7 +59,9 @@ def _verdict(diff: ServiceDiff) -> str:
         return "This change costs nothing and saves nothing"
     word = "saves" if diff.usd < 0.0 else "costs"
     more = "" if diff.usd < 0.0 else " more"
-    return f"This change {word} {dollars(abs(month))} a month{more}" + (f" ({share:+.0%})" if share is not None else "")
+    return f"This change {word} {dollars(abs(month))} a month{more}" + (
+        f" ({share:+z.0%})" if share is not None else ""
+    )
 
 
 def _promise(diff: ServiceDiff) -> list[str]:

@@ -72,13 +72,14 @@ def _facts(result: SimulationResult) -> dict[str, tuple[str | Marked, str]]:
         else "no requests",
     )
     if called.calls or called.pings:
+        cold = f", {percent(called.cold_share, 2)} of them with a cold start" if called.calls else ""
         facts["Functions"] = (
             count(called.calls),
-            f"calls, {percent(called.cold_share, 2)} of them with a cold start; {count(called.pings)} pings, "
+            f"calls{cold}; {count(called.pings)} pings, "
             f"{count(called.throttled)} throttled, {count(called.billed_gb_s)} GB-s billed",
         )
     hours = ", ".join(f"{offer} {h:,.1f} h" for offer, h in sorted(fleet.instance_hours.items()) if h > 0.0)
-    ended = f"{fleet.launched} launched, {fleet.terminated} ended, {fleet.interrupted} interrupted"
+    ended = f"{fleet.launched:,} launched, {fleet.terminated:,} ended, {fleet.interrupted:,} interrupted"
     facts["Fleet"] = (f"peak {fleet.peak_instances}", f"{ended}; {hours}" if hours else ended)
     if result.bound_usd is not None:
         regret = f"none: {result.regret_reason}" if result.regret is None else f"{number(result.regret)} x the bound"

@@ -11,7 +11,7 @@ from mark.domain.time import DAY_S, HOUR_S
 from mark.planning.policies.names import AS_IS, BEST_FIXED, FIXED
 from mark.simulation.result import SimulationResult
 from mark.studies.report.report import Mark, Marked
-from mark.studies.report.words import count, dollars, duration, number, per_month, percent, rate, usd
+from mark.studies.report.words import count, dollars, duration, number, per_month, percent, rate, usd, usd_apart
 from mark.studies.saving_range import saving_range
 
 # SageMaker's policies, the fairest endpoint first: the plain one has one unbatched type.
@@ -92,7 +92,9 @@ def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
         if verdict(result) == "dips"
     ]
     if dips:
-        lines.append(f"dips: kept on the whole, but not in every minute: {listed(dips)}")
+        lines.append(
+            f"dips: the whole run keeps the promise, but in one minute or more most requests were late: {listed(dips)}"
+        )
     lines += [
         f"{row_name(name, result)} MISSED: {_misses(name, result)}"
         for name, result in results.items()
@@ -125,7 +127,10 @@ def reference_note(results: Mapping[str, SimulationResult]) -> list[str]:
     name = reference(results)
     if name is None:
         return []
-    which = {AS_IS: "your present policy", BEST_FIXED: "the cheapest fleet that never changes and keeps the promise"}
+    which = {
+        AS_IS: "your present policy",
+        BEST_FIXED: "the cheapest fixed fleet without functions that keeps the promise",
+    }
     meaning = "the fleet that you named" if name.startswith(FIXED) else "the dearest policy that keeps the promise"
     line = f"saves: the share of the bill of {name} (ref.), {which.get(name, meaning)}"
     oracle = next(filter(is_oracle, results), None)
@@ -252,16 +257,25 @@ def is_oracle(name: str) -> bool:
     return name.split(":")[0] == "oracle"
 
 
-def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Return a few sentences in dollars, the most important first."""
+def takeaway(
+    results: Mapping[str, SimulationResult],
+    *,
+    spot: SimulationResult | None = None,
+    no_spot: SimulationResult | None = None,
+) -> list[str]:
+    """Return a few sentences in dollars, the most important first.
+
+    `spot` and `no_spot` are `mark` with spot and without it, where `results` are otherwise.
+    """
     if not any(result.requests.total for result in results.values()):
         return ["No requests arrived in this part of the trace."]
     winner = best(results)
-    sentences = [_winner(winner, results), *_tied(winner, results), *_against(winner, results)]
+    sentences = [_winner(winner, results), *_tied(winner, results), *_against(winner, results, spot)]
+    sentences += no_spot_words(no_spot, results)
     sentences += _today(results)
     missed = [name for name, result in results.items() if result.kept is False]
     if winner and missed:
-        sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
+        sentences.append(f"Missed the promise: {', '.join(missed)}.")
     if winner:
         sentences += _room_left(winner, results)
     return sentences
@@ -305,7 +319,7 @@ def _today(results: Mapping[str, SimulationResult]) -> list[str]:
     return [f"{AS_IS} costs {month} a month, and misses the promise: nothing is counted as saved against it."]
 
 
-def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
+def _against(winner: str | None, results: Mapping[str, SimulationResult], spot: SimulationResult | None) -> list[str]:
     """Return the cost per month, and against the reference."""
     if winner is None:
         return []
@@ -317,10 +331,11 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
     pace = f"At this pace (extrapolated from {duration(length_s)}"
     pace += ", a short look)" if length_s < _WHOLE_DAY_S else ")"
     if is_fixed(winner):
-        return [
-            f"{pace} that is {dollars(month)} a month. "
-            "Nothing that can be run keeps the promise for less: run this fixed fleet."
-        ]
+        advice = ""
+        if _rivals(winner, results):
+            advice = " No other policy here keeps the promise for less"
+            advice += " without spot." if _is_cheaper(spot, result) else ": run this fixed fleet."
+        return [f"{pace} that is {dollars(month)} a month.{advice}"]
     if other_name is None or other_name == winner:
         return [f"{pace} that is {dollars(month)} a month."]
     other = results[other_name]
@@ -335,17 +350,24 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
         return [f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}."]
     managed = next((name for name in MANAGED if name in results), None)
     beside = ""
+    how = {"MISSED": ", which misses the promise", "dips": ", with minutes in which most answers are late"}
     if managed is not None and other_name == BEST_FIXED:
-        bill, said = results[managed], verdict(results[managed])
-        how = {"MISSED": ", which misses the promise", "dips": ", with minutes in which most answers are late"}
-        beside = (
-            f"; with {managed} on SageMaker it would be {dollars(per_month(bill.bill.total, length_s))}"
-            f"{how.get(said, '')}"
-        )
+        bill = dollars(per_month(results[managed].bill.total, length_s))
+        beside = f"; with {managed} on SageMaker it would be {bill}{how.get(verdict(results[managed]), '')}"
     return [
-        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}: "
-        f"{dollars(other_month - month)} a month less ({saving_shown(result, other)}){beside}."
+        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}"
+        f"{how.get(verdict(other), '')}: "
+        f"{usd_apart(other_month, month, dollars)} a month less ({saving_shown(result, other)}){beside}."
     ]
+
+
+def _rivals(winner: str, results: Mapping[str, SimulationResult]) -> list[str]:
+    """Return the other policies that can really run."""
+    return [name for name in results if name != winner and not is_oracle(name)]
+
+
+def _is_cheaper(other: SimulationResult | None, result: SimulationResult) -> bool:
+    return other is not None and other.kept is True and other.bill.total < result.bill.total
 
 
 def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str]:
@@ -356,7 +378,7 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
     if oracle is not None and oracle.kept and oracle.bill.total < result.bill.total:
         sentences.append(
             f"With perfect forecasts it would be {usd(oracle.bill.total)}: better forecasts are worth at most "
-            f"{usd(result.bill.total - oracle.bill.total)} here."
+            f"{usd_apart(result.bill.total, oracle.bill.total)} here."
         )
     if result.bound_usd is not None and result.regret is not None:
         sentences.append(
@@ -369,7 +391,8 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
 def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) -> str:
     """Return the bill of the same policy with spot, and its risk; `results` are without spot."""
     own = results.get("mark")
-    change = "" if own is None else f" ({saves(spot, own)} less)" if (saving(spot, own) or 0.0) > 0.0 else ""
+    less = 0.0 if own is None else saving(spot, own) or 0.0
+    change = f" ({share_shown(less)} less than without)" if less > 0.0 else ""
     taken = spot.fleet.interrupted
     return (
         f"With spot allowed (--markets on-demand,spot) mark would cost {usd(spot.bill.total)}{change}, with "
@@ -378,10 +401,33 @@ def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) 
     )
 
 
-def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
+def no_spot_words(no_spot: SimulationResult | None, results: Mapping[str, SimulationResult]) -> list[str]:
+    """Return the bill of `mark` without spot, if it buys spot and the reference does not."""
+    if (against := _without_spot(no_spot, results)) is None or no_spot is None:
+        return []
+    less = saving(no_spot, results[against]) or 0.0
+    change = f"{share_shown(abs(less))} {'less' if less >= 0.0 else 'more'} than {against}"
+    share = percent(no_spot.slo_result.attainment, 2)
+    return [
+        f"mark buys spot, and {against} does not. Without spot mark would cost {usd(no_spot.bill.total)}, {change}, "
+        f"with {share} in time: {verdict(no_spot) or '-'}."
+    ]
+
+
+def _without_spot(no_spot: SimulationResult | None, results: Mapping[str, SimulationResult]) -> str | None:
+    """Return the reference, if `mark` buys spot and the reference does not; otherwise None."""
+    against, own = reference(results), results.get("mark")
+    if no_spot is None or own is None or against in (None, "mark"):
+        return None
+    return against if own.bill.spot > 0.0 and results[against].bill.spot == 0.0 else None
+
+
+def at_a_glance(
+    results: Mapping[str, SimulationResult], no_spot: SimulationResult | None = None
+) -> list[tuple[str, str]]:
     """Return rows for a budget: the bill as is (or the reference's), the best policy's, the saving, the prices' date.
 
-    Empty if no policy kept the promise.
+    Empty if no policy kept the promise. `no_spot` is `mark` without spot.
     """
     winner, other = best(results), reference(results)
     if winner is None:
@@ -399,14 +445,17 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
     best_here = "As is, and best here" if winner == other == AS_IS else "Best here"
     rows.append((best_here, f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}"))
     if other is not None and other != winner:
-        rows.append(("Saves", saving_shown(result, results[other])))
+        saved = saving_shown(result, results[other])
+        if winner == "mark" and no_spot is not None and _without_spot(no_spot, results):
+            saved += f"; without spot {saves(no_spot, results[other])}"
+        rows.append(("Saves", saved))
     if result.priced:
         rows.append(("Prices", result.priced))
     return rows
 
 
-def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Return the next steps for the user, in order; commands in backquotes."""
+def next_steps(results: Mapping[str, SimulationResult], spot: SimulationResult | None = None) -> list[str]:
+    """Return the next steps for the user, in order; commands in backquotes. `spot` is `mark` with spot."""
     winner, other = best(results), reference(results)
     if winner is None:
         return [
@@ -424,6 +473,12 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
         )
     less = None if other is None else saving(result, results[other])
     if is_fixed(winner) or (other == BEST_FIXED and less is not None and less < _TIE):
+        if not _rivals(winner, results):
+            return [*steps, "Compare it with other policies: `mark compare TRACE --service FILE`."]
+        if _is_cheaper(spot, result):
+            steps.append(
+                "Decide whether spot may be bought: `mark compare TRACE --service FILE --markets on-demand,spot`."
+            )
         shown = BEST_FIXED if other == BEST_FIXED else winner
         return [*steps, f"Rent {_shown(shown, results[shown])}, and look again when the traffic changes."]
     if winner == AS_IS:

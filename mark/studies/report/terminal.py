@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +26,7 @@ _STYLES: dict[Mark, str] = {
 
 def on_terminal(report: Report) -> Group:
     """Return the report without its plots and the tables of pages alone."""
-    shown: list[Text | Table] = []
+    shown: list[Text | _FittedTable] = []
     if report.is_told_first:
         shown += _lines(report.sentences)
     for part in report.parts:
@@ -33,11 +35,11 @@ def on_terminal(report: Report) -> Group:
         elif isinstance(part, Prose):
             shown += _lines(part.lines, is_strong=part.is_strong)
         elif isinstance(part, DataTable):
-            shown += [_table(part), *map(_note, part.notes)]
+            shown += [_FittedTable(part), *map(_note, part.notes)]
     if not report.is_told_first:
         shown += _lines(report.sentences)
     for end in ([Text(f"warning: {line}", "yellow") for line in report.warnings], [*map(_note, report.notes)]):
-        if end and shown and not isinstance(shown[-1], Table):
+        if end and shown and not isinstance(shown[-1], _FittedTable):
             shown.append(Text())  # a table ends in an empty line
         shown += end
     above = [Text(report.read, "dim")] if report.read else []
@@ -45,12 +47,12 @@ def on_terminal(report: Report) -> Group:
     return _spaced([*above, *shown])
 
 
-def _spaced(parts: Sequence[Text | Table]) -> Group:
+def _spaced(parts: Sequence[Text | _FittedTable]) -> Group:
     """Return the parts below each other, with an empty line around every table."""
     spaced: list[RenderableType] = []
     for before, part in zip((None, *parts), parts, strict=False):
-        above = 0 if isinstance(before, Table) else 1
-        spaced.append(Padding(part, (above, 0, 1, 0)) if isinstance(part, Table) else part)
+        above = 0 if isinstance(before, _FittedTable) else 1
+        spaced.append(Padding(part, (above, 0, 1, 0)) if isinstance(part, _FittedTable) else part)
     return Group(*spaced)
 
 
@@ -62,16 +64,50 @@ def _note(line: str) -> Text:
     return Text(f"note: {line}", "dim")
 
 
-def _table(part: DataTable) -> Table:
-    """Return aligned text without lines: words to the left, and folded; figures to the right, in one line."""
+class _FittedTable:
+    """A table for the width at which it is printed."""
+
+    def __init__(self, part: DataTable) -> None:
+        self._part = part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield _table(self._part, options.max_width)
+
+
+def _table(part: DataTable, width: int) -> Table:
+    """Return aligned text without lines: words to the left, and folded; figures to the right, in one line.
+
+    If only one column has words, a name that is too long for it is broken after a hyphen, slash or colon.
+    """
     heads = [(head, False) if isinstance(head, str) else (head[0], True) for head in part.heads[: part.printed]]
     has_head = any(head for head, _ in heads)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=has_head, header_style="dim")
     for head, is_figure in heads:
         table.add_column(head, justify="right" if is_figure else "left", overflow="fold", no_wrap=is_figure)
-    for cells in part.cells():
-        table.add_row(*map(_styled, cells[: part.printed]))
+    rows = [cells[: part.printed] for cells in part.cells()]
+    figures = [place for place, (_, is_figure) in enumerate(heads) if is_figure]
+    room = width - len(heads) + 1 if len(figures) == len(heads) - 1 else 0
+    for place in figures:
+        lines = [line for text in (heads[place][0], *(row[place].words for row in rows)) for line in text.split("\n")]
+        room -= max(map(len, lines))
+    for row in rows:
+        words = [one if place in figures or room < 1 else _broken(one, room) for place, one in enumerate(row)]
+        table.add_row(*map(_styled, words))
     return table
+
+
+def _broken(one: Marked, room: int) -> Marked:
+    """Return the words with line breaks in those that are longer than `room`."""
+
+    def broken(word: re.Match[str]) -> str:
+        lines = [""]
+        for piece in re.split(r"(?<=[-/:])", word[0]):
+            if lines[-1] and len(lines[-1]) + len(piece) > room:
+                lines.append("")
+            lines[-1] += piece
+        return "\n".join(lines)
+
+    return replace(one, words=re.sub(rf"\S{{{room + 1},}}", broken, one.words))
 
 
 def _styled(one: Marked) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12
@@ -12,16 +13,23 @@ def usd(amount: float | None) -> str:
     """Return dollars to the cent, below ten cents to two significant digits, down to a millionth; "-" if undefined."""
     if amount is None or not math.isfinite(amount):
         return "-"
-    if 1e-6 <= abs(amount) < 0.1:
-        return f"${amount:.{1 - math.floor(math.log10(abs(amount)))}f}"
-    return f"${amount:,.2f}" if abs(amount) < 1e5 else f"${amount:,.0f}"
+    sign, size = "-" if amount <= -1e-6 else "", abs(amount)
+    if 1e-6 <= size < 0.1:
+        return f"{sign}${size:.{1 - math.floor(math.log10(size))}f}"
+    return f"{sign}${size:,.2f}" if size < 1e5 else f"{sign}${size:,.0f}"
 
 
 def dollars(amount: float | None) -> str:
     """Return whole dollars from 10 on, for extrapolations: cents would pretend a precision that they lack."""
     if amount is None or not math.isfinite(amount) or abs(amount) < 10.0:
         return usd(amount)
-    return f"${amount:,.0f}"
+    return f"-${-amount:,.0f}" if amount < 0.0 else f"${amount:,.0f}"
+
+
+def usd_apart(more: float, less: float, shown: Callable[[float], str] = usd) -> str:
+    """Return the difference of two amounts as they are shown, so that a reader who subtracts finds the same."""
+    amounts = (float(shown(amount).replace("$", "").replace(",", "")) for amount in (more, less))
+    return shown(round(next(amounts) - next(amounts), 12))
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -31,11 +39,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     value = 100.0 * share
     if value < 100.0 and round(value, digits) == 100.0:
         value = math.floor(value * 10**digits) / 10**digits
-    return f"{value:.{digits}f} %"
+    return f"{value:z.{digits}f} %"
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
+    return "-" if value is None or not math.isfinite(value) else f"{value:z,.{digits}f}"
 
 
 # Formats of columns that need another number of digits.
@@ -49,6 +57,11 @@ def milliseconds(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def latency(value: float | None) -> str:
+    """Return milliseconds for a narrow column; from 100 s on, a duration with its unit."""
+    return milliseconds(value) if value is None or not 1e5 <= value < math.inf else duration(value / 1e3)
 
 
 def rate(rps: float) -> str:

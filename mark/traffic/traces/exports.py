@@ -124,7 +124,7 @@ def _parquet(path: Path) -> Export:
 
         frame = pd.read_parquet(path)
     except ImportError:
-        raise BadInput("Parquet needs pandas and pyarrow: pip install 'mark-serving[parquet]'", str(path)) from None
+        raise BadInput("Parquet needs pandas and pyarrow (pip install 'mark-serving[parquet]')", str(path)) from None
     except (OSError, ValueError) as error:
         raise BadInput("the Parquet file cannot be read", str(path), str(error).split("\n")[0]) from None
     return Export(columns_of(frame), "Parquet")

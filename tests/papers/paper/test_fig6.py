@@ -56,7 +56,7 @@ def test_without_torch_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torch", None)
     made = found("lstm", NAIVE)
     assert list(made.mmpp.scores) == [NAIVE, "last-value"]
-    assert made.notes == ("left out: predictor lstm: needs torch: pip install 'mark-serving[torch]'",)
+    assert made.notes == ("left out: predictor lstm: needs torch (pip install 'mark-serving[torch]')",)
 
 
 def test_an_unknown_predictor_is_not_left_out() -> None:

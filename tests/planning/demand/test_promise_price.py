@@ -106,7 +106,9 @@ def test_the_probability_of_a_kept_window_is_said() -> None:
     assert found[1] < 0.01
     plans = [decided(of, half_a_day(late)) for late in (0, 800_000)]
     assert plans[0].notes == ()
-    assert plans[1].notes == ("this window keeps the promise with a probability of 0% at best, 95% are asked",)
+    assert plans[1].notes == (
+        "this window keeps the promise with a probability of 0% at best; slo_confidence asks for 95%",
+    )
 
 
 def test_prices_are_counted_with_the_load_that_came() -> None:

@@ -210,7 +210,32 @@ def test_reasons_speak_of_load_and_money() -> None:
     reason = plan.targets[0].reason
     assert "forecast p50 90, p90 104 requests/s at +180 s, capacity 30 there or coming (instances: 3)" in reason
     count = plan.counts[SMALL]
-    assert f"{10 * count} planned ({count}); one less would save 0.200 $/h and add" in reason
+    assert f"{10 * count} planned ({count}); one instance less would save 0.200 $/h and add" in reason
+
+
+@settings(max_examples=100)
+@given(
+    first=st.floats(0.0, 200.0),
+    last=st.floats(0.0, 200.0),
+    spread=st.floats(0.0, 1.0),
+    small=st.integers(0, 12),
+    large=st.integers(0, 3),
+)
+def test_no_reason_contradicts_its_decision(first: float, last: float, spread: float, small: int, large: int) -> None:
+    running = fleet({name: n for name, n in ((SMALL, small), (LARGE, large)) if n})
+    for target in decided(usual(), running, forecast(np.linspace(first, last, 60), spread)).targets:
+        found = re.search(r"would save ([0-9.]+) \$/h and add ([0-9.]+) \$/h", target.reason)
+        if found is None:
+            assert "the plan costs least over 40 min, launches included" in target.reason
+        else:
+            assert float(found[2]) >= float(found[1]) - 0.005
+
+
+def test_replaced_fleet_is_no_reason_to_keep_its_last_instance() -> None:
+    """Three small instances take the place of the large one, which stays until they serve."""
+    plan = decided(usual(), fleet({LARGE: 1}), forecast(28.0))
+    assert plan.counts == {LARGE: 1, SMALL: 3}
+    assert all("130 planned (4); the plan costs least over 40 min" in target.reason for target in plan.targets)
 
 
 def lost_usd(of: ResolvedService, running: Fleet, rps: float) -> float:

@@ -35,6 +35,16 @@ def test_the_fleet_is_what_was_written() -> None:
     assert policy.resolved.service.max_instances >= 6
 
 
+def test_the_fleet_is_bought_in_the_services_markets() -> None:
+    spot = replace(OF, service=replace(OF.service, markets=(Market.SPOT,)))
+    policy = fixed("fixed:large=3,ml.large=1", spot)
+    assert [offer.name for offer in policy.resolved.offers] == ["large/spot/a", "ml.large/sagemaker"]
+    assert [offer.name for offer in fixed("fixed:large/on-demand=3", spot).resolved.offers] == ["large/on-demand"]
+    with pytest.raises(BadInput) as caught:
+        fixed("fixed:slow=1", spot)
+    assert str(caught.value) == "policy: is sold as on-demand, not as spot; slow/on-demand names that offer: slow"
+
+
 def test_it_has_neither_bouncers_nor_functions() -> None:
     """Users run such a fleet today, without mark."""
     policy = fixed("fixed:large=3", OF)

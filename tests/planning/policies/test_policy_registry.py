@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.domain.extras import missing
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import AsIsPolicy, ResolvedService
@@ -93,8 +94,16 @@ def test_without_the_packages_of_its_predictor_the_next_forecasts(monkeypatch: p
     monkeypatch.setattr(policy_registry, "policy_entry", lambda _: entry)
     name, note = predictor_of("mark-paper")
     assert name == "auto"
-    assert note.startswith("forecasts by auto: ")
-    assert "needs-what-is-not-here" in note
+    assert note.startswith("auto forecasts in place of needs-what-is-not-here, which ")
+
+
+def test_a_missing_package_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str, seed: int) -> None:
+        raise missing(ModuleNotFoundError("no torch", name="torch"), f"predictor {name}") or AssertionError
+
+    monkeypatch.setattr(policy_registry, "make_predictor", absent)
+    note = "auto forecasts in place of lstm, which needs torch (pip install 'mark-serving[torch]')"
+    assert predictor_of("mark-paper") == ("auto", note)
 
 
 def test_an_unknown_policy_names_the_known_ones() -> None:

@@ -9,6 +9,7 @@ import pytest
 from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList, SloPrice
 from mark.planning.planner import PlanningContext
+from mark.planning.policies.alternatives import KEPT
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.report.explain import Explanation, explain, plan_report, saved_words
@@ -79,7 +80,7 @@ def test_where_functions_are_too_slow_the_late_ones_are_told() -> None:
     nasnet = open_service(RunRequest(trace="", service="nasnet"))
     plan = Plan(0.0, (Target(P2, 5, "because"),))
     shown = explain(plan, PlanningContext(0.0, nasnet, fleet({}), forecast(100.0, 0.1), first=True), 0.0)
-    assert "functions cannot meet this SLO" in words(shown)
+    assert "no function answers in time" in words(shown)
     assert "as priced" in words(shown)
 
 
@@ -103,7 +104,15 @@ def test_a_policy_without_forecast_is_explained_without_one() -> None:
 def test_a_choice_that_looks_dearer_than_another_says_so() -> None:
     weighed = explained({P2: 9}).weighed
     assert weighed is not None
-    assert "more than the best alternative" in saved_words(weighed)
+    dearer = saved_words(weighed)
+    assert dearer.startswith("The best alternative is priced $0.16/h lower; these prices leave out later launches")
+    assert "Expected to cost" not in dearer
+    kept = replace(
+        weighed.alternatives[-1], label=KEPT, overflow_usd_per_hour=weighed.chosen.overflow_usd_per_hour + 90
+    )
+    held = saved_words(replace(weighed, alternatives=(weighed.alternatives[0], kept)))
+    assert held.startswith(f"{dearer} The plan costs $")
+    assert held.endswith("/h less than leaving the fleet as it is.")
     assert saved_words(replace(weighed, alternatives=())) == "There was no alternative."
 
 

@@ -61,7 +61,8 @@ def test_page_states_one_probability_of_the_promise() -> None:
     stated = result(promise=PromiseRun((0.99,), 0.97, 0.91, 60.0))
     alone = promise_sentences({"mark": stated}, {})
     assert alone == [
-        "mark stated a probability of 91 % or more to keep the promise of a day (95 % asked); these 24 h kept it."
+        "mark planned with a probability of at least 91 % that a day keeps the promise (slo_confidence asks for 95 %); "
+        "this run of 24 h kept it."
     ]
     (known,) = promise_sentences({"mark": stated}, {"mark": KNOWN})
     assert known.endswith("with a probability of 93 %.")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mark.domain.bill import Bill
+from mark.domain.function_offer import FunctionCalls
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.studies.report.compare_report import sensitivity_table
@@ -66,6 +67,14 @@ def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
     requests, base = {"mark": RunRequest("t", "s")}, {"mark": result(usd=9.5)}
     rows = sensitivity(requests, base, lambda changed: [result() for _ in changed])
     assert [row.label for row in rows] == [label for label, _ in VARIATIONS if "interruptions" not in label]
+
+
+def test_functions_are_not_varied_where_none_is_called() -> None:
+    requests = {"mark": RunRequest("t", "s")}
+    for functions, varies in ((FunctionCalls(0, 0, 0, 0, 0.0), False), (FunctionCalls(0, 0, 3, 0, 0.0), True)):
+        base = {"mark": result(usd=9.5, functions=functions)}
+        rows = sensitivity(requests, base, lambda changed: [result() for _ in changed])
+        assert any("function" in row.label for row in rows) == varies
 
 
 def test_the_order_breaks_when_a_policy_misses_the_slo() -> None:

@@ -8,10 +8,10 @@ from rich.console import Console
 from mark.domain.bill import Bill
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
-from mark.simulation.result import Latency, Requests
+from mark.simulation.result import Latency, Requests, SloResult
 from mark.studies.report.catalog_report import catalog_report, trace_report
 from mark.studies.report.compare_report import compare_report, sensitivity_table
-from mark.studies.report.report import Report
+from mark.studies.report.report import DataTable, Report
 from mark.studies.report.sensitivity import variation
 from mark.studies.report.simulate_report import simulate_report
 from mark.studies.report.terminal import on_terminal
@@ -55,7 +55,7 @@ def test_tables_fit_80_columns_without_cut_figures(usd: float) -> None:
     results = {name: result(name, usd * (i + 1), latency_ms=slow) for i, name in enumerate(names)}
     text = plain(compare_report(results))
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
-    assert "123,456" in text
+    assert all(shown in text for shown in ("1.67 min", "2.06 min", "3.91 min", *(name[:12] for name in names)))
     assert "…" not in text
 
 
@@ -86,7 +86,24 @@ def test_sensitivity_tells_when_the_order_changes() -> None:
         line for line in plain(Report({}, parts=[sensitivity_table(rows)])).splitlines() if line.startswith("capacity")
     )
     assert line.rstrip().endswith("b now ahead of a")
-    assert "+38.1%" in line
+    assert "+38.1 %" in line
+
+
+def test_a_run_under_a_variation_has_the_same_verdict_as_alone() -> None:
+    dips = {"a": result("a", 10.0, slo_result=SloResult(0.99, 0.0, 16))}
+    rows = [variation("capacity -15 %", dips, dips)]
+    text = plain(Report({}, parts=[sensitivity_table(rows)]))
+    assert "99.00 dips" in plain(compare_report(dips))
+    assert "99.00 dips" in text
+    assert "+0.0 %" in text
+
+
+def test_a_long_name_is_broken_only_after_a_hyphen() -> None:
+    rows = [("target-tracking-best", "$12,345.60"), ("mark", "$1.00")]
+    narrow = plain(Report({}, parts=[DataTable(("policy", ("bill", str)), rows)]), width=25).split()
+    assert narrow == ["policy", "bill", "target-", "$12,345.60", "tracking-best", "mark", "$1.00"]
+    wide = plain(Report({}, parts=[DataTable(("policy", ("bill", str)), rows)]), width=31).split()
+    assert "target-tracking-best" in wide
 
 
 def test_trace_facts_are_one_a_line() -> None:
