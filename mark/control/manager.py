@@ -97,7 +97,7 @@ class ControllerManager:
         """Let one service per window train its predictor."""
         if window != self._window and self._runtimes:
             self._window = window
-            list(self._runtimes.values())[window % len(self._runtimes)].turn = True
+            list(self._runtimes.values())[window % len(self._runtimes)].give_turn()
 
     def end(self, unix_s: Callable[[], float]) -> None:
         """Hold the lease until all rounds are done, and begin no more. Call this before `close`, which releases it."""
@@ -150,7 +150,11 @@ class ControllerManager:
         self._leading(service).roll_out_again()
 
     def leads(self) -> bool:
-        return self._fence is not None and self._lease.lasts()
+        return self.fence() is not None
+
+    def fence(self) -> int | None:
+        """Return the number of the present term; None while another process leads."""
+        return self._fence if self._lease.lasts() else None
 
     def _leading(self, service: str) -> ServiceRuntime:
         runtime = self._runtimes[service]

@@ -37,7 +37,7 @@ def test_floor_carries_the_load_of_the_coming_minutes(world: FloorWorld) -> None
     assert floor.usd_per_hour == pytest.approx(2 * 0.8048)
     assert "$/h" in floor.reason
     assert floor.age_s <= 60.0
-    assert world.control.troubles() == {}
+    assert world.trouble() == ""
 
 
 def test_floor_rises_before_the_load_does(world: FloorWorld) -> None:
@@ -73,14 +73,14 @@ def test_floor_vanishes_while_prometheus_is_down_for_an_hour(world: FloorWorld) 
     assert set(seen) == {before.replicas}  # no number was made without the load
     assert max(ages) <= STALE_S
     assert len(seen) <= STALE_S
-    assert world.control.troubles() == {"ranker": "http://prometheus:9090 does not answer"}
+    assert world.trouble() == "http://prometheus:9090 does not answer"
     assert world.control.manager.view("ranker").conditions == (
         "nothing is known of the load: http://prometheus:9090 does not answer",
     )
     world.workload.failing = ""
     world.run(90.0)
     assert enough(world, world.floor())
-    assert world.control.troubles() == {}
+    assert world.trouble() == ""
 
 
 def test_minutes_of_an_outage_are_learned_afterwards(world: FloorWorld) -> None:
@@ -344,7 +344,8 @@ def test_minimum_stays_until_a_restarted_process_has_planned(tmp_path: Path) -> 
     def slow(self: Controller) -> None:
         looked.append(minimum.kept[-1])
         service = world.control._services["ranker"]
-        service._looked = -1
+        assert service._led is not None
+        service._led.looked = -1
         service.begin_look(InlinePool())  # as the manager's thread does during the round
         looked.append(minimum.kept[-1])
         tick(self)
@@ -363,9 +364,9 @@ def test_minimum_that_cannot_be_set_is_told_and_tried_again(tmp_path: Path) -> N
     minimum.failing = "AccessDenied"
     world = FloorWorld(tmp_path, minimum=minimum)
     world.run(SETTLED_S)
-    assert world.control.troubles() == {"ranker": "AccessDenied"}
+    assert world.trouble() == "AccessDenied"
     assert world.floor().replicas == 2
     minimum.failing = ""
     world.run(30.0)
     assert minimum.kept == [2]
-    assert world.control.troubles() == {}
+    assert world.trouble() == ""
