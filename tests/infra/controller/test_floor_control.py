@@ -330,6 +330,24 @@ def test_minimum_is_set_again_after_another_process_has_led(tmp_path: Path) -> N
     assert minimum.kept[-1] == 2
 
 
+def test_look_of_an_earlier_term_sets_no_minimum(tmp_path: Path) -> None:
+    """It may have waited for Prometheus while another process let go of the minimum."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    service = world.control._services["ranker"]
+    earlier = service._led
+    assert earlier is not None
+    world.control.manager._runtimes["ranker"].reconcile(None, world.wall_s())
+    world.run(2.0)
+    assert world.control.manager.leads()
+    assert service._led is not earlier
+    minimum.kept.clear()
+    earlier.kept = None
+    service._keep(earlier)
+    assert minimum.kept == []
+
+
 def test_minimum_stays_until_a_restarted_process_has_planned(tmp_path: Path) -> None:
     """The plan in the store is too old after an outage, and the first round may take long."""
     minimum = FakeMinimum()
