@@ -9,7 +9,6 @@ from functools import cached_property
 
 from mark.control.history import history_view
 from mark.control.service_term import AGAIN, BACK, RequestedChanges, ServiceTerm, Start, configured_limits
-from mark.control.shared_limits import Holding
 from mark.control.views import DecisionSchema, HistorySchema, Limits, Mode, ServiceView, SloSchema
 from mark.domain.backoff import START
 from mark.domain.bill import Bill
@@ -25,26 +24,26 @@ _log = logging.getLogger("mark.control")
 class ServiceRuntime:
     """A service whose controller runs while this process leads.
 
-    `start` builds the ports of a term from the state of store and cloud. Everything else that ends with the term is in
-    a `ServiceTerm`; here is only the state of the process. Only one thread at a time may run `reconcile`; other threads
+    `start` builds the ports of a term from the state of store and cloud. All that ends with the term is in `term`; here
+    is only the state of the process. Only one thread at a time may run `reconcile`; other threads
     may call all other methods.
     """
 
     def __init__(self, service: str, resolved: ResolvedService, start: Start, *, dry_run: bool = False) -> None:
         self.service, self._resolved, self._start, self._dry_run = service, resolved, start, dry_run
-        self._term: ServiceTerm | None = None  # None: another process leads, or the service could not be started yet
+        self.term: ServiceTerm | None = None  # None: another process leads, or the service could not be started yet
         self._requested = RequestedChanges()
         self._again_unix_s = -math.inf  # when to try again to start
         self._conditions: tuple[str, ...] = ()  # of the last round
         self.late = ""  # set by the manager while a round takes too long
-        self.shares = False  # set by the manager: this service shares limits with others, so `shared` is needed
+        self.shares = False  # set by the manager: this service shares limits with others
         self._empty = self._empty_view(0.0)
 
     # -- for other threads ---------------------------------------------------------------------------------------------
 
     def view(self) -> ServiceView:
         """Return the view of the last round."""
-        term = self._term
+        term = self.term
         view = self._empty if term is None or term.view is None else term.view
         mode: Mode = "standing by" if term is None else term.mode
         limits = self._requested.limits or configured_limits(self._resolved) if term is None else term.limits
@@ -55,19 +54,19 @@ class ServiceRuntime:
 
     def decisions(self, before_id: int | None, count: int) -> list[DecisionSchema]:
         """Return decisions, newest first; none without a term. Raises StoreError if older ones cannot be read."""
-        term = self._term
+        term = self.term
         return [] if term is None else term.decisions(before_id, count)
 
     def history(self, hours: float, points: int) -> HistorySchema:
         """Return the last minutes; unknown values without a term, because the clock is unknown then."""
-        term = self._term
+        term = self.term
         if term is None:
             return history_view({}, hours, points, start_unix_s=0.0, minute_s=MINUTE_S)
         return term.history(hours, points)
 
     def promise_cost(self) -> PromiseCost:
         """Return the calculator of cost by load and RT_max, at today's prices; without a term at the catalogue's."""
-        term = self._term
+        term = self.term
         return self._catalogue_cost if term is None else term.promise_cost()
 
     @cached_property
@@ -86,19 +85,9 @@ class ServiceRuntime:
             raise BadInput("must be above zero", "max_usd_per_hour", limits.max_usd_per_hour)
         self._requested.limits = limits
 
-    def share_limits(self, limits: Limits, *, keeps: bool) -> None:
-        """Set the share of common limits, see `ServiceTerm`."""
-        if (term := self._term) is not None:
-            term.share_limits(limits, keeps=keeps)
-
-    def shared(self) -> Holding | None:
-        """Return the holding after the last round; None if it is unknown or new limits are not in force yet."""
-        term = self._term
-        return None if term is None else term.shared()
-
     def roll_back(self) -> None:
         """Roll back to the previous release, from the next round on. Raises BadInput if that is not possible."""
-        term = self._term
+        term = self.term
         if term is None:
             raise BadInput("there is no release to go back to", "service", self.service)
         term.check_roll_back()
@@ -108,14 +97,9 @@ class ServiceRuntime:
         """Try the last deployed release again from the next round on, although it was stopped or taken back."""
         self._requested.rollout = AGAIN
 
-    def give_turn(self) -> None:
-        """Let the predictor train a piece in the next round."""
-        if (term := self._term) is not None:
-            term.turn = True
-
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         """Return whether it is time for a round."""
-        term = self._term
+        term = self.term
         if term is not None:
             return fence != term.fence or term.is_due()
         if fence is None:
@@ -128,23 +112,23 @@ class ServiceRuntime:
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
         """Run one round and raise nothing; `fence` is the lease's number, None while another process leads."""
         conditions: list[str] = []
-        if self._term is not None and self._term.fence != fence:
+        if self.term is not None and self.term.fence != fence:
             self.stop()
         if fence is None:
             self._requested = RequestedChanges()  # the next leader may get other ones
-        elif self._term is None:
+        elif self.term is None:
             self._guard(conditions, lambda: self._begin(fence, now_unix_s))
-        if (term := self._term) is not None:
+        if (term := self.term) is not None:
             term.round(conditions)
-        if (term := self._term) is not None:
+        if (term := self.term) is not None:
             term.learn(conditions)
-        if self._term is None:
+        if self.term is None:
             self._empty = self._empty_view(now_unix_s)
         self._tell(tuple(conditions))
 
     def stop(self) -> None:
         """End the term; the next round begins one."""
-        term, self._term = self._term, None
+        term, self.term = self.term, None
         if term is not None:
             self._requested = RequestedChanges()
             try:
@@ -154,7 +138,7 @@ class ServiceRuntime:
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
         self._again_unix_s = now_unix_s + START.first_s
-        self._term = self._new_term(fence)
+        self.term = self._new_term(fence)
         self._again_unix_s = -math.inf
 
     def _new_term(self, fence: int) -> ServiceTerm:
@@ -194,7 +178,7 @@ class ServiceRuntime:
         for condition in conditions:
             if condition not in self._conditions:
                 _log.warning("trouble", extra={"service": self.service, "trouble": condition})
-        if self._conditions and not conditions:
+        if self._conditions and not conditions and self.term is not None:
             _log.info("all is well again", extra={"service": self.service})
         self._conditions = conditions
 

@@ -106,8 +106,8 @@ def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
     process.run(22)
     assert failed
     (runtime,) = process.manager._runtimes.values()
-    assert runtime._term is not None
-    assert {minute: row.requests for minute, row in runtime._term._rows.items()} == {0: 0, 1: 600}
+    assert runtime.term is not None
+    assert {minute: row.requests for minute, row in runtime.term._rows.items()} == {0: 0, 1: 600}
     assert len(world.planner.contexts) == minutes + 1
 
 
@@ -142,9 +142,9 @@ def test_rollback_waits_for_a_store_that_does_not_answer() -> None:
         raise StoreError("a hiccup")
 
     world.store.get = fails  # type: ignore[method-assign]
-    assert runtime._term is not None
+    assert runtime.term is not None
     with pytest.raises(StoreError):
-        runtime._term._roll_out(full=True)
+        runtime.term._roll_out(full=True)
     world.store.get = get  # type: ignore[method-assign]
     process.run(10)
     rollout = process.manager.view("inception").rollout

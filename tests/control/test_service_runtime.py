@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from mark.control.history import HalfHour
 from mark.control.ports import RecentAnswers
 from mark.control.views import Limits
 from mark.domain.catalog.tables import load_catalog
+from mark.domain.errors import CloudError
 from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
@@ -57,6 +59,17 @@ def test_standby_shows_neither_decisions_nor_limits_of_its_last_term() -> None:
     assert process.manager.view("inception").limits == configured != Limits(7, 50.0)
     process.run(1)
     assert process.manager.view("inception").limits == Limits(7, 50.0)
+
+
+def test_troubles_that_end_with_the_term_are_not_logged_as_over(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.fail_start = CloudError("AWS does not answer")
+    process = Process(world)
+    with caplog.at_level(logging.INFO):
+        process.run(2)
+        stand_by(process)
+    assert [record.getMessage() for record in caplog.records] == ["trouble"]
+    assert process.manager.view("inception").conditions == ()
 
 
 def test_standby_estimates_costs_at_the_catalogues_prices() -> None:
@@ -108,6 +121,6 @@ def test_requests_of_an_outage_are_of_no_minute(away_s: float, rows: dict[int, i
     process.run(1)
     world.telemetry.total = RecentAnswers(5100, 100)  # by the first read of the bouncers
     process.run(100)
-    term = process.manager._runtimes["inception"]._term
+    term = process.manager._runtimes["inception"].term
     assert term is not None
     assert {minute: row.requests for minute, row in term._rows.items() if minute > 0} == rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from mark.domain.errors import CloudError
@@ -21,13 +21,8 @@ _log = logging.getLogger(__name__)
 class KeptTerm(Protocol):
     """The parts that are kept during one term of this process."""
 
-    @property
-    def clouds(self) -> Sequence[Ec2Cloud]:
-        """The clouds of all services."""
-
-    @property
-    def reconciler(self) -> Reconciler:
-        """The one that ends orphans."""
+    clouds: Mapping[str, Ec2Cloud]  # by service
+    reconciler: Reconciler
 
 
 class Keeper(Background):
@@ -60,11 +55,11 @@ class Keeper(Background):
         _guarded(self._inventory.refresh, "inventory")
         _guarded(self._ask, "bouncers")
         if (term := self._term()) is not None:
-            for cloud in term.clouds:
+            for cloud in term.clouds.values():
                 _guarded(cloud.upkeep, cloud.service)
             _guarded(term.reconciler.sweep, "orphans")
             if self._rounds % FORGET_ROUNDS == FORGET_ROUNDS - 1:
-                for cloud in term.clouds:
+                for cloud in term.clouds.values():
                     _guarded(cloud.forget_ghosts, cloud.service)
             self._rounds += 1
         _guarded(self._events.refresh, "scheduled events")  # last, because events are days ahead

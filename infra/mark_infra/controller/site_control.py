@@ -217,7 +217,11 @@ class SiteControl:
         self._term: SiteTerm | None = None  # the last one that began
         self._terms = Lock()
         self._keeper = Keeper(
-            self.inventory, self.bouncers, tuple(self._services), lambda: None if dry_run else self.led(), self.events
+            self.inventory,
+            self.bouncers,
+            tuple(self._services),
+            lambda: None if dry_run else self.present_term(),
+            self.events,
         )
 
     def start(self) -> None:
@@ -237,7 +241,7 @@ class SiteControl:
         """Step the manager; once a minute, send its metrics to CloudWatch."""
         self.manager.step(now_unix_s)
         since_s = now_unix_s - self._metrics_unix_s  # negative after the wall clock was set back
-        term = self.led()
+        term = self.present_term()
         if self._metrics is not None and term is not None and not 0.0 <= since_s < PERIOD_S:
             self._metrics_unix_s = now_unix_s
             self._metrics.beat(now_unix_s)
@@ -334,43 +338,31 @@ class SiteControl:
                 return stages.coming(service, {name: self._services[name].now() for name in stages.services})
         return None
 
-    def led(self) -> SiteTerm | None:
+    def present_term(self) -> SiteTerm | None:
         """Return the present term, which begins with the first call; None while another process leads."""
         with self._terms:
             fence = self.manager.fence()
             if fence is None:
                 return None
             if self._term is None or self._term.fence != fence:
-                self._term = SiteTerm(self, fence)
+                self._term = SiteTerm(self, tuple(self._services.values()), fence)
             return self._term
 
     def term(self, fence: int) -> SiteTerm:
         """Return the term. Raises LostLease if it is over."""
-        term = self.led()
+        term = self.present_term()
         if term is None or term.fence != fence:
             raise LostLease("the term ended before the service could begin")
         return term
 
-    def new_service_terms(self) -> dict[str, ServiceInTerm]:
-        """Return the clock and the cloud of each service, for a new term."""
-        return {name: service.in_new_term() for name, service in self._services.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceInTerm:
-    """A service's clock and cloud in one term. The clock begins at the wall clock's time."""
-
-    clock: WallClock
-    cloud: Ec2Cloud
-
 
 class SiteTerm:
-    """The parts of a site that end with the term `fence` of this process."""
+    """The parts of a site that end with the term `fence` of this process; clocks and clouds by service."""
 
-    def __init__(self, control: SiteControl, fence: int) -> None:
+    def __init__(self, control: SiteControl, services: Sequence[_Service], fence: int) -> None:
         self.fence = fence
-        self.services = control.new_service_terms()
-        self.clouds = [service.cloud for service in self.services.values()]
+        self.clocks = {service.name: service.new_clock() for service in services}
+        self.clouds: Mapping[str, Ec2Cloud] = {one.name: one.new_cloud(self.clocks[one.name]) for one in services}
         self.reconciler = Reconciler(control.gate, control.inventory, control.site)
         self.changes = MetricChanges()
 
@@ -432,16 +424,17 @@ class _Service:
         self.spec, self._origin_unix_s, self._numbers, self._control = spec, origin_unix_s, numbers, control
         self._led: _Led | None = None
 
-    def in_new_term(self) -> ServiceInTerm:
-        """Return a new clock and cloud."""
-        control, resolved, clock = self._control, self.spec.resolved, self._new_clock()
+    def new_clock(self) -> WallClock:
+        return WallClock(self._origin_unix_s, self._control.site.time_scale)
+
+    def new_cloud(self, clock: WallClock) -> Ec2Cloud:
+        control, resolved = self._control, self.spec.resolved
         capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         balancer = Balancer(control.gate, control.site.service(self.name), capacity_rps, pace=control.pace)
         around = InstancePorts(control.bouncers, balancer, control.notices or _NoNotices(), control.events)
-        cloud = Ec2Cloud(
+        return Ec2Cloud(
             self.name, resolved.offers, control.site, control.gate, control.inventory, self._numbers, clock, around
         )
-        return ServiceInTerm(clock, cloud)
 
     def now(self) -> StageNow | None:
         """Return the service's present state as a stage of a pipeline."""
@@ -472,8 +465,8 @@ class _Service:
 
     def start(self, fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Build the service's parts. Raises CloudError."""
-        control, spec, own = self._control, self.spec, self._control.term(fence).services[self.name]
-        clock = own.clock
+        control, spec, term = self._control, self.spec, self._control.term(fence)
+        clock, ec2 = term.clocks[self.name], term.clouds[self.name]
         # The previous leader may have launched instances since the last refresh.
         control.inventory.refresh(at_once=True)
         kept = control.store(self.name)
@@ -482,7 +475,7 @@ class _Service:
         store = wrapped(MemoryStore() if control.dry_run else kept)
         there = control.site.service(self.name)
         known = know_release(there, kept, store)
-        own.cloud.templates, own.cloud.platforms = dict(known.templates), dict(known.platforms)
+        ec2.templates, ec2.platforms = dict(known.templates), dict(known.platforms)
         function = spec.resolved.function
         gateway = there.gateway
         warming, functions = None, None
@@ -514,7 +507,7 @@ class _Service:
         predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)
         with computing():
             predictor.fit(history)
-        cloud: Cloud = own.cloud
+        cloud: Cloud = ec2
         ported: Functions | None = functions
         if control.dry_run:
             cloud, ported = DryRunCloud(cloud, spec.resolved.offers, clock), DryRunFunctions()
@@ -564,15 +557,12 @@ class _Service:
         return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
     def _targets(self) -> list[ScrapeTarget]:
-        site, at_s = self._control.site, self._new_clock().at_s
+        site, at_s = self._control.site, self.new_clock().at_s
         return [
             ScrapeTarget(m.id, site.bouncer_url(self.name, m.address), m.offer, at_s(m.ready_unix_s), m.release)
             for m in self._control.inventory.snapshot().of(self.name)
             if m.state == "running" and m.ready_unix_s is not None
         ]
-
-    def _new_clock(self) -> WallClock:
-        return WallClock(self._origin_unix_s, self._control.site.time_scale)
 
 
 class _Market:

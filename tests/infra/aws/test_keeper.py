@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,13 +30,13 @@ def bench(place: Place) -> Bench:
 
 @dataclass
 class Term:
-    clouds: Sequence[Any]
+    clouds: Mapping[str, Any]
     reconciler: Reconciler
 
 
 def keeper(bench: Bench, *, leads: bool = True, clouds: Sequence[Any] = ()) -> Keeper:
     reconciler = Reconciler(bench.gate, bench.inventory, bench.site, monotonic=bench.time.unix_s)
-    term = Term(clouds or [bench.cloud], reconciler)
+    term = Term({one.service: one for one in clouds or (bench.cloud,)}, reconciler)
     services = [bench.cloud.service]
     return Keeper(bench.inventory, AskedBouncers(bench.site), services, lambda: term if leads else None, bench.events)
 

@@ -358,9 +358,9 @@ def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) ->
         control = SiteControl(now, [charge()], parts=site_parts(now, options=place.server.options))
         control.start()
         step(control)
-        term = control.led()
+        term = control.present_term()
         assert term is not None
-        store, cloud = control.store("inception"), term.services["inception"].cloud
+        store, cloud = control.store("inception"), term.clouds["inception"]
         assert cloud.platforms == (store.get("platforms") or {})
         control.close()
     assert cloud.templates == dict.fromkeys(of_release, "1")
@@ -454,14 +454,14 @@ def test_each_term_has_its_own_clouds_and_orphans(begin: Begin) -> None:
     """The other process may have changed the balancer, and may know the services of orphans."""
     control, other = begin(), begin()
     step(control)
-    first = control.led()
+    first = control.present_term()
     step(control, 5.0)
-    assert control.led() is first is not None
+    assert control.present_term() is first is not None
     lead_again(control, other, 30.0)
-    second = control.led()
+    second = control.present_term()
     assert second is not None
-    assert second.clouds[0] is not first.clouds[0]
-    assert second.clouds[0]._balancer is not first.clouds[0]._balancer
+    assert second.clouds["inception"] is not first.clouds["inception"]
+    assert second.clouds["inception"]._balancer is not first.clouds["inception"]._balancer
     assert second.reconciler is not first.reconciler
 
 
@@ -469,7 +469,7 @@ def test_round_of_an_earlier_term_sends_no_command_in_a_later_one(begin: Begin) 
     """It may have hung while the other process led, and knows nothing of that."""
     control, other = begin(), begin()
     step(control)
-    term = control.manager._runtimes["inception"]._term
+    term = control.manager._runtimes["inception"].term
     assert term is not None
     lead_again(control, other, 30.0)
     with pytest.raises(LostLease):

@@ -152,7 +152,7 @@ class RestingRuntime(ServiceRuntime):
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         if not super().due(fence, now_unix_s):
             return False
-        term = self._term
+        term = self.term
         if term is None or fence != term.fence or self._stirred or not self._may_rest or self._requested.limits:
             return True
         assert isinstance(term, RestingTerm)
