@@ -83,9 +83,9 @@ class RequestedChanges:
 class ServiceTerm:
     """A service in one term of this process. Building it starts the ports and restores history and bill; may fail.
 
-    `requested` are changes to carry out; other threads add to them. With `shares` the service shares limits with
-    others, so that `holding` is needed. Only one thread at a time may run `round` and `learn`; other threads may call
-    the methods under "for other threads".
+    `requested` are changes to carry out; other threads add to them. `shares`: the service shares limits with others.
+    `guard` runs the steps of a round. Only one thread at a time may run `round` and `learn`; other threads may call the
+    methods under "for other threads".
     """
 
     def __init__(
@@ -147,7 +147,8 @@ class ServiceTerm:
     @property
     def paused(self) -> bool:
         """Whether the service is paused, as last requested."""
-        return self._paused if self._requested.paused is None else self._requested.paused
+        requested = self._requested.paused  # read once, because a round may clear it at any time
+        return self._paused if requested is None else requested
 
     @property
     def mode(self) -> Mode:
