@@ -26,8 +26,6 @@ MOST_BYTES = 64_000_000
 def thinned(usd, requests, most):
     """Groups of neighbours, each at its lowest price and highest capacity."""
     size = -(-len(usd) // most)
-    if size == 1:
-        return usd, requests
     first = np.concatenate(([0], np.arange(1, len(usd), size)))
     return usd[first], requests[np.append(first[1:], len(usd)) - 1]
 
@@ -81,8 +79,7 @@ def proven(head, counts, prices, pattern):
     free_rps, late_usd = head["free_rps"] * (1.0 + SAFE), head["late_usd"]
     # The first fleet of a warm start has no boot to pay for: its payments are moved on by so many blocks.
     skipped = max(1, math.ceil(boot_s.max() / 2 / width_s)) if head["warm_start"] else 0
-    counts = counts[: blocks * bins].reshape(blocks, bins).astype(float)[skipped:]
-    pattern = pattern[skipped:blocks]
+    counts, pattern = counts[: blocks * bins].reshape(blocks, bins).astype(float)[skipped:], pattern[skipped:]
     most = left_over(counts, np.array([free_rps * bin_s])).max(initial=0.0)
     requests = np.linspace(0.0, most * (1.0 + SAFE) + 1e-9, GRID)
     total = 0.0
@@ -102,20 +99,22 @@ def proven(head, counts, prices, pattern):
 
 def refusal(head, counts, prices, pattern):
     """Why these numbers prove nothing, or None."""
-    numbers = [o[k] for o in head["offers"] for k in ("usd_per_s", "rps", "billed_boot_s")]
-    numbers += [head[k] for k in ("usd", "late_usd", "late_allowed", "bin_s", "rt_max_s", "free_rps")]
-    if not all(math.isfinite(number) and number >= 0.0 for number in numbers):
-        return "a number is negative or not finite"
-    if not all(o["usd_per_s"] > 0.0 and o["rps"] > 0.0 for o in head["offers"]):
-        return "a price or a capacity is zero"
+    positive = [o[k] for o in head["offers"] for k in ("usd_per_s", "rps")] + [head["bin_s"], head["block_bins"]]
+    numbers = [head[k] for k in ("usd", "late_usd", "late_allowed", "rt_max_s", "free_rps")] + positive
+    numbers += [o["billed_boot_s"] for o in head["offers"]] + [head["function_usd"] or 0.0]
+    if not all(type(n) in (int, float) and math.isfinite(n) and n >= 0.0 for n in numbers) or not all(positive):
+        return "a number is negative or not finite, or a price or a capacity is zero"
+    forms = [array.dtype.kind + str(array.ndim) for array in (counts, prices, pattern)]
+    if head["format"] != 1 or type(head["warm_start"]) is not bool or forms != ["u1", "f2", "u1"]:
+        return "its data are not of format 1"
     if head["function_usd"] is not None and head["late_usd"] > head["function_usd"]:
         return "a late request is dearer than a function"
     if head["bin_s"] < head["rt_max_s"] - 1e-9 or head["bin_s"] < 1e-9:
         return "bins are narrower than RT_max"
-    if not 2 <= head["block_bins"] <= len(counts) or pattern.max() >= len(prices):
+    if not 2 <= head["block_bins"] <= len(counts) or len(counts) // head["block_bins"] != len(pattern):
         return "blocks do not fit the counts"
     lowest = np.array([o["usd_per_s"] for o in head["offers"]])
-    if prices.shape[1] != len(lowest) or not (prices > 0.0).all() or (prices < lowest * (1.0 - 1e-9)).any():
+    if prices.shape != (len(np.unique(pattern)), len(lowest)) or not (prices >= lowest * (1.0 - 1e-9)).all():
         return "a price of a block is below the lowest price"
     return None
 
@@ -134,13 +133,15 @@ def main():
         if args.digest is not None and digest != args.digest.lower():
             sys.exit(f"{args.file}: refused: its digest is {digest}, not {args.digest}")
         with np.load(io.BytesIO(content), allow_pickle=False) as data:
-            head = json.loads(bytes(data["head"]))
+            head = json.loads(text := bytes(data["head"]))
             arrays = [data[name] for name in ("counts", "prices", "pattern")]
+        if json.dumps(head, sort_keys=True).encode() != text:
+            raise ValueError("a key is repeated or out of order")
         why = refusal(head, *arrays)
         usd = None if why else proven(head, *arrays) - head["late_usd"] * head["late_allowed"]
     except Exception as error:  # numpy, zipfile, zlib and json raise many kinds for files of others
         sys.exit(f"{args.file}: refused: no certificate ({type(error).__name__}: {error})")
-    if why or abs(usd - head["usd"]) > 1e-7 * abs(usd):
+    if why or not abs(usd - head["usd"]) <= 1e-7 * head["usd"]:  # also of sums that are not finite
         sys.exit(f"{args.file}: refused: " + (why or f"it proves {usd:.9f} dollars and claims {head['usd']:.9f}"))
     print(f"proven: no policy pays less than ${usd:.4f}, balancer, data and commitments left out; digest {digest}")
 

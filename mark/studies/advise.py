@@ -272,8 +272,9 @@ def advise(
         raise BadInput("says within how many milliseconds an answer is in time", "--slo-ms", "nothing")
     notes = [*history.notes]
     if history.latency is not None and not history.latency.reaches(slo.rt_max_s):
-        last_s = float(history.latency.bounds_s[-2])
-        notes.append(f"the histogram ends at {last_s:g} s, below RT_max: how often requests were late is not known")
+        first_s, last_s = (float(history.latency.bounds_s[place]) for place in (0, -2))
+        span = f"from {first_s:g} to {last_s:g} s, without RT_max ({slo.rt_max_s:g} s)"
+        notes.append(f"the histogram's bounds reach {span}: how often requests were late is not known")
         history = replace(history, latency=None)
     catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
     instance = options.instance
@@ -356,21 +357,23 @@ def priced_replica(
         raise BadInput(what, "--instance", "nothing")
     chosen = instance or max(sorted(pods), key=lambda name: pods[name])
     offer = _on_demand(catalog, chosen)
-    measured = max(1, round(pods[chosen] / nodes[chosen])) if pods.get(chosen) else 1
-    share = measured if per_instance is None else per_instance
-    if instance is not None or len(pods) == 1:
-        usd_per_hour = offer.usd_per_hour / share
-    else:
-        each = [
-            (count, _on_demand(catalog, name).usd_per_hour / max(1, round(count / nodes[name])))
-            for name, count in pods.items()
-        ]
-        usd_per_hour = sum(count * usd for count, usd in each) / sum(count for count, _ in each)
+    measured = pods[chosen] / nodes[chosen] if pods.get(chosen) else 1.0
+    share = max(1, round(measured)) if per_instance is None else per_instance
+    if instance is not None or (len(pods) == 1 and per_instance is not None):
+        usd_per_hour = offer.usd_per_hour / (measured if per_instance is None else share)
+    else:  # whole nodes are paid, also those with room for another pod
+        usd = sum(count * _on_demand(catalog, name).usd_per_hour for name, count in nodes.items() if name in pods)
+        usd_per_hour = usd / sum(pods.values())
     listed = ", ".join(f"{count} pods on {nodes[name]} {name}" for name, count in sorted(pods.items()))
     said = "as --instance says" if instance is not None else f"by the labels of the nodes now ({listed})"
     if per_instance is None:
-        said += f"; {share} a node" if pods.get(chosen) else "; one a node is assumed"
+        said += f"; {_a_node(measured, share)}" if pods.get(chosen) else "; one a node is assumed"
     return PricedReplica(offer, share, usd_per_hour, said)
+
+
+def _a_node(measured: float, share: int) -> str:
+    whole = math.isclose(measured, share)
+    return f"{share} a node" if whole else f"{measured:.3g} a node are paid, {share} a node simulated"
 
 
 def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s: float) -> Observed:

@@ -1,9 +1,9 @@
 """`auto`, the default: several forecasters weighted by their recent losses, with calibrated quantiles.
 
-The members (`forest`, `ridge`, `mstl`) each give quantiles; `auto` averages them level by level, with weights that fall
-with the recent pinball loss of each, per horizon. The average is then calibrated online: if the load fell below the
-quantile tau more often than tau, a lower one is taken from then on (adaptive conformal inference, Gibbs and Candes
-2021, eq. 2, per level and horizon), which keeps the coverage even if the members are overconfident.
+The members (`forest`, `ridge`, `mstl`, `level`) each give quantiles; `auto` averages them level by level, with weights
+that fall with the recent pinball loss of each, per horizon. The average is then calibrated online: if the load fell
+below the quantile tau more often than tau, a lower one is taken from then on (adaptive conformal inference, Gibbs and
+Candes 2021, eq. 2, per level and horizon), which keeps the coverage even if the members are overconfident.
 
 A step's peak is its mean times a ratio, either that of `mstl`, whose peaks keep the time of day, or that of past steps
 with a similar mean (`likely_peaks`); the two are weighted by their loss like the members.
@@ -27,13 +27,14 @@ from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
 from mark_predictors.forest import Analogs
 from mark_predictors.futures import HIGHEST
+from mark_predictors.level import Level
 from mark_predictors.load_history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.mstl import Mstl
 from mark_predictors.peaks import likely_peaks
 from mark_predictors.ridge import Ridge
 
-MEMBERS = ("forest", "ridge", "mstl")
+MEMBERS = ("forest", "ridge", "mstl", "level")
 _TAILS = 2  # levels beyond ours on each side, as room for a correction
 _FINE: FloatArray = np.concatenate([[0.005, 0.02], LEVELS, [0.98, 0.995]])
 _INNER = slice(_TAILS, len(_FINE) - _TAILS)
@@ -130,6 +131,7 @@ class Auto:
         self._forest = Analogs(self._load, self._seed)
         self._ridge = Ridge(self._load, _FINE)
         self._mstl = Mstl(self._seed)
+        self._level = Level(self._load, _FINE)
         self._record_steps = max(_RECORD_STEPS, self._load.steps(_RECORD_MINUTES))
         self._ahead = np.array(sorted({self._load.steps(m) for m in _MINUTES_AHEAD}), dtype=np.int64)
         self._loss = np.zeros((len(MEMBERS), len(self._ahead)))
@@ -219,6 +221,8 @@ class Auto:
         mstl = self._mstl.predict(steps)
         assert mstl.paths_rps is not None
         every[2] = _fine(mstl.paths_rps)
+        if self._level.ready:
+            every[3] = self._level.quantiles(steps)
         if self._ridge.ready:
             every[1] = self._ridge.quantiles(steps)
         if not self._forest.ready:
@@ -236,7 +240,7 @@ class Auto:
         return np.asarray(np.maximum.accumulate(np.maximum(mean, both), axis=1))
 
     def _ready(self) -> NDArray[np.bool_]:
-        return np.array([self._forest.ready, self._ridge.ready, True])
+        return np.array([self._forest.ready, self._ridge.ready, True, self._level.ready])
 
     def _weights(self) -> FloatArray:
         """Return the weights of the members by horizon: (members, horizons), adding up to 1."""

@@ -71,9 +71,9 @@ class Told(Auto):
     Every forecast is scored, because no real member has to be waited for.
     """
 
-    means_rps = (100.0, 100.0, 100.0)
-    deviations_rps = (1.0, 1.0, 1.0)
-    ready = (True, True, True)
+    means_rps = (100.0,) * 4
+    deviations_rps = (1.0,) * 4
+    ready = (True,) * 4
 
     def _begin(self, history: Load) -> None:
         super()._begin(history)
@@ -93,7 +93,7 @@ class Told(Auto):
         return every, paths, Forecast(0.0, STEP_S, LEVELS, rates, rates, "told")
 
 
-def told(means_rps: list[float], deviations_rps: list[float], ready: tuple[bool, ...] = (True, True, True)) -> Told:
+def told(means_rps: list[float], deviations_rps: list[float], ready: tuple[bool, ...] = (True,) * 4) -> Told:
     predictor = Told()
     predictor.fit(load([]))
     predictor.means_rps, predictor.deviations_rps = tuple(means_rps), tuple(deviations_rps)  # type: ignore[assignment]
@@ -103,7 +103,7 @@ def told(means_rps: list[float], deviations_rps: list[float], ready: tuple[bool,
 
 def test_weights_follow_the_losses_as_a_loop_has_them() -> None:
     """A member's loss is the mean of its first ones, later forgotten by a part at each; the weight falls steeply."""
-    means, deviations = [100.0, 101.0, 104.0], [2.0, 2.0, 2.0]
+    means, deviations = [100.0, 101.0, 104.0, 102.0], [2.0] * 4
     rates = 100.0 + np.random.default_rng(2).normal(0.0, 2.0, 700)
     rates[300:310] = NAN
     predictor = told(means, deviations)
@@ -130,11 +130,11 @@ def test_weights_follow_the_losses_as_a_loop_has_them() -> None:
 def test_a_predictor_without_an_answer_has_no_weight() -> None:
     """The weights of every horizon add up to one."""
     rates = 100.0 + np.random.default_rng(3).normal(0.0, 2.0, 60)
-    predictor = told([100.0, 100.0, 110.0], [2.0, 2.0, 2.0], ready=(False, False, True))
-    assert predictor._weights().tolist() == [[0.0] * 5, [0.0] * 5, [1.0] * 5]
+    predictor = told([100.0, 100.0, 110.0, 100.0], [2.0] * 4, ready=(False, False, True, False))
+    assert predictor._weights().tolist() == [[0.0] * 5, [0.0] * 5, [1.0] * 5, [0.0] * 5]
     predictor.update(load(rates))
-    predictor.ready = (False, True, True)
-    np.testing.assert_array_equal(predictor._weights(), [[0.0] * 5, [0.5] * 5, [0.5] * 5])
+    predictor.ready = (False, True, True, False)
+    np.testing.assert_array_equal(predictor._weights(), [[0.0] * 5, [0.5] * 5, [0.5] * 5, [0.0] * 5])
     predictor.update(load(rates, 60))
     weights = predictor._weights()
     np.testing.assert_allclose(weights.sum(axis=0), 1.0)
@@ -146,7 +146,7 @@ def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
     """Each level moves by a hundredth of its excess or lack of coverage, at every origin whose truth is known."""
     rates = 100.0 + np.random.default_rng(4).normal(0.0, 3.0, 500)
     rates[100:120] = NAN
-    predictor = told([101.0] * 3, [1.0] * 3)
+    predictor = told([101.0] * 4, [1.0] * 4)
     predictor.update(load(rates))
     for k, ahead in enumerate((1, 2, 3, 6, 12)):
         levels = LEVELS.tolist()
@@ -175,7 +175,7 @@ def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
 )
 def test_coverage_holds_whatever_the_members_believe(mean: float, deviation: float) -> None:
     """This holds even if the noise doubles: a share q of the truth lies below the quantile q, after a while."""
-    predictor = told([mean] * 3, [deviation] * 3)
+    predictor = told([mean] * 4, [deviation] * 4)
     rng = np.random.default_rng(5)
     at = 0
     for noise in (2.0, 4.0):
@@ -191,10 +191,10 @@ def test_coverage_holds_whatever_the_members_believe(mean: float, deviation: flo
 
 def test_corrections_end_somewhere() -> None:
     """A load that is met exactly moves nothing; one that is never met leaves levels from which there is a way back."""
-    still = told([100.0] * 3, [0.0] * 3)
+    still = told([100.0] * 4, [0.0] * 4)
     still.update(load([100.0] * 200))
     np.testing.assert_array_equal(still._levels, np.repeat(LEVELS[:, None], 5, axis=1))
-    lost = told([100.0] * 3, [1.0] * 3)
+    lost = told([100.0] * 4, [1.0] * 4)
     lost.update(load([1e6] * 500))
     assert lost._levels.max() == 1.2
     lost.update(load([100.0] * 200, 500))
@@ -203,7 +203,7 @@ def test_corrections_end_somewhere() -> None:
 
 def test_between_the_scored_horizons_all_is_linear() -> None:
     """Beyond the last horizon the values are constant."""
-    predictor = told([100.0] * 3, [1.0] * 3)
+    predictor = told([100.0] * 4, [1.0] * 4)
     values = np.random.default_rng(6).normal(size=(2, 5))
     expected = [np.interp(np.arange(1, 31), [1, 2, 3, 6, 12], row) for row in values]
     np.testing.assert_allclose(predictor._by_step(values, np.arange(1.0, 31.0)), expected)
@@ -227,7 +227,7 @@ def test_burst_by_the_clock_is_foreseen_with_its_peak() -> None:
 def test_peaks_follow_what_foretold_them_better() -> None:
     """The members know no peaks; past steps with such a mean do, until peaks stop and the past is wrong."""
     rates = 100.0 + np.random.default_rng(5).normal(0.0, 2.0, 900)
-    predictor = told([100.0] * 3, [2.0] * 3)
+    predictor = told([100.0] * 4, [2.0] * 4)
     predictor.update(load(rates[:600]))
     forecast = predictor.predict(12)
     np.testing.assert_allclose(forecast.peak_rps / forecast.mean_rps, 1.5, rtol=1e-3)
@@ -331,7 +331,7 @@ def test_whatever_was_seen_the_answer_is_a_forecast(rates: list[float], cut: int
 
 
 def test_it_grows_up_without_ever_being_fitted() -> None:
-    """First a follower, then a regression, then the forest joins; each is scored from its first forecast."""
+    """First followers, then a regression, then the forest joins; each is scored from its first forecast."""
     rates = noisy(400)
     predictor = fitted([])
     ready_at: dict[str, int] = {}
@@ -342,12 +342,12 @@ def test_it_grows_up_without_ever_being_fitted() -> None:
                 ready_at.setdefault(member, at + 1)
         if at in (10, 380):
             assert predictor.predict(HOUR).mean_at(0.5) == pytest.approx(rates[at + 1 : at + 1 + HOUR], rel=0.35)
-    assert ready_at["mstl"] == 1
+    assert (ready_at["mstl"], ready_at["level"]) == (1, 21)
     assert 100 < ready_at["ridge"] < ready_at["forest"] < 400
     weights = predictor._weights()
     assert weights.min() > 0.0
     # One step ahead, every fifth forecast is scored.
-    spoke = [ready_at["forest"], ready_at["ridge"], 1]
+    spoke = [ready_at["forest"], ready_at["ridge"], 1, ready_at["level"]]
     assert predictor._scored[:, 0].tolist() == [sum(at % 5 == 0 for at in range(first, 400)) for first in spoke]
 
 
@@ -392,6 +392,14 @@ def test_a_jump_to_ten_times_the_load_is_followed(knowing: Auto) -> None:
     forecast = knowing.predict(HOUR)
     np.testing.assert_allclose(forecast.mean_at(0.5).mean(), rates[48:].mean(), rtol=0.15)
     np.testing.assert_allclose(forecast.peak_at(0.5) / forecast.mean_at(0.5), 1.5, rtol=0.1)
+
+
+def test_a_lasting_rise_is_believed_within_an_hour(knowing: Auto) -> None:
+    """The load triples for good, which two days never showed."""
+    rates = 3.0 * noisy(624)[600:]
+    knowing.update(load(rates[:HOUR], 600))
+    median = knowing.predict(HOUR).mean_at(0.5)
+    np.testing.assert_allclose(median[:6], rates[HOUR : HOUR + 6], rtol=0.15)
 
 
 def test_nights_without_a_request_are_no_trouble() -> None:

@@ -54,6 +54,10 @@ def items(
         one = row.item()
         if not (one.item_type or one.usage_type):
             raise BadInput("names no use and no type of line item: a row of totals? Delete it", row.where("item_type"))
+        if one.item_type == "Usage" and one.amount and not row.text("cost"):
+            raise BadInput("is blank beside use; AWS writes 0 where use is free", row.where("cost"))
+        if one.item_type == "Usage" and one.amount > ZERO > one.cost:
+            raise BadInput("is negative beside use, as of a credit", row.where("cost"), row.text("cost"))
         yield replace(
             one,
             list_cost=row.number("list_cost") if one.item_type == "DiscountedUsage" else ZERO,

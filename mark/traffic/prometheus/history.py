@@ -29,33 +29,39 @@ _MOST_UNSCRAPED = 0.5  # of the time; with more the history is refused
 class LatencyBuckets:
     """Answers by latency: row i of `within` counts the answers of step i that took at most each of `bounds_s`.
 
-    The last bound is infinite. `ends_s` are the Unix times at which the steps end.
+    The last bound is infinite. `ends_s` are the Unix times at which the steps end. A step has no count of a bound that
+    a deployment added later or removed before: `known` is False there, and `within` is interpolated.
     """
 
     bounds_s: FloatArray
     ends_s: FloatArray
     within: FloatArray
+    known: BoolArray | None = None  # None: everywhere
 
     def reaches(self, rt_max_s: float) -> bool:
-        """Whether a finite bound is at `rt_max_s` or above; otherwise nobody knows which answers were late."""
-        return rt_max_s <= float(self.bounds_s[-2]) * (1.0 + 1e-6)
+        """Whether the finite bounds tell which answers were late.
+
+        Nobody knows above the last one. Far below the first one all answers lie in one bucket, as with `le` in
+        milliseconds.
+        """
+        first_s, last_s = float(self.bounds_s[0]), float(self.bounds_s[-2])
+        return 0.5 * first_s <= rt_max_s * (1.0 + 1e-6) and rt_max_s <= last_s * (1.0 + 1e-6)
 
     def late(self, rt_max_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return answers later than `rt_max_s` by step: interpolated, at least and at most.
 
         Within a bucket latencies are taken as spread evenly. The histogram must reach `rt_max_s` (see `reaches`).
+        A step without a finite bound at or above it counts its last bucket as late.
         """
-        total = self.within[:, -1]
-        exact = np.flatnonzero(np.isclose(self.bounds_s, rt_max_s, rtol=1e-6))
-        if len(exact):
-            beyond = total - self.within[:, int(exact[0])]
-            return beyond, beyond, beyond
-        place = int(np.searchsorted(self.bounds_s, rt_max_s))
-        below = self.within[:, place - 1] if place else np.zeros(len(total))
-        upper_s, lower_s = float(self.bounds_s[place]), float(self.bounds_s[place - 1]) if place else 0.0
-        inside = self.within[:, place] - below
-        share = (rt_max_s - lower_s) / (upper_s - lower_s)
-        return total - below - share * inside, total - self.within[:, place], total - below
+        columns, rows = np.arange(len(self.bounds_s)), np.arange(len(self.within))
+        known = np.isfinite(self.within) if self.known is None else self.known
+        below = np.where(known & (self.bounds_s <= rt_max_s * (1.0 + 1e-6)), columns, -1).max(axis=1)
+        above = np.where(known & (self.bounds_s >= rt_max_s * (1.0 - 1e-6)), columns, columns[-1]).min(axis=1)
+        total, sooner = self.within[:, -1], np.where(below >= 0, self.within[rows, below], 0.0)
+        lower_s = np.where(below >= 0, self.bounds_s[below], 0.0)
+        inside, width_s = self.within[rows, above] - sooner, self.bounds_s[above] - lower_s
+        share = np.divide(rt_max_s - lower_s, width_s, out=np.zeros(len(rows)), where=below < above)
+        return total - sooner - share * inside, total - self.within[rows, above], total - sooner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,14 +258,19 @@ def latency_buckets(read: PromAnswer, workload: Workload, query: str, step_s: fl
         return None
     bounds_s = sorted(by_bound)
     ends_s, total = summed(by_bound[bounds_s[-1]], query)
-    within = np.zeros((len(ends_s), len(bounds_s)))
+    within = np.full((len(ends_s), len(bounds_s)), np.nan)
     for column, bound_s in enumerate(bounds_s):
         times, values = summed(by_bound[bound_s], query)
-        known = np.isin(times, ends_s)
-        within[np.searchsorted(ends_s, times[known]), column] = values[known]
+        there = np.isin(times, ends_s)
+        within[np.searchsorted(ends_s, times[there]), column] = values[there]
+    known, finite_s = np.isfinite(within), np.array(bounds_s[:-1])
+    for row in np.flatnonzero(~known.all(axis=1)):
+        has = known[row, :-1]
+        at_s, counts = np.append(0.0, finite_s[has]), np.append(0.0, within[row, :-1][has])
+        within[row, :-1] = np.interp(finite_s, at_s, counts)
     # Buckets of one histogram are scraped together, but their rates are extrapolated separately.
     within = np.minimum(np.maximum.accumulate(within, axis=1), total[:, None]) * step_s
-    return LatencyBuckets(np.array(bounds_s), ends_s, within)
+    return LatencyBuckets(np.array(bounds_s), ends_s, within, known)
 
 
 def _notes(what: str, read: PromAnswer) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ def _of_values(fields: object, values: object) -> JsonTable | None:
 
 def _names(fields: object) -> list[str]:
     """Return the names of two columns or more, empty if two are equal or one has none."""
-    found = [_field(one, "config", "displayNameFromDS") or _field(one, "name") or one for one in _listed(fields)]
+    shown = (("config", "displayName"), ("config", "displayNameFromDS"), ("name",))  # in Grafana's order
+    found = [next(filter(None, (_field(one, *path) for path in shown)), one) for one in _listed(fields)]
     names = [name for name in found if isinstance(name, str)]
     return names if len(names) == len(found) == len(set(names)) > 1 else []
 

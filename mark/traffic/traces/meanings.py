@@ -66,10 +66,12 @@ class Meaning:
 
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_REQUESTS = frozenset(
+_TRANSLATED = frozenset(
+    ["anfragen", "aufrufe", "zugriffe", "solicitudes", "peticiones", "richieste", "requetes", "requisicoes"]
+)
+_REQUESTS = _TRANSLATED | frozenset(
     [
-        *("anfragen", "aufrufe", "zugriffe", "solicitudes", "peticiones", "richieste", "requetes"),
-        *("requisicoes", "requests", "reqs", "hits"),
+        *("requests", "reqs", "hits"),
         *("calls", "invocations", "queries", "predictions", "inferences", "rps", "qps", "tps", "rpm", "qpm", "reqps"),
         *("reqpm",),
     ]
@@ -95,6 +97,7 @@ _SOME_RATE = frozenset({"rate", "throughput", "traffic"})
 _ERRORS = frozenset(
     [
         *("error", "errors", "fail", "failed", "fails", "failure", "failures", "rejected", "dropped", "timeout"),
+        *("shed", "abandoned", "refused", "unserved", "unanswered", "discarded", "killed", "expired"),
         *("timeouts", "exceptions", "throttles", "throttled", "aborted", "cancelled", "canceled", "lost", "bad"),
         *(
             "invalid",
@@ -109,6 +112,7 @@ _ERRORS = frozenset(
         *("errores", "fallidas", "rechazadas", "errori", "fallite", "erreurs", "echecs", "erros", "falhas"),
     ]
 )
+_ANSWERED = frozenset(["served", "answered", "completed", "processed", "handled", "executed", "finished"])
 _PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok", "erfolgreiche", "exitosas"])
 # Requests that did not come, that the service did not get, or that it made.
 _OTHERS = frozenset(
@@ -134,6 +138,8 @@ _OTHERS = frozenset(
             "postgresql",
         ),
         *("redis", "mongo", "mongodb", "memcached", "dynamodb", "promhttp", "resource", "pull", "merge"),
+        *("test", "tests", "synthetic", "warmup", "preflight", "redirect", "redirects", "fixed", "sticky", "compliant"),
+        *("preemption", "preemptions", "msg", "msgs", "spillover", "unhealthy", "prev", "cap", "slo", "sla", "late"),
     ]
 )
 # Words that only say what a row of a query's answer is.
@@ -146,6 +152,23 @@ _OF_ROWS = frozenset(
 )
 _SERVED = frozenset(
     ["rq", "served", "responses", "accesses", "transactions", "tx", "questions", "handled", "processed", "ops"]
+)
+# Words that name a part of the requests, as in `deferred requests`, except those of _OF_ALL.
+_PARTICIPLE = re.compile(r"\w{3,}[^e]ed|sent|held|kept|hidden|broken")
+_OF_ALL = _ANSWERED | frozenset(
+    [
+        *("received", "accepted", "started", "admitted", "arrived", "routed", "forwarded", "proxied", "delivered"),
+        *("invoked", "called", "recorded", "observed", "measured", "counted", "logged", "dispatched", "submitted"),
+        *("issued", "combined", "summed", "aggregated", "hosted", "managed", "shared", "accumulated"),
+    ]
+)
+# Words beside `Anfragen` or `peticiones` that leave all requests in. Others may say errors or an average.
+_BESIDE_TRANSLATED = frozenset(
+    [
+        *("de", "des", "der", "die", "das", "du", "la", "le", "les", "las", "los", "do", "da", "dos", "di", "del"),
+        *("alle", "todas", "tutte", "toutes", "gesamt", "gesamte", "insgesamt", "totales", "totaux", "totali"),
+        *("totais", "nombre", "numero", "nb", "nr", "zahl", "summe", "suma", "somme", "somma", "soma", "an"),
+    ]
 )
 # Counts of a machine or a library.
 _FOREIGN = frozenset(
@@ -161,6 +184,7 @@ _TIMED = frozenset(
     ]
 )
 _CODES = re.compile(r"(?<![0-9a-z])(?:([12345])xx|[12345]\d\d)(?![0-9a-z])")
+_OTHER_CODES = re.compile(r"\b(?:non|not)[-_ ]?[23]xx")
 _STATISTICS = frozenset(
     [
         *("average", "avg", "mean", "median", "min", "minimum", "max", "maximum", "stddev", "stdev", "percentile"),
@@ -170,7 +194,8 @@ _STATISTICS = frozenset(
 )
 # A number for each of several things, as in `requests/pod`.
 _EACH = re.compile(
-    r"/\s?(?:pod|instance|replica|host|node|target|server|user|client|session|worker|container|core|cpu|gpu)s?\b"
+    r"(?:/\s?|\band )(?:pod|instance|replica|host|node|target|server|user|client|session|worker|container|core|cpu"
+    r"|gpu)s?\b"
 )
 # Numbers made of others: a moving average, a part of a model.
 _DERIVED = frozenset(
@@ -198,7 +223,8 @@ _LOGARITHM = re.compile(r"(?<![a-z])(?:log_?(?:10|2|1p|e)|ln|lg|log(?=\s?\()|log
 _OPEN = frozenset(
     [
         *("delta", "diff", "difference", "change", "changes", "growth", "derivative", "vs", "versus", "pm", "ph", "pd"),
-        *("lakh", "lakhs", "crore", "crores", "dozen", "dozens"),
+        *("lakh", "lakhs", "crore", "crores", "dozen", "dozens", "yoy", "wow", "dod", "today", "mtd", "ytd", "qtd"),
+        *("since", "lifetime"),
     ]
 )
 _SUMMED = re.compile(
@@ -239,7 +265,8 @@ _LETTERS = {
 }
 _SPAN = "|".join(sorted(_LETTERS, key=len, reverse=True))
 _PER = re.compile(
-    rf"(?:/|per[ _-]?|(?<![a-z])(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
+    r"(?:/|per[ _-]?|(?<![a-z])p\.\s?(?=min|se[ck]|st|h)"
+    rf"|(?<![a-z])(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
     rf"\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b"
 )
 _INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)")  # s^-1
@@ -250,7 +277,8 @@ _REQ = r"(?=\s?(?i:reqs?|requests?|[rqt]ps|[rq]pm)\b)"
 _SCALES = (
     (r"(?i:(?<![a-z])(?:hundreds|hundert)(?![a-z]))", 1e2),
     (
-        rf"\([kK]\)|\('?000s?\)|\(?\b10\^3\b\)?|\b[kK]{_REQ}|\b[kK](?=/)|(?<=s)[ _-](?:in[ _-])?[kK]$"
+        rf"\([kK]\)|\('?000s?\)|(?<!\w)'000s?(?!\w)|\(?\b10\^3\b\)?|\b[kK]{_REQ}|\b[kK](?=/)"
+        r"|(?<=s)[ _-](?:in[ _-])?[kK]$"
         r"|(?i:(?<![a-z])(?:thousands?|tsd|thsd|tausend|kilo|milliers|miles|migliaia)(?![a-z]))",
         1e3,
     ),
@@ -262,9 +290,11 @@ _SCALES = (
     (r"(?i:(?<![a-z])(?:billions?|bn|mrd|milliarden|milliards)(?![a-z]))", 1e9),
 )
 # Unclear whether it scales the numbers or the unit.
-_FACTOR = re.compile(r"[x\u00d7*]\s?10+\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]")
+_FACTOR = re.compile(
+    r"[x\u00d7*]\s?(?:10+|1?[km])\b|/\s?1?k\b|(?<![\w.])1[,. ]?000(?!\w)|(?<!\w)1e\d+\b|\b1\s?:\s?10+\b|[\u03b4\u2206]"
+)
 _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\s*[)\]]")  # a unit, such as `(k)`
-_SQUARE = re.compile(r" \[([^\]\d$]*)\]")  # a unit; the range of a query has digits
+_SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
 _NO_UNITS = frozenset({"all", "n", "nr", "no", "get", "put"})
 # A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
 _OF_ERRORS = re.compile(
@@ -291,6 +321,9 @@ _OPERATOR = re.compile(r"[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*(?:\d+(?:\.\d
 _BRACES = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\$\w+")
 _SELECTOR = re.compile(r"\{[^}]*\}")
 _AS = re.compile(r"\.as_(rate|count)\(\)")  # Datadog's queries
+_ROLLUP = re.compile(
+    r"\.rollup\(\W*(?!sum\b)[a-z]|\b(?:ewma|median|moving|autosmooth|anomalies|forecast|outliers)\w*\("
+)
 _RECORDED = re.compile(r"^(?:\w+:)?([a-zA-Z_]\w*):i?rate\d+[smhd]$")  # Prometheus' names of recording rules
 _DATADOG = re.compile(r"[a-z_0-9]*\(?\s*(?:sum|count):[\w.]+\{")
 _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
@@ -300,7 +333,7 @@ def meaning_of(name: str) -> Meaning:
     """Return the meaning of the column's numbers by its name."""
     times = 1.0
     name = "requests" if name.strip().lower() in _OTHER_SCRIPTS else name
-    name = _ACCENTS.sub("", normalize("NFD", name))
+    name = _ACCENTS.sub("", normalize("NFD", name)).replace("\u00b3", "^3").replace("\u2076", "^6")
     name = _LAST_WORD.sub(" ", _REGION.sub("", _COUNT_OF_IDS.sub("count", name)))
     name = _SQUARE.sub(r" (\1)", _INVERSE.sub(r"/\1", name))
     for scale, factor in _SCALES:
@@ -316,7 +349,16 @@ def meaning_of(name: str) -> Meaning:
 
 def is_of_others(name: str) -> bool:
     """Return whether the name says requests that the service did not get, or work that is no request."""
-    return bool({word.lower() for word in _WORDS.findall(_BRACES.sub("", name))} & _OTHERS)
+    return _of_others({word.lower() for word in _WORDS.findall(_BRACES.sub("", name))})
+
+
+def is_answered(name: str) -> bool:
+    """Return whether the name says requests that were answered, so that errors beside it come on top."""
+    return bool({word.lower() for word in _WORDS.findall(name)} & _ANSWERED)
+
+
+def _of_others(words: set[str]) -> bool:
+    return bool(words & _OTHERS) or any(_PARTICIPLE.fullmatch(word) for word in words - _OF_ALL - _SERVED - _ERRORS)
 
 
 def _of_name(name: str) -> Meaning:
@@ -329,6 +371,8 @@ def _of_name(name: str) -> Meaning:
     if (recorded := _RECORDED.search(name.strip())) is not None:
         name = f"{recorded[1]} per second"
     if (datadog := _AS.search(name)) is not None:
+        if _ROLLUP.search(name):
+            return Meaning(Kind.STATISTIC)
         name = name[: datadog.start()] + (" per second" if datadog[1] == "rate" else " count")
     bare = _BRACES.sub("", name)
     low = bare.lower()
@@ -352,11 +396,11 @@ def _of_name(name: str) -> Meaning:
     if words & _GAUGES and not summed:
         return Meaning(Kind.MEASURE)
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
-    if ending in ("count", "total", "bucket"):
+    if ending in ("count", "total", "bucket", "created"):
         measures = words & _MEASURES
         if (ending == "count" and measures & _TIMED) or (ending == "total" and not measures):
             return replace(_of_words(words, low, Kind.REQUESTS), may_count=True)
-        if ending == "bucket":
+        if ending in ("bucket", "created"):
             return Meaning(Kind.MEASURE)
     unit = _per(per) if per is not None else next((RATES[_RATES[w]] for w in sorted(words) if w in _RATES), None)
     measures = words & _MEASURES - (_SPANS if words & _REQUESTS else frozenset())
@@ -365,8 +409,10 @@ def _of_name(name: str) -> Meaning:
     rest = low if per is None else low[: per.start()] + low[per.end() :]
     if (_OPERATOR.search(low) and per is None) or _FACTOR.search(rest) or words & _OPEN or _unknown_unit(rest):
         return Meaning(Kind.UNCLEAR)
-    if words & _OTHERS:
+    if _of_others(words):
         return Meaning(Kind.UNKNOWN)
+    if words & _TRANSLATED and not words & _REQUESTS - _TRANSLATED and _says_more(words):
+        return Meaning(Kind.UNCLEAR)
     if (part := _part(words, low)) is not None:
         # An error rate or a success rate is a share unless a unit says otherwise.
         return Meaning(Kind.STATISTIC if unit is None and "rate" in words else part, unit)
@@ -401,7 +447,15 @@ def _unknown_unit(low: str) -> bool:
 
 def _of_words(words: set[str], low: str, kind: Kind) -> Meaning:
     """Return the meaning by the words of a metric's name: unknown, errors, a part of the requests, or else `kind`."""
-    return Meaning(Kind.UNKNOWN if words & _OTHERS else _part(words, low) or kind)
+    return Meaning(Kind.UNKNOWN if _of_others(words) else _part(words, low) or kind)
+
+
+def _says_more(words: set[str]) -> bool:
+    """Return whether words beside translated ones may leave some requests out."""
+    known = (
+        _TRANSLATED | _BESIDE_TRANSLATED | _COUNTS | _OF_ROWS | _SPANS | _ERRORS | _PARTS | _SOME_RATE | _RATES.keys()
+    )
+    return not all(word in known or len(word) == 1 or word.isdigit() for word in words)
 
 
 def _per(found: re.Match[str]) -> Unit:
@@ -414,6 +468,8 @@ def _per(found: re.Match[str]) -> Unit:
 
 def _part(words: set[str], low: str) -> Kind | None:
     if words & _ERRORS:
+        return Kind.ERRORS
+    if _OTHER_CODES.search(low):
         return Kind.ERRORS
     codes = _CODES.search(low)
     if codes is not None:
@@ -436,7 +492,7 @@ def _of_query(name: str, call: str) -> Meaning:
     if words & _FOREIGN or (words & _MEASURES and not timed):
         return Meaning(Kind.MEASURE)
     kind = Kind.ERRORS if words & _ERRORS else Kind.REQUESTS
-    if words & _OTHERS or (metric is not None and not timed and not words & (_REQUESTS | _SINGULAR | _SERVED)):
+    if _of_others(words) or (metric is not None and not timed and not words & (_REQUESTS | _SINGULAR | _SERVED)):
         kind = kind if kind is Kind.ERRORS else Kind.UNKNOWN
     if call in ("rate", "irate"):
         return Meaning(kind, RATES["per-minute" if per_minute else "per-second"])

@@ -16,13 +16,18 @@ from mark.traffic.traces.meanings import RATES, Kind, Meaning, meaning_of
 Statement = tuple[str, str]  # a key, empty for free text, and its value
 
 _PAIR = re.compile(r"\s*([A-Za-z_][\w ./-]{0,40}?)\s*[:=]\s*(\S.*?)\s*")
+_INFLUX = re.compile(r"#default,(\w+),")  # the name that a query gives its result: that of its function
 _STATISTIC = frozenset(
-    ["stat", "stats", "statistic", "statistics", "aggregation", "aggregate", "agg", "aggr", "aggregator"]
-) | frozenset(["aggregationtype", "calculation", "calc", "reducer", "function", "statistik"])
+    [
+        *("stat", "stats", "statistic", "statistics", "aggregation", "aggregate", "agg", "aggr", "aggregator", "func"),
+        *("aggregationtype", "calculation", "calc", "reducer", "function", "fn", "rollup", "statistik"),
+    ]
+)
 _UNIT = frozenset(["unit", "units", "uom", "einheit", "einheiten", "unidad", "unite", "unita"])
 _SPAN = re.compile(
     r"(?:period|interval|step|resolution|granularity|span|bucket(?:width|size)?|bin(?:width|size)?|window(?:size)?"
-    r"|timegrain|rollup|spanofarow)(?:s|sec|secs|seconds|ms|m|min|minutes)?"
+    r"|timegrain|rollup|spanofarow|duration|width|timeframe|dauer|interval[leo]|zeitraum|frequency"
+    r"|aggregation|seconds|minutes)(?:s|sec|secs|seconds|ms|m|min|minutes)?"
 )
 _KIND = frozenset(["type", "metrictype", "metrickind", "kind", "valuetype"])
 _GAUGES = frozenset(["gauge", "histogram", "summary", "distribution", "percentage", "percent", "duration"])
@@ -43,6 +48,15 @@ _TIMES = re.compile(
 )
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
 _LENGTHS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_OUTCOME = re.compile(r"(?:http)?(?:status|response)?(?:class|code)|(?:http)?status|result|outcome|response")
+_FLAGS = {
+    **dict.fromkeys(
+        ("partial", "incomplete", "truncated", "estimated", "interpolated", "isforecast", "forecast"), True
+    ),
+    **dict.fromkeys(("complete", "iscomplete", "final", "isfinal"), False),
+}
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_FACTOR = re.compile(r"scale|scaling|multiplier|(?:scale|scaling)?factor")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%)?(?:\s*(?::|/|in|of)\s*(\d+(?:\.\d+)?))?")
 
 
@@ -63,7 +77,10 @@ def above_and_between(titles: Iterable[Sequence[str]], comments: Iterable[str]) 
             found.append((cells[0], cells[1]))
         else:
             found += [_statement(cell) for cell in cells]
-    return found + [_statement(line.strip().lstrip("# ")) for line in comments]
+    for line in comments:
+        default = _INFLUX.match(line)
+        found.append(("statistic", default[1]) if default else _statement(line.strip().lstrip("# ")))
+    return found
 
 
 def of_object(whole: Mapping[str, object]) -> list[Statement]:
@@ -91,6 +108,8 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
             continue
         if plain in _STATISTIC and _is_statistic(value):
             return Meaning(Kind.STATISTIC)
+        if _OUTCOME.fullmatch(plain) and meaning_of(f"{value} requests").kind is Kind.ERRORS:
+            return Meaning(Kind.ERRORS)
         if plain in _KIND and _plain(value) in _GAUGES:
             return Meaning(Kind.MEASURE)
         if plain not in _UNIT or meaning.unit is not None or meaning.times != 1.0 or value.strip().lower() in _NO_UNIT:
@@ -115,9 +134,13 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> D
             return Doubt(text, sample=True)
         if plain in _UNIT and _BETWEEN in value:
             return Doubt(text)
+        if plain in _FLAGS and _TRUTH.get(value.strip().lower()) is _FLAGS[plain]:
+            return Doubt(text)
+        if _FACTOR.fullmatch(plain) and _is_sample(value):
+            return Doubt(text)
         if meaning.unit is not None or meaning.times != 1.0:
             continue
-        if _SPAN.fullmatch(plain) and (spans := _seconds(value, plain)) and step_s > 0.0:
+        if _SPAN.fullmatch(plain) and max(spans := _seconds(value, plain), default=0.0) > 0.0 < step_s:
             if not any(abs(span - step_s) <= 0.01 * step_s for span in spans):
                 return Doubt(text)
         elif not key or plain in _TITLES:
@@ -143,8 +166,8 @@ def sample_of(name: str, value: object) -> bool:
 def is_statement(name: str, statements: Sequence[Statement]) -> bool:
     """Return whether a column of one value states a span or a sample, and so is no column of counts."""
     plain = _plain(name)
-    known = _SPAN.fullmatch(plain) or _SAMPLE.fullmatch(plain)
-    return known is not None and any(key == name for key, _ in statements)
+    known = _SPAN.fullmatch(plain) or _SAMPLE.fullmatch(plain) or _FACTOR.fullmatch(plain) or plain in _FLAGS
+    return bool(known) and any(key == name for key, _ in statements)
 
 
 _BETWEEN = "; "  # several units of a column

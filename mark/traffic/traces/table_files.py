@@ -25,7 +25,18 @@ from mark.traffic.traces.blocks import CUT_OFF
 from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
 from mark.traffic.traces.counts import trace_of_counts
 from mark.traffic.traces.exports import SERIES, UNNAMED, Export, read_export
-from mark.traffic.traces.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, is_of_others, meaning_of
+from mark.traffic.traces.meanings import (
+    COUNTER,
+    RATES,
+    ROW,
+    UNITS,
+    Kind,
+    Meaning,
+    Unit,
+    is_answered,
+    is_of_others,
+    meaning_of,
+)
 from mark.traffic.traces.overlaps import repeated_row
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.several import K6, chosen_series, is_part_beside, series_of
@@ -260,7 +271,8 @@ class _Table:
         regular = any(is_summary(part) for part in self._parts(seconds))
         requests = kinds[Kind.REQUESTS]
         if len(requests) == 1 and len(sure) == 1:
-            parts = [part for part in parts if is_part_beside(requests[0].name, part.name)]
+            answered = is_answered(requests[0].name)
+            parts = [part for part in parts if is_part_beside(requests[0].name, part.name) or answered]
         if not self._export.named:
             unknown, sure, parts = [*unknown, *sure, *parts], [], []
         if parts and not sure and unknown:
@@ -526,6 +538,10 @@ class _Table:
             return COUNTER
         if grows is Rising.PERHAPS:
             raise BadInput(f"never falls: requests in each row that grow, or a counter? Say `count_unit` {units}", at)
+        falls = values.min() >= 0.0 and not np.any(np.diff(values) > 0.0)
+        if falls and not self._series and rising(values[::-1]) is not Rising.NO:
+            what = "never rises: requests in each row that fall, or a number that counts down? Say `count_unit` count"
+            raise BadInput(what, at)
         if np.any(np.abs(values - np.round(values)) > 1e-6 * np.maximum(1.0, np.abs(values))):
             raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
         if len(values) > 9 and np.all(values == 1.0):

@@ -303,6 +303,8 @@ def test_instances_that_are_no_plain_linux_are_said(tmp_path: Path) -> None:
         ([Item(), Item(currency="CNY")], r"c.csv:3 currency: mark's prices are US dollars: CNY"),
         ([Item(cost="a lot")], "c.csv:2 lineItem/UnblendedCost: must be a finite number: a lot"),
         ([Item(cost="NaN")], "must be a finite number: NaN"),
+        ([Item(), Item(cost="")], "c.csv:3 lineItem/UnblendedCost: is blank beside use"),
+        ([Item(), Item(cost="-0.085")], "c.csv:3 lineItem/UnblendedCost: is negative beside use"),
         ([Item(amount="1e400")], "UsageAmount: must be a finite number"),
         ([Item(start_s=-1e9)], "must be a time like 2026-05-01T00:00:00Z: 1938-04-24T22:13:20Z"),
         ([Item(end_s=MAY - 1.0)], "ends before it starts"),

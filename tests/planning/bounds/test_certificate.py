@@ -40,8 +40,8 @@ def parts(certificate: BoundCertificate) -> tuple[dict[str, Any], dict[str, np.n
         return json.loads(bytes(data["head"])), arrays
 
 
-def written(file: Path, head: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
-    np.savez_compressed(file, head=np.frombuffer(json.dumps(head).encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+def written(file: Path, head: str, arrays: dict[str, np.ndarray]) -> Path:
+    np.savez_compressed(file, head=np.frombuffer(head.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
     return file
 
 
@@ -76,7 +76,7 @@ def test_a_changed_number_is_refused(certificate: BoundCertificate, tmp_path: Pa
     else:
         for one in head["offers"]:
             one["billed_boot_s" if forged == "boot" else forged] *= factor
-    done = check(written(tmp_path / "forged.npz", head, arrays), "--digest", certificate.sha256)
+    done = check(written(tmp_path / "forged.npz", json.dumps(head), arrays), "--digest", certificate.sha256)
     assert done.returncode == 1
     # Here the cheapest schedule has no event, and functions cost more than late requests: these changes prove the same.
     if forged not in ("boot", "function_usd"):
@@ -113,11 +113,40 @@ def test_a_damaged_certificate_is_refused(certificate: BoundCertificate, tmp_pat
 def test_numbers_out_of_range_are_refused(certificate: BoundCertificate, tmp_path: Path) -> None:
     head, arrays = parts(certificate)
     for wrong in ({"late_usd": -1.0}, {"late_usd": 1.0}, {"late_allowed": float("nan")}, {"rt_max_s": 9.0}):
-        done = check(written(tmp_path / "forged.npz", head | wrong, arrays))
+        done = check(written(tmp_path / "forged.npz", json.dumps(head | wrong), arrays))
         assert done.returncode == 1
         assert "refused" in done.stderr
-    done = check(written(tmp_path / "forged.npz", head, arrays | {"prices": arrays["prices"] * 0.9}))
+    done = check(written(tmp_path / "forged.npz", json.dumps(head), arrays | {"prices": arrays["prices"] * 0.9}))
     assert "below the lowest price" in done.stderr
+
+
+def test_forged_data_are_refused_although_they_prove_the_number(certificate: BoundCertificate, tmp_path: Path) -> None:
+    head, arrays = parts(certificate)
+    text, counts = json.dumps(head), arrays["counts"]
+    forged: dict[str, tuple[str, dict[str, np.ndarray]]] = {
+        "repeated key": ('{"usd": 1000.0, ' + text[1:], {}),
+        "another format": (json.dumps(head | {"format": 2}), {}),
+        "a word for a truth value": (json.dumps(head | {"warm_start": "yes"}), {}),
+        "true for a number": (json.dumps(head | {"rt_max_s": True}), {}),
+        "function without a price": (json.dumps(head | {"function_usd": float("nan")}), {}),
+        "text counts": (text, {"counts": counts.astype(str)}),
+        "signed counts": (text, {"counts": counts.astype(np.int64)}),
+        "nested counts": (text, {"counts": counts[:, None]}),
+        "patterns from the end": (text, {"pattern": arrays["pattern"].astype(np.int64) - len(arrays["prices"])}),
+        "more patterns than blocks": (text, {"pattern": np.tile(arrays["pattern"], 2)}),
+    }
+    for name, (changed, other) in forged.items():
+        written(tmp_path / "forged.npz", changed, arrays | other)
+        done = check(tmp_path / "forged.npz")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), name
+
+
+def test_sums_that_are_not_finite_are_refused(certificate: BoundCertificate, tmp_path: Path) -> None:
+    head, arrays = parts(certificate)
+    for huge in ({"late_usd": 1e308, "function_usd": None}, {"bin_s": 1e308}):
+        file = written(tmp_path / "forged.npz", json.dumps(head | huge), arrays)
+        done = check(file)
+        assert (done.returncode, done.stdout, "refused" in done.stderr) == (1, "", True), huge
 
 
 def test_spot_series_are_in_the_certificate(tmp_path: Path) -> None:

@@ -173,6 +173,32 @@ def test_late_answers_are_interpolated_within_the_bucket(
 def test_histogram_reaches_its_last_finite_bound() -> None:
     buckets = LatencyBuckets(np.array([0.1, 0.3, math.inf]), np.array([300.0]), np.array([[50.0, 90.0, 100.0]]))
     assert [buckets.reaches(rt_max_s) for rt_max_s in (0.05, 0.3, 0.31)] == [True, True, False]
+    assert not buckets.reaches(0.04)  # all answers could be late, or none
+
+
+def test_a_deployment_with_other_buckets_leaves_lateness_between_those_of_its_time() -> None:
+    reader, deployed_s = MemoryReader(), END - 7200.0
+    reader.add("pods", T, np.ones(len(T)))
+    old, new = {"0.1": 0.5, "0.3": 0.9, "+Inf": 1.0}, {"0.2": 0.7, "1": 1.0, "+Inf": 1.0}
+    for pod, shares, there in (("old", old, deployed_s >= T), ("new", new, deployed_s < T)):
+        for le, share in shares.items():
+            counter = np.where(there, np.cumsum(RPS * 30.0 * share), np.nan)
+            reader.add("b_bucket", T, counter, pod=pod, le=le)
+    rate, latency = 'sum(rate(b_bucket{le="+Inf"}[300s]))', "sum by (le) (rate(b_bucket[300s]))"
+    found = read_history(reader, _own(rate, latency), 0.2, END).latency
+    assert found is not None
+    total, (late, least, most) = found.within[:, -1], found.late(0.2)
+    before, after = found.ends_s <= deployed_s - 300.0, found.ends_s > deployed_s + 600.0
+    assert np.allclose((late / total)[before], 0.3)  # halfway between 0.1 and 0.3 s
+    assert np.allclose((least / total)[before], 0.1)
+    assert np.allclose((most / total)[before], 0.5)
+    for counts in (late, least, most):
+        assert np.allclose((counts / total)[after], 0.3)
+    assert np.allclose((found.within / total[:, None])[before], [0.5, 0.7, 0.9, 0.9, 1.0])
+    late, least, most = found.late(0.5)  # the old buckets end below
+    assert np.allclose((late / total)[before], 0.1)
+    assert np.allclose((least / total)[before], 0.0)
+    assert np.allclose((most / total)[before], 0.1)
 
 
 def _shop(there: np.ndarray, pods: int = 4, seen: int = 4, *, counted: bool = True, up: bool = True) -> MemoryReader:

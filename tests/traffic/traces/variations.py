@@ -752,6 +752,63 @@ case(
 case(
     "I7 table and its copy", {"a.csv": table(["Time", "requests"], t2), "a.csv.bak": table(["Time", "requests"], t2)}, S
 )
+PARTLY = [
+    "deferred requests",
+    "requests skipped",
+    "estimated requests",
+    "requests shed",
+    "abandoned requests",
+    "test_requests",
+]
+PARTLY += ["requests mtd", "requests wow", "requests today", "requests x1k", "requests per second and pod"]
+PARTLY += ["HTTP_Redirect_Count", "HTTP_Fixed_Response_Count", "non-2xx requests", "requests over SLO", "requests/1k"]
+PARTLY += ["requests since midnight", "requests prev"]
+PARTLY += ["Requêtes en erreur", "Mittlere Anfragen", "peticiones simultáneas", "http_requests_created"]
+PARTLY += ["sum:nginx.requests{*}.as_count().rollup(avg, 60)", "sum:nginx.requests{*}.as_count().rollup(max)"]
+for number, name in enumerate(PARTLY, 20):
+    case(f"B{number} {name}", table(["Time", f'"{name}"'], [(iso(i), c) for i, c in enumerate(C)]), None)
+case("B19 rate with p.", table(["Time", "Anfragen p. Sekunde"], [(iso(i), c) for i, c in enumerate(C)]), 60 * S)
+for number, name in enumerate(["requests '000", "requests [10^3]", "requests (10³)"], 40):
+    case(f"B{number} {name}", table(["Time", name], [(iso(i), c) for i, c in enumerate(C)]), 1000 * S)
+for number, name in enumerate(["requests processed", "answered requests", "Anfragen gesamt", "nombre de requêtes"], 45):
+    case(f"B{number} {name}", table(["Time", name], [(iso(i), c) for i, c in enumerate(C)]), S)
+case(
+    "B50 answered and shed",
+    table(["Time", "requests served", "requests shed"], [(iso(i), c, 9) for i, c in enumerate(C)]),
+    None,
+)
+case("B51 all and deferred", table(["Time", "requests", "deferred"], [(iso(i), c, 9) for i, c in enumerate(C)]), S)
+beside = {
+    "status": "error",
+    "code": 500,
+    "result": "failed",
+    "duration_s": 300,
+    "aggregation": "5 minutes",
+    "scale": 1000,
+}
+beside |= {"multiplier": 10, "partial": "true", "complete": "no", "is_forecast": 1, "func": "mean", "rollup": "avg"}
+for number, (name, value) in enumerate(beside.items(), 55):
+    case(f"B{number} {name}", table(["Time", "requests", name], [(iso(i), c, value) for i, c in enumerate(C)]), None)
+fine = {"status": 200, "duration_s": 60, "seconds": 0, "scale": 1, "partial": "false", "complete": "yes"}
+for number, (name, value) in enumerate(fine.items(), 70):
+    case(f"B{number} {name}", table(["Time", "requests", name], [(iso(i), c, value) for i, c in enumerate(C)]), S)
+for number, (result, truth) in enumerate({"mean": None, "max": None, "sum": S, "_result": S}.items(), 80):
+    annotated = (
+        "#datatype,string,long,dateTime:RFC3339,double\n#group,false,false,false,false\n#default," + f"{result},,,\n"
+    )
+    rows = [("", "", 0, iso(i, form="%Y-%m-%dT%H:%M:%SZ"), c) for i, c in enumerate(C)]
+    case(f"B{number} InfluxDB {result}", annotated + table(["", "result", "table", "_time", "_value"], rows), truth)
+values = [[1000 * int(at(i).timestamp()) for i in range(N)], C]
+for number, (title, truth) in enumerate({"p99 latency": None, "requests": S}.items(), 90):
+    fields = [{"name": "Time", "type": "time"}, {"name": "Value", "config": {"displayName": title}}]
+    data = [{"schema": {"fields": fields}, "data": {"values": values}}]
+    case(f"B{number} Grafana shows {title}", json.dumps(data), truth)
+left = counter()
+case(
+    "C8 number that counts down",
+    table(["time", "requests"], [(iso(i), left[-1] - v) for i, v in enumerate(left)]),
+    None,
+)
 
 # Several readings are possible, or the form is unknown.
 REFUSED = frozenset(

@@ -1,0 +1,49 @@
+"""The level of the last minutes continues: the member of `auto` that follows a change that the history never showed.
+
+The other members compare with hours and days. After a load has tripled for good they expect its fall for hours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark_predictors.load_history import HORIZONS, error_quantiles, within
+from mark_predictors.logload import LogLoad
+
+_MINUTES = 5  # whose mean is the level
+_HOURS = 2  # of errors that count
+_ENOUGH = 20  # errors at a horizon before their quantiles are taken
+
+
+class Level:
+    """Forecasts of a `LogLoad` that grows: its level, spread by the errors of earlier levels about their median."""
+
+    def __init__(self, load: LogLoad, levels: FloatArray) -> None:
+        self._load, self._levels = load, levels
+        self._width = load.steps(_MINUTES)
+        self._window = max(3 * _ENOUGH, _HOURS * load.hour)
+
+    @property
+    def ready(self) -> bool:
+        return len(self._load) > _ENOUGH
+
+    def quantiles(self, steps: int) -> FloatArray:
+        """Return (levels, steps) of the mean rate in requests/s.
+
+        Beyond the last horizon with enough errors the spread grows as that of a random walk.
+        """
+        load, now = self._load, len(self._load)
+        known = HORIZONS[now - HORIZONS >= _ENOUGH]
+        origins = (now - known)[:, None] - np.arange(min(self._window, now - int(known[0])))
+        errors = load.logs[origins + known[:, None] - 1] - load.means(origins - self._width, origins)
+        spread = error_quantiles(np.where(origins >= 1, errors, np.nan), self._levels).T
+        spread = spread - spread[len(spread) // 2]
+        ahead_steps = np.arange(1, steps + 1)
+        place = np.interp(ahead_steps, known, np.arange(len(known)))
+        low = place.astype(np.int64)
+        high = within(low + 1, 0, len(known) - 1)
+        by_step = spread[:, low] * (1.0 - place + low) + spread[:, high] * (place - low)
+        growth = np.sqrt(np.maximum(1.0, ahead_steps / known[-1]))
+        level = load.means(np.array([now - self._width]), np.array([now]))
+        return load.rates(level + by_step * growth)
