@@ -30,7 +30,8 @@ from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, OverflowTotals, Ran, RecentAnswers, ReleaseCounts, Store
-from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import ServiceRuntime
+from mark.control.service_term import LAG_S, RuntimePorts
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
 from mark.domain.catalog.tables import load_catalog
@@ -122,7 +123,7 @@ class Service:
         self.cloud = SimulatedCloud(self.resolved.offers, IdlePlane(), seed=number, end_s=1e9)
         self.telemetry = DailyTelemetry(self.cloud, args.instances * capacity_rps["c5.large"], number)
 
-    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
+    def start(self, fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         minutes = self._args.days * DAY_MINUTES
         rates = self.telemetry.rates(-minutes, 0)
         made = make_predictor(self._args.predictor, 0, 60.0)

@@ -26,7 +26,7 @@ class _Played:
 
 
 class DryRunCloud:
-    """The port Cloud: reads `cloud` and changes nothing. The simulated effects end with the process."""
+    """The port Cloud: reads `cloud` and changes nothing. The simulated effects end with the term."""
 
     def __init__(self, cloud: Cloud, offers: Sequence[Offer], clock: Clock) -> None:
         self._cloud, self._clock = cloud, clock

@@ -107,6 +107,10 @@ class FencedLease:
     def lasts(self) -> bool:
         return self._monotonic_s() < self._lasts_until_s
 
+    def lasts_as(self, fence: int) -> bool:
+        """Return whether the term with this number lasts; `lasts` is also true in a later term of the same holder."""
+        return self.fence == fence and self.lasts()
+
     def release(self) -> None:
         self._term, self._wait_s, self._lasts_until_s = None, 0.0, -math.inf
         try:

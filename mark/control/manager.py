@@ -97,7 +97,9 @@ class ControllerManager:
         """Let one service per window train its predictor."""
         if window != self._window and self._runtimes:
             self._window = window
-            list(self._runtimes.values())[window % len(self._runtimes)].turn = True
+            term = list(self._runtimes.values())[window % len(self._runtimes)].term
+            if term is not None:
+                term.turn = True
 
     def end(self, unix_s: Callable[[], float]) -> None:
         """Hold the lease until all rounds are done, and begin no more. Call this before `close`, which releases it."""
@@ -150,7 +152,11 @@ class ControllerManager:
         self._leading(service).roll_out_again()
 
     def leads(self) -> bool:
-        return self._fence is not None and self._lease.lasts()
+        return self.fence() is not None
+
+    def fence(self) -> int | None:
+        """Return the number of the present term; None while another process leads."""
+        return self._fence if self._lease.lasts() else None
 
     def _leading(self, service: str) -> ServiceRuntime:
         runtime = self._runtimes[service]
@@ -161,10 +167,10 @@ class ControllerManager:
 
 def _divide(whole: Limits, members: Sequence[ServiceRuntime]) -> None:
     """Divide the group's limits again, unless limits divided before are not in force yet."""
-    holdings = [member.shared() for member in members]
-    known = [holding for holding in holdings if holding is not None]
+    led = [term for member in members if (term := member.term) is not None]
+    known = [holding for term in led if (holding := term.shared()) is not None]
     if len(known) == len(members):
         keeps = fits(whole, known)
-        for member, holding, limits in zip(members, known, next_limits(whole, known), strict=True):
+        for term, holding, limits in zip(led, known, next_limits(whole, known), strict=True):
             if limits != holding.limits:
-                member.share_limits(limits, keeps=keeps)
+                term.share_limits(limits, keeps=keeps)

@@ -12,7 +12,8 @@ from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, Store
-from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import ServiceRuntime
+from mark.control.service_term import RuntimePorts
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
@@ -90,7 +91,7 @@ class World:
         self.prices: FakePrices | None = None
         self.release = ""
 
-    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
+    def start(self, fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         if self.fail_start is not None:
             raise self.fail_start
         self.started += 1

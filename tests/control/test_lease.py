@@ -78,6 +78,16 @@ def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
     assert other.hold(5.2) == 3
 
 
+def test_later_term_of_the_same_holder_is_another_one(terms: CountingTerms) -> None:
+    one, other = Holder(terms), Holder(terms)
+    assert (one.hold(0.0), one.lease.lasts_as(1)) == (1, True)
+    one.lease.release()
+    assert (other.hold(1.0), one.hold(2.0), one.lease.lasts_as(1)) == (2, None, False)
+    other.lease.release()
+    assert one.hold(20.0) == 3
+    assert (one.lease.lasts_as(1), one.lease.lasts_as(3)) == (False, True)
+
+
 def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) -> None:
     """The lead ends a second early, in case clocks differ. The holder still asks, and leads again when it can."""
     one = Holder(terms)

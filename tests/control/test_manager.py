@@ -16,7 +16,7 @@ from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Result
 from mark.control.rollout import Rollout, RolloutStage
-from mark.control.service_runtime import BACK, WISH
+from mark.control.service_term import BACK, WISH
 from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutSchema
 from mark.domain.backoff import START
@@ -106,7 +106,8 @@ def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
     process.run(22)
     assert failed
     (runtime,) = process.manager._runtimes.values()
-    assert {minute: row.requests for minute, row in runtime._rows.items()} == {0: 0, 1: 600}
+    assert runtime.term is not None
+    assert {minute: row.requests for minute, row in runtime.term._rows.items()} == {0: 0, 1: 600}
     assert len(world.planner.contexts) == minutes + 1
 
 
@@ -141,9 +142,9 @@ def test_rollback_waits_for_a_store_that_does_not_answer() -> None:
         raise StoreError("a hiccup")
 
     world.store.get = fails  # type: ignore[method-assign]
-    assert runtime._parts is not None
+    assert runtime.term is not None
     with pytest.raises(StoreError):
-        runtime._wish(runtime._parts, full=True)
+        runtime.term._roll_out(full=True)
     world.store.get = get  # type: ignore[method-assign]
     process.run(10)
     rollout = process.manager.view("inception").rollout
@@ -185,7 +186,7 @@ def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
     world.telemetry.total = RecentAnswers(100, 99)
     first.run(240)
     before = first.manager.view("inception")
-    rows = first.manager.history("inception", 1.0, 60)
+    rows, decisions = first.manager.history("inception", 1.0, 60), first.manager.decisions("inception", None, 10)
     first.manager.close()  # a killed one would have to wait for its lease to end
     second = Process(world)
     second.run(1)
@@ -195,7 +196,7 @@ def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
     assert after.bill.total == pytest.approx(before.bill.total + usd)
     assert before.bill.total == pytest.approx(2 * (before.at_s - 1.0) * ON_DEMAND.usd_per_s)
     assert second.manager.history("inception", 1.0, 60) == rows
-    assert second.manager.decisions("inception", None, 10) == first.manager.decisions("inception", None, 10)
+    assert second.manager.decisions("inception", None, 10) == decisions
 
 
 @pytest.mark.parametrize("lost", [CloudError("no answer in time"), None])

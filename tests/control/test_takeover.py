@@ -14,7 +14,8 @@ from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched, Store
-from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import ServiceRuntime
+from mark.control.service_term import RuntimePorts
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.backoff import START
@@ -141,7 +142,7 @@ class World:
         def policy(limits: Limits) -> Policy:
             return Policy(self.planner, limited(self.resolved, limits), bouncers=True)
 
-        def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
+        def start(fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
             store = wrapped(self.store)
             controller = Controller(
                 policy(LIMITS), None, cloud, FakeFunctions(), self.cloud, store, self.telemetry,

@@ -390,8 +390,8 @@ class Planted(ProcessParts):
     def limits(self, limits: Limits) -> Limits:
         return limits if self._limits is None else self._limits
 
-    def leads(self, lease: Lease) -> Callable[[], bool]:
-        return (lambda: True) if self._leads else lease.lasts
+    def leads(self, lease: Lease, own: FencedLease, fence: int) -> Callable[[], bool]:
+        return (lambda: True) if self._leads else super().leads(lease, own, fence)
 
 
 # Name -> the bug, and the invariants that are about it.

@@ -189,7 +189,8 @@ class _Forward:
 class Balancer:
     """The target groups of one service. Calls may be repeated; without groups they do nothing. Thread-safe.
 
-    `capacity_rps`: requests/s of one instance, by offer. `pace` is shared by the balancers of a site.
+    `capacity_rps`: requests/s of one instance, by offer. `pace` is shared by the balancers of a site. Each term of the
+    process needs a new object, because another process may have made changes in between.
     """
 
     def __init__(
@@ -201,16 +202,11 @@ class Balancer:
         pace: LookPace | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gate, self._service, self._capacity_rps, self._monotonic = gate, service, capacity_rps, monotonic
+        self._gate, self._capacity_rps, self._monotonic = gate, capacity_rps, monotonic
         self._pace = pace or LookPace()
         self._forwards = _forwards(service)
         self._class_of = capacity_classes(capacity_rps, len(service.target_groups)) if self._forwards else {}
         self._lock = Lock()
-
-    def forget(self) -> None:
-        """Forget the last reads, because another process may have made changes."""
-        with self._lock:
-            self._forwards = _forwards(self._service)
 
     def has(self, instance_id: str) -> bool:
         """Return whether the balancer may still send requests to the instance; true before the first read."""

@@ -100,6 +100,26 @@ def _failed_rounds(decisions: Sequence[DecisionSchema]) -> int:
     )
 
 
+class MetricChanges:
+    """The changes since the metrics of the previous minute, in one term of the process."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}  # by service
+
+    def since(self, view: ServiceView, decisions: Sequence[DecisionSchema]) -> Since:
+        """Return the changes since the last call. The first call reports none, because another process led before."""
+        before = self._seen.get(view.service)
+        newest = max((one.id for one in decisions), default=0 if before is None else before.decision)
+        self._seen[view.service] = _Seen(view.at_s, view.bill.functions, newest)
+        if before is None:
+            return Since(None, 0)
+        failed = _failed_rounds([one for one in decisions if one.id > before.decision])
+        if view.at_s <= before.at_s:
+            return Since(None, failed)
+        functions_usd = max(0.0, view.bill.functions - before.functions_usd)
+        return Since(functions_usd * 3600.0 / (view.at_s - before.at_s), failed)
+
+
 class CloudWatchMetrics(Background):
     """Sends the queued metrics once a minute, and once more when it is closed. Thread-safe; `put` never blocks.
 
@@ -113,19 +133,17 @@ class CloudWatchMetrics(Background):
         self._lock = threading.Lock()
         self._waiting: deque[Datum] = deque()
         self.counts: Counter[str] = Counter()
-        self._seen: dict[str, _Seen] = {}  # by service, at the last put
 
-    def put(self, view: ServiceView, decisions: Sequence[DecisionSchema]) -> None:
+    def put(self, view: ServiceView, decisions: Sequence[DecisionSchema], changes: MetricChanges) -> None:
         """Queue a service's metrics for the next batch; a full queue drops the oldest.
 
-        `decisions` are the newest `DECISIONS`.
+        `decisions` are the newest `DECISIONS`; `changes` are of the present term.
         """
         if view.at_s == 0.0:  # no round has ended since this process leads, so the numbers are unknown
-            self._seen.pop(view.service, None)
             data = [one for one in data_of(view, self._site, Since(None, 0)) if one["MetricName"] == "Troubles"]
             self._put(data if view.conditions else [])
             return
-        self._put(list(data_of(view, self._site, self._since(view, decisions))))
+        self._put(list(data_of(view, self._site, changes.since(view, decisions))))
 
     def put_pipeline(self, pipeline: str, recent: RecentAnswers, at_unix_s: float) -> None:
         """Queue the share of a pipeline's last queries that were in time; without queries, nothing."""
@@ -148,19 +166,6 @@ class CloudWatchMetrics(Background):
         """Queue a heartbeat of the leading controller. Called once a minute, so that an alarm notices its absence."""
         at, of = datetime.fromtimestamp(at_unix_s, UTC), [{"Name": "Site", "Value": self._site}]
         self._put([{"MetricName": HEARTBEAT, "Dimensions": of, "Timestamp": at, "Value": 1.0, "Unit": "Count"}])
-
-    def _since(self, view: ServiceView, decisions: Sequence[DecisionSchema]) -> Since:
-        """Return the changes since the last call. The first call reports none, because another process led before."""
-        before = self._seen.get(view.service)
-        newest = max((one.id for one in decisions), default=0 if before is None else before.decision)
-        self._seen[view.service] = _Seen(view.at_s, view.bill.functions, newest)
-        if before is None:
-            return Since(None, 0)
-        failed = _failed_rounds([one for one in decisions if one.id > before.decision])
-        if view.at_s <= before.at_s:
-            return Since(None, failed)
-        functions_usd = max(0.0, view.bill.functions - before.functions_usd)
-        return Since(functions_usd * 3600.0 / (view.at_s - before.at_s), failed)
 
     def _put(self, data: Sequence[Datum]) -> None:
         with self._lock:

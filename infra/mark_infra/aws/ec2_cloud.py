@@ -107,7 +107,7 @@ class InstancePorts:
 
 
 class Ec2Cloud:
-    """The port `Cloud` for one service. Thread-safe.
+    """The port `Cloud` for one service in one term of the process. Thread-safe.
 
     `offers` may be bought; an instance of any other offer, or in a zone that the site no longer uses, is leaving. The
     attribute `templates` names the launch template version of each release, `platforms` the versions of its platforms;
@@ -252,10 +252,6 @@ class Ec2Cloud:
         return tuple(found)
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
-
-    def take_over(self) -> None:
-        """Begin a term: another process may have changed the balancer."""
-        self._balancer.forget()
 
     def upkeep(self) -> None:
         """Stop booted standbys; register other booted instances, and mark them ready once they get requests.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from mark.domain.errors import CloudError
 from mark_infra.aws.ec2_cloud import Ec2Cloud
@@ -17,8 +18,15 @@ FORGET_ROUNDS = 3600
 _log = logging.getLogger(__name__)
 
 
+class KeptTerm(Protocol):
+    """The parts that are kept during one term of this process."""
+
+    clouds: Mapping[str, Ec2Cloud]  # by service
+    reconciler: Reconciler
+
+
 class Keeper(Background):
-    """Refreshes the inventory, asks the bouncers and, while `leads()`, does the upkeep of every service, each second.
+    """Refreshes the inventory, asks the bouncers of `services` and, in a `term`, does the upkeep, each second.
 
     It also ends orphans each second, asks for scheduled events each minute, and forgets numbers of gone instances each
     hour. `start` returns after the first round, so that a controller begins with current data. An error in the work for
@@ -29,14 +37,13 @@ class Keeper(Background):
         self,
         inventory: Inventory,
         bouncers: AskedBouncers,
-        clouds: Sequence[Ec2Cloud],
-        reconciler: Reconciler,
-        leads: Callable[[], bool],
+        services: Sequence[str],
+        term: Callable[[], KeptTerm | None],
         events: ScheduledEvents,
     ) -> None:
         super().__init__(self._run, "keeper")
-        self._inventory, self._bouncers, self._clouds = inventory, bouncers, tuple(clouds)
-        self._reconciler, self._leads, self._events = reconciler, leads, events
+        self._inventory, self._bouncers, self._services = inventory, bouncers, services
+        self._term, self._events = term, events
         self._rounds = 0
 
     def start(self) -> None:
@@ -47,21 +54,19 @@ class Keeper(Background):
         """Do one round; errors are logged and not raised."""
         _guarded(self._inventory.refresh, "inventory")
         _guarded(self._ask, "bouncers")
-        if self._leads():
-            for cloud in self._clouds:
+        if (term := self._term()) is not None:
+            for cloud in term.clouds.values():
                 _guarded(cloud.upkeep, cloud.service)
-            _guarded(self._reconciler.sweep, "orphans")
+            _guarded(term.reconciler.sweep, "orphans")
             if self._rounds % FORGET_ROUNDS == FORGET_ROUNDS - 1:
-                for cloud in self._clouds:
+                for cloud in term.clouds.values():
                     _guarded(cloud.forget_ghosts, cloud.service)
             self._rounds += 1
-        else:
-            self._reconciler.forget()
         _guarded(self._events.refresh, "scheduled events")  # last, because events are days ahead
 
     def _ask(self) -> None:
         services = self._inventory.snapshot().services
-        machines: list[DescribedInstance] = [m for cloud in self._clouds for m in services.get(cloud.service, ())]
+        machines: list[DescribedInstance] = [m for name in self._services for m in services.get(name, ())]
         self._bouncers.poll(machines)
 
     def _run(self) -> None:

@@ -34,7 +34,7 @@ def orphans(snapshot: InventorySnapshot, services: Collection[str]) -> list[Desc
 
 
 class Reconciler:
-    """Terminates orphans after a grace period of ten minutes."""
+    """Terminates orphans after a grace period of ten minutes, which begins in each term of the process anew."""
 
     def __init__(
         self,
@@ -47,10 +47,6 @@ class Reconciler:
         self._gate, self._inventory, self._site = gate, inventory, site
         self._monotonic = monotonic
         self._since_s: dict[str, float] = {}  # by instance id
-
-    def forget(self) -> None:
-        """Restart all grace periods, because the controller that leads now may know these instances' services."""
-        self._since_s = {}
 
     def sweep(self) -> list[str]:
         """Terminate the orphans whose grace period is over, and return their ids. Raises CloudError."""

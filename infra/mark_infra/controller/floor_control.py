@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Protocol
 
@@ -23,7 +24,8 @@ from mark.control.floor import STALE_S, Floor, floors
 from mark.control.lease import FencedLease
 from mark.control.manager import ControllerManager
 from mark.control.ports import Ran, Store
-from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import ServiceRuntime
+from mark.control.service_term import RuntimePorts
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.copying import replace
@@ -128,10 +130,6 @@ class FloorControl:
             return ()
         return tuple(floor for service in self._services.values() for floor in service.floors())
 
-    def troubles(self) -> Mapping[str, str]:
-        """Return why a service's last look failed, by service. Thread-safe."""
-        return {name: service.trouble for name, service in self._services.items() if service.trouble}
-
     def store(self, service: str) -> ServiceStore:
         """Return the service's store in the present term."""
         return ServiceStore(self._table, service, self.lease, unix_s=self.time.unix_s)
@@ -155,9 +153,9 @@ class FloorControl:
         self._table.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Led:
-    """The service's parts while this process leads."""
+    """The service in one term of this process."""
 
     clock: WallClock
     store: Store
@@ -165,6 +163,10 @@ class _Led:
     replicas: ReadyReplicas
     controller: Controller
     began_s: float
+    looked: int = -1  # number of the last look
+    trouble: str = ""  # why the last look failed
+    unseen: str = ""  # why it saw no load
+    kept: tuple[int | None, float] | None = None  # the minimum, and when it was last compared
 
 
 class _Service:
@@ -173,11 +175,8 @@ class _Service:
     def __init__(self, spec: FloorSpec, control: FloorControl, services: int) -> None:
         self._spec, self._control, self._of = spec, control, services
         self.resolved, self.name = spec.resolved, spec.resolved.service.name
-        self.trouble = self._unseen = ""  # why the last look failed, and why it saw no load
         self._led: _Led | None = None
         self._look: Future[None] | None = None
-        self._looked = -1  # number of the last look
-        self._kept: tuple[int | None, float] | None = None  # the minimum, and when it was last compared
         self._keeping, self._let_go = Lock(), False  # a look that still runs must not raise the minimum again
 
     def floors(self) -> tuple[Floor, ...]:
@@ -205,19 +204,19 @@ class _Service:
         if led is None or (self._look is not None and not self._look.done()):
             return
         due = math.floor(led.clock.now_s() / LOOK_S)
-        if due != self._looked:
-            self._looked = due
+        if due != led.looked:
+            led.looked = due
             self._look = looks.submit(self._look_at, led)
 
     def _look_at(self, led: _Led) -> None:
         seen, kept = self._tried(lambda: self._see(led)), self._tried(lambda: self._keep(led))
-        self._unseen = seen
+        led.unseen = seen
         trouble = "; ".join(filter(None, (seen, kept)))
-        if trouble and trouble != self.trouble:
+        if trouble and trouble != led.trouble:
             _log.warning("trouble", extra={"service": self.name, "trouble": trouble})
-        elif self.trouble and not trouble:
+        elif led.trouble and not trouble:
             _log.info("Prometheus answers again", extra={"service": self.name})
-        self.trouble = trouble
+        led.trouble = trouble
 
     def _tried(self, action: Callable[[], None]) -> str:
         """Run the action and return why it failed, or ""."""
@@ -234,16 +233,16 @@ class _Service:
         """Set the minimum to the floor: immediately after the floor changed, otherwise once a minute."""
         minimum, now_s = self._spec.minimum, led.clock.now_s()
         with self._keeping:
-            if minimum is None or self._let_go or not self._control.manager.leads():
-                return
+            if minimum is None or self._let_go or led is not self._led or not self._control.manager.leads():
+                return  # a look may outlast its term
             found = self.floors()
             if not found and now_s - led.began_s < STALE_S:
                 return  # the first round may still run, and the stored plan be too old
             replicas = found[0].replicas if found else None
-            if self._kept is not None and self._kept[0] == replicas and now_s - self._kept[1] < STEP_S:
+            if led.kept is not None and led.kept[0] == replicas and now_s - led.kept[1] < STEP_S:
                 return
             minimum.keep(replicas, led.store)
-            self._kept = replicas, now_s
+            led.kept = replicas, now_s
 
     def let_go(self) -> None:
         """Restore the owner's minimum before the process ends, even if an earlier process raised it."""
@@ -270,7 +269,7 @@ class _Service:
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
-    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
+    def start(self, fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Build the service's parts. Raises CloudError."""
         control, spec, resolved = self._control, self._spec, self.resolved
         now = spec.workload.now()
@@ -286,14 +285,13 @@ class _Service:
         predictor = Supervised(taking_turns(spec.predictor(), self._of), clock=control.monotonic)
         predictor.fit(history)
         cloud = DryRunCloud(replicas, resolved.offers, clock)
-        leadership = Leadership(int(origin), control.manager.leads)
+        leadership = Leadership(int(origin), partial(control.lease.lasts_as, fence))
         controller = Controller(
             spec.policy(resolved), predictor, cloud, None, clock, store, load, leadership=leadership
         )
         # The last process's imagined instances are gone with it, so their missing boots must not count as failures.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
-        self._led = _Led(clock, store, load, replicas, controller, clock.now_s())
-        self._kept = None  # another process may have changed the minimum
+        self._led = led = _Led(clock, store, load, replicas, controller, clock.now_s())
 
         def close() -> None:
             self._led = None
@@ -311,7 +309,7 @@ class _Service:
             clock.unix_s,
             policy,
             close,
-            load_trouble=lambda: self._unseen,
+            load_trouble=lambda: led.unseen,
         )
 
     def _instances(self, now: WorkloadNow) -> int | None:

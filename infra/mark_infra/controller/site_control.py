@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,10 +23,11 @@ from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
-from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import ServiceRuntime
+from mark.control.service_term import RuntimePorts
 from mark.control.shared_limits import limited, pipeline_limits
 from mark.control.views import Limits, ServiceView
-from mark.domain.errors import CloudError
+from mark.domain.errors import CloudError, LostLease
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
@@ -39,7 +41,7 @@ from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.forecast.supervised import Supervised
 from mark.traffic.forecast.turns import taking_turns
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics
+from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics, MetricChanges
 from mark_infra.aws.conductors import Conductors
 from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
 from mark_infra.aws.gate import Gate, computing, within
@@ -165,32 +167,24 @@ class SiteControl:
     ) -> None:
         self.site, self.dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
-        self.session = parts.session
+        self.session, self.lease = parts.session, parts.lease
         self.gate = gate = parts.gate(None)
-        gate.buy_while(self.leads)
-        self.inventory, events = Inventory(parts.gate(None), site), ScheduledEvents(parts.gate(None))
-        self.bouncers = bouncers = AskedBouncers(site)
+        gate.buy_while(parts.lease.lasts)
+        self.inventory, self.events = Inventory(parts.gate(None), site), ScheduledEvents(parts.gate(None))
+        self.bouncers = AskedBouncers(site)
         self.notices = (
             NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.manager.leads())
             if site.queue_url and not dry_run
             else None
         )
-        announced = self.notices or _NoNotices()
+        self.pace = LookPace()
         services = []
-        pace = LookPace()
         for n, spec in enumerate(specs):
-            name, resolved = spec.resolved.service.name, spec.resolved
-            there = site.service(name)
+            name = spec.resolved.service.name
             # The minutes of each service begin at another time, so that not all plan at the same moment; their windows
             # still end together.
             origin = parts.table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
-            clock = WallClock(origin, site.time_scale)
-            capacity = zip(resolved.offers, resolved.candidates, strict=True)
-            balancer = Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}, pace=pace)
-            around = InstancePorts(bouncers, balancer, announced, events)
-            store = ServiceStore(parts.table, name)
-            cloud = Ec2Cloud(name, resolved.offers, site, gate, self.inventory, store, clock, around)
-            services.append(_Service(spec, clock, cloud, self))
+            services.append(_Service(spec, origin, ServiceStore(parts.table, name), self))
         self._services = {service.name: service for service in services}
         self.scraper = Scraper(headers(site))
         behind: dict[str, BehindBalancer] = {}
@@ -211,9 +205,8 @@ class SiteControl:
             for one in pipelines
             if one.name in site.pipelines
         }
-        self.unstored_s: dict[str, float] = {}  # by service or pipeline, as last reported by its servers
+        self.unstored_s: dict[str, float | None] = {}  # by pipeline, as last reported by its conductors
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
-        clouds = [service.cloud for service in services]
         self._insured = {one.name for one in pipelines if one.insured is not None}
         self._alone = {one.name: _alone(one, {service.name for service in services}) for one in pipelines}
         self._pipelines = [
@@ -221,13 +214,14 @@ class SiteControl:
             for one in pipelines
             if (per_query := calls_per_query(one)) is not None
         ]
+        self._term: SiteTerm | None = None  # the last one that began
+        self._terms = Lock()
         self._keeper = Keeper(
             self.inventory,
-            bouncers,
-            clouds,
-            Reconciler(gate, self.inventory, site),
-            lambda: self.manager.leads() and not dry_run,
-            events,
+            self.bouncers,
+            tuple(self._services),
+            lambda: None if dry_run else self.present_term(),
+            self.events,
         )
 
     def start(self) -> None:
@@ -247,26 +241,22 @@ class SiteControl:
         """Step the manager; once a minute, send its metrics to CloudWatch."""
         self.manager.step(now_unix_s)
         since_s = now_unix_s - self._metrics_unix_s  # negative after the wall clock was set back
-        if self._metrics is not None and self.manager.leads() and not 0.0 <= since_s < PERIOD_S:
+        term = self.present_term()
+        if self._metrics is not None and term is not None and not 0.0 <= since_s < PERIOD_S:
             self._metrics_unix_s = now_unix_s
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
                 try:
-                    self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
+                    decisions = self.manager.decisions(service, None, DECISIONS)
+                    self._metrics.put(self.manager.view(service), decisions, term.changes)
                 except CloudError as error:  # concerns this service only
                     _log.warning("no metrics of %s are sent: %s", service, error)
             for pipeline, conducted in self.conducted.items():
                 self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
-            for name, unstored_s in dict(self.unstored_s).items():
-                self._metrics.put_unstored(name, unstored_s, now_unix_s)
-
-    def hear_unstored(self, name: str, answered: Mapping[str, BouncerCounters]) -> None:
-        """Note the age of the oldest fact that servers have learned but not stored."""
-        ages_s = [one.unstored_s for one in answered.values() if one.unstored_s is not None]
-        if ages_s:
-            self.unstored_s[name] = max(ages_s)
-        else:
-            self.unstored_s.pop(name, None)
+            ages_s = self.unstored_s | {name: service.unstored_s() for name, service in self._services.items()}
+            for name, unstored_s in ages_s.items():
+                if unstored_s is not None:
+                    self._metrics.put_unstored(name, unstored_s, now_unix_s)
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
         """Scrape the pipeline's conductors for whole queries, and tell them prices and each other's addresses."""
@@ -302,7 +292,7 @@ class SiteControl:
             gateway: GatewayCounts | None,
         ) -> None:
             conducted.close_window(window, [target.id for target in asked], answered)
-            self.hear_unstored(pipeline, answered)
+            self.unstored_s[pipeline] = oldest_unstored_s(answered)
 
         self.scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
 
@@ -348,9 +338,33 @@ class SiteControl:
                 return stages.coming(service, {name: self._services[name].now() for name in stages.services})
         return None
 
-    def leads(self) -> bool:
-        """Return whether this process may act, by the monotonic clock and without asking the store."""
-        return self._parts.lease.lasts()
+    def present_term(self) -> SiteTerm | None:
+        """Return the present term, which begins with the first call; None while another process leads."""
+        with self._terms:
+            fence = self.manager.fence()
+            if fence is None:
+                return None
+            if self._term is None or self._term.fence != fence:
+                self._term = SiteTerm(self, tuple(self._services.values()), fence)
+            return self._term
+
+    def term(self, fence: int) -> SiteTerm:
+        """Return the term. Raises LostLease if it is over."""
+        term = self.present_term()
+        if term is None or term.fence != fence:
+            raise LostLease("the term ended before the service could begin")
+        return term
+
+
+class SiteTerm:
+    """The parts of a site that end with the term `fence` of this process; clocks and clouds by service."""
+
+    def __init__(self, control: SiteControl, services: Sequence[_Service], fence: int) -> None:
+        self.fence = fence
+        self.clocks = {service.name: service.new_clock() for service in services}
+        self.clouds: Mapping[str, Ec2Cloud] = {one.name: one.new_cloud(self.clocks[one.name]) for one in services}
+        self.reconciler = Reconciler(control.gate, control.inventory, control.site)
+        self.changes = MetricChanges()
 
 
 class _Rounds(ThreadPoolExecutor):
@@ -393,26 +407,49 @@ class _ComingToStages:
         return replace(now, windows_rps=part * now.windows_rps, capacity_rps=part * now.capacity_rps)
 
 
-class _Service:
-    """One service's ports, and how its parts are built when this process begins to lead."""
+@dataclass(slots=True)
+class _Led:
+    """The parts of a service that others ask while this process leads."""
 
-    def __init__(self, spec: ServiceSpec, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
+    telemetry: ScrapedTelemetry
+    controller: Controller
+    unstored_s: float | None = None  # as last reported by its servers
+
+
+class _Service:
+    """One service's ports, and how its parts are built when this process begins to lead. `numbers` needs no lease."""
+
+    def __init__(self, spec: ServiceSpec, origin_unix_s: float, numbers: ServiceStore, control: SiteControl) -> None:
         self.name = spec.resolved.service.name
-        self.spec, self.clock, self.cloud, self._control = spec, clock, cloud, control
-        self._telemetry: ScrapedTelemetry | None = None  # set while this process leads
-        self._controller: Controller | None = None  # likewise
+        self.spec, self._origin_unix_s, self._numbers, self._control = spec, origin_unix_s, numbers, control
+        self._led: _Led | None = None
+
+    def new_clock(self) -> WallClock:
+        return WallClock(self._origin_unix_s, self._control.site.time_scale)
+
+    def new_cloud(self, clock: WallClock) -> Ec2Cloud:
+        control, resolved = self._control, self.spec.resolved
+        capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
+        balancer = Balancer(control.gate, control.site.service(self.name), capacity_rps, pace=control.pace)
+        around = InstancePorts(control.bouncers, balancer, control.notices or _NoNotices(), control.events)
+        return Ec2Cloud(
+            self.name, resolved.offers, control.site, control.gate, control.inventory, self._numbers, clock, around
+        )
 
     def now(self) -> StageNow | None:
         """Return the service's present state as a stage of a pipeline."""
-        telemetry, controller = self._telemetry, self._controller
-        if telemetry is None or controller is None:
-            return None
-        return stage_now(telemetry, controller.last_plan, self.spec.resolved)
+        led = self._led
+        return None if led is None else stage_now(led.telemetry, led.controller.last_plan, self.spec.resolved)
 
     def rps(self) -> float | None:
         """Return the last known rate."""
-        telemetry = self._telemetry
-        return None if telemetry is None else telemetry.last_minute_rps()
+        led = self._led
+        return None if led is None else led.telemetry.last_minute_rps()
+
+    def unstored_s(self) -> float | None:
+        """Return the age of the oldest fact that servers have learned but not stored."""
+        led = self._led
+        return None if led is None else led.unstored_s
 
     def told(self) -> dict[str, str]:
         """Return the headers that tell bouncers prices and each other's addresses.
@@ -426,20 +463,19 @@ class _Service:
             return prices
         return prices | peer_header.headers_of([target.url for target in self._targets()])
 
-    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
+    def start(self, fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Build the service's parts. Raises CloudError."""
-        control, spec, clock = self._control, self.spec, self.clock
-        clock.rebase()
+        control, spec, term = self._control, self.spec, self._control.term(fence)
+        clock, ec2 = term.clocks[self.name], term.clouds[self.name]
         # The previous leader may have launched instances since the last refresh.
         control.inventory.refresh(at_once=True)
-        self.cloud.take_over()
         kept = control.store(self.name)
         now_s = clock.now_s()
         history = joined(spec.history, kept.load_since(max(0.0, now_s - LOAD_DAYS * DAY_S), now_s))
         store = wrapped(MemoryStore() if control.dry_run else kept)
         there = control.site.service(self.name)
         known = know_release(there, kept, store)
-        self.cloud.templates, self.cloud.platforms = dict(known.templates), dict(known.platforms)
+        ec2.templates, ec2.platforms = dict(known.templates), dict(known.platforms)
         function = spec.resolved.function
         gateway = there.gateway
         warming, functions = None, None
@@ -471,7 +507,7 @@ class _Service:
         predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)
         with computing():
             predictor.fit(history)
-        cloud: Cloud = self.cloud
+        cloud: Cloud = ec2
         ported: Functions | None = functions
         if control.dry_run:
             cloud, ported = DryRunCloud(cloud, spec.resolved.offers, clock), DryRunFunctions()
@@ -491,11 +527,12 @@ class _Service:
             clock,
             store,
             telemetry,
-            leadership=Leadership(int(clock.origin_unix_s), control.leads),
+            leadership=Leadership(int(clock.origin_unix_s), partial(control.lease.lasts_as, fence)),
             release=there.release,
             coming=partial(control.coming, self.name),
         )
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
+        led = _Led(telemetry, controller)
 
         def heard(
             window: int,
@@ -505,23 +542,22 @@ class _Service:
         ) -> None:
             control.bouncers.scraped([target.id for target in asked], answered)
             telemetry.close_window(window, asked, answered, gateway)
-            control.hear_unstored(self.name, answered)
+            led.unstored_s = oldest_unstored_s(answered)
 
         read = read_whole if spec.resolved.service.whole else read_bouncer
         stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told, read)
-        self._telemetry, self._controller = telemetry, controller  # last, because a failed start has no `close`
+        self._led = led  # last, because a failed start has no `close`
 
         def close() -> None:
             stop()
-            self._telemetry = self._controller = None
-            control.unstored_s.pop(self.name, None)
+            self._led = None
             if warming is not None:
                 warming.close()
 
         return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
     def _targets(self) -> list[ScrapeTarget]:
-        site, at_s = self._control.site, self.clock.at_s
+        site, at_s = self._control.site, self.new_clock().at_s
         return [
             ScrapeTarget(m.id, site.bouncer_url(self.name, m.address), m.offer, at_s(m.ready_unix_s), m.release)
             for m in self._control.inventory.snapshot().of(self.name)
@@ -614,6 +650,11 @@ def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str
     """Return the service's name by stage, for the stages of `services` that share their fleet with no other stage."""
     of = pipeline.service_of_stages()
     return {group[0]: of[group[0]] for group in pipeline.groups if len(group) == 1 and of[group[0]] in services}
+
+
+def oldest_unstored_s(answered: Mapping[str, BouncerCounters]) -> float | None:
+    """Return the age of the oldest fact that servers have learned but not stored; None if they store no facts."""
+    return max((one.unstored_s for one in answered.values() if one.unstored_s is not None), default=None)
 
 
 def last_rps(history: Load) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from mark.control.controller import known_rollout
 from mark.control.rollout import Rollout, RolloutStage
-from mark.control.service_runtime import AGAIN, BACK, WISH
+from mark.control.service_term import AGAIN, BACK, WISH
 from mark.domain.errors import BadInput, CloudError, NotFoundError
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.site import Site, TemplateVersion

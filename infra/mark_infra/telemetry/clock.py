@@ -7,14 +7,12 @@ from collections.abc import Callable
 
 from mark.control.ports import Clock
 
-SET_S = 1.0  # a smaller deviation of the wall clock is normal slewing
-
 
 class WallClock:
     """Control seconds since `origin_unix_s`, `scale` per second; the scale is 1 except on an accelerated testbed.
 
-    The clock does not go back when the wall clock is set. It follows the monotonic clock, from the wall clock's time
-    when the process began or at `rebase`.
+    The clock does not go back when the wall clock is set: it follows the monotonic clock, from the wall clock's time
+    when it was made. A process makes a new clock in each term.
     """
 
     def __init__(
@@ -27,12 +25,6 @@ class WallClock:
     ) -> None:
         self.origin_unix_s, self.scale, self._unix_s, self._monotonic = origin_unix_s, scale, unix_s, monotonic
         self._began = self._now()
-
-    def rebase(self) -> None:
-        """Adopt the wall clock's time if it was set, when this process begins to lead. The clock may go back."""
-        wall_s, t_s = self._now()
-        if abs(wall_s * self.scale - self.at_monotonic_s(t_s)) >= SET_S * self.scale:
-            self._began = wall_s, t_s
 
     def now_s(self) -> float:
         return self.at_monotonic_s(self._monotonic())

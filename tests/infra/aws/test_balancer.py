@@ -311,7 +311,7 @@ def test_weights_and_targets_of_another_leader_are_put_right_at_the_take_over() 
     made.begin(a=SMALL)
     made.elb.rules["path"] = [{"Type": "forward", "TargetGroupArn": "large"}]
     made.elb.targets["small"].clear()
-    made.balancer.forget()
+    made.balancer = Balancer(made.elb.gate(), made.there, OF_THREE, monotonic=lambda: made.t_s)
     made.sync(a=SMALL)
     assert made.elb.targets["small"] == {"a": "initial"}
     assert made.elb.shares("path") == {"small": 999, "middle": 0, "large": 0}

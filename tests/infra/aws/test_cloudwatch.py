@@ -19,6 +19,7 @@ from mark_infra.aws.cloudwatch import (
     OF_EACH_PIPELINE,
     OF_EACH_SERVICE,
     CloudWatchMetrics,
+    MetricChanges,
     Since,
     data_of,
 )
@@ -129,7 +130,7 @@ class Calls:
 def test_spend_and_failures_are_those_since_the_last_time() -> None:
     """Functions count by the growth of their bill. A new leader counts from its first view on."""
     gate = Calls()
-    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics, term = CloudWatchMetrics(gate, "mark"), MetricChanges()  # type: ignore[arg-type]
     refused = decision(3, result=Result.FAILED)
     later = replace(VIEW, at_s=660.0, bill=replace(VIEW.bill, functions=0.30))
     found = []
@@ -147,7 +148,7 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
         (replace(later, at_s=720.0), [decision(6, "resume", Result.FAILED)]),
     ):
         gate.sent.clear()
-        metrics.put(view, decisions)
+        metrics.put(view, decisions, term)
         metrics.flush()
         named = values(gate.sent)
         found.append((named.get(("FunctionBillPerHour",)), named[("FailedLaunches",)]))
@@ -157,16 +158,13 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
 def test_new_leader_sends_only_troubles_before_its_first_round() -> None:
     """Its view is empty until then, and another process has sent the numbers up to then."""
     gate = Calls()
-    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics, term = CloudWatchMetrics(gate, "mark"), MetricChanges()  # type: ignore[arg-type]
     empty = replace(VIEW, at_s=0.0, rps=None, capacity_rps=0.0, usd_per_hour=0.0, bill=Bill(), prices={})
-    metrics.put(VIEW, ())  # in an earlier term
-    metrics.put(replace(empty, instances=(), conditions=()), ())
-    metrics.flush()
-    gate.sent.clear()
-    metrics.put(replace(empty, instances=()), ())
+    metrics.put(replace(empty, instances=(), conditions=()), (), term)
+    metrics.put(replace(empty, instances=()), (), term)
     metrics.flush()
     assert values(gate.sent) == {("Troubles",): 1}
-    metrics.put(replace(VIEW, at_s=1200.0), [decision(3, result=Result.FAILED)])
+    metrics.put(replace(VIEW, at_s=1200.0), [decision(3, result=Result.FAILED)], term)
     metrics.flush()
     named = values(gate.sent)
     assert (named[("Capacity",)], named[("FailedLaunches",)]) == (40.0, 0)
@@ -191,8 +189,10 @@ def test_new_leader_sends_only_troubles_before_its_first_round() -> None:
 def test_a_round_without_any_launch_counts_as_failed(results: list[Result | None], failed: int) -> None:
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
-    metrics.put(VIEW, ())
-    metrics.put(replace(VIEW, at_s=660.0), [decision(n, result=one, at_s=1.0) for n, one in enumerate(results, 1)])
+    term = MetricChanges()
+    metrics.put(VIEW, (), term)
+    failures = [decision(n, result=one, at_s=1.0) for n, one in enumerate(results, 1)]
+    metrics.put(replace(VIEW, at_s=660.0), failures, term)
     metrics.flush()
     assert values(gate.sent)[("FailedLaunches",)] == failed
 
@@ -239,7 +239,7 @@ class Picky(Calls):
 def test_a_number_that_is_refused_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:
     gate = Picky("Load")
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
-    metrics.put(VIEW, ())
+    metrics.put(VIEW, (), MetricChanges())
     metrics.beat(NOW.timestamp())
     metrics.flush()
     assert metrics.counts == {"sent": 10, "refused": 1}
@@ -254,7 +254,7 @@ def test_a_number_that_is_refused_keeps_no_other_back(caplog: pytest.LogCaptureF
 def test_what_passes_drops_no_number(status: int, code: str) -> None:
     gate = Picky("Load", status, code)
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
-    metrics.put(VIEW, ())
+    metrics.put(VIEW, (), MetricChanges())
     with pytest.raises(CloudError):
         metrics.flush()
     assert (metrics.counts, gate.calls) == ({"failed": 1}, 1)
@@ -265,7 +265,7 @@ def test_they_arrive_in_batches(moto: MotoServer) -> None:
     moto.reset()
     metrics = CloudWatchMetrics(Gate(SITE, options=moto.options), "mark")
     for number in range(25):
-        metrics.put(replace(VIEW, service=f"service-{number}"), ())
+        metrics.put(replace(VIEW, service=f"service-{number}"), (), MetricChanges())
     metrics.flush()
     metrics.flush()
     assert metrics.counts == {"sent": 25 * 10}
@@ -290,7 +290,7 @@ def test_what_fails_waits_and_what_is_too_much_is_dropped(moto: MotoServer, monk
     with fault_proxy(moto.url, share=1.0, faults=(Fault.UNAVAILABLE,)) as proxy:
         metrics = CloudWatchMetrics(Gate(SITE, options=moto.options | {"endpoint_url": proxy.url}), "mark")
         for _ in range(3):
-            metrics.put(VIEW, ())
+            metrics.put(VIEW, (), MetricChanges())
         with pytest.raises(CloudError):
             metrics.flush()
         proxy.share = 0.0
@@ -306,14 +306,14 @@ def test_the_thread_survives_failures_and_flushes_at_its_end(moto: MotoServer) -
         metrics = CloudWatchMetrics(gate, "mark", period_s=0.05)
         metrics.start()
         began_s = time.monotonic()
-        metrics.put(VIEW, ())
+        metrics.put(VIEW, (), MetricChanges())
         assert time.monotonic() - began_s < 2.0
         wait_for(lambda: metrics.counts["failed"] == 1)
         wait_for(lambda: metrics.counts["sent"] == 10)
         metrics.close()
         last = CloudWatchMetrics(gate, "mark", period_s=3600.0)
         last.start()
-        last.put(VIEW, ())
+        last.put(VIEW, (), MetricChanges())
         last.close()
         assert last.counts == {"sent": 10}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from mark_infra.aws.inventory import DescribedInstance, InventorySnapshot
@@ -26,9 +28,17 @@ def bench(place: Place) -> Bench:
     return Bench(place)
 
 
-def keeper(bench: Bench, *, leads: bool = True) -> Keeper:
+@dataclass
+class Term:
+    clouds: Mapping[str, Any]
+    reconciler: Reconciler
+
+
+def keeper(bench: Bench, *, leads: bool = True, clouds: Sequence[Any] = ()) -> Keeper:
     reconciler = Reconciler(bench.gate, bench.inventory, bench.site, monotonic=bench.time.unix_s)
-    return Keeper(bench.inventory, AskedBouncers(bench.site), [bench.cloud], reconciler, lambda: leads, bench.events)
+    term = Term({one.service: one for one in clouds or (bench.cloud,)}, reconciler)
+    services = [bench.cloud.service]
+    return Keeper(bench.inventory, AskedBouncers(bench.site), services, lambda: term if leads else None, bench.events)
 
 
 def test_instances_of_unknown_services_are_orphans() -> None:
@@ -72,30 +82,6 @@ def test_orphan_that_may_not_end_keeps_no_other_from_ending(bench: Bench, place:
     assert bench.ids() == [kept]
 
 
-def test_orphans_get_their_grace_anew_after_another_controller_has_led(bench: Bench) -> None:
-    """The other one let them live: its newer site may name their service."""
-    bench.cloud.launch(OD, 1, "t")
-    bench.pass_s()
-    kept = keeper(bench)
-    kept._ask = lambda: None  # type: ignore[method-assign]
-    kept._clouds = ()
-    without = replace(bench.site, services={"other": bench.site.service("inception")})
-    kept._reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)
-    leads = True
-    kept._leads = lambda: leads
-    kept.step()
-    leads = False
-    bench.time.t_s += 10.0
-    kept.step()
-    leads = True
-    bench.time.t_s += GRACE_S
-    kept.step()
-    assert len(bench.ids()) == 1
-    bench.time.t_s += GRACE_S
-    kept.step()
-    assert bench.ids() == []
-
-
 def test_a_follower_only_looks(bench: Bench) -> None:
     bench.cloud.launch(OD, 1, "t")
     follower = keeper(bench, leads=False)
@@ -113,7 +99,6 @@ def test_a_follower_only_looks(bench: Bench) -> None:
 def test_trouble_in_one_place_stops_nothing_else(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """The trouble may be the cloud's or a fault of ours."""
     bench.cloud.launch(OD, 1, "t")
-    kept = keeper(bench)
 
     class Broken:
         service = "broken"
@@ -127,7 +112,7 @@ def test_trouble_in_one_place_stops_nothing_else(bench: Bench, caplog: pytest.Lo
         def upkeep(self) -> None:
             raise ThrottledError("slow down")
 
-    kept._clouds = (Broken(), Throttled(), bench.cloud)  # type: ignore[assignment]
+    kept = keeper(bench, clouds=(Broken(), Throttled(), bench.cloud))
     kept._ask = lambda: None  # type: ignore[method-assign]
     bench.bouncers.serving.update(bench.ids())
     bench.time.t_s += 2.0

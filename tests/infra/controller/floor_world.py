@@ -121,6 +121,12 @@ class FloorWorld:
             self.control.step(self.wall_s())
             each()
 
+    def trouble(self) -> str:
+        """Return why the last look of the first service failed, or ""."""
+        led = next(iter(self.control._services.values()))._led
+        assert led is not None
+        return led.trouble
+
     def restart(self, *, orderly: bool = True) -> None:
         """Start another process over the same file; without `orderly` the first one was killed."""
         if orderly:

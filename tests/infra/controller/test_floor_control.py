@@ -37,7 +37,7 @@ def test_floor_carries_the_load_of_the_coming_minutes(world: FloorWorld) -> None
     assert floor.usd_per_hour == pytest.approx(2 * 0.8048)
     assert "$/h" in floor.reason
     assert floor.age_s <= 60.0
-    assert world.control.troubles() == {}
+    assert world.trouble() == ""
 
 
 def test_floor_rises_before_the_load_does(world: FloorWorld) -> None:
@@ -73,14 +73,14 @@ def test_floor_vanishes_while_prometheus_is_down_for_an_hour(world: FloorWorld) 
     assert set(seen) == {before.replicas}  # no number was made without the load
     assert max(ages) <= STALE_S
     assert len(seen) <= STALE_S
-    assert world.control.troubles() == {"ranker": "http://prometheus:9090 does not answer"}
+    assert world.trouble() == "http://prometheus:9090 does not answer"
     assert world.control.manager.view("ranker").conditions == (
         "nothing is known of the load: http://prometheus:9090 does not answer",
     )
     world.workload.failing = ""
     world.run(90.0)
     assert enough(world, world.floor())
-    assert world.control.troubles() == {}
+    assert world.trouble() == ""
 
 
 def test_minutes_of_an_outage_are_learned_afterwards(world: FloorWorld) -> None:
@@ -330,6 +330,24 @@ def test_minimum_is_set_again_after_another_process_has_led(tmp_path: Path) -> N
     assert minimum.kept[-1] == 2
 
 
+def test_look_of_an_earlier_term_sets_no_minimum(tmp_path: Path) -> None:
+    """It may have waited for Prometheus while another process let go of the minimum."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    service = world.control._services["ranker"]
+    earlier = service._led
+    assert earlier is not None
+    world.control.manager._runtimes["ranker"].reconcile(None, world.wall_s())
+    world.run(2.0)
+    assert world.control.manager.leads()
+    assert service._led is not earlier
+    minimum.kept.clear()
+    earlier.kept = None
+    service._keep(earlier)
+    assert minimum.kept == []
+
+
 def test_minimum_stays_until_a_restarted_process_has_planned(tmp_path: Path) -> None:
     """The plan in the store is too old after an outage, and the first round may take long."""
     minimum = FakeMinimum()
@@ -344,7 +362,8 @@ def test_minimum_stays_until_a_restarted_process_has_planned(tmp_path: Path) -> 
     def slow(self: Controller) -> None:
         looked.append(minimum.kept[-1])
         service = world.control._services["ranker"]
-        service._looked = -1
+        assert service._led is not None
+        service._led.looked = -1
         service.begin_look(InlinePool())  # as the manager's thread does during the round
         looked.append(minimum.kept[-1])
         tick(self)
@@ -363,9 +382,9 @@ def test_minimum_that_cannot_be_set_is_told_and_tried_again(tmp_path: Path) -> N
     minimum.failing = "AccessDenied"
     world = FloorWorld(tmp_path, minimum=minimum)
     world.run(SETTLED_S)
-    assert world.control.troubles() == {"ranker": "AccessDenied"}
+    assert world.trouble() == "AccessDenied"
     assert world.floor().replicas == 2
     minimum.failing = ""
     world.run(30.0)
     assert minimum.kept == [2]
-    assert world.control.troubles() == {}
+    assert world.trouble() == ""

@@ -14,8 +14,7 @@ from typing import Any
 import boto3
 import numpy as np
 import pytest
-from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
+from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED, MetricChanges
 from mark_infra.aws.gate import Gate, _until_s
 from mark_infra.aws.inventory import DescribedInstance, InventorySnapshot
 from mark_infra.aws.live_prices import PriceKeeper
@@ -27,8 +26,10 @@ from mark_infra.controller.site_control import (
     ServiceSpec,
     SiteControl,
     SiteParts,
+    _Led,
     _StateChanges,
     joined,
+    oldest_unstored_s,
     open_control,
     over,
     site_parts,
@@ -43,7 +44,7 @@ from mark.control.lease import FencedLease
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, RecentAnswers
 from mark.control.views import DecisionSchema
-from mark.domain.errors import StoreError
+from mark.domain.errors import LostLease, StoreError
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import FeedbackSettings, ResolvedService
@@ -134,26 +135,6 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
     assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
-
-
-class CountedBalancer(Balancer):
-    """A balancer that counts how often it was told to forget."""
-
-    forgot = 0
-
-    def forget(self) -> None:
-        self.forgot += 1
-        super().forget()
-
-
-def test_take_over_reads_the_balancer_anew(site: Site, begin: Begin) -> None:
-    control = begin()
-    balancer = CountedBalancer(control.gate, site.service("inception"), {})
-    control._services["inception"].cloud._balancer = balancer
-    step(control)
-    assert balancer.forgot == 1
-    step(control, 5.0)
-    assert balancer.forgot == 1
 
 
 def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> None:
@@ -325,13 +306,12 @@ def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tm
     for name in names:
         telemetry = FakeTelemetry()
         telemetry.windows = [150.0] * 12
-        services[name]._telemetry = telemetry  # type: ignore[assignment]
-        services[name]._controller = Bench().controller
+        services[name]._led = _Led(telemetry, Bench().controller)  # type: ignore[arg-type]
     assert [control.coming(name) for name in (*names, "inception")] == [None] * 5
-    services[names[0]]._telemetry.latest = RecentAnswers(1000, 500)  # type: ignore[union-attr]
+    services[names[0]]._led.telemetry.latest = RecentAnswers(1000, 500)  # type: ignore[union-attr]
     rates = [None if (coming := control.coming(name)) is None else coming.last_minute_rps() for name in names]
     assert rates == [None, pytest.approx(90.0), pytest.approx(60.0), pytest.approx(150.0)]
-    services[names[0]]._controller = None
+    services[names[0]]._led = None
     assert [control.coming(name) for name in names] == [None] * 4
     control.close()
 
@@ -354,10 +334,9 @@ def test_stages_bought_together_know_what_comes_to_their_lead(place: Place, site
     for name in names:
         telemetry = FakeTelemetry()
         telemetry.windows = [150.0] * 12
-        control._services[name]._telemetry = telemetry  # type: ignore[assignment]
-        control._services[name]._controller = Bench().controller
+        control._services[name]._led = _Led(telemetry, Bench().controller)  # type: ignore[arg-type]
     assert [control.coming(name) for name in names] == [None] * 3
-    control._services[names[0]]._telemetry.latest = RecentAnswers(1000, 500)  # type: ignore[union-attr]
+    control._services[names[0]]._led.telemetry.latest = RecentAnswers(1000, 500)  # type: ignore[union-attr]
     rates = [None if (coming := control.coming(name)) is None else coming.last_minute_rps() for name in names]
     assert rates == [None, pytest.approx(90.0), pytest.approx(150.0)], (
         "calls of vision, the lead: of 60 % of the queries"
@@ -379,7 +358,9 @@ def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) ->
         control = SiteControl(now, [charge()], parts=site_parts(now, options=place.server.options))
         control.start()
         step(control)
-        store, cloud = control.store("inception"), control._services["inception"].cloud
+        term = control.present_term()
+        assert term is not None
+        store, cloud = control.store("inception"), term.clouds["inception"]
         assert cloud.platforms == (store.get("platforms") or {})
         control.close()
     assert cloud.templates == dict.fromkeys(of_release, "1")
@@ -428,7 +409,7 @@ def test_other_metrics_are_sent_although_decisions_of_a_service_cannot_be_read(
         raise StoreError("the store does not answer")
 
     monkeypatch.setattr(control.manager, "decisions", fail)
-    control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5)})
+    control.unstored_s["two"] = 61.5
     step(control)
     assert metrics.calls == ["beat", "put_unstored"]
 
@@ -444,16 +425,72 @@ def test_stage_that_could_not_be_started_has_no_present_state(begin: Begin, monk
     step(control)
     assert control.manager.view("inception").conditions == ("the store does not answer",)
     assert control._services["inception"].now() is None
-    assert control._services["inception"]._telemetry is None
 
 
 def test_age_of_unstored_facts_ends_with_the_term(begin: Begin) -> None:
     """The next leader hears it from the servers; it would be hours old when this process leads again."""
     control = begin()
     step(control)
-    control.hear_unstored("inception", {"i-1": BouncerCounters(unstored_s=61.5)})
+    service = control._services["inception"]
+    assert service._led is not None
+    service._led.unstored_s = 61.5
+    assert service.unstored_s() == 61.5
     control.manager._runtimes["inception"].reconcile(None, NOW)
-    assert control.unstored_s == {}
+    assert service.unstored_s() is None
+
+
+def lead_again(control: SiteControl, other: SiteControl, later_s: float) -> None:
+    """Let the other process lead from `later_s` after NOW, and this one again 20 s later."""
+    step(other, later_s - 16.0)
+    step(other, later_s)
+    step(control, later_s)
+    assert (control.manager.leads(), other.manager.leads()) == (False, True)
+    other.manager.close()
+    step(control, later_s + 20.0)
+    assert control.manager.leads()
+
+
+def test_each_term_has_its_own_clouds_and_orphans(begin: Begin) -> None:
+    """The other process may have changed the balancer, and may know the services of orphans."""
+    control, other = begin(), begin()
+    step(control)
+    first = control.present_term()
+    step(control, 5.0)
+    assert control.present_term() is first is not None
+    lead_again(control, other, 30.0)
+    second = control.present_term()
+    assert second is not None
+    assert second.clouds["inception"] is not first.clouds["inception"]
+    assert second.clouds["inception"]._balancer is not first.clouds["inception"]._balancer
+    assert second.reconciler is not first.reconciler
+
+
+def test_round_of_an_earlier_term_sends_no_command_in_a_later_one(begin: Begin) -> None:
+    """It may have hung while the other process led, and knows nothing of that."""
+    control, other = begin(), begin()
+    step(control)
+    term = control.manager._runtimes["inception"].term
+    assert term is not None
+    lead_again(control, other, 30.0)
+    with pytest.raises(LostLease):
+        term.parts.controller._cloud.drain(1)
+
+
+def test_metrics_of_a_term_do_not_count_since_an_earlier_one(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has sent the failed launches and function dollars in between."""
+    control, other = begin(), begin()
+    step(control)
+    put: list[MetricChanges] = []
+    metrics = SimpleNamespace(
+        beat=lambda now: None, put=lambda view, decisions, changes: put.append(changes), close=lambda: None
+    )
+    monkeypatch.setattr(control, "_metrics", metrics)
+    step(control, 10.0)
+    step(control, 60.0)
+    lead_again(control, other, 80.0)
+    step(control, 130.0)
+    assert len(put) == 2
+    assert put[0] is not put[1]
 
 
 def beats(place: Place, site: Site) -> float:
@@ -494,9 +531,8 @@ def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, t
     for window, (requests, misses) in enumerate(((100.0, 50.0), (300.0, 56.0))):
         counted = BouncerCounters(requests=requests, misses=misses)
         control.conducted["two"].close_window(window, ["i-1"], {"i-1": counted})
-    control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5), "i-2": BouncerCounters(unstored_s=2.0)})
-    control.hear_unstored("one", {"i-3": BouncerCounters(unstored_s=9.0)})
-    control.hear_unstored("one", {"i-3": BouncerCounters()})  # the instance stores no facts any more
+    facts = {"i-1": BouncerCounters(unstored_s=61.5), "i-2": BouncerCounters(unstored_s=2.0)}
+    control.unstored_s = {"two": oldest_unstored_s(facts), "one": oldest_unstored_s({"i-3": BouncerCounters()})}
     control.start()
     step(control)
     control.close()

@@ -13,7 +13,7 @@ from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 
 from mark.control.rollout import Rollout, RolloutStage, remembered
-from mark.control.service_runtime import AGAIN, BACK, WISH
+from mark.control.service_term import AGAIN, BACK, WISH
 from mark.control.state import ControllerState
 from mark.domain.errors import BadInput
 

@@ -66,12 +66,9 @@ class ProcessClock:
 class ServiceClock:
     """The port Clock: the wall clock's time when the process began to lead, plus the time since then."""
 
-    def __init__(self, world: TorturedWorld, clock: ProcessClock) -> None:
-        self._world, self._clock, self._ahead_s = world, clock, 0.0
-
-    def rebase(self) -> None:
-        """Start from the wall clock, because the process begins to lead."""
-        self._ahead_s = self._clock.wall_s() - self._world.now_s
+    def __init__(self, world: TorturedWorld, ahead_s: float = 0.0) -> None:
+        """Begin with the wall clock `ahead_s` of the world's time."""
+        self._world, self._ahead_s = world, ahead_s
 
     def now_s(self) -> float:
         return self._world.now_s + self._ahead_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -15,7 +14,8 @@ from mark.control.controller import Controller, Leadership
 from mark.control.lease import FencedLease
 from mark.control.manager import ControllerManager
 from mark.control.ports import Cloud, Lease, Store
-from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import ServiceRuntime
+from mark.control.service_term import Guard, RequestedChanges, RuntimePorts, ServiceTerm, Start
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.fleet import Fleet
@@ -87,8 +87,9 @@ class ProcessParts:
         """Return the limits with which policies are made."""
         return limits
 
-    def leads(self, lease: Lease) -> Callable[[], bool]:
-        return lease.lasts
+    def leads(self, lease: Lease, own: FencedLease, fence: int) -> Callable[[], bool]:
+        """Return a function that tells whether the term `fence` lasts; `own` is the lease behind `lease`."""
+        return lambda: own.fence == fence and lease.lasts()
 
     def controller(self) -> type[Controller]:
         return SeldomPricing
@@ -141,53 +142,33 @@ class RestingRuntime(ServiceRuntime):
     off every round is run; the events in the world are the same.
     """
 
-    def __init__(
-        self,
-        truth: TorturedService,
-        world: TorturedWorld,
-        index: int,
-        start: Callable[[Callable[[Store], Store]], RuntimePorts],
-        *,
-        rests: bool,
-    ) -> None:
+    def __init__(self, truth: TorturedService, world: TorturedWorld, index: int, start: Start, *, rests: bool) -> None:
         super().__init__(truth.name, truth.resolved, start)
-        self._truth, self._world, self._index, self._may_rest = truth, world, index, rests
+        self.truth, self._world, self._index, self._may_rest = truth, world, index, rests
         self._stirred = True  # whether a call went wrong in the last round
         self._went_well = False  # whether the round before the current one went well
-        self._viewed: Fleet | None = None
         self.paid_usd = 0.0
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         if not super().due(fence, now_unix_s):
             return False
-        parts = self._parts
-        if parts is None or fence != self._fence or self._stirred or not self._may_rest or self._changed_limits:
+        term = self.term
+        if term is None or fence != term.fence or self._stirred or not self._may_rest or self._requested.limits:
             return True
-        now_s = parts.clock.now_s()
-        minute = math.floor((now_s - LAG_S) / MINUTE_S)
-        news = (
-            minute > self._minute or self._repriced is not self._truth.repriced or now_s >= self._ledger.waits_until_s
-        )
-        return news or not self._world.rests(self._truth, parts.controller, self._index)
+        assert isinstance(term, RestingTerm)
+        return term.has_news() or not self._world.rests(self.truth, term.parts.controller, self._index)
 
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
         self._went_well, self._stirred = not self._stirred, False
         super().reconcile(fence, now_unix_s)
 
-    def _between(self, parts: RuntimePorts) -> None:
-        """Do a full round's extra work, unless it too would repeat the last one."""
+    def rests_at_minute(self, controller: Controller) -> bool:
+        """Return whether a full round's extra work would repeat the last one."""
         rests = self._may_rest and self._went_well and not self._stirred
-        if not rests or not self._world.rests(self._truth, parts.controller, self._index, minute=True):
-            super()._between(parts)
+        return rests and self._world.rests(self.truth, controller, self._index, minute=True)
 
-    def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
-        """Make a view every five minutes, and at a full minute if the fleet or the journal has changed."""
-        fleet = self._truth.cloud.fleet()
-        if minute > self._minute and (minute % 5 == 0 or fleet is not self._viewed or self._noted):
-            super()._observe(parts, minute, conditions)
-            self._viewed, self.paid_usd = fleet, self._truth.cloud.usd()
-        else:
-            self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
+    def _new_term(self, fence: int) -> ServiceTerm:
+        return RestingTerm(self, self._start, self._requested, fence, self._guard)
 
     def _unforeseen(self, error: Exception) -> str:
         self._world.watch.unforeseen(self.service, error)
@@ -199,6 +180,43 @@ class RestingRuntime(ServiceRuntime):
         return well
 
 
+class RestingTerm(ServiceTerm):
+    """A term of a `RestingRuntime`."""
+
+    def __init__(
+        self, runtime: RestingRuntime, start: Start, requested: RequestedChanges, fence: int, guard: Guard
+    ) -> None:
+        self._runtime, self._truth = runtime, runtime.truth
+        self._viewed: Fleet | None = None
+        resolved = self._truth.resolved
+        super().__init__(
+            runtime.service, resolved, start, requested, fence=fence, dry_run=False, shares=False, guard=guard
+        )
+
+    def has_news(self) -> bool:
+        """Return whether a minute has passed, prices have changed, or the bill waits no longer for a report."""
+        return (
+            self._minute_now > self._minute
+            or self._repriced is not self._truth.repriced
+            or self.parts.clock.now_s() >= self._ledger.waits_until_s
+        )
+
+    def _between(self) -> None:
+        """Do a full round's extra work, unless it too would repeat the last one."""
+        if not self._runtime.rests_at_minute(self.parts.controller):
+            super()._between()
+
+    def _observe(self, minute: int, conditions: list[str]) -> None:
+        """Make a view every five minutes, and at a full minute if the fleet or the journal has changed."""
+        fleet = self._truth.cloud.fleet()
+        if minute > self._minute and (minute % 5 == 0 or fleet is not self._viewed or self._noted):
+            super()._observe(minute, conditions)
+            self._viewed, self._runtime.paid_usd = fleet, self._truth.cloud.usd()
+        else:
+            parts = self.parts
+            self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
+
+
 class ControllerProcess:
     """The controller process number `index`. The world replaces a dead one under the same number."""
 
@@ -208,7 +226,7 @@ class ControllerProcess:
         self.paused = 0  # calls inside which the process is paused
         self.restart_s = 0.0
         self.clock = ProcessClock(world, self)
-        self.clocks = {name: ServiceClock(world, self.clock) for name in world.services}
+        self.clocks = {name: ServiceClock(world) for name in world.services}  # of the newest start
         self._own_lease = FencedLease(ProcessTerms(world, self), LEASE, monotonic_s=lambda: world.now_s)
         self.lease = parts.lease(self._own_lease)
         self._pool = WaitingPool()
@@ -244,13 +262,12 @@ class ControllerProcess:
         self.dead, self.restart_s = True, self._world.now_s + for_s
         self._world.tell(f"controller {self.index} dies, for {for_s:.0f} s")
 
-    def _starter(self, truth: TorturedService, release: str) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
+    def _starter(self, truth: TorturedService, release: str) -> Start:
         """Return the function that starts a service's ports. The process was deployed with `release`."""
 
-        def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
-            world, parts, fence = self._world, self._parts, self._own_lease.fence or 0
-            clock = self.clocks[truth.name]
-            clock.rebase()
+        def start(fence: int, wrapped: Callable[[Store], Store]) -> RuntimePorts:
+            world, parts = self._world, self._parts
+            clock = self.clocks[truth.name] = ServiceClock(world, self.clock.wall_s() - world.now_s)
             world.watch.begins(truth)
             bare = ProcessCloud(world, self, truth, fence)
             cloud, store = parts.cloud(bare), wrapped(parts.store(ProcessStore(world, self, truth, fence)))
@@ -268,7 +285,7 @@ class ControllerProcess:
                 clock,
                 store,
                 telemetry,
-                leadership=Leadership(lasts=parts.leads(self.lease)),
+                leadership=Leadership(lasts=parts.leads(self.lease, self._own_lease, fence)),
                 release=release,
             )
             self.controllers[truth.name] = controller
