@@ -55,9 +55,8 @@ unit unit-quick: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
 
 # One session for quick and slow tests: slow ones wait for Terraform and servers, and the quick ones fill these waits.
-# They wait for longer than quick ones, so there is one worker more.
 unit-all: $(VENV)/.dev
-	MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) -n $(shell expr $(WORKERS) + 1) --dist worksteal -m 'not acceptance'
+	MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) --dist worksteal -m 'not acceptance'
 
 explore: $(VENV)/.dev  ## the same tests on new random examples: what fails goes into the test as an example, and is mended
 	$(PYTEST) --dist worksteal -m 'not slow' --hypothesis-profile=explore
