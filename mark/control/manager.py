@@ -58,7 +58,11 @@ class ControllerManager:
 
     def step(self, now_unix_s: float) -> None:
         """Hold the lease, and begin the rounds that are due. `now_unix_s` is wall time."""
-        self._fence = None if self._stands_aside() else self._lease.hold(now_unix_s)
+        fence = None if self._stands_aside() else self._lease.hold(now_unix_s)
+        if fence != self._fence:
+            for runtime in self._runtimes.values():
+                runtime.drop_requests()
+            self._fence = fence
         self._give_turn(math.floor(now_unix_s / WINDOW_S))
         if self._fence is not None:
             for whole, members in self._together:

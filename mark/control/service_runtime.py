@@ -97,13 +97,20 @@ class ServiceRuntime:
         """Try the last deployed release again from the next round on, although it was stopped or taken back."""
         self._requested.rollout = AGAIN
 
+    def drop_requests(self) -> None:
+        """Drop the requests that are not stored, because a term began or ended: its leader may get other ones.
+
+        A round cannot do it, because it may run so late that the requests are those of the next term.
+        """
+        self._requested.drop()
+
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         """Return whether it is time for a round."""
         term = self.term
         if term is not None:
             return fence != term.fence or term.is_due()
         if fence is None:
-            return self._requested != RequestedChanges()  # to drop them
+            return False
         # The lower bound ends the wait if the wall clock was set back.
         return not self._again_unix_s - START.first_s <= now_unix_s < self._again_unix_s
 
@@ -114,9 +121,7 @@ class ServiceRuntime:
         conditions: list[str] = []
         if self.term is not None and self.term.fence != fence:
             self.stop()
-        if fence is None:
-            self._requested = RequestedChanges()  # the next leader may get other ones
-        elif self.term is None:
+        if fence is not None and self.term is None:
             self._guard(conditions, lambda: self._begin(fence, now_unix_s))
         if (term := self.term) is not None:
             term.round(conditions)
@@ -130,7 +135,6 @@ class ServiceRuntime:
         """End the term; the next round begins one."""
         term, self.term = self.term, None
         if term is not None:
-            self._requested = RequestedChanges()
             try:
                 term.parts.close()
             except Exception:  # the other services and the lease must not wait for it

@@ -79,6 +79,9 @@ class RequestedChanges:
     limits: Limits | None = None
     rollout: str = ""  # BACK, AGAIN or ""
 
+    def drop(self) -> None:
+        self.paused, self.limits, self.rollout = None, None, ""
+
 
 class ServiceTerm:
     """A service in one term of this process. Building it starts the ports and restores history and bill; may fail.
@@ -297,7 +300,7 @@ class ServiceTerm:
         controller, store = self.parts.controller, self.parts.store
         # A wish for another release is outdated, or for a controller that will start with that release.
         written = store.get(WISH) if full and controller.release else None
-        wish, self._requested.rollout = self._requested.rollout, ""
+        requested = wish = self._requested.rollout
         granted = written is not None and written.get("release") == controller.release
         if written is not None and granted:
             wish = written.get("wish", "")
@@ -307,6 +310,8 @@ class ServiceTerm:
             controller.roll_out_again()
         if wish:
             controller.keep()
+        if self._requested.rollout == requested:
+            self._requested.rollout = ""
         if granted:
             store.put(WISH, None)  # last, so that a failure before this line keeps the wish
 

@@ -20,7 +20,7 @@ from mark.control.service_term import BACK, WISH
 from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutSchema
 from mark.domain.backoff import START
-from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
+from mark.domain.errors import BadInput, CapacityError, CloudError, LostLease, RefusalScope, StoreError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
@@ -456,7 +456,8 @@ def test_a_pause_that_failed_to_store_is_stored_later(monkeypatch: pytest.Monkey
         patch.setattr(world.store, "put", fails)
         process.manager.pause("inception", False)
         process.run(10)
-        process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+        process.lease.release()
+        process.run(1)
     process.run(130)
     assert process.manager.view("inception").mode == "paused"
 
@@ -545,7 +546,7 @@ def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
     process.run(2)
     before = process.manager.view("inception").limits
     process.manager.set_limits("inception", Limits(1, 0.1))
-    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    process.lease.release()
     world.planner.wanted = {OD: 5}
     process.run(70)
     assert process.manager.view("inception").limits == before
@@ -569,6 +570,43 @@ def test_requests_of_a_term_that_never_began_are_void_with_the_lease() -> None:
     process.run(70)
     view = process.manager.view("inception")
     assert (view.mode, view.limits) == ("acting", before)
+
+
+def test_a_round_of_the_last_term_keeps_the_requests_of_this_one() -> None:
+    """It waits in the pool until this process leads again and has accepted a request."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    process.pool.held = True
+    world.terms.resign("controller", process.lease.holder)
+    other = world.terms.claim("controller", "other", ORIGIN)
+    process.run(6)
+    assert not process.manager.leads()
+    world.terms.resign("controller", other.holder)
+    process.run(6)
+    process.manager.pause("inception", True)
+    process.pool.release()
+    process.run(10)
+    assert process.manager.view("inception").mode == "paused"
+    assert world.store.get("paused") is True
+
+
+def test_a_roll_back_waits_for_a_store_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of the last term finds that its writes are refused, and leaves the request to the next round."""
+    world = World()
+    process = rolling_out(world, "b")
+    process.manager.roll_back("inception")
+
+    def refused(key: str, value: object) -> None:
+        raise LostLease("another term has begun")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "put", refused)
+        process.run(5)
+    process.run(20)
+    rollout = process.manager.view("inception").rollout
+    assert rollout is not None
+    assert rollout.reason == "it was taken back"
 
 
 def test_pause_waits_for_a_service_that_cannot_be_started_yet() -> None:
@@ -599,7 +637,7 @@ def test_rollback_that_was_not_begun_is_void_with_the_lease() -> None:
     world = World()
     process = rolling_out(world, "b")
     process.manager.roll_back("inception")
-    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    process.lease.release()
     process.run(20)
     rollout = process.manager.view("inception").rollout
     assert rollout is not None
