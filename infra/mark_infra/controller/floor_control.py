@@ -38,7 +38,7 @@ from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.forecast.supervised import Supervised
 from mark.traffic.forecast.turns import taking_turns
 from mark_infra.controller.door import has_descriptors
-from mark_infra.store.dynamo_table import Table
+from mark_infra.store.dynamo_table import Fence, Table
 from mark_infra.store.store import ServiceStore
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.ready_replicas import ReadyReplicas
@@ -130,9 +130,9 @@ class FloorControl:
             return ()
         return tuple(floor for service in self._services.values() for floor in service.floors())
 
-    def store(self, service: str) -> ServiceStore:
-        """Return the service's store in the present term."""
-        return ServiceStore(self._table, service, self.lease, unix_s=self.time.unix_s)
+    def store(self, service: str, fence: int) -> ServiceStore:
+        """Return the service's store in the term with this number."""
+        return ServiceStore(self._table, service, Fence(self.lease.name, fence), unix_s=self.time.unix_s)
 
     def origin_unix_s(self, service: str, now_unix_s: float) -> float:
         """Return when the service's clock began, from the table. Raises CloudError if that time is still to come."""
@@ -246,11 +246,11 @@ class _Service:
 
     def let_go(self) -> None:
         """Restore the owner's minimum before the process ends, even if an earlier process raised it."""
-        minimum = self._spec.minimum
+        minimum, fence = self._spec.minimum, self._control.manager.fence()
         with self._keeping:
             self._let_go = True
-            if minimum is not None and self._control.manager.leads():
-                trouble = self._tried(lambda: minimum.keep(None, self._control.store(self.name)))
+            if minimum is not None and fence is not None:
+                trouble = self._tried(lambda: minimum.keep(None, self._control.store(self.name, fence)))
                 if trouble:
                     _log.warning("the minimum stays", extra={"service": self.name, "trouble": trouble})
 
@@ -278,7 +278,7 @@ class _Service:
         clock = WallClock(origin, unix_s=control.time.unix_s, monotonic=control.monotonic)
         given = math.floor(clock.now_s() / STEP_S)
         history = self._history(clock, given)
-        store = wrapped(control.store(self.name))
+        store = wrapped(control.store(self.name, fence))
         load, replicas = WatchedLoad(store, clock, given=given), ReadyReplicas(resolved.offers[0].name, clock)
         load.see(now)
         replicas.see(self._instances(now))

@@ -60,7 +60,7 @@ from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.controller.door import has_descriptors
 from mark_infra.controller.release_versions import know_release
-from mark_infra.store.dynamo_table import LOAD_DAYS, Table
+from mark_infra.store.dynamo_table import LOAD_DAYS, Fence, Table
 from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
@@ -315,9 +315,9 @@ class SiteControl:
 
     # -- called by its services ----------------------------------------------------------------------------------------
 
-    def store(self, service: str) -> ServiceStore:
-        """Return the service's store, which writes under the lease."""
-        return ServiceStore(self._parts.table, service, self._parts.lease)
+    def store(self, service: str, fence: int) -> ServiceStore:
+        """Return the service's store in the term with this number."""
+        return ServiceStore(self._parts.table, service, Fence(self._parts.lease.name, fence))
 
     def serving(self) -> dict[str, ServingNow]:
         """Return every service's present state, by which the balancer's lost requests are divided among services."""
@@ -469,7 +469,7 @@ class _Service:
         clock, ec2 = term.clocks[self.name], term.clouds[self.name]
         # The previous leader may have launched instances since the last refresh.
         control.inventory.refresh(at_once=True)
-        kept = control.store(self.name)
+        kept = control.store(self.name, fence)
         now_s = clock.now_s()
         history = joined(spec.history, kept.load_since(max(0.0, now_s - LOAD_DAYS * DAY_S), now_s))
         store = wrapped(MemoryStore() if control.dry_run else kept)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.control.lease import FencedLease
 from mark.control.ports import Recorded, Result, Store
 from mark.domain.command import Command
 from mark.domain.errors import BadInput
@@ -31,17 +30,15 @@ _log = logging.getLogger(__name__)
 class ServiceStore:
     """The stored state of a service. Used by any thread; every method raises CloudError if the table is unreachable.
 
-    A store made with a lease belongs to the lease's present term. It writes state, journal and load until another term
-    begins, even one of the same holder; then writing raises LostLease. Reading and numbering need no lease.
+    A store made with a `fence` belongs to that term. It writes state, journal and load until another term begins, even
+    one of the same holder; then writing raises LostLease. Reading and numbering need no fence.
     """
 
     def __init__(
-        self, table: Table, service: str, lease: FencedLease | None = None, *, unix_s: Callable[[], float] = time.time
+        self, table: Table, service: str, fence: Fence | None = None, *, unix_s: Callable[[], float] = time.time
     ) -> None:
         self.service = service
-        self._table, self._unix_s = table, unix_s
-        # No term has number 0, so a holder that never led cannot write.
-        self._fence = None if lease is None else Fence(lease.name, lease.fence or 0)
+        self._table, self._fence, self._unix_s = table, fence, unix_s
         self._numbers: dict[str, int] = {}  # cached, because numbers never change and are needed every second
 
     def get(self, key: str) -> Any | None:

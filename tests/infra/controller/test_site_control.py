@@ -360,7 +360,7 @@ def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) ->
         step(control)
         term = control.present_term()
         assert term is not None
-        store, cloud = control.store("inception"), term.clouds["inception"]
+        store, cloud = control.store("inception", term.fence), term.clouds["inception"]
         assert cloud.platforms == (store.get("platforms") or {})
         control.close()
     assert cloud.templates == dict.fromkeys(of_release, "1")
@@ -474,6 +474,26 @@ def test_round_of_an_earlier_term_sends_no_command_in_a_later_one(begin: Begin) 
     lead_again(control, other, 30.0)
     with pytest.raises(LostLease):
         term.parts.controller._cloud.drain(1)
+
+
+def test_a_start_that_lasts_into_a_later_term_writes_nothing(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EC2 hangs while the other process leads. The start's clock is that of the earlier term."""
+    control, other = begin(), begin()
+    step(control)
+    fence, refresh, hangs = control.manager.fence(), control.inventory.refresh, [True]
+    assert fence is not None
+
+    def hanging(*, at_once: bool = False) -> None:
+        if at_once and hangs and hangs.pop():
+            lead_again(control, other, 30.0)
+        refresh(at_once=at_once)
+
+    monkeypatch.setattr(control.inventory, "refresh", hanging)
+    parts = control._services["inception"].start(fence, lambda store: store)
+    assert control.manager.fence() != fence
+    with pytest.raises(LostLease):
+        parts.store.put("paused", True)
+    parts.close()
 
 
 def test_metrics_of_a_term_do_not_count_since_an_earlier_one(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

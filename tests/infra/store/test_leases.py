@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from mark_infra.store.dynamo_table import Fence
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 
@@ -165,7 +166,7 @@ def test_a_holder_that_was_stopped_for_long_can_write_nothing(tmp_path: Path) ->
     passed_s = [0.0]
     old, new = FencedLease(sleeping, "site"), FencedLease(awake, "site", monotonic_s=lambda: passed_s[0])
     assert old.hold(now_s) == 1
-    store = ServiceStore(sleeping, "inception", old)
+    store = ServiceStore(sleeping, "inception", Fence("site", 1))
     assert new.hold(now_s + 40.0) is None
     passed_s[0] = 20.0
     assert new.hold(now_s + 60.0) == 2

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from mark_infra.store import sqlite as module
-from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, JournalLine
+from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 
@@ -139,7 +139,7 @@ def test_a_file_that_others_cannot_see_ends_the_lead(path: Path, then: str) -> N
     table = SqliteTable(path)
     lease = FencedLease(table, "site")
     assert lease.hold(100.0) == 1
-    store = ServiceStore(table, "inception", lease)
+    store = ServiceStore(table, "inception", Fence("site", 1))
     store.put("plan", "old")
     for each in path.parent.glob("state.db*"):
         each.unlink()

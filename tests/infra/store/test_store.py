@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mark_infra.store.dynamo_table import Table
+from mark_infra.store.dynamo_table import Fence, Table
 from mark_infra.store.store import FORGET_S, ServiceStore, open_store, open_table
 
 from mark.control.lease import FencedLease
@@ -223,11 +223,11 @@ def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
     clock = Now()
     leases = [FencedLease(table, "site", ttl_s=10.0, monotonic_s=clock) for table in tables]
     assert [lease.hold(np.float64(clock())) for lease in leases] == [1, None]
-    old = ServiceStore(tables[0], "inception", leases[0])
+    old = ServiceStore(tables[0], "inception", Fence("site", 1))
     old.put("plan", 1)
     clock.unix_s += 10.0
     assert leases[1].hold(clock()) == 2
-    new = ServiceStore(tables[1], "inception", leases[1])
+    new = ServiceStore(tables[1], "inception", Fence("site", 2))
     for write in (
         lambda: old.put("plan", 2),
         lambda: old.put("never put before", 2),
@@ -245,7 +245,7 @@ def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
 def test_a_process_that_never_led_can_write_nothing(table: Table) -> None:
     """This holds before the first term, and while another process leads."""
     lease, other = FencedLease(table, "site"), FencedLease(table, "site")
-    store = ServiceStore(table, "inception", lease)
+    store = ServiceStore(table, "inception", Fence(lease.name, 0))
     for _ in range(2):
         with pytest.raises(LostLease):
             store.put("plan", 0)
@@ -259,14 +259,14 @@ def test_what_was_begun_in_an_old_term_ends_with_it(table: Table) -> None:
     clock = Now()
     one, other = (FencedLease(table, "site", ttl_s=10.0, monotonic_s=clock) for _ in range(2))
     assert (one.hold(clock()), other.hold(clock())) == (1, None)
-    before = ServiceStore(table, "inception", one)
+    before = ServiceStore(table, "inception", Fence("site", 1))
     clock.unix_s += 10.0
     assert (other.hold(clock()), one.hold(clock())) == (2, None)
     clock.unix_s += 10.0
     assert one.hold(clock()) == 3
     with pytest.raises(LostLease):
         before.put("plan", 1)
-    after = ServiceStore(table, "inception", one)
+    after = ServiceStore(table, "inception", Fence("site", 3))
     after.put("plan", 2)
     assert after.get("plan") == 2
 
