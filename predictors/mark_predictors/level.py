@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.load_history import HORIZONS, error_quantiles, within
 from mark_predictors.logload import LogLoad
 
@@ -17,7 +17,10 @@ _ENOUGH = 20  # errors at a horizon before their quantiles are taken
 
 
 class Level:
-    """Forecasts of a `LogLoad` that grows: its level, spread by the errors of earlier levels about their median."""
+    """Forecasts of a `LogLoad` that grows: its level, spread by the errors of earlier levels about their median.
+
+    Only observed steps show errors, because filled ones repeat the last value or a day.
+    """
 
     def __init__(self, load: LogLoad, levels: FloatArray) -> None:
         self._load, self._levels = load, levels
@@ -26,18 +29,19 @@ class Level:
 
     @property
     def ready(self) -> bool:
-        return len(self._load) > _ENOUGH
+        return len(self._observed()) > _ENOUGH
 
     def quantiles(self, steps: int) -> FloatArray:
         """Return (levels, steps) of the mean rate in requests/s.
 
         Beyond the last horizon with enough errors the spread grows as that of a random walk.
         """
-        load, now = self._load, len(self._load)
-        known = HORIZONS[now - HORIZONS >= _ENOUGH]
-        origins = (now - known)[:, None] - np.arange(min(self._window, now - int(known[0])))
-        errors = load.logs[origins + known[:, None] - 1] - load.means(origins - self._width, origins)
-        spread = error_quantiles(np.where(origins >= 1, errors, np.nan), self._levels).T
+        load, now, observed = self._load, len(self._load), self._observed()
+        known = HORIZONS[len(observed) - HORIZONS >= _ENOUGH]
+        targets = observed[-self._window :]
+        origins = targets - known[:, None] + 1
+        errors = load.logs[targets] - load.means(origins - self._width, origins)
+        spread = error_quantiles(np.where(origins > observed[0], errors, np.nan), self._levels).T
         spread = spread - spread[len(spread) // 2]
         ahead_steps = np.arange(1, steps + 1)
         place = np.interp(ahead_steps, known, np.arange(len(known)))
@@ -47,3 +51,6 @@ class Level:
         growth = np.sqrt(np.maximum(1.0, ahead_steps / known[-1]))
         level = load.means(np.array([now - self._width]), np.array([now]))
         return load.rates(level + by_step * growth)
+
+    def _observed(self) -> IntArray:
+        return np.flatnonzero(~np.isnan(self._load.history.observed[0]))

@@ -34,6 +34,23 @@ def test_quantiles_are_those_of_the_errors_about_their_median() -> None:
     np.testing.assert_allclose(level_after(rates).quantiles(8)[:, 7], expected)
 
 
+def test_a_gap_shows_no_errors() -> None:
+    """Its steps repeat the last rate, which never differs from itself."""
+    rates = np.random.default_rng(1).gamma(20.0, 1.0, 400)
+    rates[200:385] = np.nan
+    filled = np.where(np.isnan(rates), rates[199], rates)
+    floor_rps = max(0.5 / 60.0, 0.02 * np.nanmean(rates))
+    logs = np.log(filled + floor_rps)
+    targets = [*range(95, 200), *range(385, 400)]
+    errors = np.array([logs[at] - logs[at - 12 : at - 7].mean() for at in targets])
+    expected = np.exp(logs[-5:].mean() + np.quantile(errors - np.median(errors), LEVELS)) - floor_rps
+    np.testing.assert_allclose(level_after(rates).quantiles(8)[:, 7], expected)
+
+
+def test_it_waits_for_steps_that_were_observed() -> None:
+    assert not level_after(np.append(np.full(500, np.nan), np.full(20, 3.0))).ready
+
+
 def test_beyond_known_errors_the_spread_grows_as_a_random_walk() -> None:
     """Thirty steps show errors up to eight steps ahead; 32 steps ahead they are twice as wide in logarithms."""
     rates = np.random.default_rng(2).gamma(200.0, 1.0, 30)
