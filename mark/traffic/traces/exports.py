@@ -44,7 +44,7 @@ _FRAME = re.compile(
 
 # A comment of a tool that cut its own answer.
 _LACKING = re.compile(r"truncat|partial|incomplete|limited to|more rows|first [\d,]+ rows", re.IGNORECASE)
-_MINUTES = re.compile(r"\s*\d+\s?min\.?\s*", re.IGNORECASE)  # the length of a row, and no minimum
+_MINUTES = re.compile(r"\b\d+\s?min\b", re.IGNORECASE)  # the length of a row, and no minimum
 _LIMITED = re.compile(r"\b(?:limit|top|first|head)\s+([\d,_]+)", re.IGNORECASE)
 
 Columns = Mapping[str, Sequence[object]]
@@ -494,7 +494,7 @@ def _delimited(text: str, path: Path) -> Export | None:
     columns = {name: cells for name, cells in columns.items() if not all(map(is_missing, cells))} or columns
     form = f"text with {said}" if width > 1 else "text of one column"
     over = [row for _, row in rows[: max(first, 0)]]
-    said_of = [meaning_of(cell) for row in over for cell in row if not _MINUTES.fullmatch(cell)]
+    said_of = [meaning_of(_MINUTES.sub("", cell)) for row in over for cell in row]
     is_statistic = any(meaning.kind is Kind.STATISTIC for meaning in said_of)
     meanings = dict.fromkeys(names, Meaning(Kind.STATISTIC)) if is_statistic else {}
     lines_of_rows = [number for number, _ in body]

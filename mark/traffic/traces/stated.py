@@ -106,7 +106,7 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
         plain = _plain(key)
         if _BETWEEN in value:
             continue
-        if plain in _STATISTIC and _is_statistic(value):
+        if plain in _STATISTIC and not _seconds(value, plain) and _is_statistic(value):  # `1 min` is no minimum
             return Meaning(Kind.STATISTIC)
         if _OUTCOME.fullmatch(plain) and meaning_of(f"{value} requests").kind is Kind.ERRORS:
             return Meaning(Kind.ERRORS)
@@ -124,8 +124,11 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
     return meaning
 
 
-def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> Doubt | None:
-    """Return the first statement by which the numbers are not the requests of rows that are `step_s` apart."""
+def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float, whole_s: float) -> Doubt | None:
+    """Return the first statement by which the numbers are not the requests of rows that are `step_s` apart.
+
+    All rows last `whole_s`, which a title may state.
+    """
     for key, value in statements:
         plain, text = _plain(key), f"{key} {value}".strip()
         if (plain and _SAMPLE.fullmatch(plain) and _is_sample(value)) or (
@@ -141,7 +144,7 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float) -> D
         if meaning.unit is not None or meaning.times != 1.0:
             continue
         if _SPAN.fullmatch(plain) and max(spans := _seconds(value, plain), default=0.0) > 0.0 < step_s:
-            if not any(abs(span - step_s) <= 0.01 * step_s for span in spans):
+            if not any(abs(span - known) <= 0.01 * known for span in spans for known in (step_s, whole_s)):
                 return Doubt(text)
         elif not key or plain in _TITLES:
             said = meaning_of(value)

@@ -515,7 +515,9 @@ class _Table:
             return UNITS[self._said.unit]
         units = "|".join(UNITS)
         at = f"{self._where} column {column.name}"
-        if (open_by := doubt(meaning, self._stated, self._step_s())) is not None:
+        step_s, seconds = self._step_s(), self.rows.times.seconds
+        whole_s = float(np.ptp(seconds)) + step_s
+        if (open_by := doubt(meaning, self._stated, step_s, whole_s)) is not None:
             what = "a sample of the requests" if open_by.sample else "the requests of each row"
             raise BadInput(f"counts {what}? The table says {open_by.statement!r}. Say `count_unit` {units}", at)
         if meaning.unit is not None:
