@@ -535,7 +535,7 @@ class Simulation:
                 f"{sent:,} requests had a second copy, which answered {won:,} of them; {wasted_s:,.0f} s were wasted"
             )
         if rescues := self._rescues():
-            notes.append(f"its SLO monitor launched {rescues:,} instances beside the plan")
+            notes.append(f"instances that its SLO monitor launched beside the plan: {rescues:,}")
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):
             cause = self._controller.causes.get(name)

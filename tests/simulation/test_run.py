@@ -120,7 +120,7 @@ def test_note_counts_the_instances_of_the_slo_monitor() -> None:
     launched = [re.match(r"launch (\d+) .*: SLO monitor: ", one.text) for one in result.decisions]
     count = sum(int(found[1]) for found in launched if found)
     assert count > 0
-    assert f"its SLO monitor launched {count} instances beside the plan" in result.notes
+    assert f"instances that its SLO monitor launched beside the plan: {count}" in result.notes
     assert not any("monitor" in note for note in simulate(request(policy="reactive", with_bound=False)).notes)
 
 
