@@ -168,6 +168,7 @@ _BESIDE_TRANSLATED = frozenset(
         *("de", "des", "der", "die", "das", "du", "la", "le", "les", "las", "los", "do", "da", "dos", "di", "del"),
         *("alle", "todas", "tutte", "toutes", "gesamt", "gesamte", "insgesamt", "totales", "totaux", "totali"),
         *("totais", "nombre", "numero", "nb", "nr", "zahl", "summe", "suma", "somme", "somma", "soma", "an"),
+        *("eingehende", "eingegangene", "empfangene", "recibidas", "recues", "ricevute", "recebidas", "entrantes"),
     ]
 )
 # Counts of a machine or a library.

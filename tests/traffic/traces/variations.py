@@ -770,7 +770,9 @@ for number, name in enumerate(PARTLY, 20):
 case("B19 rate with p.", table(["Time", "Anfragen p. Sekunde"], [(iso(i), c) for i, c in enumerate(C)]), 60 * S)
 for number, name in enumerate(["requests '000", "requests [10^3]", "requests (10³)"], 40):
     case(f"B{number} {name}", table(["Time", name], [(iso(i), c) for i, c in enumerate(C)]), 1000 * S)
-for number, name in enumerate(["requests processed", "answered requests", "Anfragen gesamt", "nombre de requêtes"], 45):
+ALL = ["requests processed", "answered requests", "Anfragen gesamt", "nombre de requêtes", "solicitudes recibidas"]
+ALL += ["requêtes reçues", "eingehende Anfragen"]
+for number, name in enumerate(ALL, 93):
     case(f"B{number} {name}", table(["Time", name], [(iso(i), c) for i, c in enumerate(C)]), S)
 case(
     "B50 answered and shed",
