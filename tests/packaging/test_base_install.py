@@ -118,7 +118,7 @@ def test_option_that_needs_an_extra_names_it(words: list[str], line: str, tmp_pa
     done = command(tmp_path, *words)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert (found := done.stderr.strip()).endswith("]'") or found.endswith("traffic.parquet"), found
+    assert (found := done.stderr.strip()).endswith("]')") or found.endswith("traffic.parquet"), found
     package, _, extra = line.partition(": .*")
     assert package in found
     assert f"pip install 'mark-serving[{extra}]'" in found
