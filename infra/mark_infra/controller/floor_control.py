@@ -246,9 +246,9 @@ class _Service:
 
     def let_go(self) -> None:
         """Restore the owner's minimum before the process ends, even if an earlier process raised it."""
-        minimum, fence = self._spec.minimum, self._control.manager.fence()
+        minimum = self._spec.minimum
         with self._keeping:
-            self._let_go = True
+            self._let_go, fence = True, self._control.manager.fence()
             if minimum is not None and fence is not None:
                 trouble = self._tried(lambda: minimum.keep(None, self._control.store(self.name, fence)))
                 if trouble:
