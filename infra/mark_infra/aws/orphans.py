@@ -34,7 +34,7 @@ def orphans(snapshot: InventorySnapshot, services: Collection[str]) -> list[Desc
 
 
 class Reconciler:
-    """Terminates orphans after a grace period of ten minutes, which begins in each term of the process anew."""
+    """Terminates orphans after a grace period of ten minutes, which each term begins again."""
 
     def __init__(
         self,

@@ -37,6 +37,6 @@ def terminate(gate: Gate, ids: list[str]) -> None:
     try:
         gate.call(gate.client("ec2").terminate_instances, InstanceIds=ids)
     except NotFoundError:
-        if len(ids) > 1:  # EC2 terminates none of them if one is gone
+        if len(ids) > 1:  # one that is gone makes EC2 refuse the whole call
             for id in ids:
                 terminate(gate, [id])

@@ -62,7 +62,7 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} (judged by {by})."
     if outlook.can_be_had:
         sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"
-        # Without a past the cost is not that of the plan, which says its own.
+        # with the forecast alone this cost is not the plan's, and the plan states its own
         return f"{sure}, for {cost}" if outlook.seen_s else f"{sure} (judged by {by})."
     likely = percent(outlook.confidence, 0)
     return (
