@@ -82,6 +82,8 @@ def test_replica_is_priced_by_the_types_of_its_nodes() -> None:
     assert found.usd_per_hour == pytest.approx(USD / 3.0)
     uneven = priced_replica(CATALOG, None, None, ({"c7i.large": 3}, {"c7i.large": 2}))
     assert uneven.usd_per_hour == pytest.approx(2.0 * USD / 3.0)
+    said = priced_replica(CATALOG, None, 4, ({"c7i.large": 3}, {"c7i.large": 2}))
+    assert said.usd_per_hour == pytest.approx(USD / 4.0)
     assert uneven.said.endswith("(3 pods on 2 c7i.large); 1.5 a node are paid, 2 a node simulated")
     xlarge = next(one.usd_per_hour for one in CATALOG.offers if one.name == "c7i.xlarge/on-demand")
     mixed = priced_replica(CATALOG, None, None, ({"c7i.large": 3, "c7i.xlarge": 1}, {"c7i.large": 3, "c7i.xlarge": 1}))
