@@ -8,7 +8,7 @@ import numpy as np
 
 from mark.planning.demand import late_counting
 
-_COARSE = {"REQUESTS": 5_000, "CLOSE_REQUESTS": 20_000, "LOADS": 16, "INSTANCES": np.array([1, 2, 4, 8, 16, 64])}
+_COARSE = {"REQUESTS": 5_000, "CLOSE_REQUESTS": 20_000, "LOADS": 49, "INSTANCES": np.array([1, 2, 4, 8, 16, 64])}
 
 
 def count_coarsely(change: Callable[[object, str, object], None]) -> None:

@@ -53,10 +53,17 @@ class LateShares:
 
         Return 0 if even the lowest load is too high.
         """
-        loads = np.geomspace(self.load_rps[0], self.load_rps[-1], 400) * instances
-        missed = np.flatnonzero(self.late_at(loads, instances) > share)
-        first = int(missed[0]) if len(missed) else len(loads)
-        return float(loads[first - 1]) if first else 0.0
+        loads_rps = self.load_rps * max(instances, 1.0)
+        late = self.late_at(loads_rps, instances)
+        missed = np.flatnonzero(late > share)
+        if not len(missed):
+            return float(loads_rps[-1])
+        first = int(missed[0])
+        if first == 0:
+            return 0.0
+        # Between two columns the share is linear in the logarithm of the load; rounding must not carry it over.
+        way = (share - late[first - 1]) / (late[first] - late[first - 1]) * (1.0 - 1e-9)
+        return float(loads_rps[first - 1] * (loads_rps[first] / loads_rps[first - 1]) ** way)
 
     def least_instances(self, load_rps: float, share: float) -> int | None:
         """Return the fewest instances that answer at most `share` of the load late; None if no fleet does."""

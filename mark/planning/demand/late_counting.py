@@ -37,7 +37,9 @@ from mark.planning.demand.counting_watch import counting_watched
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
 # Size of the fleets by which the capacities of types are compared
 TYPICAL = 4
-LOADS = 32  # columns
+LOADS = 125  # columns, of which every `_STEP`th is counted, and those between only where the share bends
+_STEP = 4
+_STRAIGHT = 0.25  # of the allowed share: columns that differ by less are joined by a line
 # Requests counted for a cell, and the number of drawn times whose exactness a cell near the promise must have
 REQUESTS, CLOSE_REQUESTS = 20_000, 80_000
 _CLOSE = (0.4, 2.5)  # a cell is near the promise if its late share is between these multiples of the allowed one
@@ -47,7 +49,7 @@ _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all wor
 _LEAST_RUN = 20.0  # multiples of RT_max, below which a run is too short for an overload to fill the queue
 _SETTLED = 5.0  # after this multiple of RT_max a fleet has forgotten that it began empty
 _ENVIRONMENTS = 1 << 16
-_VERSION = 3  # version of the way of counting: a new one invalidates kept tables
+_VERSION = 4  # version of the way of counting: a new one invalidates kept tables
 
 
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
@@ -68,7 +70,7 @@ class _Question:
         self.key = hashlib.sha256(
             repr(
                 (
-                    _VERSION, REQUESTS, CLOSE_REQUESTS, LOADS, INSTANCES.tolist(), c.service_s.tolist(), c.sigma,
+                    _VERSION, REQUESTS, CLOSE_REQUESTS, LOADS, _STEP, INSTANCES.tolist(), c.service_s.tolist(), c.sigma,
                     c.overhead_s, c.workers, c.policy.n_batch, c.policy.w_batch_s, service.slo.rt_max_s,
                     service.slo.attainment, service.routing, service.late, function_s,
                 )
@@ -111,17 +113,7 @@ def _counted(question: _Question) -> LateShares:
     load_rps = np.geomspace(_LEAST_LOAD * one_rps, _MOST_LOAD * max(_throughput_rps(c), one_rps), LOADS)
     found = _kept(question.key)
     if found is None:
-        found = np.empty((3, len(INSTANCES), LOADS))
-        allowed = 1.0 - question.service.slo.attainment
-        for i, instances in enumerate(INSTANCES.tolist()):
-            for j, each_rps in enumerate(load_rps.tolist()):
-                counted = _count(question, instances, each_rps, REQUESTS, (i, j, 0))
-                if _CLOSE[0] * allowed < counted.late < _CLOSE[1] * allowed:
-                    counted = counted.smoothed()
-                    more = counted.more_for(CLOSE_REQUESTS)
-                    if more > 0:
-                        counted = counted.with_more(_count(question, instances, each_rps, more, (i, j, 1)).smoothed())
-                found[:, i, j] = counted.late, counted.calls, counted.dispersion
+        found = np.stack([_row(question, i, load_rps) for i in range(len(INSTANCES))], axis=1)
         _keep(question.key, found)
     late, calls, dispersion = found
     overload = np.maximum(0.0, 1.0 - max(_throughput_rps(c), one_rps) / load_rps)
@@ -142,6 +134,40 @@ def _counted(question: _Question) -> LateShares:
         float(not question.answers),
         float(question.passes_on),
     )
+
+
+def _row(question: _Question, row: int, load_rps: FloatArray) -> FloatArray:
+    """Count the fleets of one size: (3, U) late shares, shares of calls and dispersions.
+
+    Columns between two counted ones are counted themselves if the promise is missed or kept between these, because a
+    line between distant columns misses the load that a fleet carries by up to a tenth; else they lie on the line.
+    """
+    allowed = 1.0 - question.service.slo.attainment
+    found = np.full((3, len(load_rps)), np.nan)
+
+    def count(column: int) -> None:
+        counted = _count(question, int(INSTANCES[row]), float(load_rps[column]), REQUESTS, (row, column, 0))
+        if _CLOSE[0] * allowed < counted.late < _CLOSE[1] * allowed:
+            counted = counted.smoothed()
+            more = counted.more_for(CLOSE_REQUESTS)
+            if more > 0:
+                again = _count(question, int(INSTANCES[row]), float(load_rps[column]), more, (row, column, 1))
+                counted = counted.with_more(again.smoothed())
+        found[:, column] = counted.late, counted.calls, counted.dispersion
+
+    for column in range(0, len(load_rps), _STEP):
+        count(column)
+    step = _STEP
+    while step > 1:
+        step //= 2
+        for column in range(step, len(load_rps), 2 * step):
+            sides = found[:, [column - step, column + step]]
+            unserved = sides[0] + sides[1]
+            if unserved.min() < _CLOSE[1] * allowed and np.ptp(unserved) > _STRAIGHT * allowed:
+                count(column)
+            else:
+                found[:, column] = sides.mean(axis=1)
+    return found
 
 
 def _throughput_rps(candidate: Candidate) -> float:
