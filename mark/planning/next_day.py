@@ -37,6 +37,7 @@ BILL_SPREAD = 0.2  # then added to the half width, in logarithms
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
 UNREST_FACTOR = 2.3  # half width in logarithms, in units of the day's unrest, with too few past errors
 LEAST_UNREST = 0.02
+_PERIODS = (1, 2, 4, 6, 8, 12)  # half hours
 PROMISE_MAP = (0.0, 1.5)  # intercept and slope from the margin to the log odds
 
 PlanUsd = Callable[[FloatArray], FloatArray]
@@ -175,8 +176,12 @@ def _width(errors: FloatArray, level: float) -> tuple[FloatArray, float]:
 
 
 def unrest(rates_rps: FloatArray) -> float:
-    """Return the standard deviation of the changes of the log load from one half hour to the next."""
-    return max(LEAST_UNREST, float(np.std(np.diff(np.log(rates_rps + 0.1 * rates_rps.mean())))))
+    """Return the standard deviation of the changes of the log load from one half hour to the next.
+
+    If the load repeats every one to six hours, the changes are those from one period to the next.
+    """
+    logs = np.log(rates_rps + 0.1 * rates_rps.mean())
+    return max(LEAST_UNREST, min(float(np.std(logs[lag:] - logs[:-lag])) for lag in _PERIODS))
 
 
 def _promise(

@@ -77,6 +77,14 @@ def test_fewer_than_nine_past_days_are_not_calibrated_and_as_wide_as_the_day_is_
     assert math.log(found.high / found.expected) == pytest.approx(UNREST_FACTOR * unrest(rates[-DAY:]))
 
 
+@pytest.mark.parametrize("load", [[2.0, 100.0], [1.0, 1.0, 1.0, 40.0], [5.0] * 7 + [80.0]])
+def test_jobs_by_the_clock_do_not_widen_the_interval_of_a_single_day(load: list[float]) -> None:
+    """By the changes from one half hour to the next, hourly bursts had an interval of a factor of 400 to each side."""
+    found = judged(seen(np.resize(load, DAY))).usd
+    assert not found.calibrated
+    assert found.high < 1.1 * found.expected
+
+
 def test_one_day_foretells_its_own_bill() -> None:
     known = seen(days([1.0]))
     assert judged(known).usd.expected == pytest.approx(known.usd.sum())
