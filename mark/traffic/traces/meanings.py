@@ -1,4 +1,9 @@
-"""The meaning of a column's numbers, by its name: a title, a metric's name, or the query in a dashboard's legend."""
+"""The meaning of a column's numbers, by its name: a title, a metric's name, or the query in a dashboard's legend.
+
+A name is cut into words with roles (see `words`). It counts requests if it has one thing to count and nothing that may
+leave some out: a word for a part, an adjective, a preposition before a name, or an unknown word beside the thing, which
+may be the name of a service as well as of a part.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from unicodedata import normalize
 
+from mark.traffic.traces.words import ANSWERED, COUNTERS, FOREIGN, RATE_WORDS, ROLES, Role
+
 
 class Kind(Enum):
     REQUESTS = "requests"  # the name says requests, or a rate such as `rps`
     COUNT = "a count"  # of anything
-    PART = "a part of the requests"
-    ERRORS = "errors"
+    PART = "only a part of the requests"
+    PERHAPS = "all requests, or a part of them"  # of a name that a service may have, or a part of the requests
+    ERRORS = "only errors"
     UNKNOWN = "unknown"
     UNCLEAR = "an expression"  # only the user knows whether it is a rate
     MEASURE = "a measure"  # of a request or of a machine
@@ -61,202 +69,28 @@ class Meaning:
 
     @property
     def counts(self) -> bool:
-        return self.kind in (Kind.REQUESTS, Kind.COUNT, Kind.UNCLEAR)
+        return self.kind in (Kind.REQUESTS, Kind.COUNT, Kind.UNCLEAR, Kind.PERHAPS)
 
 
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_TRANSLATED = frozenset(
-    ["anfragen", "aufrufe", "zugriffe", "solicitudes", "peticiones", "richieste", "requetes", "requisicoes"]
-)
-_REQUESTS = _TRANSLATED | frozenset(
-    [
-        *("requests", "reqs", "hits"),
-        *("calls", "invocations", "queries", "predictions", "inferences", "rps", "qps", "tps", "rpm", "qpm", "reqps"),
-        *("reqpm",),
-    ]
-)
-_SINGULAR = frozenset(["request", "req", "query", "call", "invocation", "hit", "http", "prediction", "inference"])
 _REGION = re.compile(  # of a cloud: its `us` are no microseconds
-    r"(?<![a-z])[a-z]{2,12}-(?:gov-)?(?:north|south|east|west|central)(?:east|west)?-?\d[a-z]?(?![a-z\d])",
-    re.IGNORECASE,
+    r"(?i)(?<![a-z])[a-z]{2,12}-(?:gov-)?(?:north|south|east|west|central)(?:east|west)?-?\d[a-z]?(?![a-z\d])"
 )
+_DOMAIN = re.compile(r"(?:[a-z][\w-]*\.){2,}[a-z]{2,}/(?:\w+/)*")  # before a metric of Google
 _COUNT_OF_IDS = re.compile(r"\bcount\(\s*(?:\w+\.)?(?:\w+_)?id\s*\)", re.IGNORECASE)
-_LAST_WORD = re.compile(r"\s-\s(?=(?:sum|count|total)\s*$)", re.IGNORECASE)  # the dash is no minus
-_OTHER_SCRIPTS = frozenset(  # whole names: Russian, Japanese, Chinese, Korean
-    [
-        *("\u0437\u0430\u043f\u0440\u043e\u0441\u044b", "\u30ea\u30af\u30a8\u30b9\u30c8\u6570", "\u8bf7\u6c42\u6570"),
-        *("\u8bf7\u6c42\u91cf", "\u8acb\u6c42\u6578", "\uc694\uccad \uc218", "\uc694\uccad\uc218"),
-    ]
-)
-_COUNTS = frozenset(["count", "counts", "sum", "total", "number", "num", "anzahl"])
-_RATES = {"rps": "per-second", "qps": "per-second", "tps": "per-second", "reqps": "per-second"}
-_RATES |= {"ps": "per-second", "hz": "per-second", "persec": "per-second", "permin": "per-minute"}
-_RATES |= {"rpm": "per-minute", "qpm": "per-minute", "tpm": "per-minute", "reqpm": "per-minute"}
-_SOME_RATE = frozenset({"rate", "throughput", "traffic"})
-_ERRORS = frozenset(
-    [
-        *("error", "errors", "fail", "failed", "fails", "failure", "failures", "rejected", "dropped", "timeout"),
-        *("shed", "abandoned", "refused", "unserved", "unanswered", "discarded", "killed", "expired"),
-        *("timeouts", "exceptions", "throttles", "throttled", "aborted", "cancelled", "canceled", "lost", "bad"),
-        *(
-            "invalid",
-            "forbidden",
-            "unauthorized",
-            "malformed",
-            "fehler",
-            "fehlerhafte",
-            "fehlgeschlagene",
-            "abgelehnte",
-        ),
-        *("errores", "fallidas", "rechazadas", "errori", "fallite", "erreurs", "echecs", "erros", "falhas"),
-    ]
-)
-_ANSWERED = frozenset(["served", "answered", "completed", "processed", "handled", "executed", "finished"])
-_PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok", "erfolgreiche", "exitosas"])
-# Requests that did not come, that the service did not get, or that it made.
-_OTHERS = frozenset(
-    [
-        *("forecast", "forecasts", "forecasted", "predicted", "expected", "planned", "goal", "budget"),
-        *("limit", "quota", "threshold", "capacity", "baseline", "blocked", "denied", "retry", "retries", "retried"),
-        *("cache", "cached", "miss", "misses", "throttling", "slow", "bot", "bots", "crawler", "sampled"),
-        *("normalized", "normalised", "previous", "health", "probe", "shadow", "mirrored", "replayed", "duplicate"),
-        *("duplicates", "remaining", "available", "allowed", "unique", "distinct", "yesterday", "prior", "ago"),
-        *("exec", "execs", "executions", "batch", "batches"),
-        # Calls that the service makes, and those of other kinds.
-        *(
-            "client",
-            "outgoing",
-            "outbound",
-            "egress",
-            "db",
-            "database",
-            "dns",
-            "sql",
-            "mysql",
-            "postgres",
-            "postgresql",
-        ),
-        *("redis", "mongo", "mongodb", "memcached", "dynamodb", "promhttp", "resource", "pull", "merge"),
-        *("test", "tests", "synthetic", "warmup", "preflight", "redirect", "redirects", "fixed", "sticky", "compliant"),
-        *("preemption", "preemptions", "msg", "msgs", "spillover", "unhealthy", "prev", "cap", "slo", "sla", "late"),
-    ]
-)
-# Words that only say what a row of a query's answer is.
-_OF_ROWS = frozenset(
-    [
-        *("record", "records", "row", "rows", "event", "events", "doc", "docs", "document", "documents", "log", "logs"),
-        *("entry", "entries", "item", "items", "value", "values", "metric", "metrics", "of", "all", "the", "in", "by"),
-        *("as", "series", "grand", "overall", "per", "http", "over", "web", "api"),
-    ]
-)
-_SERVED = frozenset(
-    ["rq", "served", "responses", "accesses", "transactions", "tx", "questions", "handled", "processed", "ops"]
-)
-# Words that name a part of the requests, as in `deferred requests`, except those of _OF_ALL.
-_PARTICIPLE = re.compile(r"\w{3,}[^e]ed|sent|held|kept|hidden|broken")
-_OF_ALL = _ANSWERED | frozenset(
-    [
-        *("received", "accepted", "started", "admitted", "arrived", "routed", "forwarded", "proxied", "delivered"),
-        *("invoked", "called", "recorded", "observed", "measured", "counted", "logged", "dispatched", "submitted"),
-        *("issued", "combined", "summed", "aggregated", "hosted", "managed", "shared", "accumulated"),
-    ]
-)
-# Words beside `Anfragen` or `peticiones` that leave all requests in. Others may say errors or an average.
-_BESIDE_TRANSLATED = frozenset(
-    [
-        *("de", "des", "der", "die", "das", "du", "la", "le", "les", "las", "los", "do", "da", "dos", "di", "del"),
-        *("alle", "todas", "tutte", "toutes", "gesamt", "gesamte", "insgesamt", "totales", "totaux", "totali"),
-        *("totais", "nombre", "numero", "nb", "nr", "zahl", "summe", "suma", "somme", "somma", "soma", "an"),
-        *("eingehende", "eingegangene", "empfangene", "recibidas", "recues", "ricevute", "recebidas", "entrantes"),
-    ]
-)
-# Counts of a machine or a library.
-_FOREIGN = frozenset(
-    [
-        *("gc", "packet", "packets", "cx", "flow", "flows", "switches", "visible", "evaluations", "restarts", "scrape"),
-        *("scrapes", "reconcile", "sessions", "visitors", "lines", "interrupts", "faults", "forks", "alerts"),
-    ]
-)
-_TIMED = frozenset(
-    [
-        *("latency", "duration", "elapsed", "ms", "millis", "milliseconds", "seconds", "sec", "secs", "us", "ns"),
-        *("time", "times", "bytes", "byte", "kb", "mb", "gb", "size", "length", "latenz", "dauer"),
-    ]
-)
-_CODES = re.compile(r"(?<![0-9a-z])(?:([12345])xx|[12345]\d\d)(?![0-9a-z])")
-_OTHER_CODES = re.compile(r"\b(?:non|not)[-_ ]?[23]xx")
-_STATISTICS = frozenset(
-    [
-        *("average", "avg", "mean", "median", "min", "minimum", "max", "maximum", "stddev", "stdev", "percentile"),
-        *("quantile", "percent", "pct", "share", "ratio", "utilization", "utilisation", "util", "availability"),
-        *("peak", "highest", "lowest", "per", "pro", "por", "durchschnitt", "mittelwert", "moyenne", "promedio"),
-    ]
-)
+_CODES = re.compile(r"(?<!\d)[1-5]xx(?![0-9a-z])|(?<![0-9a-z])[1-5]\d\d(?![0-9a-z])")
 # A number for each of several things, as in `requests/pod`.
 _EACH = re.compile(
     r"(?:/\s?|\band )(?:pod|instance|replica|host|node|target|server|user|client|session|worker|container|core|cpu"
     r"|gpu)s?\b"
 )
-# Numbers made of others: a moving average, a part of a model.
-_DERIVED = frozenset(
-    [
-        *("sqrt", "cbrt", "squared", "exp", "zscore", "scaled", "standardized", "standardised", "norm", "normed"),
-        *(
-            "ema",
-            "ewma",
-            "sma",
-            "wma",
-            "ma",
-            "rolling",
-            "moving",
-            "smooth",
-            "smoothed",
-            "trend",
-            "seasonal",
-            "residual",
-        ),
-        *("residuals", "yhat", "upper", "lower", "anomaly", "anomalies", "outlier", "outliers", "variance", "std"),
-    ]
-)
 _LOGARITHM = re.compile(r"(?<![a-z])(?:log_?(?:10|2|1p|e)|ln|lg|log(?=\s?\()|log scale)(?![a-z])|[(\[]\s?log\s?[)\]]")
-# Words that leave the number open: a change may be that of a counter or that of a rate.
-_OPEN = frozenset(
-    [
-        *("delta", "diff", "difference", "change", "changes", "growth", "derivative", "vs", "versus", "pm", "ph", "pd"),
-        *("lakh", "lakhs", "crore", "crores", "dozen", "dozens", "yoy", "wow", "dod", "today", "mtd", "ytd", "qtd"),
-        *("since", "lifetime"),
-    ]
-)
 _SUMMED = re.compile(
-    r"(?<![a-z])(?:cum|cumul\w*|kumul\w*|cumsum|acumulad\w*|accumulated|running[ _-](?:total|sum|count)"
+    r"(?i)(?<![a-z])(?:cum|cumul\w*|kumul\w*|cumsum|acumulad\w*|accumulated|running[ _-](?:total|sum|count)"
     r"|so far|to[ _-]date)(?![a-z])"
 )
-_PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|\d%|%")
-_MEASURES = frozenset(
-    [
-        *("latency", "duration", "elapsed", "ms", "millis", "milliseconds", "seconds", "sec", "secs", "us", "ns"),
-        *("time", "times", "bytes", "byte", "kb", "mb", "gb", "bits", "size", "length", "status", "code", "port", "id"),
-        *("pid", "line", "level", "connection", "connections", "cpu", "memory", "mem", "disk", "version", "user"),
-        *("users", "host", "hosts", "instances", "replicas", "nodes", "pods", "age", "load", "threads"),
-        *("vus", "tokens", "latenz", "antwortzeit", "dauer", "latence", "latencia", "latenza"),
-        *("temps", "duree", "delai", "taille", "octets", "tiempo", "duracion", "tempo", "durata", "duracao", "tamanho"),
-        *("price", "cost", "usd", "temperature", "queue", "depth", "lag", "uptime", "seq", "sequence", "year", "month"),
-        *("week", "weekday", "day", "hour", "minute", "second", "index", "rank"),
-    ]
-)
-# Requests in progress at one moment.
-_GAUGES = frozenset(
-    [
-        *("concurrent", "concurrency", "flight", "inflight", "pending", "waiting", "queued", "backlog", "active"),
-        *("outstanding", "progress", "open", "current", "running", "executing", "processing", "ongoing"),
-        *("simultaneous", "parallel", "swapped"),
-    ]
-)
-_SPANS = frozenset(
-    ["second", "minute", "hour", "day", "week", "month", "year", "load"]
-)  # `requests of the day` counts requests
-_OF_CODES = frozenset({"status", "code"})  # `status_2xx` counts the requests of a status
+_PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|[%\u00d8\u2300]")
 _LETTERS = {
     "ms": "ms",
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "seconde", "segundo", "secondo"), "s"),
@@ -266,13 +100,15 @@ _LETTERS = {
 }
 _SPAN = "|".join(sorted(_LETTERS, key=len, reverse=True))
 _PER = re.compile(
-    r"(?:/|per[ _-]?|(?<![a-z])p\.\s?(?=min|se[ck]|st|h)"
+    r"(?i)(?:/|per[ _-]?|(?<![a-z])p\.\s?(?=min|se[ck]|st|h)"
     rf"|(?<![a-z])(?:pro|por|par|al|alla|all'|je|each|every|cada|ogni)[ _-])"
     rf"\s*(?P<number>\d+)?\s*(?P<unit>{_SPAN})\b"
 )
-_INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)")  # s^-1
+_INVERSE = re.compile(rf"\b({_SPAN})\s?(?:\^\s?[-\u2212]\s?1\b|\u207b\u00b9)|\b1\s?/\s?({_SPAN})\b")  # s^-1, 1/s
 # A span of time beside the requests, as in `requests_5m`.
-_LONG = re.compile(rf"(?:(?<![a-z\d.])|increase|delta)(\d+)\s?({_SPAN})(?![a-z\d])|(?<![a-z])last (minute|hour|day)\b")
+_LONG = re.compile(
+    rf"(?:(?<![a-z\d.])|increase|delta)(\d+)\s?({_SPAN})(?![a-z\d])|(?<![a-z])last (minute|hour|day)\b", re.I
+)
 _ADVERBS = {"minutely": 60.0, "hourly": 3600.0, "daily": 86400.0, "weekly": 604800.0, "monthly": 30.0 * 86400.0}
 _REQ = r"(?=\s?(?i:reqs?|requests?|[rqt]ps|[rq]pm)\b)"
 _SCALES = (
@@ -296,19 +132,16 @@ _FACTOR = re.compile(
 )
 _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\s*[)\]]")  # a unit, such as `(k)`
 _SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
-_NO_UNITS = frozenset({"all", "n", "nr", "no", "get", "put"})
 # A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
 _OF_ERRORS = re.compile(
-    r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)",
-    re.IGNORECASE,
+    r"(?i)\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)"
 )
 _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\((?=.*\[)")
 _OF_NO_RANGE = re.compile(r"\b(?:rate|irate|increase)\s*\(", re.IGNORECASE)  # another language than Prometheus'
 _NEW_RELIC = re.compile(r"rate\(\s*(count|sum)\(([^()]*)\)\s*,\s*(\d+)?\s*(second|minute|hour)s?\s*\)", re.IGNORECASE)
 _OTHER_CALLS = re.compile(
-    r"\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)"
-    r"\s*(?:\(|\b(?:by|without)\b)",
-    re.IGNORECASE,
+    r"(?i)\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)"
+    r"\s*(?:\(|\b(?:by|without)\b)"
 )
 _WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query function over a time window
 _METRIC = re.compile(r"([a-zA-Z_:][\w:.]*)\s*(?:\{[^}]*\})?\s*\[")
@@ -328,46 +161,74 @@ _ROLLUP = re.compile(
 _RECORDED = re.compile(r"^(?:\w+:)?([a-zA-Z_]\w*):i?rate\d+[smhd]$")  # Prometheus' names of recording rules
 _DATADOG = re.compile(r"[a-z_0-9]*\(?\s*(?:sum|count):[\w.]+\{")
 _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
+_SOURCE = re.compile(r"[^()\[\]]*?(?:\s[-\u2013|:]\s|:\s|\|)")  # before a name, as in `checkout: requests`
+# Before the last part of a path, the last segment of an identifier, or the ending of a counter's name.
+_NAMESPACE = re.compile(r"[\w.-]+/[\w.-]+/.*|.*(?=_(?:total|count)$)|.*[.:](?=\w)")
+_THINGS = frozenset({Role.THING, Role.ONE})
+_PIECES = re.compile(r"[^\W_]+")
+_DASH = re.compile(r"\s[-\u2013]\s")
+_ADJECTIVE = re.compile(r"\w{3,}[^e]ed|\w{3,}(?:able|ible|ful|ous|ive|al)")
+_LABELS = re.compile(r"([\w.]+)\s*=~?\s*['\"`]*([^'\",`}]*)")
+_OWN_LABELS = frozenset(["job", "service", "app", "instance", "pod", "namespace", "container", "env"])
+_OF_ROWS = frozenset({Role.COUNT, Role.ROW, Role.NEUTRAL, Role.WAY, Role.LIMIT, Role.LINK})
+_NUMBERS = frozenset({Role.COUNT, Role.MANY})
+_NO_REQUESTS = frozenset({Role.ERROR, Role.OTHER, Role.PART})
+_NO_UNITS = frozenset({*_OF_ROWS, Role.MANY, Role.THING, Role.ONE, Role.RATE, Role.PART})
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a text and their roles. `unknown`: a word has none.
+
+    `bare`: it may be the name of a part as well as of a service, because it stands beside the things themselves.
+    `partly`: it is an adjective or follows a preposition.
+    """
+
+    words: frozenset[str]
+    roles: frozenset[Role]
+    unknown: bool
+    bare: bool
+    partly: bool
 
 
 def meaning_of(name: str) -> Meaning:
     """Return the meaning of the column's numbers by its name."""
     times = 1.0
-    name = "requests" if name.strip().lower() in _OTHER_SCRIPTS else name
-    name = _ACCENTS.sub("", normalize("NFD", name)).replace("\u00b3", "^3").replace("\u2076", "^6")
-    name = _LAST_WORD.sub(" ", _REGION.sub("", _COUNT_OF_IDS.sub("count", name)))
-    name = _SQUARE.sub(r" (\1)", _INVERSE.sub(r"/\1", name))
+    name = normalize("NFC", _ACCENTS.sub("", normalize("NFD", name))).replace("\u00b3", "^3").replace("\u2076", "^6")
+    name = _DOMAIN.sub("/", _REGION.sub("", _COUNT_OF_IDS.sub("count", name)))
+    name = _SQUARE.sub(r" (\1)", _INVERSE.sub(r"/\1\2", name))
     for scale, factor in _SCALES:
         if re.search(scale, _BRACES.sub("", name)) is not None:
             name, times = re.sub(scale, "", name), factor
     found = _of_name(name)
-    if found.kind in (Kind.REQUESTS, Kind.COUNT, Kind.UNKNOWN) and any(map(_OF_ERRORS.search, _SELECTOR.findall(name))):
-        return replace(found, kind=Kind.ERRORS)
+    errors, part = (any(map(selects, _SELECTOR.findall(name))) for selects in (_OF_ERRORS.search, _selects_part))
+    if (errors or part) and found.kind not in (Kind.MEASURE, Kind.STATISTIC, Kind.ERRORS, Kind.UNCLEAR):
+        return replace(found, kind=Kind.ERRORS if errors else Kind.PART)
     if found.counts and found.unit is None and _DATADOG.match(name) and not _AS.search(name):
         return Meaning(Kind.UNCLEAR)  # Datadog answers a count or a rate, by the type of the metric
     return replace(found, times=times)
 
 
-def is_of_others(name: str) -> bool:
-    """Return whether the name says requests that the service did not get, or work that is no request."""
-    return _of_others({word.lower() for word in _WORDS.findall(_BRACES.sub("", name))})
-
-
 def is_answered(name: str) -> bool:
     """Return whether the name says requests that were answered, so that errors beside it come on top."""
-    return bool({word.lower() for word in _WORDS.findall(name)} & _ANSWERED)
+    return bool({word.lower() for word in _WORDS.findall(name)} & ANSWERED)
 
 
-def _of_others(words: set[str]) -> bool:
-    return bool(words & _OTHERS) or any(_PARTICIPLE.fullmatch(word) for word in words - _OF_ALL - _SERVED - _ERRORS)
+def are_siblings(requests: str, part: str) -> bool:
+    """Return whether requests have a name or a way that a part of requests lacks, as `web requests` beside `mobile`."""
+    first, second = _words(_BRACES.sub("", requests)), _words(_BRACES.sub("", part))
+    own = {word for word in first.words - second.words if ROLES.get(word) in (Role.NAME, Role.WAY, None)}
+    return bool(second.roles & _THINGS) and any(len(word) > 1 and not word.isdigit() for word in own)
 
 
 def _of_name(name: str) -> Meaning:
+    if _BRACES.sub("", name).strip() in COUNTERS:
+        return Meaning(Kind.REQUESTS, may_count=True)
     if (call := _CALLS.search(name)) is not None:
         return _of_query(name, call[1].lower())
     if (relic := _NEW_RELIC.fullmatch(name.strip())) is not None:
         return _of_name(f"{relic[1]} {relic[2]} per {relic[3] or 1} {relic[4]}".replace("*", "requests"))
-    if _OF_NO_RANGE.search(name) and _PER.search(name.lower()) is None:
+    if _OF_NO_RANGE.search(name) and _PER.search(name) is None:
         return Meaning(Kind.UNCLEAR)
     if (recorded := _RECORDED.search(name.strip())) is not None:
         name = f"{recorded[1]} per second"
@@ -376,106 +237,122 @@ def _of_name(name: str) -> Meaning:
             return Meaning(Kind.STATISTIC)
         name = name[: datadog.start()] + (" per second" if datadog[1] == "rate" else " count")
     bare = _BRACES.sub("", name)
+    if len([part for part in _DASH.split(bare) if _words(part).roles & _THINGS]) < 2:
+        bare = _DASH.sub(" | ", bare)  # a dash, no minus
     low = bare.lower()
     if _WINDOWED.search(name) and not _OTHER_CALLS.search(low):
         return Meaning(Kind.UNCLEAR)  # delta, deriv, changes, ...
-    per = _PER.search(low)
-    # Left out: the unit of time, because the `min` of `requests/min` is neither a measure nor a minimum.
-    words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}
-    if words & _FOREIGN:
-        return Meaning(Kind.MEASURE)
-    summed = _SUMMED.search(low) is not None
-    if (
-        words & _STATISTICS
-        or words & _DERIVED
-        or _LOGARITHM.search(low)
-        or _EACH.search(low)
-        or _PERCENTILE.search(low)
-        or (_OTHER_CALLS.search(low) and "count" not in words)
-    ):
+    per, long, summed = _PER.search(bare), _LONG.search(bare), _SUMMED.search(bare)
+    # The `min` of `requests/min` is no minimum, and the `running` of a running total is no number at one moment.
+    rest = _PER.sub(" ", bare)
+    words = _words(_SUMMED.sub(" ", _LONG.sub(" ", rest)))
+    roles = words.roles
+    statistic = Role.STATISTIC in roles or _LOGARITHM.search(low) or _EACH.search(low) or _PERCENTILE.search(low)
+    if statistic or (_OTHER_CALLS.search(low) and "count" not in words.words):
         return Meaning(Kind.STATISTIC)
-    if words & _GAUGES and not summed:
-        return Meaning(Kind.MEASURE)
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
-    if ending in ("count", "total", "bucket", "created"):
-        measures = words & _MEASURES
-        if (ending == "count" and measures & _TIMED) or (ending == "total" and not measures):
-            return replace(_of_words(words, low, Kind.REQUESTS), may_count=True)
-        if ending in ("bucket", "created"):
-            return Meaning(Kind.MEASURE)
-    unit = _per(per) if per is not None else next((RATES[_RATES[w]] for w in sorted(words) if w in _RATES), None)
-    measures = words & _MEASURES - (_SPANS if words & _REQUESTS else frozenset())
-    if measures and not (measures <= _OF_CODES and _CODES.search(low)):
+    histogram = ending == "count" and Role.TIMED in roles
+    if Role.MEASURE in roles or ending in ("bucket", "created") or (Role.TIMED in roles and not histogram):
         return Meaning(Kind.MEASURE)
-    rest = low if per is None else low[: per.start()] + low[per.end() :]
-    if (_OPERATOR.search(low) and per is None) or _FACTOR.search(rest) or words & _OPEN or _unknown_unit(rest):
+    if (Role.STATUS in roles and not _CODES.search(low)) or (Role.SPAN in roles and Role.THING not in roles):
+        return Meaning(Kind.MEASURE)
+    rates = [RATES[RATE_WORDS[word]] for word in sorted(words.words) if word in RATE_WORDS]
+    unit = _per(per) if per is not None else next(iter(rates), None)
+    open_unit = _FACTOR.search(rest.lower()) or _unknown_unit(rest.lower())
+    if (_OPERATOR.search(low) and per is None) or Role.OPEN in roles or open_unit:
         return Meaning(Kind.UNCLEAR)
-    if _of_others(words):
-        return Meaning(Kind.UNKNOWN)
-    if words & _TRANSLATED and not words & _REQUESTS - _TRANSLATED and _says_more(words):
+    counted = unit is not None or summed is not None or histogram or bool(roles & _NUMBERS)
+    kind = Kind.REQUESTS if histogram and not roles & _NO_REQUESTS else _kind(words, low, counted=counted)
+    if Role.RATE in roles and unit is None and (roles & {Role.ERROR, Role.PART}):
+        return Meaning(Kind.STATISTIC)  # a share
+    if kind in (Kind.UNKNOWN, Kind.COUNT) and (unit is not None or summed is not None):
+        # Packets and bytes have rates and sums, too.
+        of_any = words.unknown or Role.OTHER in roles or not (Role.COUNT in roles or (unit and roles <= {Role.RATE}))
+        kind = Kind.UNKNOWN if of_any else Kind.REQUESTS
+    unit = unit or (COUNTER if summed is not None else None)
+    if unit is None and Role.RATE in roles and Role.OTHER not in roles:
         return Meaning(Kind.UNCLEAR)
-    if (part := _part(words, low)) is not None:
-        # An error rate or a success rate is a share unless a unit says otherwise.
-        return Meaning(Kind.STATISTIC if unit is None and "rate" in words else part, unit)
-    if unit is not None:
-        # Packets and bytes have rates, too.
-        ours = not words or words & (_REQUESTS | _SINGULAR | _SERVED | _COUNTS) or words & _RATES.keys()
-        return Meaning(Kind.REQUESTS if ours else Kind.UNKNOWN, unit, may_be_log="log" in words)
-    if summed:
-        ours = words & (_REQUESTS | _SINGULAR | _SERVED | _COUNTS)
-        return Meaning(Kind.REQUESTS if ours else Kind.UNKNOWN, COUNTER)
-    if words & _SOME_RATE:
-        return Meaning(Kind.UNCLEAR)
-    long = _LONG.search(low)
-    window_s = next((_ADVERBS[word] for word in sorted(words) if word in _ADVERBS), 0.0)
+    window_s = next((_ADVERBS[word] for word in sorted(words.words) if word in _ADVERBS), 0.0)
     if long is not None:
-        window_s = int(long[1] or 1) * _SECONDS[_LETTERS[long[2] or long[3]]]
-    if words & _REQUESTS or (words & (_SINGULAR | _SERVED) and words & _COUNTS):
-        return Meaning(Kind.REQUESTS, window_s=window_s, may_be_log="log" in words)
-    rows_only = all(word in _COUNTS | _OF_ROWS | _SPANS or len(word) == 1 or word.isdigit() for word in words)
-    return Meaning(Kind.COUNT if words & _COUNTS and rows_only else Kind.UNKNOWN, window_s=window_s)
+        window_s = int(long[1] or 1) * _SECONDS[_LETTERS[(long[2] or long[3]).lower()]]
+    named = Role.ONE in roles and not words.unknown if kind is Kind.UNKNOWN else ending == "total" or histogram
+    return Meaning(kind, unit, named, window_s=window_s, may_be_log="log" in words.words)
+
+
+def _words(text: str) -> _Words:
+    placed = [(part, word) for part in re.finditer(r"\S+", text) for word in _cut(part[0]) if word != "the"]
+    flat = ["", *(word for _, word in placed), ""]
+    things = {word for word in flat if ROLES.get(word) is Role.THING}
+    translated = bool(things) and things <= FOREIGN
+    source = _SOURCE.match(text)
+    roles: set[Role] = set()
+    unknown, bare, partly = False, False, False
+    for at, (part, word) in enumerate(placed, 1):
+        before, after = flat[at - 1], ROLES.get(flat[at + 1])
+        role, limited = ROLES.get(word), ROLES.get(before) is Role.LIMIT
+        if role is not None and (role is not Role.LINK or translated):
+            partly = partly or (limited and role is Role.NAME)
+            roles.add(role)
+        elif not word.isdigit() and (len(word) > 1 or not word.isascii()):
+            unknown = True
+            partly = partly or limited or _ADJECTIVE.fullmatch(word) is not None
+            first = not roles & _THINGS
+            of_source = source is not None and part.end() <= source.end()
+            space = _NAMESPACE.match(part[0]) if first else None
+            named = of_source or after is Role.NAME or (before in ("of", "for") and not first)
+            bare = bare or translated or not (named or (space and word in space[0].lower()))
+    return _Words(frozenset(flat[1:-1]), frozenset(roles), unknown, bare, partly)
+
+
+def _cut(part: str) -> list[str]:
+    """Return the words of a text without blanks, in lower case."""
+    found: list[str] = []
+    for piece in _PIECES.findall(part):
+        found += [piece] if piece.lower() in ROLES or not piece.isascii() else _WORDS.findall(piece)
+    return [word.lower() for word in found]
+
+
+def _kind(words: _Words, low: str, *, counted: bool) -> Kind:
+    """Return the kind of what the words count. `counted`: a word says that they are a number."""
+    roles = words.roles
+    thing = Role.THING in roles or (counted and Role.ONE in roles and Role.ROW not in roles)
+    codes = _CODES.search(low)
+    if Role.OTHER in roles:
+        return Kind.UNKNOWN
+    if Role.ERROR in roles or (codes is not None and codes[0][0] in "45"):
+        return Kind.ERRORS
+    if codes is not None or (thing and (Role.PART in roles or words.partly)):
+        return Kind.PART
+    if thing:
+        return Kind.PERHAPS if words.bare else Kind.REQUESTS
+    return Kind.COUNT if Role.COUNT in roles and not words.unknown and roles <= _OF_ROWS else Kind.UNKNOWN
+
+
+def _selects_part(selector: str) -> bool:
+    """Return whether a label selects some of the requests, as a method or a status does."""
+    return any(
+        key not in _OWN_LABELS
+        and value not in (".*", ".+")
+        and _words(f"{key} {value}").roles & {Role.PART, Role.STATUS}
+        for key, value in _LABELS.findall(selector)
+    )
 
 
 def _unknown_unit(low: str) -> bool:
     """Return whether brackets hold what may be a unit, and is not known."""
-    for inner in _BRACKETED.findall(low):
-        words = {word.lower() for word in _WORDS.findall(inner)} - _NO_UNITS
-        known = words <= _REQUESTS | _SINGULAR | _COUNTS | _OF_ROWS | _RATES.keys() | _SOME_RATE
-        if not (known or _CODES.search(inner) or _LONG.search(inner) or _WINDOW.fullmatch(inner)):
-            return True
-    return False
-
-
-def _of_words(words: set[str], low: str, kind: Kind) -> Meaning:
-    """Return the meaning by the words of a metric's name: unknown, errors, a part of the requests, or else `kind`."""
-    return Meaning(Kind.UNKNOWN if _of_others(words) else _part(words, low) or kind)
-
-
-def _says_more(words: set[str]) -> bool:
-    """Return whether words beside translated ones may leave some requests out."""
-    known = (
-        _TRANSLATED | _BESIDE_TRANSLATED | _COUNTS | _OF_ROWS | _SPANS | _ERRORS | _PARTS | _SOME_RATE | _RATES.keys()
+    return any(
+        not (_words(inner).roles <= _NO_UNITS and all(word in ROLES or word == "n" for word in _words(inner).words))
+        and not (_CODES.search(inner) or _LONG.search(inner) or _WINDOW.fullmatch(inner))
+        for inner in _BRACKETED.findall(low)
     )
-    return not all(word in known or len(word) == 1 or word.isdigit() for word in words)
 
 
 def _per(found: re.Match[str]) -> Unit:
     """Return the unit of requests in a number of seconds, minutes, hours or days."""
-    number, unit = int(found["number"] or 1), _LETTERS[found["unit"]]
+    number, unit = int(found["number"] or 1), _LETTERS[found["unit"].lower()]
     if number == 1 and unit in _RATE_OF:
         return RATES[_RATE_OF[unit]]
     return Unit(f"requests/{number} {unit}" if number != 1 else f"requests/{unit}", max(number, 1) * _SECONDS[unit])
-
-
-def _part(words: set[str], low: str) -> Kind | None:
-    if words & _ERRORS:
-        return Kind.ERRORS
-    if _OTHER_CODES.search(low):
-        return Kind.ERRORS
-    codes = _CODES.search(low)
-    if codes is not None:
-        return Kind.ERRORS if codes[0][0] in "45" else Kind.PART
-    return Kind.PART if words & _PARTS else None
 
 
 def _of_query(name: str, call: str) -> Meaning:
@@ -488,13 +365,11 @@ def _of_query(name: str, call: str) -> Meaning:
     if _OPERATOR.search(outside.lower()) or len(_CALLS.findall(name)) > 1:
         return Meaning(Kind.UNCLEAR)
     metric, over = _METRIC.search(name), _OVER.search(name)
-    words = {word.lower() for word in _WORDS.findall(metric[1])} if metric else set()
-    timed = metric is not None and metric[1].endswith("_count") and words & _TIMED
-    if words & _FOREIGN or (words & _MEASURES and not timed):
-        return Meaning(Kind.MEASURE)
-    kind = Kind.ERRORS if words & _ERRORS else Kind.REQUESTS
-    if _of_others(words) or (metric is not None and not timed and not words & (_REQUESTS | _SINGULAR | _SERVED)):
-        kind = kind if kind is Kind.ERRORS else Kind.UNKNOWN
+    counter = metric[1] if metric is not None else "requests_total"
+    kind = _of_name(counter if counter.endswith(("_total", "_count")) else f"{counter}_total").kind
+    if kind in (Kind.MEASURE, Kind.STATISTIC, Kind.UNCLEAR):
+        return Meaning(kind)
+    kind = Kind.UNKNOWN if kind is Kind.COUNT else kind  # of any rows
     if call in ("rate", "irate"):
         return Meaning(kind, RATES["per-minute" if per_minute else "per-second"])
     window = _WINDOW.fullmatch(over[1].strip()) if over else None

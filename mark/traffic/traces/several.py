@@ -10,7 +10,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import is_missing, read_numbers
-from mark.traffic.traces.meanings import Kind, meaning_of
+from mark.traffic.traces.meanings import Kind, are_siblings, meaning_of
 from mark.traffic.traces.steps import is_summary
 
 SUM = "sum"  # --series sum
@@ -69,8 +69,9 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
 
 
 def is_part_beside(requests: str, other: str) -> bool:
-    """Return whether two series are one metric with different labels: together they are the requests."""
-    return requests != other and "{" in requests and _LABELLED.sub("", requests) == _LABELLED.sub("", other)
+    """Return whether two series are requests of different names or labels: together they are the requests."""
+    labelled = "{" in requests and _LABELLED.sub("", requests) == _LABELLED.sub("", other)
+    return requests != other and (labelled or (meaning_of(other).kind is Kind.PART and are_siblings(requests, other)))
 
 
 def _may_name(name: str, values: Sequence[object]) -> bool:

@@ -118,7 +118,8 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
         if unit.kind in (Kind.MEASURE, Kind.STATISTIC):
             return Meaning(Kind.MEASURE)
         if unit.kind is Kind.REQUESTS and (unit.unit is not None or unit.times != 1.0):
-            return Meaning(Kind.REQUESTS, unit.unit, times=unit.times)
+            kind = meaning.kind if meaning.kind in (Kind.PART, Kind.PERHAPS, Kind.ERRORS) else Kind.REQUESTS
+            return Meaning(kind, unit.unit, times=unit.times)
         if meaning_of(f"{value} count").kind not in (Kind.REQUESTS, Kind.COUNT):
             return Meaning(Kind.UNCLEAR)
     return meaning

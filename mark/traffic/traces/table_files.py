@@ -34,7 +34,6 @@ from mark.traffic.traces.meanings import (
     Meaning,
     Unit,
     is_answered,
-    is_of_others,
     meaning_of,
 )
 from mark.traffic.traces.overlaps import repeated_row
@@ -241,7 +240,7 @@ class _Table:
         | any          | k6's requests                | a row is a request                                |
         | any          | R+C+P has two, not one R + P | ask which, or for the sum                         |
         | irregular    | one of R+C+P                 | ask whether it counts                             |
-        | regular      | one R, or one C or P alone   | it; errors alone: ask                             |
+        | regular      | one R, or one C alone        | it; one P alone, or a name that may be one: ask   |
         | regular      | one U and nothing else       | it                                                |
         | regular      | U                            | ask                                               |
         | any          | S                            | refuse: a summary without counts                  |
@@ -258,7 +257,7 @@ class _Table:
         if set(self._series) == {K6} and any(_ones(column) for column in columns):
             return None
         kinds = {kind: [column for column in columns if column.meaning.kind is kind] for kind in Kind}
-        sure = [*kinds[Kind.REQUESTS], *kinds[Kind.COUNT], *kinds[Kind.UNCLEAR]]
+        sure = [*kinds[Kind.REQUESTS], *kinds[Kind.COUNT], *kinds[Kind.UNCLEAR], *kinds[Kind.PERHAPS]]
         parts = [*kinds[Kind.PART], *kinds[Kind.ERRORS]]
         # A number that never changes numbers a table or a query, or states a fact, unless it is the only one.
         changing = [
@@ -298,10 +297,9 @@ class _Table:
                 raise BadInput(what, self._where, _names(odd))
         elif sure or parts:
             one = (sure or parts)[0]
-            if one.meaning.kind is Kind.ERRORS:
-                raise BadInput(
-                    "only errors are counted; name the column by `count_column` if it is meant", self._where, one.name
-                )
+            kind = one.meaning.kind
+            if kind is Kind.ERRORS or (kind in (Kind.PART, Kind.PERHAPS) and self._said.series is None):
+                raise BadInput(f"{kind.value}: name the column by `count_column` if it is meant", self._where, one.name)
             return one
         elif unknown:
             one = unknown[0]
@@ -461,13 +459,13 @@ class _Table:
     def _may_count(self, column: _Column) -> bool:
         """Return whether a column of an unknown name may be read as requests.
 
-        Its name must carry no information, such as `value`, because a word may name anything. A counter and the one
-        requested series need no name.
+        Its name must carry no information, such as `value`, because a word may name anything. A counter of `served` and
+        the one requested series need no such name.
         """
         if not self._export.named or self._said.series is not None or _NEUTRAL.fullmatch(column.name.strip()):
             return True
-        counts = any(rising(part) is Rising.SURELY for part in self._parts(column.numbers.values))
-        return counts and not is_of_others(column.name)
+        parts = self._parts(column.numbers.values)
+        return column.meaning.may_count and any(rising(part) is Rising.SURELY for part in parts)
 
     def _alone(self, name: str) -> bool:
         """Return whether the other columns are the same in every row."""
