@@ -288,7 +288,10 @@ def _objects(value: object, form: str, path: Path) -> list[Mapping[str, object]]
 
 
 def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
-    """Read Prometheus. A counter keeps its name; `rate` and `increase` drop it, so the user must name the unit."""
+    """Read Prometheus. A counter keeps its name; `rate` and `increase` drop it, so the user must name the unit.
+
+    The only series has its labels in its name if they select a part of the requests.
+    """
     data = whole.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
         if whole.get("status") == "error" and "error" in whole:
@@ -303,10 +306,10 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
     for one, own in zip(found, labels, strict=True):
         name = str(own.get("__name__", UNNAMED))
         rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
+        labelled = f"{name}{{{rest}}}" if rest else name
+        known = len(found) == 1 and meaning_of(labelled).kind is meaning_of(name).kind
         values = one.get("values")
-        series.append(
-            (f"{name}{{{rest}}}" if len(found) > 1 and rest else name, values if isinstance(values, list) else [], None)
-        )
+        series.append((name if known else labelled, values if isinstance(values, list) else [], None))
     return _several(series, "Prometheus range query", path)
 
 

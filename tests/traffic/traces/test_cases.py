@@ -610,6 +610,18 @@ REFUSED: dict[str, tuple[str, str]] = {
         json.dumps({"MetricDataResults": [METRIC_DATA, METRIC_DATA | {"Label": "Requests"}]}),
         "2 series.*series",
     ),
+    "E: a status in Prometheus": (
+        matrix(({"__name__": "http_requests_total", "job": "web", "code": "200"}, RISING)),
+        "only a part of the requests.*code=200",
+    ),
+    "E: errors in Prometheus": (
+        matrix(({"__name__": "http_requests_total", "code": "503"}, RISING)),
+        "only errors.*code=503",
+    ),
+    "E: kinds of requests": (
+        table("time,kind,n", lambda i: f"{at(i // 2)},{('web', 'mobile')[i % 2]} requests,{COUNTS[i // 2]}", 80),
+        "2 series.*web requests, mobile requests",
+    ),
     "E: methods": (
         table("time,method,n", lambda i: f"{at(i // 2)},{('GET', 'POST')[i % 2]},{COUNTS[i // 2]}", 80),
         "2 series.*GET, POST",
@@ -880,6 +892,7 @@ WAYS_OUT: list[tuple[str, TableColumns, float]] = [
     ("E: series in Prometheus", TableColumns(series="sum"), 2 * SUM),
     ("E: series in Prometheus", TableColumns(series="m{pod=b}"), SUM),
     ("E: methods", TableColumns(series="POST"), SUM),
+    ("E: kinds of requests", TableColumns(series="mobile requests"), SUM),
     ("A: a rounded counter", TableColumns(unit="counter"), 1e4 * round((SUM - COUNTS[-1]) / 1e4)),
     ("A: rounded to thousands", TableColumns(unit="count"), 1000 * N),
     ("B: CloudWatch's function", TableColumns(unit="per-second"), 60 * SUM),
