@@ -42,14 +42,12 @@ _DROPPED = {POINT: str.maketrans("", "", "," + _SPACES), COMMA: str.maketrans(",
 
 _SCALES = {"k": 1e3, "K": 1e3, "Mil": 1e6, "M": 1e6, "Bil": 1e9, "G": 1e9, "Tri": 1e12, "T": 1e12}
 _UNIT = re.compile(r"(Mil|Bil|Tri|[kKMGT])?\s*(.*?)\s*", re.DOTALL)
-_THINGS = "req|reqs|request|requests|r|q|query|queries|t|tx|op|ops|io|hit|hits|call|calls|c|invocations?|counts?"
+_THINGS = "reqs?|requests?|r|q|query|queries|t|tx|ops?|io|hits?|calls?|c|invocations?|counts?"
 _PER = re.compile(
     rf"(?:(?:{_THINGS})?\s*(?:/|per\s)\s*|(?:{_THINGS})p)(?:(s|secs?|seconds?)|(m|min|minutes?)|(h|hr|hours?))",
     re.IGNORECASE,
 )
-_COUNTS = frozenset(
-    _THINGS.replace("invocations?", "invocation|invocations").replace("counts?", "count|counts").split("|")
-)
+_COUNTS = re.compile(_THINGS)
 _MEASURES = frozenset(
     [
         *("ms", "s", "sec", "secs", "second", "seconds", "us", "µs", "μs", "ns", "min", "mins", "minute", "minutes"),
@@ -204,7 +202,7 @@ def _unit(text: str) -> tuple[float, str | None]:
             return factor, None
         if (per := _PER.fullmatch(word)) is not None:
             return factor, "per-second" if per[1] else "per-minute" if per[2] else "per-hour"
-        if low in _COUNTS:
+        if _COUNTS.fullmatch(low):
             return factor, "count"
         if low in _MEASURES:
             return factor, MEASURE

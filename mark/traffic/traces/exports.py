@@ -288,10 +288,7 @@ def _objects(value: object, form: str, path: Path) -> list[Mapping[str, object]]
 
 
 def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
-    """Read Prometheus. A counter keeps its name; `rate` and `increase` drop it, so the user must name the unit.
-
-    The only series has its labels in its name if they select a part of the requests.
-    """
+    """Read Prometheus. A counter keeps its name; `rate` and `increase` drop it, so the user must name the unit."""
     data = whole.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
         if whole.get("status") == "error" and "error" in whole:
@@ -307,13 +304,10 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
         name = str(own.get("__name__", UNNAMED))
         rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
         labelled = f"{name}{{{rest}}}" if rest else name
-        known = len(found) == 1 and meaning_of(labelled).kind is meaning_of(name).kind
+        known = len(found) == 1 and meaning_of(labelled).kind is meaning_of(name).kind  # no label selects a part
         values = one.get("values")
         series.append((name if known else labelled, values if isinstance(values, list) else [], None))
     return _several(series, "Prometheus range query", path)
-
-
-_STATISTICS = ("Average", "Minimum", "Maximum")
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:
@@ -330,10 +324,9 @@ def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | 
     of_counts = units <= {"Count", "None"} and said.kind not in (Kind.MEASURE, Kind.STATISTIC)
     counted = said if label else Meaning(Kind.COUNT)
     no_sum = Meaning(Kind.MEASURE)
-    meanings = {name: Meaning(Kind.STATISTIC) for name in found.columns if name in _STATISTICS}
-    meanings["Sum"] = counted if of_counts else no_sum
     of_times = units <= {"Seconds", "Milliseconds", "Microseconds"}
-    meanings["SampleCount"] = Meaning(Kind.REQUESTS) if of_times else no_sum
+    samples = Meaning(Kind.REQUESTS) if of_times else no_sum
+    meanings = {"Sum": counted if of_counts else no_sum, "SampleCount": samples}
     return Export(
         found.columns, f"CloudWatch statistics of {label}" if label else "CloudWatch statistics", meanings=meanings
     )
@@ -545,7 +538,6 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
 def _with_title(name: str, title: str) -> str:
     """Return the name of a column below a title: the title if it has none, both if its own is only a unit."""
     unit = name.strip("()[] ")
-    unit = unit[1:] if unit.startswith("1/") else unit
     said = meaning_of(f"requests ({unit})")
     is_unit = unit and (said.unit is not None or said.times != 1.0 or said.kind is Kind.MEASURE)
     return (

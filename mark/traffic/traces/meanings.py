@@ -216,9 +216,13 @@ def is_answered(name: str) -> bool:
 
 def are_siblings(requests: str, part: str) -> bool:
     """Return whether requests have a name or a way that a part of requests lacks, as `web requests` beside `mobile`."""
-    first, second = _words(_BRACES.sub("", requests)), _words(_BRACES.sub("", part))
-    own = {word for word in first.words - second.words if ROLES.get(word) in (Role.NAME, Role.WAY, None)}
-    return bool(second.roles & _THINGS) and any(len(word) > 1 and not word.isdigit() for word in own)
+    return bool(_words(_BRACES.sub("", part)).roles & _THINGS) and has_own_name(requests, part)
+
+
+def has_own_name(one: str, other: str) -> bool:
+    """Return whether a name or a way, such as `checkout` or `web`, stands in one column's name and not in the other."""
+    own = _words(_BRACES.sub("", one)).words - _words(_BRACES.sub("", other)).words
+    return any(ROLES.get(word) in (Role.NAME, Role.WAY, None) and len(word) > 1 and not word.isdigit() for word in own)
 
 
 def _of_name(name: str) -> Meaning:
@@ -313,7 +317,7 @@ def _cut(part: str) -> list[str]:
 
 
 def _kind(words: _Words, low: str, *, counted: bool) -> Kind:
-    """Return the kind of what the words count. `counted`: a word says that they are a number."""
+    """Return the kind of the counted things. `counted`: a word says that they are a number."""
     roles = words.roles
     thing = Role.THING in roles or (counted and Role.ONE in roles and Role.ROW not in roles)
     codes = _CODES.search(low)

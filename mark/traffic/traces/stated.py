@@ -114,7 +114,7 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
             return Meaning(Kind.MEASURE)
         if plain not in _UNIT or meaning.unit is not None or meaning.times != 1.0 or value.strip().lower() in _NO_UNIT:
             continue
-        unit = meaning_of(f"requests ({value[value.startswith('1/') :]})")
+        unit = meaning_of(f"requests ({value})")
         if unit.kind in (Kind.MEASURE, Kind.STATISTIC):
             return Meaning(Kind.MEASURE)
         if unit.kind is Kind.REQUESTS and (unit.unit is not None or unit.times != 1.0):

@@ -33,6 +33,7 @@ from mark.traffic.traces.meanings import (
     Kind,
     Meaning,
     Unit,
+    has_own_name,
     is_answered,
     meaning_of,
 )
@@ -299,7 +300,8 @@ class _Table:
             one = (sure or parts)[0]
             kind = one.meaning.kind
             if kind is Kind.ERRORS or (kind in (Kind.PART, Kind.PERHAPS) and self._said.series is None):
-                raise BadInput(f"{kind.value}: name the column by `count_column` if it is meant", self._where, one.name)
+                what = f"the column counts {kind.value}: name it by `count_column` if it is meant"
+                raise BadInput(what, self._where, one.name)
             return one
         elif unknown:
             one = unknown[0]
@@ -399,6 +401,10 @@ class _Table:
                     of_rows = is_statement(name, self._stated)
                     meaning = Meaning(Kind.MEASURE) if of_rows else stated(meaning, self._stated)
                 found.append(_Column(name, numbers, meaning))
+        shown = [column.name for column in found if column.name not in self._aside]
+        for i, one in enumerate(found if len(shown) > 1 else []):
+            if one.meaning.kind is Kind.PERHAPS and not any(has_own_name(one.name, name) for name in shown):
+                found[i] = replace(one, meaning=replace(one.meaning, kind=Kind.REQUESTS))  # all are of one service
         return found
 
     def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:

@@ -21,10 +21,9 @@ _STARTS = frozenset(
 _ENDS = frozenset(
     [
         *("end", "ended", "ends", "stop", "stopped", "finish", "finished", "to", "until", "completed", "closed"),
-        *("updated", "modified"),
+        *("updated", "modified", "responded", "resolved", "ingested", "indexed"),
     ]
 )
-_ENDS |= frozenset(["responded", "resolved", "ingested", "indexed"])
 _EXCEL_FIRST, _EXCEL_LAST = 36_526.0, 55_000.0  # from the year 2000 to 2050
 _DATE_WORDS = frozenset([*_TIME_NAMES, "day", "datum", "zeit", "fecha", "data", "jour", "bucket", "minute", "period"])
 _DATE_WORDS |= frozenset({"date", "timestamp"})

@@ -46,7 +46,7 @@ ENGLISH: Mapping[Role, str] = {
     Role.WAY: "http web api rest graphql grpc rpc page",
     Role.NAME: """server service app application performance backend frontend edge gateway model deployment controller
         ingress function cluster upstream downstream serverless ml predict scoring elb alb lambda cloudfront nginx envoy
-        istio traefik haproxy kong apache uwsgi gunicorn""",
+        istio traefik haproxy uwsgi gunicorn""",
     Role.RATE: "rate throughput traffic ps hz persec permin",
     Role.ERROR: """error errors fail failed failing fails failure failures rejected dropped timeout timeouts shed
         abandoned refused unserved unanswered discarded killed expired exceptions throttles throttled aborted cancelled
@@ -56,14 +56,12 @@ ENGLISH: Mapping[Role, str] = {
         android bot bots crawler human anonymous premium free paid admin public private eu us uk emea apac europe asia
         africa america domestic foreign cache cached miss misses static dynamic image images first last new third other
         key large small slow fast late priority weekend night sampled test tests synthetic warmup canary preflight
-        redirect redirects fixed sticky health probe unique distinct allowed blocked denied duplicate duplicates
-        unhealthy non not without held kept hidden broken""",
+        health probe unique distinct allowed blocked denied duplicate unhealthy non not without""",
     Role.LIMIT: "from by with via in to over under above below through than where on at",
     Role.OTHER: """forecast forecasts forecasted predicted expected planned goal budget limit quota threshold capacity
         baseline retry retries retried throttling normalized normalised previous shadow mirrored replayed remaining
         available yesterday prior ago exec execs client outgoing outbound egress db database dns sql mysql postgres
-        postgresql redis mongo mongodb memcached dynamodb promhttp resource pull merge preemption preemptions msg msgs
-        spillover prev cap slo sla deleted empty""",
+        postgresql redis mongo mongodb memcached dynamodb promhttp resource slo sla""",
     Role.MEASURE: """gc packet packets cx flow flows switches visible evaluations restarts scrape scrapes reconcile
         sessions visitors load lines interrupts faults forks alerts port id pid line level connection connections cpu
         memory mem disk version user users host hosts instances replicas nodes pods age threads vus tokens token price

@@ -35,9 +35,9 @@ def test_refused_header_is_one_line() -> None:
         "CacheHits",
     ],
 )
-def test_perhaps_a_part_is_read_when_its_column_is_named(name: str) -> None:
+def test_count_column_answers_whether_a_name_is_a_part(name: str) -> None:
     header = Header("", (name,), "row")
-    assert f"name the column by `count_column` if it is meant: {name}" in str(read(header))
+    assert f"name it by `count_column` if it is meant: {name}" in str(read(header))
     assert outcome(header, TableColumns(count=name)) == "right"
 
 
