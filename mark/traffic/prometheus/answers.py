@@ -18,6 +18,8 @@ from mark.traffic.traces.partial import incomplete
 
 # Two Prometheus servers that scrape the same targets differ in these labels only.
 REPLICA_LABELS = ("__replica__", "prometheus_replica")
+# Labels of one replica of a workload. Series that differ in other labels may be those of several workloads.
+POD_LABELS = ("pod", "pod_name", "k8s_pod_name", "replica", "instance")
 _LATER = ("canceled", "internal", "timeout", "unavailable")  # kinds of errors that do not concern the query
 _SHOWN = 200  # characters of a reason
 
@@ -140,13 +142,20 @@ def summed(answer: PromAnswer, where: str) -> tuple[FloatArray, FloatArray]:
     """Return the times, and the sum of all series at each.
 
     Series that differ in REPLICA_LABELS only are the same measurement twice and count once: the highest value holds,
-    because a server that was down for a while has too few. Raises BadInput without any point.
+    because a server that was down for a while has too few. Raises BadInput without any point, and for series that
+    differ in more than the replica.
     """
     if not answer.series:
         raise BadInput("the query has no answer in this time", where)
     kept: dict[tuple[tuple[str, str], ...], list[PromSeries]] = {}
     for one in answer.series:
         kept.setdefault(one.without(REPLICA_LABELS), []).append(one)
+    groups = sorted({one.without((*REPLICA_LABELS, *POD_LABELS)) for one in answer.series})
+    if len(groups) > 1:
+        first, second = (dict(group) for group in groups[:2])
+        name = min(name for name in first | second if first.get(name) != second.get(name))
+        what = f"the query has {len(groups)} series: write sum(...), or select those of the workload"
+        raise BadInput(what, where, f"{name} {first.get(name, '')} and {second.get(name, '')}")
     highest = [_at_each_time(alike, np.maximum) for alike in kept.values()]
     return _at_each_time([PromSeries({}, times, values) for times, values in highest], np.add)
 

@@ -19,7 +19,9 @@ from mark.traffic.traces.trace import Trace
 
 LATENCY_STEP_S = 300.0
 _LEAST_POINTS = 10
-_RISING = 0.999  # share of steps that do not fall, from which it is a counter and no rate
+_RISING = 0.95  # share of steps that do not fall, from which it is a counter (with restarts) and no rate
+_WHOLE = 0.5  # share of steps with a whole number of replicas, below which the query counts something else
+_APART = 2.0  # factor between the answers in the histogram and the requests, from which they differ in kind
 _LEAST_HISTORY_S = 1800.0
 _EXPORTING = 0.9  # of the ready pods; with fewer the sum of their rates is too low
 _MOST_UNSCRAPED = 0.5  # of the time; with more the history is refused
@@ -122,6 +124,10 @@ def read_history(
         raise BadInput("a number of replicas is negative", workload.ready_by, float(replicas.min()))
     if not replicas.any():
         raise BadInput("no replica was ever ready", workload.ready_by)
+    parts = replicas[replicas != np.rint(replicas)]
+    if len(parts) > (1.0 - _WHOLE) * len(replicas):
+        what = "is seldom a whole number, so that it does not count ready replicas"
+        raise BadInput(what, workload.ready_by, f"{parts[-1]:.6g}")
     notes += _notes("the replicas", read)
     grid_s = began_s + step_s * np.arange(1, round((end_s - began_s) / step_s) + 1)
     if workload.pods_are_replicas:
@@ -143,7 +149,7 @@ def read_history(
         notes.append(
             f"the number of replicas is not known for {missing:.0%} of the time, which costs the mean of the rest"
         )
-    latency, more = _latency(reader, workload, began_s, end_s)
+    latency, more = _latency(reader, workload, trace, began_s, end_s)
     progress(1.0)
     return WorkloadHistory(
         workload=workload,
@@ -220,6 +226,10 @@ def _scraped(
 def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray]:
     """Return the end of each step and its requests/s."""
     ends_s, rps = summed(read, workload.counted_by)
+    bounds = [one.labels["le"] for one in read.series if one.labels.get("le", "+Inf") != "+Inf"]
+    if bounds:
+        what = "counts the requests of one bucket only: write sum(rate(..._count[1m]))"
+        raise BadInput(what, workload.counted_by, f"le {bounds[0]}")
     if rps.min() < 0.0:
         raise BadInput("a rate is negative", workload.counted_by, float(rps.min()))
     if not rps.any():
@@ -231,16 +241,27 @@ def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray
 
 
 def _latency(
-    reader: MetricsReader, workload: Workload, began_s: float, end_s: float
+    reader: MetricsReader, workload: Workload, trace: Trace, began_s: float, end_s: float
 ) -> tuple[LatencyBuckets | None, tuple[str, ...]]:
     query = workload.buckets_query(LATENCY_STEP_S)
     if query is None:
         return None, ()
     read = reader.query_range(query, began_s + LATENCY_STEP_S, end_s, LATENCY_STEP_S)
     found = latency_buckets(read, workload, query, LATENCY_STEP_S)
+    if not read.series:
+        return None, ("the latency histogram has no points: lateness is not known",)
     if found is None:
         return None, ("the latency histogram has no buckets with an infinite last one: lateness is not known",)
-    return found, _notes("the latencies", read)
+    seen_s = trace.duration_s - sum(end - begin for begin, end in trace.gaps)
+    counted_rps = trace.total_counts(0.0, trace.duration_s) / workload.unit.size / seen_s
+    share = float(found.within[:, -1].mean()) / LATENCY_STEP_S / counted_rps
+    if share > _APART:
+        what = "counts more answers than there were requests: write sum by (le) (rate(..._bucket[5m]))"
+        raise BadInput(what, query, f"{share:.3g} answers a request")
+    notes = _notes("the latencies", read)
+    if share < 1.0 / _APART:
+        notes += (f"the latency histogram has {share:.2g} answers a request; they stand for all",)
+    return found, notes
 
 
 def latency_buckets(read: PromAnswer, workload: Workload, query: str, step_s: float) -> LatencyBuckets | None:
@@ -253,7 +274,9 @@ def latency_buckets(read: PromAnswer, workload: Workload, query: str, step_s: fl
             raise BadInput(
                 "is no histogram: write sum by (le) (rate(..._bucket[5m]))", "--query-latency", query
             ) from None
-        by_bound[bound_s] = PromAnswer((*by_bound.get(bound_s, PromAnswer()).series, one))
+        # Of one bound, `le` may be written in two ways.
+        part = replace(one, labels={name: value for name, value in one.labels.items() if name != "le"})
+        by_bound[bound_s] = PromAnswer((*by_bound.get(bound_s, PromAnswer()).series, part))
     if len(by_bound) < 2 or not math.isinf(max(by_bound)):
         return None
     bounds_s = sorted(by_bound)

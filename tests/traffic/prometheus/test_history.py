@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,6 +116,76 @@ def test_counter_in_place_of_a_rate_is_refused() -> None:
     reader.add("pods", T, np.ones(len(T)))
     with pytest.raises(BadInput, match="only rises, as a counter does"):
         read_history(reader, _own("sum(http_requests_total)"), 0.2, END)
+
+
+def test_counter_of_pods_that_restart_is_no_rate() -> None:
+    reader = _filled()
+    reader.add("pods", T, np.ones(len(T)))
+    for pod in range(5):
+        counted = np.cumsum(np.full(len(T), 90.0))
+        life = 300 + 26 * pod
+        reader.add("churn", T, counted - np.repeat(counted[::life], life)[: len(T)], pod=str(pod))
+    with pytest.raises(BadInput, match="only rises, as a counter does"):
+        read_history(reader, _own("sum(churn)"), 0.2, END)
+
+
+def test_series_that_differ_in_more_than_the_pod_are_not_added() -> None:
+    reader = _filled()
+    for name, pods in (("a", 2.0), ("b", 3.0)):
+        reader.add("pods", T, np.full(len(T), pods), deployment=name)
+        reader.add("rate", T, np.full(len(T), pods), pod=name)
+    both = replace(_own("rate"), replicas="pods")
+    with pytest.raises(BadInput, match=r"--query-replicas.* has 2 series: write sum.*: deployment a and b"):
+        read_history(reader, both, 0.2, END)
+    found = read_history(reader, _own("rate"), 0.2, END)
+    assert found.trace.total_counts(0.0, found.trace.duration_s) == pytest.approx(5.0 * found.trace.duration_s)
+
+
+def test_rate_of_one_bucket_is_refused() -> None:
+    reader = _filled()
+    reader.add("pods", T, np.ones(len(T)))
+    query = 'rate(http_request_duration_seconds_bucket{le="0.3"}[1m])'
+    with pytest.raises(BadInput, match=r"counts the requests of one bucket only: .*le 0\.3"):
+        read_history(reader, _own(query), 0.2, END)
+
+
+def test_replicas_that_are_no_whole_numbers_are_refused() -> None:
+    reader = _filled()
+    reader.add("pods", T, 4.0 + np.sin(T / 900.0))
+    with pytest.raises(BadInput, match="--query-replicas: is seldom a whole number"):
+        read_history(reader, _own("sum(rate(http_requests_total[1m]))"), 0.2, END)
+
+
+@pytest.mark.parametrize("how", ["", "increase"])
+def test_histogram_with_more_answers_than_requests_is_refused(how: str) -> None:
+    reader = _filled()
+    reader.add("pods", T, np.ones(len(T)))
+    buckets = (
+        "http_request_duration_seconds_bucket" if not how else "increase(http_request_duration_seconds_bucket[5m])"
+    )
+    with pytest.raises(BadInput, match="counts more answers than there were requests"):
+        read_history(reader, _own("sum(rate(http_requests_total[1m]))", f"sum by (le) ({buckets})"), 0.2, END)
+
+
+def test_histogram_of_a_part_of_the_requests_is_said() -> None:
+    reader = _filled()
+    reader.add("pods", T, np.ones(len(T)))
+    for le in ("0.1", "+Inf"):
+        reader.add("sampled_bucket", T, np.cumsum(RPS * 3.0), le=le)
+    latency = "sum by (le) (rate(sampled_bucket[5m]))"
+    found = read_history(reader, _own("sum(rate(http_requests_total[1m]))", latency), 0.2, END)
+    assert "the latency histogram has 0.1 answers a request; they stand for all" in found.notes
+
+
+def test_one_bound_may_be_written_in_two_ways() -> None:
+    reader = _filled()
+    reader.add("pods", T, np.ones(len(T)))
+    for le, there in (("1", T < END - 7200.0), ("1.0", T >= END - 7200.0), ("+Inf", T > 0.0)):
+        reader.add("turned_bucket", T, np.where(there, np.cumsum(RPS * 30.0), np.nan), le=le)
+    latency = "sum by (le) (rate(turned_bucket[5m]))"
+    found = read_history(reader, _own("sum(rate(http_requests_total[1m]))", latency), 0.2, END).latency
+    assert found is not None
+    assert found.bounds_s.tolist() == [1.0, math.inf]
 
 
 def test_negative_rate_and_absent_requests_are_refused() -> None:
