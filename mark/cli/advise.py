@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from mark.traffic.prometheus.known import REQUESTS
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
 
 if TYPE_CHECKING:
-    from mark.traffic.prometheus.workload import MetricsReader
+    from mark.traffic.prometheus.workload import TimedReader
 
 _LEAST_DAYS, _MOST_DAYS = 1.0 / 24.0, 366.0
 _LEAST_SIMULATED_S = 600.0
@@ -131,9 +130,9 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--query-latency", metavar="PROMQL", help="requests/s by le, in seconds")
 
 
-def reader_from(args: argparse.Namespace) -> MetricsReader:
+def reader_from(args: argparse.Namespace) -> TimedReader:
     """Return a reader of the Prometheus that the arguments name. Raises BadInput."""
-    found: MetricsReader = adapter("prometheus", "--prometheus")(args.prometheus, **access_from(args))
+    found: TimedReader = adapter("prometheus", "--prometheus")(args.prometheus, **access_from(args))
     return found
 
 
@@ -184,8 +183,9 @@ def run(args: argparse.Namespace) -> int:
         return _serve(args, options)
     check_options(options)
     show_counting()
-    reader, asked, end_s = reader_from(args), asked_from(args), time.time() - _SETTLED_S
+    reader, asked = reader_from(args), asked_from(args)
     with progress("reading") as bar:
+        end_s = reader.now_s() - _SETTLED_S  # samples have the times of the server's clock
         workload = find_workload(reader, asked, end_s)
         history = read_history(reader, workload, args.days, end_s, bar)
         types = instance_types(reader, workload, check_select(args.select), end_s)

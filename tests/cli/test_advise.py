@@ -43,8 +43,9 @@ def _refused(capsys: Captured, *arguments: str) -> str:
 
 
 def test_report_says_what_was_read_and_writes_json_and_page(
-    asked: tuple[str, ...], tmp_path: Path, capsys: Captured
+    prometheus: EmulatedPrometheus, asked: tuple[str, ...], tmp_path: Path, capsys: Captured
 ) -> None:
+    prometheus.clock = lambda: time.time() - 1800.0
     files = ("--json", str(tmp_path / "a.json"), "--report", str(tmp_path / "a.html"))
     assert main([*asked, "--scaler", "hpa:target=0.7,min=6,max=20", *files]) == 0
     said = capsys.readouterr().out
@@ -55,6 +56,8 @@ def test_report_says_what_was_read_and_writes_json_and_page(
     assert found["now"]["mean_replicas"] == 6.0
     assert found["replica"]["instance"] == "c7i.large"
     assert found["read"]["requests"] == pytest.approx(16.0 * 6 * 3600.0, rel=0.1)
+    ended_s = found["read"]["began_unix_s"] + found["read"]["duration_s"]
+    assert ended_s == pytest.approx(prometheus.clock(), abs=600.0), "the server's clock counts"
     assert "yours, simulated" in (tmp_path / "a.html").read_text()
     assert "/tmp" not in said + (tmp_path / "a.json").read_text()
     printed = " ".join(said.split())

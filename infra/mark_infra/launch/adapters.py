@@ -15,7 +15,7 @@ from mark.serving.frontend.key_poll import KeySource
 from mark.serving.overflow.functions import FunctionClient
 
 if TYPE_CHECKING:
-    from mark.traffic.prometheus.workload import MetricsReader
+    from mark.traffic.prometheus.workload import TimedReader
     from mark_infra.launch.profile_on import ProfiledOn
 
 
@@ -63,7 +63,7 @@ def profile_on_rented(say: Callable[[str], None], **options: Any) -> ProfiledOn:
     return profile_on(ProfileOnOptions(**options), say)
 
 
-def prometheus(url: str, **access: Any) -> MetricsReader:
+def prometheus(url: str, **access: Any) -> TimedReader:
     """Return a reader of a Prometheus' HTTP API; `access` has the other fields of `PrometheusAccess`.
 
     Raises BadInput.

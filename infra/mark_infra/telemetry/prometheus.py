@@ -1,6 +1,6 @@
 """The HTTP API of Prometheus: instant and range queries. Read only, and with the standard library alone.
 
-The adapter of `mark.traffic.prometheus.workload.MetricsReader`. A range query of more points than a server gives at
+The adapter of `mark.traffic.prometheus.workload.TimedReader`. A range query of more points than a server gives at
 once is asked page by page. No answer may be larger than `answer_bytes`, and no redirection may lead to another host,
 because it would carry the credentials there.
 """
@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from mark.domain.errors import BadInput
 from mark.traffic.prometheus.answers import Pages, PromAnswer, Unanswered, json_of, parse_answer, reason_of, shown
-from mark.traffic.prometheus.workload import MetricsReader
+from mark.traffic.prometheus.workload import TimedReader
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
@@ -64,7 +64,7 @@ _WHERE = "--prometheus"
 
 
 class Prometheus:
-    """The port MetricsReader over HTTP. Raises Unanswered where asking again may help, else BadInput."""
+    """The port TimedReader over HTTP. Raises Unanswered where asking again may help, else BadInput."""
 
     def __init__(self, access: PrometheusAccess) -> None:
         self._access = access
@@ -177,4 +177,4 @@ def _refusal(error: urllib.error.HTTPError, where: str) -> BadInput:
     return BadInput(what, where, f"{error.code} {said}")
 
 
-_: type[MetricsReader] = Prometheus
+_: type[TimedReader] = Prometheus

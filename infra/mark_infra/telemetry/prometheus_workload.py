@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -13,15 +12,8 @@ from mark.domain.arrays import FloatArray
 from mark.domain.time import STEP_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
 from mark.traffic.prometheus.history import latency_buckets
-from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload, rate_step
+from mark.traffic.prometheus.workload import STEPS_S, TimedReader, Workload, rate_step
 from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadMinutes, WorkloadNow
-
-
-class TimedReader(MetricsReader, Protocol):
-    """A reader that knows the server's clock."""
-
-    def now_s(self) -> float:
-        """The server's Unix time. Raises as `query` does."""
 
 
 class PrometheusWorkload:

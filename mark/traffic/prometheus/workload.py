@@ -16,7 +16,7 @@ from mark.domain.errors import BadInput
 from mark.domain.load_unit import REQUESTS as REQUESTS_UNIT
 from mark.domain.load_unit import LoadUnit, checked_unit
 from mark.domain.time import DAY_S
-from mark.traffic.prometheus.answers import REPLICA_LABELS, PromAnswer
+from mark.traffic.prometheus.answers import POD_LABELS, REPLICA_LABELS, PromAnswer
 from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, REQUESTS, RequestMetric
 
 SCRAPED = "count(up)"  # has points while Prometheus itself scrapes
@@ -24,7 +24,6 @@ STEPS_S = (60.0, 120.0, 300.0)  # a rate needs two scrapes within the step
 _SCRAPES = 0.95  # of two scrapes within each step: one in twenty may come late
 _SEARCH_S = DAY_S  # a candidate has had requests within a day
 _POD_NAMES = ("pod", "pod_name", "k8s_pod_name")
-_POD = (*_POD_NAMES, "replica", "instance")  # labels of a replica, best first
 # If an exporter reports requests of others, `namespace` is the exporter's and the workload's has another name.
 _NAMESPACES = ("exported_namespace", "destination_workload_namespace", "namespace_name", "namespace")
 # Pods of a Deployment (a Knative revision has one too) or of a StatefulSet.
@@ -64,6 +63,14 @@ class MetricsReader(Protocol):
 
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
         """Return the values of each series at `start_s` and every `step_s` from there on, `end_s` included."""
+        ...
+
+
+class TimedReader(MetricsReader, Protocol):
+    """A reader that knows the server's clock."""
+
+    def now_s(self) -> float:
+        """Return the server's Unix time. Raises as `query` does."""
         ...
 
 
@@ -355,10 +362,10 @@ def _scrapers(
     Two jobs that scrape the same pods count each request twice. Equal counts in every pod show it, because two
     different processes would have different counts.
     """
-    labels = (*_POD, "namespace", "job", *REPLICA_LABELS)
+    labels = (*POD_LABELS, "namespace", "job", *REPLICA_LABELS)
     answer = reader.query(f"sum by ({','.join(labels)}) (increase({counter}[{_SEARCH_S:.0f}s]))", end_s)
     rows = [(dict(one.labels), float(one.values[-1])) for one in answer.series]
-    pod = next((label for label in _POD if rows and all(row.get(label) for row, _ in rows)), None)
+    pod = next((label for label in POD_LABELS if rows and all(row.get(label) for row, _ in rows)), None)
     jobs = tuple(sorted({row["job"] for row, _ in rows if row.get("job")}))
     rows = _merged(rows, REPLICA_LABELS)
     for some in _SCRAPERS:
