@@ -128,11 +128,9 @@ def _schedule(window: Section, key: str) -> CronSchedule:
         raise BadInput(str(error), window.where(key), text) from error
 
 
-def _begins(policy: Section) -> datetime:
+def _begins(policy: Section) -> datetime | None:
     begins = policy.table.get("begins")
-    if not isinstance(begins, datetime) or begins.tzinfo is None:
-        what = (
-            "a schedule needs the time at which the evaluated part begins, with its zone, such as 2026-01-05T00:00:00Z"
-        )
-        raise BadInput(what, policy.where("begins"), None if begins is None else str(begins))
+    if begins is not None and not (isinstance(begins, datetime) and begins.tzinfo is not None):
+        what = "must be a time with its zone, such as 2026-01-05T00:00:00Z"
+        raise BadInput(what, policy.where("begins"), str(begins))
     return begins

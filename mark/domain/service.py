@@ -34,7 +34,7 @@ class AsIsPolicy:
     scale_in_cooldown_s: float = 300.0
     settings: ScalerSettings | None = None  # hpa, keda, knative, ray, cron; None: their documented defaults
     windows: tuple[CronWindow, ...] = ()  # keda, cron
-    begins: datetime | None = None  # when the evaluated part begins, on the clock of these windows
+    begins: datetime | None = None  # when the evaluated part begins, for these windows; None: the trace may know it
 
 
 @dataclass(frozen=True, slots=True)

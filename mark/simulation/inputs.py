@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from mark.cloud.ec2.spot_series import SpotSeries, load_spot_series
 from mark.config.faults_section import load_faults
@@ -25,6 +26,8 @@ from mark.traffic.traces.in_units import counted_in
 from mark.traffic.traces.reader import open_trace
 from mark.traffic.traces.table_files import TableColumns
 from mark.traffic.traces.trace import Part, Trace, drawn_load
+
+_SAME_BEGIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
 def inputs_of(request: RunRequest, resolved: ResolvedService, trace: Trace, part: Part) -> Inputs:
     """Return the inputs for a known service and part of a trace, with loads scaled by the request. Raises BadInput."""
     start_s, end_s = part.start_s, part.end_s
+    resolved = replace(resolved, service=_dated(resolved.service, trace, start_s))
     train_s = start_s if request.train_s is None else min(request.train_s, start_s)
     prices = {o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND}
     return Inputs(
@@ -181,6 +185,18 @@ def inputs_of(request: RunRequest, resolved: ResolvedService, trace: Trace, part
         evaluated=replace(trace.load(start_s, end_s, request.scale), start_s=0.0),
         spot=tuple(load_spot_series(path, prices) for path in request.spot_traces),
     )
+
+
+def _dated(service: ServiceConfig, trace: Trace, start_s: float) -> ServiceConfig:
+    """Return the service with the begin of its schedules from a trace that knows it. Raises BadInput."""
+    own = service.as_is
+    if own is None or not own.windows or trace.began_s is None:
+        return service
+    begins = datetime.fromtimestamp(trace.began_s + start_s, UTC)
+    if own.begins is not None and abs(own.begins - begins) > _SAME_BEGIN:
+        what = f"contradicts the trace, whose part begins at {begins:%Y-%m-%dT%H:%M:%SZ}: leave the key out"
+        raise BadInput(what, f"{service.source or service.name} [policy] begins", own.begins.isoformat())
+    return replace(service, as_is=replace(own, begins=begins))
 
 
 def history_of(trace: Trace, from_s: float, start_s: float, scale: float) -> Load:

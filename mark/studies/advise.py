@@ -720,7 +720,8 @@ def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray
 
 def _write_trace(history: WorkloadHistory, folder: Path) -> Path:
     path, series = folder / "requests.csv", history.trace.series
-    rows = (f"{at!r},{count!r}\n" for at, count in zip(series.starts_s.tolist(), series.counts.tolist(), strict=True))
+    starts_s = history.began_s + series.starts_s
+    rows = (f"{at!r},{count!r}\n" for at, count in zip(starts_s.tolist(), series.counts.tolist(), strict=True))
     path.write_text("t_seconds,count\n" + "".join(rows), encoding="utf-8")
     return path
 

@@ -394,3 +394,37 @@ def test_scaler_that_had_no_replica_for_a_while_is_told_so(tmp_path: Path) -> No
     assert slept.part.usd == 0.0
     assert [one.about for one in slept.advice] == ["busy", "asleep"]
     html_of(advise_page(advise_report(slept), slept))
+
+
+SCHEDULED = """[service]
+name = "ranker"
+model = "workload"
+slo_ms = 500
+slo_attainment = 0.98
+[fleet]
+catalog = "aws-2026"
+instances = ["c7i.large"]
+markets = ["on-demand"]
+[overflow]
+function = "none"
+[policy]
+kind = "cron"
+instance = "c7i.large"
+min = 2
+[[policy.cron]]
+start = "0 18 * * *"
+end = "0 20 * * *"
+replicas = 5
+timezone = "Europe/Berlin"
+"""
+
+
+def test_schedule_of_the_own_scaler_follows_the_clock_of_the_history(tmp_path: Path) -> None:
+    """The last hour is 18:13 to 19:13 in Berlin, and 16:13 to 17:13 in UTC."""
+    (tmp_path / "s.toml").write_text(SCHEDULED)
+    own = replace(SAID, slo=None, service=str(tmp_path / "s.toml"), policies=("as-is",))
+    found = advise(_history(late=None), NONE, own, tmp_path)
+    assert found.results["as-is"].fleet.peak_instances == 5
+    (tmp_path / "s.toml").write_text(SCHEDULED.replace("min = 2", "min = 2\nbegins = 2026-01-05T18:30:00+01:00"))
+    with pytest.raises(BadInput, match="begins: contradicts the trace, whose part begins at 2026-09-21T16:13:20Z"):
+        advise(_history(late=None), NONE, own, tmp_path)

@@ -63,6 +63,9 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
 
 def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> PodScaler:
     """Return the user's HPA, KEDA, Knative or Ray Serve on their type. Raises BadInput."""
+    if own.windows and own.begins is None:
+        what = "a schedule needs the time at which the evaluated part begins, such as 2026-01-05T00:00:00Z"
+        raise BadInput(f"{what}, because the trace has no dates", _where(resolved, "begins"), "nothing")
     offer, able = offer_named(own.instance, resolved)
     rule = pod_rule(own, resolved)
     if own.min_instances == 0:

@@ -23,6 +23,7 @@ GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
 REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; otherwise there is a gap
 _LEAST_BIN_S = 0.999e-3  # a smaller width is a wrong unit, and no time stamp resolves it
+_DATED_S = 1e9  # September 2001: larger times are Unix seconds
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
 
@@ -82,6 +83,7 @@ def trace_of_counts(
 
     `where` is for BadInput.
     """
+    began_s = float(starts[0]) if starts[0] >= _DATED_S else None
     starts = starts - starts[0]
     if starts[-1] > LONGEST_S:
         raise BadInput("spans more than ten years; is a time stamp wrong?", where, f"{starts[-1]:g} s")
@@ -116,6 +118,7 @@ def trace_of_counts(
         source=PoissonBins(series),
         gaps=found if gaps == "bridge" else (),
         notes=notes,
+        began_s=began_s,
     )
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
+from mark.domain.cron import cron_schedule
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
+from mark.domain.scaler import CronWindow
 from mark.domain.service import AsIsPolicy, ResolvedService
 from mark.planning.planner import PlanningContext
 from mark.planning.policies.as_is import as_is
@@ -54,6 +58,12 @@ def test_a_scaler_without_a_target_has_its_document_s(kind: str, every_s: float,
     own = AsIsPolicy(kind, "small")
     assert started(own, 40.0).ready == {SMALL: first}
     assert as_is(running(own), load(40.0)).every_s == every_s
+
+
+def test_schedule_without_a_date_is_refused() -> None:
+    window = CronWindow(cron_schedule("0 8 * * *"), cron_schedule("0 9 * * *"), 6, ZoneInfo("UTC"))
+    with pytest.raises(BadInput, match=r"begins: a schedule needs the time .* because the trace has no dates"):
+        started(AsIsPolicy("cron", "small", windows=(window,)), 40.0)
 
 
 def test_an_endpoint_keeps_the_users_target_and_bounds() -> None:
