@@ -7,6 +7,7 @@ feedback log are kept as short JSON texts, because its files must be sorted by t
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from mark.selection.answer_log import (
 )
 from mark.serving.feedback.log_join import LogJoin, join_logs
 from mark.studies.csv_rows import csv_rows, decoded, text_lines
-from mark.traffic.traces.blocks import beginning, is_folder
+from mark.traffic.traces.blocks import beginning, ends_within_line, is_folder
 
 CUT_OFF = "cut off at the end"
 _HEAD_BYTES = 1 << 16
@@ -89,6 +90,8 @@ class AnswerLog:
                 yield from rows_of_observation(where, record, self.left_out)
             else:
                 yield row_of(where, record)
+        if cut is not None and not ends_within_line(self._path):
+            raise BadInput("is no JSON", cut[0], cut[1].decode("utf-8", "replace"))
         self.left_out[CUT_OFF] += cut is not None
 
     def _table_rows(self) -> Iterator[AnswerRow]:
@@ -116,6 +119,8 @@ def _candidates(header: list[str], where: str) -> tuple[str, ...]:
         if place is not None and place[0]:
             found.append(place[0])
     if LABEL not in header:
+        if len(header) == 1 and re.search(rf"\b{LABEL}\b *[;\t|]|[;\t|] *{LABEL}\b", header[0]):
+            raise BadInput("has no commas between its columns", where, header[0])
         raise BadInput("missing column", where, LABEL)
     return tuple(dict.fromkeys(found))
 

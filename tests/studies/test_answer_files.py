@@ -53,6 +53,8 @@ def test_json_lines_are_read_and_a_last_line_that_was_cut_off_is_counted(tmp_pat
         ("a.answer\n1\n", ":1: missing column: label"),
         ("label,a.answer,a.answer\n1,1,1\n", ":1: the same column twice: a.answer"),
         ("label,a.scoer\n1,1\n", ":1: unknown column, did you mean a.score?: a.scoer"),
+        ("label;a.answer\n1;1\n", ":1: has no commas between its columns: label;a.answer"),
+        ('{"label": 1, "a.answer": 1}\n{bad}\n', ":2: is no JSON: {bad}"),
         ("label,a.answer\n1\n", ":2: 1 cells under a header of 2"),
         ('label,a.answer\n1,"x\n', "is no CSV"),
         (b"label,a.answer\n1,\xff\n", ":2: is no UTF-8 text"),
