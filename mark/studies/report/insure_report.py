@@ -133,18 +133,19 @@ def faults_words(faults: Faults) -> str:
 
 
 def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
-    never, dearer = [], []
+    never, others = [], []
     for one in found.options:
         if one.option in (NONE, advised.option) or (one.option, _fleet(one)) == (INSTANCES, _fleet(advised)):
             continue
         if one.able:
             more = (_month(found, one) or 0.0) - (_month(found, advised) or 0.0)
-            dearer.append(f"{_NAMES[one.option].lower()} ({_fleet(one)}, {dollars(more)} a month more)")
+            said = f"{dollars(more)} a month more" if more >= 0.005 else "at the same price"
+            others.append(f"{_NAMES[one.option].lower()} ({_fleet(one)}, {said})")
         elif one.worse and one.keeps:
             never.append(f"{_NAMES[one.option].lower()} only with a longer tail than without")
         else:
             never.append(f"{_NAMES[one.option].lower()} ({percent(one.attainment, 2)} at best)")
-    lines = [f"Dearer fleets that keep the promise: {listed(dearer)}."] if dearer else []
+    lines = [f"Other fleets that keep the promise: {listed(others)}."] if others else []
     calm = found.of(NONE)
     if never and calm is not None:
         lines.append(f"With up to {most_instances(calm.instances)} instances these do not keep it: {listed(never)}.")

@@ -62,10 +62,16 @@ def test_cheapest_fleet_that_keeps_the_promise_is_advised() -> None:
     found = insurance(none, missed, hedge, fleet(PARITY, 1.5, settings={"k": 4}, parity_instances=3))
     assert takeaways(found)[0].startswith("Buy hedging (12 instances, 150 ms, $876 a month)")
     assert takeaways(found)[1:3] == [
-        "Dearer fleets that keep the promise: parity models (12 + 3 instances, k = 4, $219 a month more).",
+        "Other fleets that keep the promise: parity models (12 + 3 instances, k = 4, $219 a month more).",
         "With up to 56 instances these do not keep it: more instances (98.00 % at best).",
     ]
     assert "hedge_after_ms = 150" in takeaways(found)[3]
+
+
+def test_fleet_at_the_price_of_the_advised_one_is_not_called_dearer() -> None:
+    none = fleet(NONE, 0.9)
+    hedge = fleet(HEDGE, 0.9, settings={"hedge_after_ms": 150.0})
+    assert "hedging (12 instances, 150 ms, at the same price)" in takeaways(insurance(none, hedge))[1]
 
 
 def test_fleet_that_melts_down_is_marked_and_not_advised() -> None:
