@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mark.config.measured_faults import is_metrics, measured_faults
 from mark.config.section import Section, check_sections, tables_of
-from mark.domain.cells import is_file, read_bytes
+from mark.domain.cells import is_file, not_a_file, read_bytes
 from mark.domain.errors import BadInput
 from mark.domain.faults import LONGEST_HANG_S, Faults
 
@@ -28,7 +28,7 @@ def load_faults(path: str) -> Faults:
     """Return the faults of a file with only `[faults]`, or of saved metrics of running instances. Raises BadInput."""
     file = Path(path)
     if not is_file(file):
-        raise BadInput("no such file", "faults", path)
+        raise BadInput(not_a_file(file), "faults", path)
     if file.suffix != ".toml" and is_metrics(text := read_bytes(file).decode(errors="replace")):
         return measured_faults(text, path)
     tables = tables_of(file)

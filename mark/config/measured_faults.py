@@ -20,7 +20,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 def is_metrics(text: str) -> bool:
     """Return whether it is a page of metrics and not a file with `[faults]`."""
-    return RATIO in text
+    return RATIO in text or "# TYPE " in text
 
 
 def measured_faults(text: str, where: str) -> Faults:

@@ -25,7 +25,7 @@ from mark.config.personal import PERSONAL_KEYS, personal_of
 from mark.config.section import Section, tables_of
 from mark.config.selection import SELECTION_KEYS, check_alone, selection_of, usd_per_call_of
 from mark.config.service_file import is_pipeline, service_of
-from mark.domain.cells import is_file
+from mark.domain.cells import is_file, not_a_file
 from mark.domain.errors import BadInput
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.offer import Market
@@ -345,7 +345,7 @@ def load_pipeline(file: str, *, heads_alone: bool = False) -> PipelineConfig:
     """
     path = Path(file)
     if not is_file(path):
-        raise BadInput("no such file", file)
+        raise BadInput(not_a_file(path), file)
     tables = tables_of(path)
     if not is_pipeline(tables):
         raise BadInput("is no pipeline: it has neither a section [stage.NAME] nor [service] pipeline", file)

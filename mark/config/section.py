@@ -89,7 +89,9 @@ class Section:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if not math.isfinite(number) or number < 0.0 or (above_zero and number == 0.0):
+        if not math.isfinite(number):
+            raise BadInput("must be a finite number", self.where(key), value)
+        if number < 0.0 or (above_zero and number == 0.0):
             raise BadInput("must be above zero" if above_zero else "must be zero or more", self.where(key), value)
         return number
 

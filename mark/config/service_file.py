@@ -21,7 +21,7 @@ from mark.config.fleet import FLEET_KEYS, check_name, fleet_of, slo_of
 from mark.config.insurance import INSURANCE_KEYS, has_parity, insurance_of
 from mark.config.layers import layers_of
 from mark.config.section import Section, tables_of
-from mark.domain.cells import is_file, read_text
+from mark.domain.cells import is_file, not_a_file, read_text
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.load_unit import REQUESTS, LoadUnit, checked_unit
 from mark.domain.service import (
@@ -67,7 +67,7 @@ def load_service(name_or_path: str, *, any_unit: bool = False) -> ServiceConfig:
     else:
         path = Path(name_or_path)
         if not is_file(path):
-            what = f"no such file, and the shipped services are {', '.join(SERVICE_NAMES)}"
+            what = f"{not_a_file(path)}, and the shipped services are {', '.join(SERVICE_NAMES)}"
             raise BadInput(what + did_you_mean(name_or_path, SERVICE_NAMES), name_or_path)
     tables = tables_of(path)
     if is_pipeline(tables):

@@ -21,6 +21,11 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def not_a_file(path: Path) -> str:
+    """Return in words why there is no regular file at `path`."""
+    return "is a folder, not a file" if path.is_dir() else "no such file"
+
+
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file. Raises BadInput if it is missing, unreadable or not a regular file.
 

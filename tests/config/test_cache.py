@@ -42,7 +42,7 @@ def test_a_cache_is_there_where_the_section_is(tmp_path: Path, text: str, expect
         ("memory_mb = 1.5", "[cache] memory_mb: must be a whole number: 1.5"),
         ("ttl_s = 0", "[cache] ttl_s: must be above zero: 0"),
         ("ttl_s = -1.5", "[cache] ttl_s: must be above zero: -1.5"),
-        ("ttl_s = inf", "[cache] ttl_s: must be above zero: inf"),
+        ("ttl_s = inf", "[cache] ttl_s: must be a finite number: inf"),
         ("ttl_s = true", "[cache] ttl_s: must be a number: True"),
         ("ttl = 3", "[cache] ttl: unknown key, did you mean ttl_s?: 3"),
     ],

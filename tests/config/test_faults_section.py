@@ -56,6 +56,8 @@ def test_wrong_faults_are_named_by_file_and_key(tmp_path: Path, text: str, messa
     assert message in str(caught.value)
 
 
-def test_a_file_of_faults_must_be_there() -> None:
+def test_a_file_of_faults_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         load_faults("nowhere.toml")
+    with pytest.raises(BadInput, match="is a folder, not a file"):
+        load_faults(str(tmp_path))

@@ -66,6 +66,7 @@ def test_instances_that_were_never_slow_are_calm(tmp_path: Path) -> None:
         (page(periods=0).replace('"+Inf"', '"wide"'), "must be a number of zero or more.*wide"),
         ('mark_service_ratio_bucket{le="+Inf",model="a"} 0.0\n', "has no batches"),
         (page(factor=30.0), "they hung"),
+        ("# TYPE mark_requests_total counter\nmark_requests_total 5\n", "mark_service_ratio_bucket has no batches"),
         ("nothing = 1", "nothing"),
     ],
 )

@@ -169,7 +169,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD.replace("slo_ms = 600\n", ""), "[service] slo_ms: missing"),
         (HEAD.replace("600", "0"), "[service] slo_ms: RT_max must lie between"),
         (HEAD.replace("600", "-5"), "[service] slo_ms: must be zero or more: -5"),
-        (HEAD.replace("600", "nan"), "[service] slo_ms: must be zero or more: nan"),
+        (HEAD.replace("600", "nan"), "[service] slo_ms: must be a finite number: nan"),
         (HEAD.replace("600", '"600"'), "[service] slo_ms: must be a number: 600"),
         (HEAD.replace("600", "true"), "[service] slo_ms: must be a number: True"),
         (HEAD.replace("0.98", "98"), "[service] slo_attainment: SL_min must lie between"),
@@ -276,9 +276,11 @@ def test_load_may_be_in_another_unit(tmp_path: Path) -> None:
     assert load_service(str(tmp_path / "chat.toml"), any_unit=True).unit == LoadUnit("tokens", 480.0)
 
 
-def test_an_unknown_name_says_which_services_ship() -> None:
+def test_an_unknown_name_says_which_services_ship(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"resnet: no such file.*inception-v3, nasnet"):
         load_service("resnet")
+    with pytest.raises(BadInput, match=r"is a folder, not a file, and the shipped services are"):
+        load_service(str(tmp_path))
 
 
 def test_markets_given_as_an_option_are_checked_under_its_name() -> None:

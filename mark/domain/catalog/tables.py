@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
 
-from mark.domain.cells import Row, is_file, read_rows
+from mark.domain.cells import Row, is_file, not_a_file, read_rows
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.function_offer import FunctionOffer, size_and_processor
 from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
@@ -111,7 +111,7 @@ def catalog_path(name_or_path: str) -> Path:
         return _DATA / f"{name_or_path}.csv"
     path = Path(name_or_path)
     if not is_file(path):
-        what = f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}"
+        what = f"{not_a_file(path)}, and the shipped catalogues are {', '.join(CATALOG_NAMES)}"
         raise BadInput(what + did_you_mean(name_or_path, CATALOG_NAMES), name_or_path)
     return path
 
