@@ -90,7 +90,7 @@ def _original(name: str) -> str:
     """Return the name without the additions of packing and copying."""
     for suffix in _PACKED:
         name = name.removesuffix(suffix)
-    return _COPIED.sub("", name)
+    return _COPIED.sub("", name) or name
 
 
 def _begins(copy: Path, original: Path) -> bool:

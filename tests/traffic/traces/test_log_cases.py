@@ -498,6 +498,11 @@ def test_a_copy_of_a_log_is_not_counted_again(tmp_path: Path) -> None:
     assert "access (1).log.gz (the same as access.log)" in named
 
 
+def test_log_may_have_only_the_name_of_a_copy(tmp_path: Path) -> None:
+    written(tmp_path, "".join(GOOD), "old")
+    assert open_trace(str(tmp_path)).rows == 300
+
+
 def test_two_logs_of_the_same_bytes_are_asked_for(tmp_path: Path) -> None:
     """Logs of two nodes may both be meant; a pattern names them."""
     for node in ("node1.log", "node2.log"):
