@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ def is_file(path: Path) -> bool:
 
 
 def not_a_file(path: Path) -> str:
-    """Return in words why there is no regular file at `path`."""
-    return "is a folder, not a file" if path.is_dir() else "no such file"
+    """Return in words why there is no regular file at `path`, which may be an impossible name."""
+    return "is a folder, not a file" if os.path.isdir(path) else "no such file"
 
 
 def read_bytes(path: Path) -> bytes:

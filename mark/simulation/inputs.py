@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from mark.cloud.ec2.spot_series import SpotSeries, load_spot_series
 from mark.config.faults_section import load_faults
 from mark.config.fleet import markets_of
 from mark.config.service_file import load_service
 from mark.domain.catalog.tables import check_types, load_catalog
+from mark.domain.cells import is_file, not_a_file
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.load import Load
@@ -86,6 +88,8 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
     if request.catalog is not None:
         service = replace(service, catalog=request.catalog)
     if request.profile is not None:
+        if request.profile != "paper" and not is_file(Path(request.profile)):
+            raise BadInput(not_a_file(Path(request.profile)), "profile", request.profile)
         service = replace(service, profile_file=request.profile)
     if request.tail is not None:
         service = replace(service, tail=checked_tail(request.tail, "tail"))

@@ -95,7 +95,8 @@ def test_paths_that_are_no_regular_file_are_refused_at_once(
             pipe.write(b"\x7fELF\0\xff")
             refused(["simulate", given, *SERVE], "binary data" if name == "PIPE" else "", capsys)
     else:
-        refused(["simulate", *SHORT, *(() if option == "--service" else SERVE), option, given], "", capsys)
+        said = "profile: is a folder" if (option, name) == ("--profile", "FOLDER") else ""
+        refused(["simulate", *SHORT, *(() if option == "--service" else SERVE), option, given], said, capsys)
 
 
 @pytest.mark.parametrize(
