@@ -27,7 +27,7 @@ def report(
     for name in results:
         policy, predictor = split_policy(name, args.predictor)
         requests[name] = replace(request_from(args), policy=policy, predictor=predictor)
-    with progress("scenario") as bar:
+    with progress("repeating with other assumptions") as bar:
 
         def run(changed: Sequence[RunRequest]) -> list[SimulationResult]:
             return run_all(changed, executor=executor, progress=bar)

@@ -186,7 +186,8 @@ def test_settings_that_contradict_the_measurement_are_called_a_what_if(
 def test_saving_is_against_the_simulated_settings(tmp_path: Path) -> None:
     """The settings cost eight replicas, not the six that were measured."""
     found = advise(_history(late=None), NONE, replace(SAID, scaler="fixed:min=8"), tmp_path)
-    cheap = replace(found.results["best-fixed"], policy="mark")
+    fixed = found.results["best-fixed"]
+    cheap = replace(fixed, policy="mark", notes=(*fixed.notes, "instances launched beside the plan: 3"))
     late = replace(cheap.slo_result, attainment=0.99, minutes_below_target=3)
     found = replace(found, results=found.results | {"mark": replace(cheap, slo_result=late)})
     (of_mark,) = [one for one in changes(found) if one.about == "mark"]
@@ -200,6 +201,7 @@ def test_saving_is_against_the_simulated_settings(tmp_path: Path) -> None:
     )
     shown = advise_report(found)
     assert "minutes below the promise, of 60: what-if, simulated 0; best-fixed 0; mark 3" in shown.notes
+    assert "mark: instances launched beside the plan: 3" in shown.notes
     assert "Today" not in html_of(advise_page(shown, found))
 
 

@@ -10,7 +10,7 @@ from mark.planning.policies.names import AS_IS
 from mark.studies.advise import Observed, ScalerAdvice
 from mark.studies.report.compare_report import compare_page, compare_report
 from mark.studies.report.report import DataTable, Head, Prose, Report
-from mark.studies.report.takeaway import footnotes, verdict
+from mark.studies.report.takeaway import footnotes, noted_once, verdict
 from mark.studies.report.words import (
     HOURS_PER_MONTH,
     count,
@@ -139,4 +139,5 @@ def _notes(advice: ScalerAdvice) -> list[str]:
             f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "
             "measured on the same days: the other rows may be off by as much"
         )
-    return [*notes, *advice.notes, *dict.fromkeys(note for one in advice.results.values() for note in one.notes)]
+    of_rows = noted_once({_row_name(name, advice): one.notes for name, one in advice.results.items()})
+    return [*notes, *advice.notes, *of_rows]

@@ -10,6 +10,7 @@ from typing import Any
 from mark.personal.judge import ErrorTally
 from mark.personal.retrain import Retrained
 from mark.personal.rewards_replay import CANDIDATES, PersonalReplay
+from mark.personal.settings import SQUARED
 from mark.selection.guard import FALSE_ALARM
 from mark.studies.report.report import DataTable, Report
 from mark.studies.report.words import count, grouped, number_3, number_4, percent
@@ -88,17 +89,10 @@ def _replay_json(found: PersonalReplay) -> dict[str, Any]:
     }
 
 
-_STATE_HEADS = (
-    "vectors",
-    ("keys with", str),
-    ("observations", count),
-    ("mean error", "{:.4g}".format),
-    ("interval", str),
-)
-
-
 def heads_report(said: Mapping[str, Any]) -> Report:
     """Return errors of predictions before their reward was known, by version and by the keys' number of rewards."""
+    loss = "squared error" if said["loss"] == SQUARED else "log loss"
+    heads = ("vectors", "keys with", ("observations", count), (f"mean {loss}", "{:.4g}".format), "interval")
     rows = []
     for one in said["errors"]:
         low, high = one["interval"]
@@ -108,7 +102,7 @@ def heads_report(said: Mapping[str, Any]) -> Report:
         f"{count(said['observations'])} observations, {said['observations_per_s']:.4g} a second; "
         f"{count(said['heads'])} heads, {said['used_bytes'] / 1e6:.1f} MB; lag {count(said['lag_facts'])}"
     )
-    return Report(said, line, [DataTable(_STATE_HEADS, rows)])
+    return Report(said, line, [DataTable(heads, rows)])
 
 
 def key_report(said: Mapping[str, Any]) -> Report:
