@@ -9,9 +9,9 @@ import numpy as np
 
 from mark.control.ports import RECENT_S
 from mark.domain.arrays import FloatArray
-from mark.domain.time import STEP_S
+from mark.domain.time import DAY_S, STEP_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
-from mark.traffic.prometheus.history import latency_buckets
+from mark.traffic.prometheus.history import latency_buckets, rates_of
 from mark.traffic.prometheus.workload import STEPS_S, TimedReader, Workload, rate_step
 from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadMinutes, WorkloadNow
 
@@ -31,7 +31,11 @@ class PrometheusWorkload:
         if self._found is None:
             now_s = self._reader.now_s()
             workload = self._find(now_s)
-            self._found = workload, rate_step(self._reader, workload, now_s) or STEPS_S[-1]
+            window_s = rate_step(self._reader, workload, now_s) or STEPS_S[-1]
+            day = self._reader.query_range(workload.rate_query(window_s), now_s - DAY_S, now_s, window_s)
+            if day.series:
+                rates_of(day, workload)  # a query of the user's own may be no rate
+            self._found = workload, window_s
         return self._found
 
     def now(self) -> WorkloadNow:

@@ -107,7 +107,9 @@ def read_history(
     start_s = end_s - math.floor(days * DAY_S / LATENCY_STEP_S) * LATENCY_STEP_S
     read = reader.query_range(workload.rate_query(step_s), start_s + step_s, end_s, step_s)
     progress(0.4)
-    ends_s, rps = _rates(read, workload)
+    ends_s, rps = rates_of(read, workload)
+    if not rps.any():
+        raise BadInput("there are no requests in this time", workload.counted_by)
     began_s = float(ends_s[0]) - step_s
     if end_s - began_s < _LEAST_HISTORY_S:
         what = (
@@ -223,8 +225,8 @@ def _scraped(
     return known
 
 
-def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray]:
-    """Return the end of each step and its requests/s."""
+def rates_of(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray]:
+    """Return the end of each step and its requests/s. Raises BadInput for an answer that is no rate of requests."""
     ends_s, rps = summed(read, workload.counted_by)
     bounds = [one.labels["le"] for one in read.series if one.labels.get("le", "+Inf") != "+Inf"]
     if bounds:
@@ -232,8 +234,6 @@ def _rates(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArray
         raise BadInput(what, workload.counted_by, f"le {bounds[0]}")
     if rps.min() < 0.0:
         raise BadInput("a rate is negative", workload.counted_by, float(rps.min()))
-    if not rps.any():
-        raise BadInput("there are no requests in this time", workload.counted_by)
     steps = np.diff(rps)
     if len(rps) >= _LEAST_POINTS and np.mean(steps >= 0.0) >= _RISING and np.mean(steps > 0.0) > 0.5:
         raise BadInput("only rises, as a counter does: write sum(rate(...[1m]))", workload.counted_by)

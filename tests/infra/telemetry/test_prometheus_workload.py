@@ -37,9 +37,9 @@ def fill(prometheus: EmulatedPrometheus, *, scrape_s: float = 30.0, until_s: flo
     prometheus.add("kube_deployment_status_replicas_available", ready, times, np.full(len(times), 3.0))
 
 
-def asking(prometheus: EmulatedPrometheus, rt_max_s: float = 0.2) -> PrometheusWorkload:
+def asking(prometheus: EmulatedPrometheus, rt_max_s: float = 0.2, **own: str) -> PrometheusWorkload:
     reader = Prometheus(PrometheusAccess(prometheus.url))
-    return PrometheusWorkload(reader, partial(find_workload, reader, Asked()), rt_max_s)
+    return PrometheusWorkload(reader, partial(find_workload, reader, Asked(**own)), rt_max_s)
 
 
 def test_workload_now_has_rate_replicas_and_late_answers(prometheus: EmulatedPrometheus) -> None:
@@ -56,6 +56,13 @@ def test_minutes_have_rates_and_shares_in_time(prometheus: EmulatedPrometheus) -
     found = asking(prometheus, rt_max_s=0.15).minutes(NOW_S - 300.0, 5)
     assert found.rps == pytest.approx(np.full(5, 10.0))
     assert found.in_time_share == pytest.approx(np.full(5, 0.7))
+
+
+def test_counter_in_place_of_a_rate_gives_no_floor(prometheus: EmulatedPrometheus) -> None:
+    fill(prometheus)
+    replicas = "sum(kube_deployment_status_replicas_available)"
+    with pytest.raises(BadInput, match="only rises, as a counter does"):
+        asking(prometheus, rate="sum(http_requests_total)", replicas=replicas).now()
 
 
 def test_minutes_before_the_first_scrape_are_unknown(prometheus: EmulatedPrometheus) -> None:
