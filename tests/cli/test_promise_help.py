@@ -51,7 +51,7 @@ def test_plan_says_that_the_promise_can_be_had(service: Path, capsys: pytest.Cap
     assert planned(service, "well") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "It can be kept with a probability of 95 %, as slo_confidence asks, for about $" in out
-    assert "/h on average with c7i.large/on-demand (judged by the last 1 h)" in out
+    assert "/h on average with c7i.large/on-demand alone (judged by the last 1 h)" in out
     assert "would help" not in out
     assert out.count("note: solved by") == 1
 

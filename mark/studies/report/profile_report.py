@@ -157,7 +157,9 @@ def takeaways(measured: Measured, promise: Promise | None) -> list[str]:
                 f"{_ms(kept.policy.w_batch_s)} ms, and a capacity of {rate(kept.capacity_rps)} requests/s."
             )
     if measured.overhead_s is not None:
-        lines.append(f"The rest of a bouncer adds {_ms(measured.overhead_s)} ms to a request that meets no other.")
+        lines.append(
+            f"Beyond these times, mark's server adds {_ms(measured.overhead_s)} ms to a request that need not wait."
+        )
     if measured.cold_s is not None:
         lines.append(f"From start to ready: {measured.cold_s:.2f} s.")
     return lines

@@ -59,7 +59,7 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     promise = f"{percent(slo.attainment, 2)} of the requests of each {window(slo)} within {slo.rt_max_s * 1e3:g} ms"
     by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
     asked = percent(slo.confidence, 0)
-    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} (judged by {by})."
+    cost = f"about {usd(outlook.usd_per_hour)}/h on average with {outlook.offer} alone (judged by {by})."
     if outlook.can_be_had:
         sure = f"Promise: {promise}. It can be kept with a probability of {asked}, as slo_confidence asks"
         # with the forecast alone this cost is not the plan's, and the plan states its own

@@ -37,9 +37,9 @@ def fill(prometheus: EmulatedPrometheus, *, scrape_s: float = 30.0, until_s: flo
     prometheus.add("kube_deployment_status_replicas_available", ready, times, np.full(len(times), 3.0))
 
 
-def asking(prometheus: EmulatedPrometheus, rt_max_s: float = 0.2, **own: str) -> PrometheusWorkload:
+def asking(prometheus: EmulatedPrometheus, rt_max_s: float = 0.2, asked: Asked | None = None) -> PrometheusWorkload:
     reader = Prometheus(PrometheusAccess(prometheus.url))
-    return PrometheusWorkload(reader, partial(find_workload, reader, Asked(**own)), rt_max_s)
+    return PrometheusWorkload(reader, partial(find_workload, reader, asked or Asked()), rt_max_s)
 
 
 def test_workload_now_has_rate_replicas_and_late_answers(prometheus: EmulatedPrometheus) -> None:
@@ -62,7 +62,7 @@ def test_counter_in_place_of_a_rate_gives_no_floor(prometheus: EmulatedPrometheu
     fill(prometheus)
     replicas = "sum(kube_deployment_status_replicas_available)"
     with pytest.raises(BadInput, match="only rises, as a counter does"):
-        asking(prometheus, rate="sum(http_requests_total)", replicas=replicas).now()
+        asking(prometheus, asked=Asked(rate="sum(http_requests_total)", replicas=replicas)).now()
 
 
 def test_minutes_before_the_first_scrape_are_unknown(prometheus: EmulatedPrometheus) -> None:

@@ -47,7 +47,7 @@ def test_the_sentences_say_what_follows() -> None:
     assert takeaways(one, promise(one, 0.05)) == [
         "The knee is at batches of 32: 2,807 items/s, the best that was measured.",
         "RT_max of 50 ms gives N_batch = 32, W_batch = 0 ms, and a capacity of 2,807 requests/s.",
-        "The rest of a bouncer adds 0.310 ms to a request that meets no other.",
+        "Beyond these times, mark's server adds 0.310 ms to a request that need not wait.",
         "From start to ready: 0.80 s.",
     ]
     assert takeaways(one, promise(one, 0.005))[1] == (
