@@ -22,6 +22,7 @@ _LEAST_POINTS = 10
 _RISING = 0.95  # share of steps that do not fall, from which it is a counter (with restarts) and no rate
 _WHOLE = 0.5  # share of steps with a whole number of replicas, below which the query counts something else
 _APART = 2.0  # factor between the answers in the histogram and the requests, from which they differ in kind
+_PERIODS_S, _SAME = (60.0, 300.0, 3600.0), 0.03  # of counts that may stand in place of a rate
 _LEAST_HISTORY_S = 1800.0
 _EXPORTING = 0.9  # of the ready pods; with fewer the sum of their rates is too low
 _MOST_UNSCRAPED = 0.5  # of the time; with more the history is refused
@@ -258,6 +259,10 @@ def _latency(
     if share > _APART:
         what = "counts more answers than there were requests: write sum by (le) (rate(..._bucket[5m]))"
         raise BadInput(what, query, f"{share:.3g} answers a request")
+    period_s = next((one for one in _PERIODS_S if abs(share * one - 1.0) < _SAME), None)
+    if period_s is not None:
+        what = f"is {period_s:g} times the answers in the histogram: write rate(...), which is per second"
+        raise BadInput(what, workload.counted_by)
     notes = _notes("the latencies", read)
     if share < 1.0 / _APART:
         notes += (f"the latency histogram has {share:.2g} answers a request; they stand for all",)

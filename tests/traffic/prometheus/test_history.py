@@ -167,6 +167,15 @@ def test_histogram_with_more_answers_than_requests_is_refused(how: str) -> None:
         read_history(reader, _own("sum(rate(http_requests_total[1m]))", f"sum by (le) ({buckets})"), 0.2, END)
 
 
+def test_requests_a_minute_are_no_rate() -> None:
+    reader = _filled()
+    reader.add("pods", T, np.ones(len(T)))
+    reader.add("per_minute", T, RPS * 60.0)
+    latency = "sum by (le) (rate(http_request_duration_seconds_bucket[5m]))"
+    with pytest.raises(BadInput, match=r"--query-rate: is 60 times the answers in the histogram: write rate"):
+        read_history(reader, _own("per_minute", latency), 0.2, END)
+
+
 def test_histogram_of_a_part_of_the_requests_is_said() -> None:
     reader = _filled()
     reader.add("pods", T, np.ones(len(T)))
