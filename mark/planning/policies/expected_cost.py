@@ -483,9 +483,7 @@ class ExpectedCostPolicy:
         budget = ""
         if not self._resolved.functions_in_time:
             unspent = 1.0 - min(1.0, context.answered.burnt(self._resolved.slo))
-            budget = (
-                f", a thousand of them priced at {1e3 * usd_per_overflow:.2g} $; {unspent:.0%} of their budget is left"
-            )
+            budget = f", priced at ${1e6 * usd_per_overflow:,.2f} a million; {unspent:.0%} of their budget is left"
         targets, unit = [], self._resolved.service.unit
         for name, count in self._pools.spread(kept, live, terms).items():
             i = pool_of[name]
