@@ -102,8 +102,9 @@ class PipelineCalls:
 
 def higher_rps(rps: float | None, coming: ComingCalls | None) -> float | None:
     """Return the rate of the last minute or of the coming calls, whichever is higher; None if both are unknown."""
-    known = [one for one in (rps, None if coming is None else coming.last_minute_rps()) if one is not None]
-    return max(known, default=None)
+    if coming is None:
+        return rps
+    return max((one for one in (rps, coming.last_minute_rps()) if one is not None), default=None)
 
 
 def higher_windows_rps(windows_rps: FloatArray, coming: ComingCalls | None) -> FloatArray:

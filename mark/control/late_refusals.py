@@ -27,8 +27,10 @@ def late_refusals(
 
     Instances of one launch make one outcome: ten instances over a quota are one refusal, not ten.
     """
+    if not fleet.refused:
+        return (), ()
     alike: dict[tuple[str, str, str], list[EndedAtLaunch]] = {}
-    sold = {offer.name: offer for offer in offers} if fleet.refused else {}
+    sold = {offer.name: offer for offer in offers}
     for one in fleet.refused:
         if one.number not in known and one.offer in sold and now_s - one.launched_s < NEWS_S:
             alike.setdefault((one.offer, one.release, one.reason), []).append(one)

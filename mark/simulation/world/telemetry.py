@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from mark.domain.load import Load
 from mark.domain.offer import Offer
 from mark.domain.time import MINUTE_S
 from mark.simulation.world.simulated_cloud import SimulatedCloud
+
+_MINUTE = round(MINUTE_S / WINDOW_S)  # windows
 
 
 class CountedAnswers(Protocol):
@@ -108,6 +111,7 @@ class SimulatedTelemetry:
         for start, end in seen.gaps:
             first, last = start / WINDOW_S, end / WINDOW_S
             self._missing[max(0, int(np.ceil(first - 1e-9))) : max(0, int(last + 1e-9))] = True
+        self._newest: deque[float] = deque(maxlen=_MINUTE)  # counts of the last windows, NaN for missing ones
         self._closed = 0  # windows counted so far
         self._given = 0  # windows handed out as load
         self._arrived = 0
@@ -118,7 +122,8 @@ class SimulatedTelemetry:
     def close_window(self) -> None:
         """Count the 5 s window whose end the kernel has just reached."""
         arrived = self._stage.arrived
-        self._counts[self._closed] = arrived - self._arrived
+        self._counts[self._closed] = count = arrived - self._arrived
+        self._newest.append(math.nan if self._missing[self._closed] else float(count))
         self._arrived = arrived
         self._closed += 1
         self._departed.append(RecentAnswers(self._promised.departed, self._promised.in_time))
@@ -169,15 +174,11 @@ class SimulatedTelemetry:
     def last_minute_rps(self) -> float | None:
         if self._closed == 0:
             return self._before_rps
-        recent = slice(max(0, self._closed - 12), self._closed)
-        counts, missing = self._counts[recent], self._missing[recent]
-        if missing.any():
-            counts = counts[~missing]
-        return float(counts.sum() / (len(counts) * WINDOW_S)) if len(counts) else None
+        counts = [count for count in self._newest if count == count]
+        return sum(counts) / (len(counts) * WINDOW_S) if counts else None
 
     def windows_rps(self) -> FloatArray:
-        recent = slice(max(0, self._closed - 12), self._closed)
-        return np.where(self._missing[recent], np.nan, self._counts[recent] / WINDOW_S)
+        return np.array(self._newest) / WINDOW_S
 
     def recent(self) -> RecentAnswers:
         accounts = self._promised
