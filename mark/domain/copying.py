@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     # Type checkers check the arguments only under the original name.
     from dataclasses import replace as replace
+    from dataclasses import replace as unchecked
 else:
 
     def replace(value, /, **changes):
@@ -23,13 +24,23 @@ else:
         copied = _copier(type(value), *changes) or dataclasses.replace
         return copied(value, **changes)
 
+    def unchecked(value, /, **changes):
+        """Return a copy without `__post_init__`, with changes that are known to pass its checks."""
+        copied = _writer(type(value), *changes) or dataclasses.replace
+        return copied(value, **changes)
+
 
 @cache
 def _copier(kind: type[Any], *changed: str) -> Callable[..., Any] | None:
+    return None if hasattr(kind, "__post_init__") else _writer(kind, *changed)
+
+
+@cache
+def _writer(kind: type[Any], *changed: str) -> Callable[..., Any] | None:
     """Return a function that copies a value of the class with these fields changed; None if it needs `__init__`."""
     fields = dataclasses.fields(kind)
     names = [f.name for f in fields]
-    if hasattr(kind, "__post_init__") or not all(f.init for f in fields) or not set(changed) <= set(names):
+    if not all(f.init for f in fields) or not set(changed) <= set(names):
         return None
     writers = {f"_write_{name}": getattr(getattr(kind, name, None), "__set__", None) for name in names}
     if None in writers.values():

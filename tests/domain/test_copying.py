@@ -9,7 +9,7 @@ import pytest
 
 from mark.control.state import ControllerState
 from mark.domain.command import Launch
-from mark.domain.copying import replace
+from mark.domain.copying import replace, unchecked
 from mark.domain.plan import Plan
 
 
@@ -49,6 +49,11 @@ def test_a_copy_is_that_of_dataclasses(value: Any, changes: dict[str, Any]) -> N
 def test_checks_are_made_again() -> None:
     with pytest.raises(ValueError, match="b"):
         replace(_Checked(), b=-1)
+
+
+def test_an_unchecked_copy_is_not_checked() -> None:
+    assert unchecked(_Checked(), b=-1).b == -1
+    assert unchecked(_Checked(a=3), b=4) == _Checked(3, 4)
 
 
 def test_an_unknown_field_is_refused() -> None:

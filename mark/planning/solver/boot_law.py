@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.copying import unchecked
 from mark.domain.offer import Delay
 from mark.domain.time import STEP_S
 from mark.kernel.compiled import compiled
@@ -90,7 +90,7 @@ def with_law(program: Program, law: FloatArray) -> Program:
     shape = (program.offers, program.steps)
     late_steps, lead_steps = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     _choose(np.ascontiguousarray(law), _worth(program, law.shape[1]), late_steps, lead_steps)
-    return replace(
+    return unchecked(
         program,
         boot_steps=np.where(possible.any(axis=1), possible.argmax(axis=1), program.boot_steps),
         late_usd=late_steps * program.usd_per_step[:, None],

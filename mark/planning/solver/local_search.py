@@ -11,12 +11,12 @@ are tried instead. benchmarks/planner/planner.py measures the distance from the 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
+from mark.domain.copying import unchecked
 from mark.kernel.compiled import compiled
 from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.integer_program import relax
@@ -73,7 +73,7 @@ def within_limits(program: Program) -> tuple[IntArray, bool]:
 
 def tight(program: Program, counts: IntArray) -> Program:
     """Return the program without instances that never pay beside any others, but with those of the plan `counts`."""
-    return replace(program, most=np.minimum(program.most, np.maximum(_worth_having(program), counts.max(axis=1))))
+    return unchecked(program, most=np.minimum(program.most, np.maximum(_worth_having(program), counts.max(axis=1))))
 
 
 def improve(program: Program, counts: IntArray, limits: bool = False) -> IntArray:
@@ -271,7 +271,7 @@ def _of_all(program: Program, limits: bool) -> IntArray | None:
         return np.zeros((0, program.steps), dtype=np.int64)
     if len(fewest(program, _SPARSE)) < program.offers:
         return None
-    program = replace(program, most=_worth_having(program))
+    program = unchecked(program, most=_worth_having(program))
     every = fewest(program, _STATES // program.steps)
     return cheapest(program, every, limits=limits)[1] if len(every) == program.offers else None
 

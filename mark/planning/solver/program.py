@@ -16,11 +16,12 @@ on is launched lead_steps[j, t] steps before, and costs late_usd[j, t] more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
+from mark.domain.copying import unchecked
 from mark.domain.errors import BadInput
 from mark.kernel.compiled import compiled
 
@@ -119,7 +120,7 @@ class Program:
 
     def only(self, offers: IntArray) -> Program:
         """Return the program with some of the offers."""
-        return replace(
+        return unchecked(
             self,
             usd_per_step=self.usd_per_step[offers],
             launch_usd=self.launch_usd[offers],
@@ -170,7 +171,8 @@ class Solution:
 
 def wanted_now(program: Program, counts: IntArray) -> IntArray:
     """Return the instances that a plan (J, T) holds from now on: serving in the first step or launched now: (J,)."""
-    return held(program, counts)[:, 0]
+    boots_now = program.leads[:, 1:] >= np.arange(1, program.steps)
+    return counts[:, 0] + np.where(boots_now, rises(counts, program.before)[:, 1:], 0).sum(axis=1)
 
 
 def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0) -> float:
@@ -251,7 +253,7 @@ def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
     running = np.zeros_like(useful) if program.first else program.running
     most = np.minimum(np.where(dropped, np.minimum(running, program.most), program.most), useful)
     left = np.flatnonzero(most > 0)
-    return replace(program, boot_steps=np.where(dropped, program.steps, boot), most=most).only(left), left
+    return unchecked(program, boot_steps=np.where(dropped, program.steps, boot), most=most).only(left), left
 
 
 def overflow_usd(served: FloatArray, load_rps: FloatArray | None, usd_per_request: float, step_s: float) -> FloatArray:
