@@ -40,9 +40,9 @@ from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S, STEP_S
 from mark.planning.demand.served_load import (
     HORIZON,
+    BelievedLoad,
     Lateness,
     ServedLoad,
-    believed_demand,
     cheapest_lasting,
     lateness_of,
     served_load,
@@ -158,15 +158,15 @@ class PromisePrice:
         return law.counted(now_s, load_rps, late_rps.mean(axis=0) * STEP_S, used, foreseen)
 
     def usd_per_miss(
-        self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
+        self, now_s: float, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
     ) -> tuple[MissPrice, Law]:
         """Return the price of a late request now, without its function call, and the law with each price's capacity.
 
-        `saved` is made from `forecast`, which begins now. `first`: this is the first fleet, which needs no boot.
+        `saved` is made from a forecast that begins now. `first`: this is the first fleet, which needs no boot.
         """
         lead = 0 if first else min(self._boot_steps, saved.steps - 1)
         prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
-        foreseen = self._foreseen(forecast, lead, capacity_rps)
+        foreseen = self._foreseen(saved.believed, lead, capacity_rps)
         place, confidence = self._place(answered, law, foreseen, load_rps)
         # The first fleet serves until the next choice has booted.
         for step in range(self._boot_steps) if first else (lead,):
@@ -195,7 +195,9 @@ class PromisePrice:
         """
         lead = min(self._boot_steps, forecast.steps - 1)
         coming_rps = float(forecast.mean_at(0.5)[:HORIZON].mean())
-        return self._window(answered, law, self._foreseen(forecast, lead, capacity_rps), coming_rps)
+        return self._window(
+            answered, law, self._foreseen(BelievedLoad.of(forecast, lead + 1), lead, capacity_rps), coming_rps
+        )
 
     def _choices(self, saved: ServedLoad, lead: int) -> tuple[FloatArray, FloatArray, float]:
         """Return, by price of the grid, dollars per miss and the requested capacity; and the mean load to come."""
@@ -205,8 +207,8 @@ class PromisePrice:
         prices_usd = self.prices_usd * idle
         return prices_usd, self._asked(saved, lead, prices_usd), load_rps
 
-    def _foreseen(self, forecast: Forecast, lead: int, capacity_rps: FloatArray) -> Foreseen:
-        demand, weights = believed_demand(forecast, lead + 1)
+    def _foreseen(self, believed: BelievedLoad, lead: int, capacity_rps: FloatArray) -> Foreseen:
+        demand, weights = believed.demand(lead + 1)
         late = self.late_rps(demand[lead][:, None], capacity_rps)
         mean = weights @ late
         return Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.copying import replace
 from mark.domain.late_shares import LateShares
 from mark.domain.load import Forecast
 from mark.domain.offer import Market
@@ -37,6 +39,41 @@ _FAR = 40.0  # exponents beyond this are lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
+class BelievedLoad:
+    """The believed load by level and step, (levels, steps): its rate, and the standard deviation of the unrest within a
+    step, both in requests/s.
+    """
+
+    mean_rps: FloatArray
+    deviation_rps: FloatArray
+
+    @classmethod
+    def of(cls, forecast: Forecast, steps: int) -> BelievedLoad:
+        low, high, weight, beyond = _between(np.asarray(forecast.levels, dtype=np.float64).tobytes())
+        told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
+        middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
+        mean = told + (told - middle) * beyond
+        # Add the unrest that 5 s peaks show beyond Poisson arrivals, which the formulas cover. Each rate has its own
+        # peak, because bursts of seconds occur in some minutes only. Below one request in 5 s peaks show nothing,
+        # because a single request is a peak of many times the mean.
+        peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
+        unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2
+        usual = np.maximum(told, 1.0 / 5.0)
+        return cls(mean, np.sqrt(np.maximum(0.0, unrest - told / 5.0)) / usual * mean)
+
+    def demand(self, steps: int) -> tuple[FloatArray, FloatArray]:
+        """Return rates that stand for the first steps: (steps, points) in requests/s, and the weights of the points.
+
+        The points are the levels, with the unrest within a step around each.
+        """
+        mean, deviation = self.mean_rps[:, :steps], self.deviation_rps[:, :steps]
+        # (steps, points, 3), or (steps, points, 1) if the unrest within a step is not known
+        within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
+        demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
+        return demand.reshape(mean.shape[1], -1), np.outer(_LIKELY, shares).ravel()
+
+
+@dataclass(frozen=True, slots=True)
 class ServedLoad:
     """Requests/s-steps that capacity x would serve in the first e steps: `served[k, e]` at x = k x `spacing_rps`.
 
@@ -46,6 +83,7 @@ class ServedLoad:
     served: FloatArray  # (levels + 1, steps + 1)
     spacing_rps: float
     load: FloatArray  # (steps + 1,) requests/s-steps that come in the first e steps
+    believed: BelievedLoad
     called: FloatArray | None = None
 
     @property
@@ -64,7 +102,7 @@ class ServedLoad:
         if self.called is None:
             return self
         served = np.maximum.accumulate(self.served - calls_per_miss * self.called, axis=0)
-        return ServedLoad(served, self.spacing_rps, self.load, self.called)
+        return replace(self, served=served)
 
     def passed_on_rps(self, capacity_rps: float) -> float:
         """Return the requests/s that a capacity leaves to functions in the first step."""
@@ -316,34 +354,24 @@ def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience
 
 
 def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatArray]:
-    """Return rates that stand for the believed load: (steps, points) in requests/s, and the points' weights, (points,).
+    """Return the `demand` of the `BelievedLoad` of a forecast."""
+    return BelievedLoad.of(forecast, steps).demand(steps)
 
-    The points are the forecast's quantiles, with the unrest within a step around each.
+
+@lru_cache(maxsize=64)
+def _between(levels: bytes) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return where `_LEVELS` lie between a forecast's levels (below, above, and the weight of the latter, (L, 1)), and
+    the part of their distance from the median that is added (L, 1).
     """
-    place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
-    low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
-    high = np.minimum(low + 1, len(forecast.levels) - 1)
-    weight = (place - low)[:, None]
-    mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
-    middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
+    ascending = np.frombuffer(levels)
+    place = np.interp(_LEVELS, ascending, np.arange(len(ascending), dtype=np.float64))
+    low = np.minimum(place.astype(np.int64), max(0, len(ascending) - 2))
     # Beyond the highest level the load goes on as an exponential from the median, because bursts go further than a
     # normal distribution. On days of three traces, minutes above the p95 lie 0.3 to 2.5 of its distance from the median
     # beyond it on average (benchmarks/planner/miss_price.py beyond); for an exponential 0.43, for a normal distribution
     # 0.24.
-    beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * forecast.levels[-1]), 1.0) - 1.0
-    mean += (mean - middle) * beyond[:, None]
-    # Add the unrest that 5 s peaks show beyond Poisson arrivals, which the formulas cover. Each rate has its own peak,
-    # because bursts of seconds occur in some minutes only. Below one request in 5 s peaks show nothing, because a
-    # single request is a peak of many times the mean.
-    peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
-    told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
-    unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2
-    usual = np.maximum(told, 1.0 / 5.0)
-    deviation = np.sqrt(np.maximum(0.0, unrest - told / 5.0)) / usual * mean
-    # (steps, points, 3), or (steps, points, 1) if the unrest within a step is not known
-    within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
-    demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
-    return demand.reshape(mean.shape[1], -1), np.outer(_LIKELY, shares).ravel()
+    beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * ascending[-1]), 1.0) - 1.0
+    return low, np.minimum(low + 1, len(ascending) - 1), (place - low)[:, None], beyond[:, None]
 
 
 def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
@@ -361,22 +389,24 @@ def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
 
 
 def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) -> ServedLoad:
-    """Return the load that capacity would serve, expected over the believed load (`believed_demand`)."""
+    """Return the load that capacity would serve, expected over the believed load (`BelievedLoad`)."""
     steps = min(steps, forecast.steps)
-    demand, weights = believed_demand(forecast, steps)
+    believed = BelievedLoad.of(forecast, steps)
     if lateness.shares is not None:
-        return _served_by_count(demand, weights, lateness.shares, lateness.unit_rps)
+        return _served_by_count(believed, lateness.shares, lateness.unit_rps)
+    demand, weights = believed.demand(steps)
     highest = float(demand.max())
     # Capacity beyond the load still helps while queues overflow: up to an exponent of 8, or a quarter more.
     top_rps = max(1.25 * highest, highest + 4.0 / lateness.patience_s)
     spacing_rps = max(top_rps, 1e-9) / _GRID
     served = np.empty((_GRID + 1, steps + 1))
     _serve(demand, weights, spacing_rps, lateness.patience_s, served)
-    return ServedLoad(served, spacing_rps, _sums(demand, weights))
+    return ServedLoad(served, spacing_rps, _sums(demand, weights), believed)
 
 
-def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares, unit_rps: float) -> ServedLoad:
+def _served_by_count(believed: BelievedLoad, shares: LateShares, unit_rps: float) -> ServedLoad:
     """Tabulate whole instances of the reference type, while more help; a level is several if there are many."""
+    demand, weights = believed.demand(believed.mean_rps.shape[1])
     # Count up to the fleet where queues add next to nothing to the requests that are late by their service times alone.
     enough = shares.least_late + _NEARLY_NONE
     most = shares.least_instances(float(demand.max()), enough) or 1
@@ -396,7 +426,7 @@ def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares
         rows = _rows_of(shares, table, counts)
         for k, log_count in enumerate(log_counts):
             _sum_shares(demand, log_demand, weights, rows[k], first, last, log_count, without, sums[k + 1])
-    return ServedLoad(total - late, each * unit_rps, total, called)
+    return ServedLoad(total - late, each * unit_rps, total, believed, called)
 
 
 def _sums(demand: FloatArray, weights: FloatArray) -> FloatArray:

@@ -145,9 +145,7 @@ class ExpectedCostPolicy:
         notes: tuple[str, ...] = ()
         if self._promise is not None:
             law = self._promise.seen(memory.law, context.now_s, context.last_minute_rps, context.windows_rps)
-            miss, law = self._promise.usd_per_miss(
-                context.now_s, forecast, saved, context.answered, law, first=context.first
-            )
+            miss, law = self._promise.usd_per_miss(context.now_s, saved, context.answered, law, first=context.first)
             memory = replace(memory, law=law)
             usd_per_miss, confidence = miss.usd, miss.confidence
             price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)

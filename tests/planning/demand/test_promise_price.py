@@ -30,7 +30,7 @@ def small(function_ms: float | None = None, confidence: float = 0.95) -> Resolve
 def price(of: ResolvedService, answered: Answered, law: Law | None = None, rps: float = 100.0) -> float:
     believed = forecast(rps, 0.4)
     asks = PromisePrice(of, (0,))
-    found, _ = asks.usd_per_miss(0.0, believed, served_load(believed, asks.lateness), answered, law or Law())
+    found, _ = asks.usd_per_miss(0.0, served_load(believed, asks.lateness), answered, law or Law())
     return found.usd
 
 
@@ -99,7 +99,7 @@ def test_the_probability_of_a_kept_window_is_said() -> None:
     asks = PromisePrice(of, (0,))
     law = learned(np.where(np.arange(len(GRID)) < 10, 0.05, 0.005))
     found = [
-        asks.usd_per_miss(0.0, believed, served_load(believed, asks.lateness), half_a_day(late), law)[0].confidence
+        asks.usd_per_miss(0.0, served_load(believed, asks.lateness), half_a_day(late), law)[0].confidence
         for late in (60_000, 340_000)
     ]
     assert found[0] > 0.99
@@ -118,7 +118,7 @@ def test_prices_are_counted_with_the_load_that_came() -> None:
     law = Law()
     for minute in range(6):
         law = asks.seen(law, 60.0 * minute, 140.0, np.full(12, 140.0))
-        _, law = asks.usd_per_miss(60.0 * minute, believed, served_load(believed, asks.lateness), Answered(), law)
+        _, law = asks.usd_per_miss(60.0 * minute, served_load(believed, asks.lateness), Answered(), law)
     assert [at_s for at_s, *_ in law.coming] == [300.0, 360.0, 420.0, 480.0]
     law = asks.seen(law, 360.0, 140.0, np.full(12, 140.0))
     (hour,) = law.hours
@@ -134,11 +134,11 @@ def test_late_requests_of_the_first_fleet_count_at_its_price() -> None:
     of, believed = small(), forecast(100.0, 0.4)
     asks = PromisePrice(of, (0,))
     load = served_load(believed, asks.lateness)
-    miss, law = asks.usd_per_miss(0.0, believed, load, Answered(), Law(), first=True)
+    miss, law = asks.usd_per_miss(0.0, load, Answered(), Law(), first=True)
     place = int(np.abs(asks.prices_usd - miss.usd).argmin())
     for minute in range(4):
         law = asks.seen(law, 60.0 * minute, 140.0, np.full(12, 140.0))
-        _, law = asks.usd_per_miss(60.0 * minute, believed, load, Answered(), law)
+        _, law = asks.usd_per_miss(60.0 * minute, load, Answered(), law)
     (hour,) = law.hours
     assert hour.requests == 3 * 60.0 * 140.0
     assert hour.places == place * hour.requests
@@ -158,7 +158,7 @@ def test_a_forecast_whose_highest_paths_explode_is_priced_in_bounded_memory() ->
     asks = PromisePrice(of, (0,))
     load = served_load(believed, asks.lateness)
     high = replace(load, spacing_rps=1e15 / (len(load.served) - 1))
-    _, law = asks.usd_per_miss(0.0, believed, high, Answered(), Law())
+    _, law = asks.usd_per_miss(0.0, high, Answered(), Law())
     ((_, capacity_rps, *_),) = law.coming
     assert np.isfinite(capacity_rps).all()
 
