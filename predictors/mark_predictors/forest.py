@@ -12,13 +12,13 @@ Paths are relative to the median of the last two hours, so that they fit a load 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
-from mark_predictors.logload import WEEK, LogLoad
+from mark_predictors.logload import LogLoad
 
 if TYPE_CHECKING:
     from mark_predictors.trees import Tree
@@ -27,10 +27,9 @@ PATHS = 100
 _TREES = 24
 _LEAF = 12  # fewest origins in a leaf
 _MOST = 6_000  # most origins to learn from
-_AT_ONCE = 250  # origins whose features are computed together: more would need hundreds of MB for intermediate results
 _LEAST = 200  # fewest origins for a forecast
 _DAYS = 21  # from which origins are taken
-_SURGE = 0.4  # in logarithms: half as much again as usual
+_SPANS = (5, 15, 30, 60, 120)  # minutes of recent load, for features
 # Cuts, as shares of the horizon, between the stretches whose means the trees distinguish.
 _STRETCHES = np.array([0.0, 0.02, 0.05, 0.1, 0.17, 0.25, 0.33, 0.42, 0.5, 0.58, 0.67, 0.75, 0.83, 0.92, 1.0])
 _QUARTERS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))  # of the horizon, for features
@@ -64,9 +63,8 @@ class Analogs:
         if len(origins) > _MOST:
             chosen = np.random.default_rng(self._seed).choice(len(origins), _MOST, replace=False)
             origins = origins[np.sort(chosen)]
-        parts = [self._features(some) for some in np.array_split(origins, -(-len(origins) // _AT_ONCE))]
-        features = np.concatenate([part[0] for part in parts])
-        base = np.concatenate([part[1] for part in parts])[:, None]
+        features, base = self._features(origins)
+        base = base[:, None]
         ahead = origins[:, None] + np.arange(horizon)
         paths = load.logs[ahead] - base
         cuts = np.unique(np.round(horizon * _STRETCHES).astype(np.int64))
@@ -78,20 +76,22 @@ class Analogs:
 
     def paths(self, steps: int) -> FloatArray:
         """Return equally likely futures of the mean rate: (PATHS, steps) requests/s."""
+        from mark_predictors.moments import weigh
+
         assert self._origins is not None
         features, base = self._features(np.array([len(self._load)]))
-        # Descend in all trees together, one level at a time.
-        node = self._roots.copy()
-        while True:
-            feature = self._feature[node]
-            inner = feature >= 0
-            if not inner.any():
-                break
-            left = features[0, feature] <= self._threshold[node]
-            node = np.where(inner, np.where(left, self._left[node], self._right[node]), node)
-        begin, end = self._begin[node], self._begin[node + 1]
-        members = np.concatenate([self._members[a:b] for a, b in zip(begin, end, strict=True)])
-        weights = np.bincount(members, np.repeat(1.0 / (end - begin), end - begin))
+        weights = np.zeros(len(self._origins))
+        weigh(
+            features[0],
+            self._roots,
+            self._feature,
+            self._threshold,
+            self._left,
+            self._right,
+            self._begin,
+            self._members,
+            weights,
+        )
         alike = np.flatnonzero(weights)
         alike = alike[np.argsort(self._rank[alike])]
         reached = np.cumsum(weights[alike])
@@ -118,53 +118,16 @@ class Analogs:
         self._members = (order // len(trees)).astype(np.int16)
         self._begin = np.searchsorted(leaves[order], np.arange(shift[-1] + 1)).astype(np.int32)
 
-    def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _features(self, origins: IntArray) -> tuple[NDArray[np.float32], FloatArray]:
         """Return the features at each origin: (K, features) in the trees' single precision, and the base (K,)."""
+        from mark_predictors import moments
+
         load, width, horizon = self._load, self._width, self._horizon
-        recent = load.before(origins, width)
-        base = np.median(recent, axis=1)
-        recent = recent - base[:, None]
-        columns: list[NDArray[Any]] = [
-            origins % load.hour,
-            origins % (2 * load.hour),
-            origins % load.day // load.hour,
-            origins % load.day,
-            origins // load.day % WEEK,
-        ]
-        columns += [recent[:, lag] for lag in (0, 1, 2, 3, 5, 8) if lag < width]
-        for minutes in (5, 15, 30, 60, 120):
-            window = recent[:, : load.steps(minutes)]
-            columns += [window.mean(axis=1), window.max(axis=1)]
-        columns += [recent[:, : load.hour].std(axis=1), recent[:, -load.hour :].mean(axis=1)]
-        surging = recent > _SURGE  # steps since the last surge, and the length of the current one
-        columns += [np.where(s.any(axis=1), s.argmax(axis=1), width) for s in (surging, ~surging)]
-        quarters = [(int(a * horizon), max(int(b * horizon), int(a * horizon) + 1)) for a, b in _QUARTERS]
-        for hours in (1, 2):  # the same minutes of the last hours
-            at = hours * load.hour
-            columns += [recent[:, max(0, at - b) : max(1, at - a)].mean(axis=1) for a, b in quarters]
-        days = self._days(origins, quarters)
-        seen = ~np.isnan(days)
-        values = np.where(seen, days, 0.0)
-        shares = [
-            values[:3].sum(axis=0) / np.maximum(seen[:3].sum(axis=0), 1),
-            values.sum(axis=0) / np.maximum(seen.sum(axis=0), 1),
-            (values > _SURGE).sum(axis=0) / np.maximum(seen.sum(axis=0), 1),
-        ]
-        features = np.concatenate([np.stack(columns, axis=1), values[0], values[-1], *shares], axis=1)
-        return features.astype(np.float32), base
-
-    def _days(self, origins: IntArray, quarters: list[tuple[int, int]]) -> FloatArray:
-        """Return the load after the same time on the seven days before, relative to the base then: (7, K, features).
-
-        NaN before the beginning of the history.
-        """
-        load, width = self._load, self._width
-        then = origins - load.day * np.arange(1, WEEK + 1)[:, None]
-        around = load.logs[np.maximum(then[:, :, None] + np.arange(-width, self._horizon), 0)]
-        base = np.median(around[:, :, :width], axis=2, keepdims=True)
-        around = around - base
-        after = around[:, :, width:]
-        columns = [after[:, :, a:b].mean(axis=2) for a, b in quarters]
-        days = np.stack([*columns, after.max(axis=2), around[:, :, width - 1]], axis=2)
-        days[then < width] = np.nan
-        return days
+        quarters = np.array([(int(a * horizon), max(int(b * horizon), int(a * horizon) + 1)) for a, b in _QUARTERS])
+        spans = np.array([load.steps(minutes) for minutes in _SPANS])
+        features = np.empty((len(origins), moments.width_of(width, len(quarters))), dtype=np.float32)
+        base = np.empty(len(origins))
+        moments.fill_features(
+            load.logs, origins, horizon, load.day, width, spans, quarters, moments.LAGS, features, base
+        )
+        return features, base

@@ -26,7 +26,7 @@ _WORD = 0xFFFFFFFF
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _compiled(function: _F) -> _F:
+def compiled(function: _F) -> _F:
     made = njit(cache=True, nogil=True, error_model="numpy")(function)
     load_alone(made)
     return cast(_F, made)
@@ -68,7 +68,7 @@ def _grow_tree(features: NDArray[np.float32], targets: NDArray[np.float64], leaf
     return Tree(feature[:size], threshold[:size], left[:size], right[:size], leaf_of)
 
 
-@_compiled
+@compiled
 def _drawn(state: int) -> int:
     """Return the next state of a xorshift generator; its lower 31 bits are the random number."""
     state ^= (state << 13) & _WORD
@@ -77,7 +77,7 @@ def _drawn(state: int) -> int:
     return state
 
 
-@_compiled
+@compiled
 def _split_samples(
     features: NDArray[np.float32], samples: NDArray[np.int64], start: int, end: int, feature: int, threshold: float
 ) -> int:
@@ -94,7 +94,7 @@ def _split_samples(
     return end
 
 
-@_compiled
+@compiled
 def _sums(
     targets: NDArray[np.float64],
     samples: NDArray[np.int64],
@@ -120,7 +120,7 @@ def _sums(
                 left[k] -= targets[samples[p], k]
 
 
-@_compiled
+@compiled
 def _grown(
     features: NDArray[np.float32],
     targets: NDArray[np.float64],
