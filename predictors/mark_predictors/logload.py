@@ -37,6 +37,11 @@ class LogLoad:
     def logs(self) -> FloatArray:
         return self._logs[: self._length]
 
+    @property
+    def sums(self) -> FloatArray:
+        """The sum of the logs before each step, and of all."""
+        return self._sums[: self._length + 1]
+
     def steps(self, minutes: float) -> int:
         """Return `minutes` in steps, at least one."""
         return max(1, round(minutes * 60.0 / self.history.step_s))

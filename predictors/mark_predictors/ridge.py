@@ -12,10 +12,12 @@ from threadpoolctl import threadpool_limits
 from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.load_history import within
 from mark_predictors.logload import WEEK, LogLoad
+from mark_predictors.trees import compiled
 
 _MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # horizons with separate regressions; linear between
 _DAYS = 10.0  # to learn from
 _HALF_LIFE_DAYS = 5.0
+_SPANS = (1, 2, 5, 15, 30, 60)  # minutes of recent load, for features
 _RECENT_DAYS = 3.0  # whose errors make the quantiles
 _LEAST = 100  # fewest origins for a forecast
 _PENALTY = 1e-3
@@ -84,28 +86,69 @@ class Ridge:
     def _features(self, origins: IntArray, horizons: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the inputs of each horizon's regression: (horizons, K, features), and the current level (K,)."""
         load = self._load
-        base = load.means(origins - load.steps(5), origins)
-        recent = [load.means(np.maximum(origins - load.steps(m), 0), origins) - base for m in (1, 2, 5, 15, 30, 60)]
-        common = np.stack([np.ones(len(origins)), *recent], axis=1)
-        days = np.arange(1, WEEK + 1)
-        then = origins - days[:, None] * load.day  # (days, K)
-        known = then >= 1
-        level = self._smooth(then - 1)
-        change = self._smooth(then + horizons[:, None, None] - 1) - level  # (horizons, days, K)
-        both = np.stack(
-            [np.where(known, change, 0.0), np.where(known, np.broadcast_to(level - base, change.shape), 0.0)]
-        )
-        three, all_ = np.maximum(known[:3].sum(axis=0), 1), np.maximum(known.sum(axis=0), 1)
-        of_days = [both[:, :, 0], both[:, :, :3].sum(axis=2) / three, both.sum(axis=2) / all_, both[:, :, -1]]
-        other = np.concatenate(of_days)  # (8, horizons, K)
-        last_hour = load.logs[np.maximum(origins + horizons[:, None] - 1 - load.hour, 0)] - base
-        shape = (len(horizons), *common.shape)
-        features = [np.broadcast_to(common, shape), np.moveaxis(other, 0, 2), last_hour[:, :, None]]
-        return np.concatenate(features, axis=2), base
+        spans = np.array([load.steps(minutes) for minutes in _SPANS])
+        features = np.empty((len(horizons), len(origins), 1 + len(_SPANS) + 9))
+        base = np.empty(len(origins))
+        _fill_features(load.logs, load.sums, origins, horizons, load.hour, load.day, self._half, spans, features, base)
+        return features, base
 
-    def _smooth(self, steps: IntArray) -> FloatArray:
-        """Return the mean of the steps around each one."""
-        return self._load.means(steps - self._half, steps + self._half + 1)
+
+@compiled
+def _mean(sums: FloatArray, begin: int, end: int) -> float:
+    """Return `LogLoad.means` of one range."""
+    begin, end = min(max(begin, 0), len(sums) - 2), min(max(end, 1), len(sums) - 1)
+    return (sums[end] - sums[begin]) / (end - begin)
+
+
+@compiled
+def _fill_features(
+    logs: FloatArray,
+    sums: FloatArray,
+    origins: IntArray,
+    horizons: IntArray,
+    hour: int,
+    day: int,
+    half: int,
+    spans: IntArray,
+    features: FloatArray,
+    base: FloatArray,
+) -> None:
+    """Fill the features (horizons, K, features): 1, recent means, changes and levels of the days before, and the load
+    an hour before; all relative to the `base` (K,), the mean over the third of the `spans`.
+    """
+    for k in range(len(origins)):
+        origin = origins[k]
+        base[k] = _mean(sums, origin - spans[2], origin)
+        for h in range(len(horizons)):
+            row = features[h, k]
+            row[0] = 1.0
+            for i in range(len(spans)):
+                row[1 + i] = _mean(sums, max(origin - spans[i], 0), origin) - base[k]
+            of_days = row[1 + len(spans) : 9 + len(spans)]  # change and level in turns: yesterday, 3 days, week, last
+            of_days[:] = 0.0
+            known = 0
+            for d in range(1, WEEK + 1):
+                then = origin - d * day
+                if then < 1:
+                    continue
+                known += 1
+                level = _mean(sums, then - 1 - half, then + half)
+                change = _mean(sums, then + horizons[h] - 1 - half, then + horizons[h] + half) - level
+                level -= base[k]
+                if d == 1:
+                    of_days[0], of_days[1] = change, level
+                if d <= 3:
+                    of_days[2] += change
+                    of_days[3] += level
+                of_days[4] += change
+                of_days[5] += level
+                if d == WEEK:
+                    of_days[6], of_days[7] = change, level
+            for at in (2, 3):
+                of_days[at] /= max(min(known, 3), 1)
+            for at in (4, 5):
+                of_days[at] /= max(known, 1)
+            row[9 + len(spans)] = logs[max(origin + horizons[h] - 1 - hour, 0)] - base[k]
 
 
 def _robust(features: FloatArray, target: FloatArray, recency: FloatArray) -> tuple[FloatArray, FloatArray]:
