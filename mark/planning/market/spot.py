@@ -165,13 +165,15 @@ class SpotTerms:
 class Pools:
     """Offers by pool: spot offers that count as equal (zones, and types that differ by less than `NEAR`) form one pool.
 
-    `usable_rps[i]` belongs to `offers[i]`. A pool is planned as its first member, the cheapest; `spread` decides which
-    members are bought.
+    `usable_rps[i]` and `names[i]` belong to `offers[i]`; `pool_of` has the pool of each name. A pool is planned as its
+    first member, the cheapest; `spread` decides which members are bought.
     """
 
     def __init__(self, offers: Sequence[Offer], usable_rps: Sequence[float]) -> None:
         self.offers = tuple(offers)
+        self.names = [offer.name for offer in self.offers]
         self.members = _pools(self.offers, usable_rps)
+        self.pool_of = {self.names[i]: k for k, members in enumerate(self.members) for i in members}
         self.first = tuple(members[0] for members in self.members)
         self._usable_rps = np.array(usable_rps, dtype=np.float64)
         self._usd_per_hour = np.array([o.usd_per_hour for o in self.offers])
@@ -183,7 +185,7 @@ class Pools:
 
     def count(self, live: Mapping[str, int]) -> IntArray:
         """Return instances by pool, from instances by offer name."""
-        return np.array([sum(live.get(self.offers[i].name, 0) for i in m) for m in self.members], dtype=np.int64)
+        return np.array([sum(live.get(self.names[i], 0) for i in m) for m in self.members], dtype=np.int64)
 
     def terms(self, beliefs: Mapping[str, Belief], now_s: float, usd_per_overflow: float) -> SpotTerms:
         """Price each offer with its interruptions, and decide which are available.
@@ -192,7 +194,7 @@ class Pools:
         when spot returns. Spot that is expected to be dearer than the same type on demand counts as unavailable. In a
         zone where two spot types are put off no other is requested, because the zone is short of capacity.
         """
-        known = [beliefs.get(o.name, UNKNOWN) for o in self.offers]
+        known = [beliefs.get(name, UNKNOWN) for name in self.names]
         # Waves pass over types and zones, so the average over all offers is the prior of each.
         market = _mean([b for b, is_spot in zip(known, self._is_spot, strict=True) if is_spot])
         priors = [market.rate_per_hour(o.interruptions_per_hour) for o in self.offers]
@@ -232,15 +234,15 @@ class Pools:
         usd = terms.offer_usd_per_hour
         result: dict[str, int] = {}
         for wanted, members in zip(counts, self.members, strict=True):
-            have = {i: int(live.get(self.offers[i].name, 0)) for i in members}
+            have = {i: int(live.get(self.names[i], 0)) for i in members}
             there = [i for i in members if terms.can_be_had[i]] or list(members)
             least_usd = min(usd[i] for i in there)
             equal = [i for i in there if usd[i] <= least_usd * (1.0 + NEAR)]
             for _ in range(int(wanted) - sum(have.values())):
-                have[min(equal, key=lambda i: (have[i], self.offers[i].name))] += 1
+                have[min(equal, key=lambda i: (have[i], self.names[i]))] += 1
             for _ in range(sum(have.values()) - int(wanted)):
-                have[max(members, key=lambda i: (have[i], self.offers[i].name))] -= 1
-            result.update((self.offers[i].name, n) for i, n in have.items() if n > 0)
+                have[max(members, key=lambda i: (have[i], self.names[i]))] -= 1
+            result.update((self.names[i], n) for i, n in have.items() if n > 0)
         return result
 
 

@@ -96,7 +96,7 @@ class ExpectedCostPolicy:
         resumes = [o.resume or o.boot for o in self._offers]
         self._resume_steps = np.array([math.ceil(delay.mean_s / STEP_S) for delay in resumes], dtype=np.int64)
         self._resume_usd = np.array([boot_usd(replace(o, boot=r)) for o, r in zip(self._offers, resumes, strict=True)])
-        self._boots, self._resumes = [o.boot for o in self._offers], resumes
+        self._boots, self._resumes = tuple(o.boot for o in self._offers), tuple(resumes)
         self._boot_of = {o.name: o.boot for o in self._pools.offers}
         self._resume_of = {o.name: o.resume or o.boot for o in self._pools.offers}
         self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
@@ -337,8 +337,7 @@ class ExpectedCostPolicy:
         (steps,).
         """
         late_rps = np.zeros(steps)
-        pools = self._pools
-        pool_of = {pools.offers[i].name: k for k, members in enumerate(pools.members) for i in members}
+        pool_of = self._pools.pool_of
         for i in context.fleet.instances:
             if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in pool_of:
                 k = pool_of[i.offer]
@@ -476,7 +475,6 @@ class ExpectedCostPolicy:
         planned_rps, late = float((kept - spare) @ self._usable_rps), 1.0 - self._resolved.slo.attainment
         coming = self._lateness.holds_rps(float(running @ self._usable_rps), late) * self._resolved.service.unit.size
         planned = self._lateness.holds_rps(planned_rps, late) * self._resolved.service.unit.size
-        pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
         left = spare.copy()
         budget = ""
         if not self._resolved.functions_in_time:
@@ -484,7 +482,7 @@ class ExpectedCostPolicy:
             budget = f", priced at ${1e6 * usd_per_overflow:,.2f} a million; {unspent:.0%} of their budget is left"
         targets, unit = [], self._resolved.service.unit
         for name, count in self._pools.spread(kept, live, terms).items():
-            i = pool_of[name]
+            i = self._pools.pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
             # Load that the last instance serves from when a launch of now is ready, for as long as that pays.

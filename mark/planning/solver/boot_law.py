@@ -47,14 +47,17 @@ def there(boots: Sequence[Delay], steps: int, scale: float = 1.0) -> FloatArray:
 
     Boots that are not certain take `scale` times as long, in steps of 5 %.
     """
-    scale = max(1.0, round(20.0 * scale)) / 20.0
-    return np.array([_there(boot, steps, scale if boot.sigma else 1.0) for boot in boots]).reshape(len(boots), steps)
+    return _there(tuple(boots), steps, max(1.0, round(20.0 * scale)) / 20.0)
 
 
-@lru_cache(maxsize=256)
-def _there(boot: Delay, steps: int, scale: float) -> tuple[float, ...]:
-    chances = (ready_by(boot, k * STEP_S / scale) for k in range(steps))
-    return tuple(1.0 if chance >= _SURE else chance for chance in chances)
+@lru_cache(maxsize=64)
+def _there(boots: tuple[Delay, ...], steps: int, scale: float) -> FloatArray:
+    longer = [scale if boot.sigma else 1.0 for boot in boots]
+    chances = [[ready_by(b, k * STEP_S / times) for k in range(steps)] for b, times in zip(boots, longer, strict=True)]
+    found = np.array(chances).reshape(len(boots), steps)
+    found[found >= _SURE] = 1.0
+    found.flags.writeable = False
+    return found
 
 
 def absent(boot: Delay, expected_s: float, age_s: float, steps: int) -> FloatArray:
