@@ -114,6 +114,8 @@ def observed(places: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.
 
     Unchanged if none remains.
     """
+    if known.all():
+        return places
     kept = places[known[places].mean(axis=1) >= 0.5]
     return kept[np.arange(len(places)) * len(kept) // len(places)] if len(kept) else places
 

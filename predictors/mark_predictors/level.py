@@ -26,6 +26,7 @@ class Level:
         self._load, self._levels = load, levels
         self._width = load.steps(_MINUTES)
         self._window = max(3 * _ENOUGH, _HOURS * load.hour)
+        self._known, self._looked = np.empty(0, dtype=np.int64), 0
 
     @property
     def ready(self) -> bool:
@@ -53,4 +54,9 @@ class Level:
         return load.rates(level + by_step * growth)
 
     def _observed(self) -> IntArray:
-        return np.flatnonzero(~np.isnan(self._load.history.observed[0]))
+        """Return the observed steps; only new ones are looked at, because the history only grows."""
+        mean_rps = self._load.history.observed[0]
+        if self._looked < len(mean_rps):
+            new = self._looked + np.flatnonzero(~np.isnan(mean_rps[self._looked :]))
+            self._known, self._looked = np.concatenate([self._known, new]), len(mean_rps)
+        return self._known

@@ -99,7 +99,8 @@ class Mstl:
 
     def predict(self, steps: int) -> Forecast:
         mix = by_step(self._mix, steps)
-        expected = self._season(np.arange(self._at, self._at + steps)) + np.nan_to_num(self._averages) @ mix
+        averages = self._averages if self._seen else np.zeros(len(SPANS_S))
+        expected = self._season(np.arange(self._at, self._at + steps)) + averages @ mix
         past = self._tape.values
         known = past.shape[1]
         if known < 2:
