@@ -14,6 +14,7 @@ from mark_predictors.trees import compiled
 
 SURGE = 0.4  # in logarithms: half as much again as usual
 LAGS = np.array([0, 1, 2, 3, 5, 8])  # steps ago
+_GAPS = (57, 23, 10, 4, 1)
 _OF_A_DAY = 2  # features of a day before, beside those of the quarters
 
 
@@ -23,10 +24,28 @@ def width_of(window: int, quarters: int) -> int:
 
 
 @compiled
-def _median(values: FloatArray) -> float:
-    ordered = np.sort(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
+def _median(values: FloatArray, ordered: FloatArray) -> float:
+    """Return the median; `ordered` is scratch of the same length."""
+    count = len(values)
+    for i in range(count):
+        ordered[i] = values[i]
+    for gap in _GAPS:  # Shell's method: numba loads np.sort for longer than all the sorting of a day takes
+        for i in range(gap, count):
+            value, at = ordered[i], i
+            while at >= gap and ordered[at - gap] > value:
+                ordered[at] = ordered[at - gap]
+                at -= gap
+            ordered[at] = value
+    middle = count // 2
+    return ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
+
+
+@compiled
+def _highest(values: FloatArray) -> float:
+    highest = values[0]
+    for value in values:
+        highest = max(highest, value)
+    return highest
 
 
 @compiled
@@ -56,14 +75,15 @@ def fill_features(
     steps. Days before the beginning of the history count as zero.
     """
     horizon, parts = hour, len(quarters)
-    recent, around = np.empty(window), np.empty(window + horizon)
+    recent, around, scratch = np.empty(window), np.empty(window + horizon), np.empty(window)
     days = np.zeros((WEEK, parts + 2))
     for k in range(len(origins)):
         origin, row = origins[k], features[k]
         for i in range(window):
             recent[i] = logs[max(origin - 1 - i, 0)]
-        base[k] = _median(recent)
-        recent -= base[k]
+        base[k] = _median(recent, scratch)
+        for i in range(window):
+            recent[i] -= base[k]
         row[0], row[1], row[2] = origin % hour, origin % (2 * hour), origin % day // hour
         row[3], row[4] = origin % day, origin // day % WEEK
         at = 5
@@ -72,7 +92,7 @@ def fill_features(
                 row[at] = recent[lag]
                 at += 1
         for span in spans:
-            row[at], row[at + 1] = _mean(recent[:span]), recent[:span].max()
+            row[at], row[at + 1] = _mean(recent[:span]), _highest(recent[:span])
             at += 2
         middle, squares = _mean(recent[:hour]), 0.0
         for i in range(hour):
@@ -100,11 +120,13 @@ def fill_features(
             known += 1
             for i in range(window + horizon):
                 around[i] = logs[then - window + i]
-            around -= _median(around[:window])
+            usual = _median(around[:window], scratch)
+            for i in range(window + horizon):
+                around[i] -= usual
             after = around[window:]
             for q in range(parts):
                 days[d, q] = _mean(after[quarters[q, 0] : quarters[q, 1]])
-            days[d, parts], days[d, parts + 1] = after.max(), around[window - 1]
+            days[d, parts], days[d, parts + 1] = _highest(after), around[window - 1]
         for i in range(parts + 2):
             three = every = surges = 0.0
             for d in range(WEEK):
