@@ -172,6 +172,32 @@ def block_patterns(problem: WholeProblem, bins: int) -> tuple[FloatArray, IntArr
     return problem.usd_per_s[None] / (1.0 + SAFE), np.zeros(count, dtype=np.int64)
 
 
+@compiled
+def _use_in_part(
+    mix_usd: FloatArray,
+    served: FloatArray,
+    usd_per_request: FloatArray,
+    most: FloatArray,
+    event_usd: FloatArray,
+    requests: FloatArray,
+    alone: FloatArray,
+) -> None:
+    """Lower `alone` (requests,) to the dollars of each mix with one more instance, used in part.
+
+    At most one event is used in part, because a linear program has such an optimum. `most` requests fit each type.
+    """
+    begin = 0
+    for m in range(len(served)):
+        while begin < len(requests) and requests[begin] <= served[m]:
+            begin += 1
+        for i in range(len(most)):
+            for r in range(begin, len(requests)):
+                if requests[r] > served[m] + most[i]:
+                    break
+                part = mix_usd[m] + event_usd[i] + usd_per_request[i] * (requests[r] - served[m])
+                alone[r] = min(alone[r], part)
+
+
 @dataclass(frozen=True, slots=True)
 class _Events:
     """The cost of serving requests by instances that start or end within the block.
@@ -191,13 +217,8 @@ class _Events:
         front = mixes(usd_per_s * blocks.width_s + event_usd, rps * blocks.width_s, float(requests[-1]))
         enough = np.searchsorted(front.requests, requests, side="left")
         alone = np.append(front.usd, math.inf)[enough]
-        for mix_usd, served in zip(front.usd, front.requests, strict=True):
-            for usd, each, event in zip(usd_per_s, rps, event_usd, strict=True):
-                # At most one event is used in part, because a linear program has such an optimum.
-                begin = np.searchsorted(requests, served, side="right")
-                end = np.searchsorted(requests, served + each * blocks.width_s * (1.0 + 1e-9), side="right")
-                part = mix_usd + event + usd / each * (requests[begin:end] - served)
-                np.minimum(alone[begin:end], part, out=alone[begin:end])
+        usd, served = np.ascontiguousarray(front.usd), np.ascontiguousarray(front.requests)
+        _use_in_part(usd, served, usd_per_s / rps, rps * blocks.width_s * (1.0 + 1e-9), event_usd, requests, alone)
         return cls(alone, front.usd, front.requests)
 
     def at(self, late_usd: float, requests: FloatArray) -> tuple[FloatArray, FloatArray]:
