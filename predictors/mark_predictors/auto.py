@@ -16,7 +16,7 @@ Learning happens only in `update`, at fixed steps, so that calls of `predict` ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,7 @@ from mark_predictors.logload import LogLoad
 from mark_predictors.mstl import Mstl
 from mark_predictors.peaks import likely_peaks
 from mark_predictors.ridge import Ridge
+from mark_predictors.trees import compiled
 
 MEMBERS = ("forest", "ridge", "mstl", "level")
 _TAILS = 2  # levels beyond ours on each side, as room for a correction
@@ -111,13 +112,13 @@ class Auto:
 
     def predict(self, steps: int) -> Forecast:
         members, paths, peaks = self._members(steps)
-        ahead = np.arange(1.0, steps + 1.0)
-        fine = np.einsum("ms,mqs->qs", self._by_step(self._weights(), ahead), members)
-        mean = _at_levels(fine, self._by_step(self._levels, ahead))
+        by_step = self._to_steps(steps)
+        fine = np.einsum("ms,mqs->qs", by_step(self._weights()), members)
+        mean = _at_levels(fine, by_step(self._levels))
         seen = self._load.history
         usual, alike = self._peaks(mean, peaks.mean_rps, peaks.peak_rps)
         # By the difference, so that peaks on which both agree stay exactly the same.
-        peak = usual + self._by_step(_shares(self._peak_loss)[1], ahead) * (alike - usual)
+        peak = usual + by_step(_shares(self._peak_loss)[1]) * (alike - usual)
         paths = _in_order(paths, mean, fine)
         most_mean, most_peak = HIGHEST * seen.highest_rps
         mean, paths = np.minimum(mean, most_mean), np.minimum(paths, most_mean)
@@ -253,12 +254,14 @@ class Auto:
         weight = np.where(ready, share**_SHARPNESS, 0.0)
         return np.asarray(weight / weight.sum(axis=0))
 
-    def _by_step(self, at_horizons: FloatArray, ahead: FloatArray) -> FloatArray:
-        """Interpolate values at the scored horizons (..., horizons) linearly to every step: (..., steps)."""
-        place = np.interp(ahead, self._ahead, np.arange(len(self._ahead)))
+    def _to_steps(self, steps: int) -> Callable[[FloatArray], FloatArray]:
+        """Return a function that interpolates values at the scored horizons (..., horizons) linearly to every step:
+        (..., steps).
+        """
+        place = np.interp(np.arange(1.0, steps + 1.0), self._ahead, np.arange(len(self._ahead)))
         low = place.astype(np.int64)
-        high = np.minimum(low + 1, len(self._ahead) - 1)
-        return np.asarray(at_horizons[..., low] * (1.0 - place + low) + at_horizons[..., high] * (place - low))
+        high, of_low, of_high = np.minimum(low + 1, len(self._ahead) - 1), 1.0 - place + low, place - low
+        return lambda values: values[..., low] * of_low + values[..., high] * of_high
 
 
 def _pinball(error: FloatArray) -> FloatArray:
@@ -288,16 +291,27 @@ def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
 
     Beyond the finest level the distance to the median is stretched in proportion to the excess of the level.
     """
-    place = np.interp(levels, _FINE, np.arange(len(_FINE)))
-    low = place.astype(np.int64)
-    high = np.minimum(low + 1, len(_FINE) - 1)
-    found = np.take_along_axis(fine, low, axis=0) * (1.0 - place + low) + np.take_along_axis(fine, high, axis=0) * (
-        place - low
-    )
-    beyond = np.maximum(_FINE[0] - levels, 0.0) + np.maximum(levels - _FINE[-1], 0.0)
-    middle = fine[len(_FINE) // 2]
-    stretched = middle + (found - middle) * (1.0 + _TAIL_STRETCH * beyond)
-    return np.asarray(np.maximum(0.0, np.maximum.accumulate(stretched, axis=0)))
+    found = np.empty(levels.shape)
+    _fill_at_levels(fine, levels, _FINE, found)
+    return found
+
+
+@compiled
+def _fill_at_levels(fine: FloatArray, levels: FloatArray, own: FloatArray, found: FloatArray) -> None:
+    last = len(own) - 1
+    for k in range(levels.shape[1]):
+        middle, highest = fine[len(own) // 2, k], 0.0
+        for q in range(len(levels)):
+            level = min(max(levels[q, k], own[0]), own[last])
+            low = 0
+            while low < last - 1 and own[low + 1] <= level:
+                low += 1
+            place = 1.0 / (own[low + 1] - own[low]) * (level - own[low]) + low
+            low = int(place)
+            value = fine[low, k] * (1.0 - place + low) + fine[min(low + 1, last), k] * (place - low)
+            beyond = max(own[0] - levels[q, k], 0.0) + max(levels[q, k] - own[last], 0.0)
+            highest = max(highest, middle + (value - middle) * (1.0 + _TAIL_STRETCH * beyond))
+            found[q, k] = highest
 
 
 def _in_order(paths: FloatArray, mean: FloatArray, fine: FloatArray) -> FloatArray:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.arrays import FloatArray
-from mark_predictors.load_history import ObservedHistory, within
+from mark_predictors.load_history import ObservedHistory
+from mark_predictors.trees import compiled
 
 # These were set by hand on synthetic bursts and on real traces of seconds; no command refits them.
 _DAYS = 3
@@ -36,13 +37,30 @@ def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:
     middle = _ALIKE // 2
     ratios = np.sort((peaks / means)[first[:, None] + np.arange(_ALIKE)], axis=1)[:, middle]
     known, wanted_rps = np.log(means[first + middle]), mean_rps + one_rps
-    wanted = np.log(wanted_rps)
-    above = np.searchsorted(known, wanted)
-    two = within(np.array([above - 1, above]), 0, len(known) - 1)
-    distance = np.abs(known[two] - wanted)
-    apart = distance.sum(axis=0)
-    share = distance[0] / np.maximum(apart, 1e-300)
-    # Quiet steps and bursts must not be mixed, so beyond this distance only the nearer median counts.
-    share = np.where(apart > _NEAR, np.round(share), share)
-    ratio = ratios[two[0]] + share * (ratios[two[1]] - ratios[two[0]])
-    return np.where(distance.min(axis=0) < _NEAR, wanted_rps * ratio - one_rps, np.nan)
+    found = np.empty(mean_rps.shape)
+    _fill_peaks(known, ratios, wanted_rps.ravel(), np.log(wanted_rps).ravel(), one_rps, found.ravel())
+    return found
+
+
+@compiled
+def _fill_peaks(
+    known: FloatArray, ratios: FloatArray, wanted_rps: FloatArray, wanted: FloatArray, one_rps: float, found: FloatArray
+) -> None:
+    """Fill the peaks of rates, `wanted` in logarithms, from the medians of `ratios` at the logarithms `known`."""
+    last = len(known) - 1
+    for i in range(len(wanted)):
+        above, end = 0, len(known)
+        while above < end:  # numba loads np.searchsorted for longer than a day of searches takes
+            middle = (above + end) // 2
+            if known[middle] < wanted[i]:
+                above = middle + 1
+            else:
+                end = middle
+        low, high = max(above - 1, 0), min(above, last)
+        below, beyond = abs(known[low] - wanted[i]), abs(known[high] - wanted[i])
+        share = below / max(below + beyond, 1e-300)
+        # Quiet steps and bursts must not be mixed, so beyond this distance only the nearer median counts.
+        if below + beyond > _NEAR:
+            share = 1.0 if share > 0.5 else 0.0
+        ratio = ratios[low] + share * (ratios[high] - ratios[low])
+        found[i] = wanted_rps[i] * ratio - one_rps if min(below, beyond) < _NEAR else np.nan

@@ -206,7 +206,7 @@ def test_between_the_scored_horizons_all_is_linear() -> None:
     predictor = told([100.0] * 4, [1.0] * 4)
     values = np.random.default_rng(6).normal(size=(2, 5))
     expected = [np.interp(np.arange(1, 31), [1, 2, 3, 6, 12], row) for row in values]
-    np.testing.assert_allclose(predictor._by_step(values, np.arange(1.0, 31.0)), expected)
+    np.testing.assert_allclose(predictor._to_steps(30)(values), expected)
 
 
 # -- peaks within a step -----------------------------------------------------------------------------------------------
