@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
 from mark_predictors.forest import Analogs
@@ -278,12 +279,25 @@ def _shares(loss: FloatArray) -> FloatArray:
 
 def _fine(paths: FloatArray) -> FloatArray:
     """Return quantiles at the fine levels of equally likely paths (..., PATHS, steps)."""
-    place = np.clip(_FINE * paths.shape[-2] - 0.5, 0.0, paths.shape[-2] - 1.0)
-    low = place.astype(np.int64)
+    low, high, share = _fine_ranks(paths.shape[-2])
     ordered = np.sort(paths, axis=-2)
-    share = (place - low)[:, None]
-    high = np.minimum(low + 1, paths.shape[-2] - 1)
     return np.asarray(ordered[..., low, :] * (1.0 - share) + ordered[..., high, :] * share)
+
+
+@lru_cache(maxsize=8)
+def _fine_ranks(count: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the ranks of `count` paths below and above the fine levels, and the weight of the latter, (fine, 1)."""
+    place = np.clip(_FINE * count - 0.5, 0.0, count - 1.0)
+    low = place.astype(np.int64)
+    return low, np.minimum(low + 1, count - 1), (place - low)[:, None]
+
+
+@lru_cache(maxsize=8)
+def _ranks_in_fine(count: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the fine levels below and above the ranks of `count` paths, and the weight of the latter, (count, 1)."""
+    place = np.interp((np.arange(count) + 0.5) / count, _FINE, np.arange(len(_FINE)))
+    low = place.astype(np.int64)
+    return low, np.minimum(low + 1, len(_FINE) - 1), (place - low)[:, None]
 
 
 def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
@@ -319,14 +333,11 @@ def _in_order(paths: FloatArray, mean: FloatArray, fine: FloatArray) -> FloatArr
     below = mean[0] + np.minimum(0.0, fine[:_TAILS] - fine[_TAILS])
     above = mean[-1] + np.maximum(0.0, fine[-_TAILS:] - fine[-_TAILS - 1])
     every = np.maximum(0.0, np.concatenate([below, mean, above]))
-    count = len(paths)
-    place = np.interp((np.arange(count) + 0.5) / count, _FINE, np.arange(len(_FINE)))
-    low = place.astype(np.int64)
-    share = (place - low)[:, None]
-    values = every[low] * (1.0 - share) + every[np.minimum(low + 1, len(_FINE) - 1)] * share
-    result = np.empty_like(values)
-    np.put_along_axis(result, np.argsort(paths, axis=0, kind="stable"), values, axis=0)
-    return np.asarray(result)
+    low, high, share = _ranks_in_fine(len(paths))
+    result = np.empty(paths.shape)
+    order = np.argsort(paths, axis=0, kind="stable")
+    result[order, np.arange(paths.shape[1])] = every[low] * (1.0 - share) + every[high] * share
+    return result
 
 
 def _part(load: Load, begin: int, end: int) -> Load:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from mark.domain.arrays import FloatArray, IntArray
@@ -109,7 +111,13 @@ def within(values: IntArray, least: int, most: int) -> IntArray:
 
 def by_step(at_horizons: FloatArray, steps: int) -> FloatArray:
     """Interpolate values at HORIZONS (..., 7) linearly: (..., steps), constant beyond the last."""
+    left, right, weight = _between(steps)
+    return np.asarray(at_horizons[..., left] * (1.0 - weight) + at_horizons[..., right] * weight, dtype=np.float64)
+
+
+@lru_cache(maxsize=16)
+def _between(steps: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the places in HORIZONS below and above each step, and the weight of the latter."""
     ahead = within(np.arange(1, steps + 1), int(HORIZONS[0]), int(HORIZONS[-1]))
     right = within(np.searchsorted(HORIZONS, ahead), 1, len(HORIZONS) - 1)
-    weight = (ahead - HORIZONS[right - 1]) / (HORIZONS[right] - HORIZONS[right - 1])
-    return np.asarray(at_horizons[..., right - 1] * (1.0 - weight) + at_horizons[..., right] * weight, dtype=np.float64)
+    return right - 1, right, (ahead - HORIZONS[right - 1]) / (HORIZONS[right] - HORIZONS[right - 1])
