@@ -12,16 +12,14 @@ Paths are relative to the median of the last two hours, so that they fit a load 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.logload import LogLoad
-
-if TYPE_CHECKING:
-    from mark_predictors.trees import Tree
+from mark_predictors.moments import LAGS, fill_features, weigh, width_of
+from mark_predictors.trees import Tree, grow_trees
 
 PATHS = 100
 _TREES = 24
@@ -58,8 +56,6 @@ class Analogs:
             if self._origins is not None:  # the logarithms may have been recomputed
                 self._base = np.median(load.before(self._origins, self._width), axis=1)[:, None]
             return
-        from mark_predictors.trees import grow_trees  # numba takes 0.3 s, which a young service does not need
-
         if len(origins) > _MOST:
             chosen = np.random.default_rng(self._seed).choice(len(origins), _MOST, replace=False)
             origins = origins[np.sort(chosen)]
@@ -76,8 +72,6 @@ class Analogs:
 
     def paths(self, steps: int) -> FloatArray:
         """Return equally likely futures of the mean rate: (PATHS, steps) requests/s."""
-        from mark_predictors.moments import weigh
-
         assert self._origins is not None
         features, base = self._features(np.array([len(self._load)]))
         weights = np.zeros(len(self._origins))
@@ -120,14 +114,10 @@ class Analogs:
 
     def _features(self, origins: IntArray) -> tuple[NDArray[np.float32], FloatArray]:
         """Return the features at each origin: (K, features) in the trees' single precision, and the base (K,)."""
-        from mark_predictors import moments
-
         load, width, horizon = self._load, self._width, self._horizon
         quarters = np.array([(int(a * horizon), max(int(b * horizon), int(a * horizon) + 1)) for a, b in _QUARTERS])
         spans = np.array([load.steps(minutes) for minutes in _SPANS])
-        features = np.empty((len(origins), moments.width_of(width, len(quarters))), dtype=np.float32)
+        features = np.empty((len(origins), width_of(width, len(quarters))), dtype=np.float32)
         base = np.empty(len(origins))
-        moments.fill_features(
-            load.logs, origins, horizon, load.day, width, spans, quarters, moments.LAGS, features, base
-        )
+        fill_features(load.logs, origins, horizon, load.day, width, spans, quarters, LAGS, features, base)
         return features, base
