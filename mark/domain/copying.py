@@ -1,7 +1,8 @@
 """Copy frozen values with some fields changed, several times as fast as `dataclasses.replace`.
 
 A controller's round copies its state of some 30 fields several times. A frozen dataclass checks each assignment in its
-`__init__`, but the slots of a class without `__post_init__` can be written directly. Like the `__init__` of
+`__init__`, but the slots of a class without `__post_init__` can be written directly. `unchecked` does so for any class
+with slots, where the changes are known to pass its checks. Like the `__init__` of
 `dataclasses`, the code for this is generated, once for each class and set of changed fields.
 """
 
@@ -16,31 +17,28 @@ if TYPE_CHECKING:
 
     # Type checkers check the arguments only under the original name.
     from dataclasses import replace as replace
-    from dataclasses import replace as unchecked
+
+    unchecked = replace
 else:
 
     def replace(value, /, **changes):
         """Return a copy with changes, like `dataclasses.replace`, for any dataclass."""
-        copied = _copier(type(value), *changes) or dataclasses.replace
+        copied = _copier(type(value), True, *changes) or dataclasses.replace
         return copied(value, **changes)
 
     def unchecked(value, /, **changes):
         """Return a copy without `__post_init__`, with changes that are known to pass its checks."""
-        copied = _writer(type(value), *changes) or dataclasses.replace
+        copied = _copier(type(value), False, *changes) or dataclasses.replace
         return copied(value, **changes)
 
 
 @cache
-def _copier(kind: type[Any], *changed: str) -> Callable[..., Any] | None:
-    return None if hasattr(kind, "__post_init__") else _writer(kind, *changed)
-
-
-@cache
-def _writer(kind: type[Any], *changed: str) -> Callable[..., Any] | None:
+def _copier(kind: type[Any], checks: bool, *changed: str) -> Callable[..., Any] | None:
     """Return a function that copies a value of the class with these fields changed; None if it needs `__init__`."""
     fields = dataclasses.fields(kind)
     names = [f.name for f in fields]
-    if not all(f.init for f in fields) or not set(changed) <= set(names):
+    checked = checks and hasattr(kind, "__post_init__")
+    if checked or not all(f.init for f in fields) or not set(changed) <= set(names):
         return None
     writers = {f"_write_{name}": getattr(getattr(kind, name, None), "__set__", None) for name in names}
     if None in writers.values():

@@ -37,7 +37,7 @@ def _median(values: FloatArray, ordered: FloatArray) -> float:
                 at -= gap
             ordered[at] = value
     middle = count // 2
-    return ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
+    return float(ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0)
 
 
 @compiled
@@ -45,7 +45,7 @@ def _highest(values: FloatArray) -> float:
     highest = values[0]
     for value in values:
         highest = max(highest, value)
-    return highest
+    return float(highest)
 
 
 @compiled

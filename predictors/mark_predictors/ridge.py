@@ -97,7 +97,7 @@ class Ridge:
 def _mean(sums: FloatArray, begin: int, end: int) -> float:
     """Return `LogLoad.means` of one range."""
     begin, end = min(max(begin, 0), len(sums) - 2), min(max(end, 1), len(sums) - 1)
-    return (sums[end] - sums[begin]) / (end - begin)
+    return float((sums[end] - sums[begin]) / (end - begin))
 
 
 @compiled

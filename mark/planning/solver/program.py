@@ -172,7 +172,7 @@ class Solution:
 def wanted_now(program: Program, counts: IntArray) -> IntArray:
     """Return the instances that a plan (J, T) holds from now on: serving in the first step or launched now: (J,)."""
     boots_now = program.leads[:, 1:] >= np.arange(1, program.steps)
-    return counts[:, 0] + np.where(boots_now, rises(counts, program.before)[:, 1:], 0).sum(axis=1)
+    return np.asarray(counts[:, 0] + np.where(boots_now, rises(counts, program.before)[:, 1:], 0).sum(axis=1))
 
 
 def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0) -> float:
