@@ -186,6 +186,31 @@ def test_paths_are_drawn_by_the_leaves_of_now() -> None:
             assert any(np.allclose(paths[path], one) for one in candidates)
 
 
+def test_compiled_features_are_those_of_plain_arrays() -> None:
+    """12 steps an hour: the clock, the last two hours, and the hours around the same time of the days before."""
+    analogs, origin = learned(wandering(9 * 288), 300.0), 2500
+    logs = analogs._load.logs
+    (row,), (base,) = analogs._features(np.array([origin]))
+    recent = logs[origin - 24 : origin][::-1] - np.median(logs[origin - 24 : origin])
+    expected = [origin % 12, origin % 24, origin % 288 // 12, origin % 288, origin // 288 % 7]
+    expected += recent[[0, 1, 2, 3, 5, 8]].tolist()
+    for span in (1, 3, 6, 12, 24):
+        expected += [recent[:span].mean(), recent[:span].max()]
+    expected += [recent[:12].std(), recent[-12:].mean(), 24, 0]  # no surge
+    quarters = ((0, 1), (1, 3), (3, 6), (6, 9), (9, 12))
+    expected += [recent[at - b : at - a].mean() for at in (12, 24) for a, b in quarters]
+    days = []
+    for day in range(1, 8):
+        around = logs[origin - day * 288 - 24 : origin - day * 288 + 12]
+        after = around[24:] - np.median(around[:24])
+        days.append([*(after[a:b].mean() for a, b in quarters), after.max(), around[23] - np.median(around[:24])])
+    of_days = np.array(days)
+    expected += [*of_days[0], *of_days[-1], *of_days[:3].mean(axis=0), *of_days.mean(axis=0)]
+    expected += (of_days > 0.4).mean(axis=0).tolist()
+    assert base == pytest.approx(np.median(logs[origin - 24 : origin]))
+    np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_comes_later_is_not_seen() -> None:
     """The features at an origin are equal before and after later steps come, wherever in a step they lie."""
     rates = wandering(10 * 288)

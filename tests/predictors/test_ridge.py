@@ -139,6 +139,24 @@ def test_between_the_regressions_it_is_linear_and_beyond_them_constant() -> None
     assert (np.diff(quantiles, axis=0) >= 0.0).all()
 
 
+def test_compiled_features_are_those_of_plain_arrays() -> None:
+    """Steps of a minute: recent means, days before smoothed over eleven minutes, and the hour before."""
+    predictor, origin, horizons = Ridge(LogLoad(ObservedHistory(load(noisy(9 * 1440), 60.0))), LEVELS), 12_000, (1, 30)
+    logs = predictor._load.logs
+    features, (base,) = predictor._features(np.array([origin]), np.array(horizons))
+    assert base == pytest.approx(logs[origin - 5 : origin].mean())
+
+    def smooth(ago: int) -> FloatArray:
+        return np.array([logs[at - 5 : at + 6].mean() for at in origin - 1440 * np.arange(1, 8) - ago])
+
+    for k, ahead in enumerate(horizons):
+        level, change = smooth(1) - base, smooth(1 - ahead) - smooth(1)
+        expected = [1.0, *(logs[origin - minutes : origin].mean() - base for minutes in (1, 2, 5, 15, 30, 60))]
+        for days in (slice(1), slice(3), slice(7), slice(6, 7)):
+            expected += [change[days].mean(), level[days].mean()]
+        np.testing.assert_allclose(features[k, 0], [*expected, logs[origin + ahead - 61] - base], atol=1e-9)
+
+
 def test_what_comes_later_is_not_seen() -> None:
     """The features at an origin are equal before and after later steps come."""
     rates = noisy(10 * DAY)

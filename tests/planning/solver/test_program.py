@@ -61,6 +61,14 @@ def test_an_instance_is_held_while_it_boots() -> None:
     assert wanted_now(of, counts).tolist() == [1, 2]
 
 
+@FEW
+@given(seed=seeds, first=st.booleans())
+def test_instances_wanted_now_are_those_held_in_the_first_step(seed: int, first: bool) -> None:
+    of = drawn(seed, offers=3, steps=5, most=3, first=first)
+    counts = np.random.default_rng(seed).integers(0, 3, (3, 5))
+    assert wanted_now(of, counts).tolist() == held(of, counts)[:, 0].tolist()
+
+
 def test_an_instance_is_held_from_its_launch_on() -> None:
     """One is launched two steps ahead of step 2, another one step ahead of step 3."""
     of = program(boot=1, lead_steps=np.array([[1, 1, 2, 1]]), late_usd=np.array([[9.0, 9.0, 0.5, 0.25]]))
