@@ -67,8 +67,8 @@ schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane th
 GATED := domain planning control cloud serving
 COVERED := domain planning control cloud testing serving/backend serving/conductor serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
-coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
-	$(PYTEST) --dist loadfile -m 'not slow and not untraced' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
+coverage: $(VENV)/.dev  ## a minute or two: branches of what decides; the gate and what it leaves out stand in pyproject.toml
+	$(PYTEST) --dist loadfile -m 'not slow and not hypothesis and not untraced' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
 test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed

@@ -59,8 +59,8 @@ def _slow(item: pytest.Item) -> bool:
 
 
 def _traced(item: pytest.Item) -> bool:
-    """`make coverage` runs neither slow tests nor those that measure time."""
-    untraced = _slow(item) or item.get_closest_marker("untraced")
+    """`make coverage` runs neither slow tests nor those of many cases or of time."""
+    untraced = any(map(item.get_closest_marker, ("slow", "hypothesis", "untraced")))
     return not untraced and item.nodeid.startswith(_TRACED_PLACES)
 
 

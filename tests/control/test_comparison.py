@@ -115,6 +115,7 @@ def test_where_nothing_new_is_seen_nothing_changes() -> None:
     assert comparison.looked(counts(1000), counts(1000), ["large"], 99.0) is comparison
 
 
+@pytest.mark.untraced
 def test_like_releases_are_told_apart_by_chance_hardly_ever() -> None:
     """The test makes two hundred trials of sixty looks each, in which three requests in a hundred are late."""
     draw = random.Random(7)

@@ -19,6 +19,7 @@ ACCEPTANCE = [pytest.mark.slow, pytest.mark.acceptance]
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("bounds", "states"),
     [
@@ -109,6 +110,7 @@ def _drawn(draw: Random, choices: list[Action]) -> Action:
     return draw.choices(choices, [weights[one.verb] if one.outcome == DONE else 0.5 for one in choices])[0]
 
 
+@pytest.mark.untraced
 def test_the_code_agrees_with_the_model() -> None:
     """Random histories are compared at every step; in them every effect failed in each of its ways."""
     met: Counter[tuple[str, str]] = Counter()

@@ -187,6 +187,7 @@ class World:
         return found
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("dies_at", [1, 2, 3, 4, 5])
 def test_the_standby_takes_over_wherever_the_leader_dies(dies_at: int, before: bool) -> None:

@@ -29,6 +29,7 @@ def test_batch_of_another_worker_that_began_earlier_changes_nothing() -> None:
     assert (pace.calm_s, pace.slow_s, pace.periods) == (3.0, 0.0, 0)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("batches_rps", "periods"), [(0.5, 2_000), (8.0, 400)])
 def test_mean_slow_period_is_found_at_any_load(batches_rps: float, periods: int) -> None:
     """5 % of the time slow, for 20 s in the mean: batches come at random, few or many in each period."""

@@ -60,6 +60,7 @@ def test_bills_scale_the_interval_whatever_the_plan_costs() -> None:
     assert (three.low, three.expected, three.high) == pytest.approx((3 * one.low, 3 * one.expected, 3 * one.high))
 
 
+@pytest.mark.untraced
 def test_interval_holds_on_nine_of_ten_days_that_differ_by_chance() -> None:
     levels = np.exp(np.random.default_rng(5).normal(0.0, 0.3, 160))
     rates = days(levels)

@@ -93,6 +93,7 @@ def test_limits_that_are_too_low_are_named() -> None:
     assert one.instances == 10
 
 
+@pytest.mark.untraced
 def test_a_warm_pool_or_more_instances_meet_surges() -> None:
     """Every two hours 100 requests/s more: late for three minutes of boot, 2.5 %, or for one of a resume, 0.8 %."""
     of = small(resume_s=60.0)
@@ -161,6 +162,7 @@ def test_nothing_is_said_where_functions_alone_serve() -> None:
     assert promise_outlook(of, [], forecast(1.0)) is None
 
 
+@pytest.mark.untraced
 def test_equal_arguments_have_equal_answers_and_progress_never_falls() -> None:
     shares: list[float] = []
     past = surges(50.0, 150.0, every=120)
@@ -170,6 +172,7 @@ def test_equal_arguments_have_equal_answers_and_progress_never_falls() -> None:
     assert 0.0 <= shares[0] < shares[-1] < 1.0
 
 
+@pytest.mark.untraced
 @pytest.mark.usefixtures("coarse_late_shares")
 def test_a_quicker_type_or_more_time_helps_a_tail() -> None:
     """24 ms on average and 75 at p99 leave 0.73 % late within 80 ms, and 0.75 % may be."""

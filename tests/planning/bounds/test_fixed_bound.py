@@ -25,6 +25,7 @@ def bounded(problem: PipelineBoundProblem, late: float = 0.0) -> FixedFleetBound
     return found
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(70))
 def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> None:
     pipeline, sample, options, slo = anything_sold(seed)
@@ -33,6 +34,7 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
     assert found.usd_per_hour <= cheapest(pipeline, sample, options, slo, 4) * (1.0 + 1e-12)
 
 
+@pytest.mark.untraced
 def test_a_third_of_small_fleets_cost_just_that() -> None:
     """This shows that the bound is tight."""
     just = 0
@@ -102,6 +104,7 @@ def test_a_looser_promise_costs_no_more() -> None:
             assert all(b <= a * (1.0 + 1e-6) for a, b in itertools.pairwise(values))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
     problem, by_worker, slo = sharing(seed)

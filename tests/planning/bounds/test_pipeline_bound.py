@@ -34,6 +34,7 @@ def usd(bound: PipelineBound) -> float:
 # -- against fleets that keep the promise ------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(70))
 def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> None:
     """All hardware, batches and numbers of replicas are simulated, with joins, fan-out and stages that few visit."""
@@ -45,6 +46,7 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
     assert sum(stage.usd for stage in bound.stages) == pytest.approx(usd(bound), rel=1e-6, abs=1e-15)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
     """Fleets have whole instances with workers of both stages; the bound prices the stages' parts of them."""
@@ -96,6 +98,7 @@ def test_no_fleet_that_keeps_its_own_promise_costs_less(seed: int, data: st.Data
     assert usd(pipeline_bound(problem, late)) <= usd_per_hour(tuple(choices)) * problem.end_s / 3600.0 * (1.0 + 1e-12)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(60))
 def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
     """Replicas and functions are random; the bound allows the simulated late queries at the whole bill."""
@@ -241,6 +244,7 @@ def test_one_stage_alone_is_a_service(warm: bool, function: tuple[float, float] 
     assert service * (1.0 - 1e-9) <= usd(found) <= service * (1.0 + (CLOSE if late == 0.0 else 0.02))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(12))
 def test_a_looser_promise_does_not_cost_more(seed: int) -> None:
     """For RT_max this holds up to the effects of other bin widths and of the search for prices."""

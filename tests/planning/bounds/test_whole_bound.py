@@ -45,6 +45,7 @@ def test_equal_problems_are_proven_once() -> None:
     assert highest_bound(two_types(counts + 1.0), 5.0).usd != proven.usd
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("mean", [0.05, 1.0, 12.0, 300.0])
 @pytest.mark.parametrize("late_share", [0.0, 0.02])
 @pytest.mark.parametrize("usd_per_request", [None, 1e-4])

@@ -55,6 +55,7 @@ def simulated_late(instances: int, rps: float, seed: int, one: Candidate | None 
     return 1.0 - stage.accounts.in_time / len(arrivals_s)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("instances", "rps"), [(1, 3.0), (3, 40.0), (4, 40.0), (7, 150.0), (12, 90.0)])
 def test_shares_agree_with_another_simulation_within_0_3_points(shares: LateShares, instances: int, rps: float) -> None:
     assert float(shares.late_at(rps, instances)) == pytest.approx(simulated_late(instances, rps, 99), abs=0.003)

@@ -62,6 +62,7 @@ def test_unusable_answers_are_one_line(tmp_path: Path, text: str, settings: Sele
     assert said in str(caught.value)
 
 
+@pytest.mark.untraced
 def test_rows_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     text = "small.correct,large.correct\n" + "1,1\n" * (answers_file.MOST_ROWS + 1)
     with pytest.raises(BadInput, match="at most 100,000 queries are drawn from"):

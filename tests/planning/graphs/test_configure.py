@@ -42,6 +42,7 @@ def test_few_queries_without_a_late_one_prove_little() -> None:
     assert (found.miss_share, found.miss_limit) == (0.0, 0.006)  # 7 late ones are all new in one of 128 cases
 
 
+@pytest.mark.untraced
 def test_new_traffic_breaks_limit_and_promise_as_rarely_as_said() -> None:
     """With resamples of one step the limit was exceeded in 14 and the promise broken in 7 of these 100 cases."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
@@ -62,6 +63,7 @@ def test_a_stage_that_no_query_visits_gets_the_cheapest_replica() -> None:
     assert (found.choices[1].option, found.choices[1].replicas) == (CPU, 1)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", first(2, range(4), slow=0))
 @pytest.mark.parametrize(("slo_s", "cv"), [(0.08, 1.0), (0.2, 1.0), (0.12, 2.0)])
 def test_within_two_percent_of_the_cheapest_of_all(slo_s: float, cv: float, seed: int) -> None:
@@ -140,6 +142,7 @@ def test_the_best_so_far_is_told_when_work_runs_out() -> None:
             assert found.miss_share <= min(0.01, found.miss_limit)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("stages", "complete"), first(1, [(2, True), (7, False)]))
 def test_combinations_that_were_left_make_a_search_incomplete(stages: int, complete: bool) -> None:
     """A search tries 20,000 combinations.
@@ -214,6 +217,7 @@ def test_batches_too_slow_for_simultaneous_queries_are_left_alone() -> None:
     assert [(one.batch, one.replicas) for one in found.choices] == [(1, 4), (1, 4)]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(30))
 def test_within_two_percent_of_the_cheapest_of_anything_small(seed: int) -> None:
     """Joins, fan-out, free hardware, bursts, workers, stages that hardly anybody visits."""
@@ -245,6 +249,7 @@ def shared(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], S
     return chain("a", "b", "c"), sample, options, Slo(float(rng.choice([0.12, 0.25])), 0.97)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", first(2, range(10), slow=2))
 def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
     pipeline, sample, options, slo = shared(seed)
@@ -254,6 +259,7 @@ def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -
     assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=5) + 1e-9
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(6))
 def test_room_that_is_left_is_used(seed: int) -> None:
     """Another worker of either stage would need another instance."""

@@ -106,6 +106,7 @@ async def _by_polling(query: Any, models: Models) -> Any:
     return await models.d([call.result() for call in calls])
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("respond", [_gathered, _by_futures, _by_tasks, _by_a_queue, _in_threads, _by_polling])
 def test_it_does_not_matter_how_a_driver_waits(respond: Respond) -> None:
     assert after(traced(respond, "abcd")) == {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
@@ -430,6 +431,7 @@ def test_a_driver_or_model_that_exits_does_not_end_mark() -> None:
         trace(pipeline(calls), {"a": exits}, [SampleQuery(1, "1")], "q.jsonl")
 
 
+@pytest.mark.untraced
 def test_correlated_branches_against_brute_force() -> None:
     """The joint law counts, not the shares: the queries with many detections are the translated ones."""
     rng = np.random.default_rng(3)

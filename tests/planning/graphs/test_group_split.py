@@ -39,6 +39,7 @@ def split(rps: float, said: Sequence[float | None] = (None, None)) -> SharedSpli
     return SharedSplit(chain("a", "b"), EVERY, stages, costs, [(0, 1)], 0.2, rps)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("rps", [5.0, 300.0, 700.0, 2000.0])
 def test_it_costs_no_more_than_the_split_of_each(rps: float) -> None:
     asked = split(rps)

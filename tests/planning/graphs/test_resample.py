@@ -59,6 +59,7 @@ def test_quantiles_of_students_law_are_scipys(degrees: int) -> None:
     assert _students_t(degrees, 1.0) == math.inf
 
 
+@pytest.mark.untraced
 def test_new_traffic_is_below_the_limit_as_often_as_said() -> None:
     """The means of samples of a normal law: one sample is resampled, and another is judged."""
     rng = np.random.default_rng(4)

@@ -81,6 +81,7 @@ def test_only_the_oracle_is_told_the_truth() -> None:
     assert [name for name in policy_names() if wants_perfect_forecast(name)] == ["oracle"]
 
 
+@pytest.mark.untraced
 def test_a_policy_brings_its_predictor() -> None:
     assert predictor_of("mark") == ("auto", "")
     assert predictor_of("mark", "mstl") == ("mstl", "")

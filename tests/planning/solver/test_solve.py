@@ -39,6 +39,7 @@ EDGES: dict[str, Program] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("edge", EDGES)
 def test_there_always_is_a_plan(edge: str, how: str) -> None:

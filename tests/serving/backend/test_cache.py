@@ -565,6 +565,7 @@ def test_a_service_without_a_cache_has_no_counts_of_one() -> None:
     assert b"mark_cache" not in metrics.page()
 
 
+@pytest.mark.untraced
 def test_an_entry_takes_no_more_memory_than_is_counted() -> None:
     """Measured right after the table of entries has grown, where it has most room to spare."""
     entries = 22_000

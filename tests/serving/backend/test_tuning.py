@@ -59,6 +59,7 @@ def mean(sizes: list[int]) -> float:
     return sum(sizes) / len(sizes)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("law", [line, knee])
 @pytest.mark.parametrize("sigma", [0.0, 0.05, 0.1, 0.2])
 @pytest.mark.parametrize("target_s", [0.02, 0.04])
@@ -79,6 +80,7 @@ def test_is_near_the_best_batch_within_the_first_hundred_batches(sigma: float) -
     assert max(sizes) >= 0.8 * best(line, sigma, 0.04)
 
 
+@pytest.mark.untraced
 def test_few_batches_are_late_once_it_has_converged() -> None:
     tuned = SelfTuned(0.04, most=MOST, first_s=line(1))
     machine = Machine(line, 0.1, 5)

@@ -204,6 +204,7 @@ def test_too_deep_nesting_is_the_clients_fault_and_leaves_nothing(cast_of: CastO
     run(main)
 
 
+@pytest.mark.untraced
 def test_a_value_that_cannot_be_passed_on_is_an_error(cast_of: CastOf) -> None:
     """This includes a depth of nesting at which the stage's own server could still send the value."""
 
