@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core import caching as _caching
 from numba.core import config as _numba_config
 
@@ -168,6 +169,7 @@ class Prepared:
     numba looks up the types of all arguments at every call, and of each array in a tuple separately: for a stage that
     took fifteen times as long as the call. This class uses the types of the first call without checks: a number must
     not be an int in one call and a float in another, and an array must not change its dtype, dimensions or layout.
+    Objects for the same function share its code by `_kinds`, because numba takes milliseconds for the types of a stage.
     """
 
     def __init__(self, function: Any) -> None:
@@ -176,5 +178,20 @@ class Prepared:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._code is None:
-            self._code = self._function.compile(tuple(_typeof(argument) for argument in arguments))
+            key = self._function, _kinds(arguments)
+            if key not in _CODE:
+                _CODE[key] = self._function.compile(tuple(_typeof(argument) for argument in arguments))
+            self._code = _CODE[key]
         return self._code(*arguments)
+
+
+_CODE: dict[Any, Callable[..., Any]] = {}
+
+
+def _kinds(argument: Any) -> Any:
+    """Return a value that is equal for arguments of equal types, and different for others."""
+    if isinstance(argument, tuple):
+        return type(argument), *map(_kinds, argument)
+    if isinstance(argument, np.ndarray):
+        return argument.dtype, argument.ndim, argument.flags.num
+    return type(argument)

@@ -206,6 +206,17 @@ def test_types_of_arguments_are_looked_up_once() -> None:
     assert function.compiled_for == ["array(float64, 1d, C), float64"]
 
 
+def test_objects_for_a_function_share_code_of_the_same_types_only() -> None:
+    function = Typed()
+    assert [Prepared(function)(array, 1.0) for array in (np.ones(3), np.zeros(2), np.ones(2, np.float32))] == [3, 0, 2]
+    assert Prepared(function)(np.ones((2, 2)), 1) == 4.0
+    assert function.compiled_for == [
+        "array(float64, 1d, C), float64",
+        "array(float32, 1d, C), float64",
+        "array(float64, 2d, C), int64",
+    ]
+
+
 def test_prepared_code_answers_as_the_function_does() -> None:
     in_time = Prepared(compiled(admission.in_time))
     assert [in_time(0.5, 0.6), in_time(0.7, 0.6)] == [True, False]
