@@ -33,6 +33,7 @@ QUICK = ("--batch", "4,1", "--seconds", "0.5", "--instance", "c5.large")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_a_profile_is_measured_written_and_used(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +247,7 @@ def second(batch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_a_pipelines_stages_are_measured_on_what_they_get(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
