@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 
 PATIENCE_S = 60.0
+# Of this process's environment, the sources under test and their compiled kernel: it would be compiled at home again.
+BARE = {"PATH": "/usr/bin"} | {name: os.environ[name] for name in ("PYTHONPATH", "MARK_CACHE_DIR") if name in os.environ}
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:

@@ -20,7 +20,7 @@ from mark_infra.testbed.provision import Wish, provision
 from mark.control.lease import TTL_S
 from mark.domain.catalog.tables import load_catalog
 from tests.infra.testbed.conftest import Aws, serving
-from tests.infra.testbed.real_processes import get, wait_for
+from tests.infra.testbed.real_processes import BARE, get, wait_for
 from tests.infra.testbed.test_daemon import CATALOG, PROFILES, SERVICE
 
 SCALE = 50.0  # a tick every 1.2 seconds
@@ -61,7 +61,7 @@ def three(aws: Aws, tmp_path: Path) -> Iterator[list[Controller]]:
         *(sys.executable, "-m", "mark.cli.main", "controller", "quick.toml", "--site", "mark-site.toml"),
         *("--port", "0", "--policy", "greedy", "--predictor", "seasonal-naive"),
     ]
-    variables = of_aws({"PATH": "/usr/bin"}, "us-east-1") | {"AWS_ENDPOINT_URL": aws.url}
+    variables = of_aws(BARE, "us-east-1") | {"AWS_ENDPOINT_URL": aws.url}
     logs = [(tmp_path / f"controller-{n}.log") for n in range(3)]
     began: list[subprocess.Popen[str]] = []
     try:

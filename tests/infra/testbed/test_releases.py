@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ from mark_infra.testbed.provision import Wish, provision
 
 from mark.domain.catalog.tables import load_catalog
 from tests.infra.testbed.conftest import Aws, serving
-from tests.infra.testbed.real_processes import get, held_port, wait_for
+from tests.infra.testbed.real_processes import BARE, get, held_port, wait_for
 from tests.infra.testbed.test_daemon import CATALOG
 
 SCALE = 20.0  # control seconds in a real second: a tick every three real seconds
@@ -126,8 +125,7 @@ class Releasing:
             *(sys.executable, "-m", "mark.cli.main", "controller", str(self.folder / release / "quick.toml")),
             *("--site", "mark-site.toml", "--port", "0", "--policy", "greedy", "--predictor", "seasonal-naive"),
         ]
-        sources = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}  # the sources under test
-        variables = of_aws({"PATH": "/usr/bin", **sources}, "us-east-1") | {"AWS_ENDPOINT_URL": self.aws.url}
+        variables = of_aws(BARE, "us-east-1") | {"AWS_ENDPOINT_URL": self.aws.url}
         with log.open("w") as said:
             self.controller = subprocess.Popen(command, cwd=self.folder, env=variables, stderr=said, text=True)
         self.page = wait_for(lambda: _page(log), "its page")
