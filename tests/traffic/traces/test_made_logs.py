@@ -46,7 +46,7 @@ def test_a_made_log_is_read_exactly_or_refused(tmp_path: Path, first: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("logs", [60, pytest.param(300, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("logs", [20, pytest.param(300, marks=pytest.mark.acceptance)])
 def test_many_longer_logs_are_read_exactly_or_refused(tmp_path: Path, logs: int) -> None:
     seeds = range(1000, 1000 + logs)
     read = [read_as_made(tmp_path / str(seed), seed, most=5000 if seed % 10 == 0 else 1000) for seed in seeds]

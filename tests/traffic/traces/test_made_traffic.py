@@ -56,7 +56,7 @@ def test_a_made_kind_of_trouble_is_read_right_or_refused(tmp_path: Path) -> None
     assert len(found["right"]) >= 25  # overflows and units; sums, ratings and other numbers are refused
 
 
-MANY = [pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.acceptance)]
+MANY = [pytest.param(100, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.acceptance)]
 
 
 @pytest.mark.parametrize("files", MANY)
