@@ -17,8 +17,10 @@ from typing import Any
 import psutil
 
 PATIENCE_S = 60.0
-# Of this process's environment, the sources under test and their compiled kernel: it would be compiled at home again.
-BARE = {"PATH": "/usr/bin"} | {name: os.environ[name] for name in ("PYTHONPATH", "MARK_CACHE_DIR") if name in os.environ}
+# The environment of a controller. It has the sources under test, and their kernel so that it is not compiled again.
+BARE = {name: os.environ[name] for name in ("PYTHONPATH", "MARK_CACHE_DIR") if name in os.environ} | {
+    "PATH": "/usr/bin"
+}
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
