@@ -45,6 +45,14 @@ def test_mean_that_was_hardly_ever_seen_has_no_peak() -> None:
     np.testing.assert_allclose(likely_peaks(history(means, peaks), np.array([35.0])), 100.0)
 
 
+def test_mean_between_quiet_steps_and_bursts_has_the_peak_of_the_nearer_ones() -> None:
+    burst = np.arange(DAY) % 2 == 0
+    steps = history(np.where(burst, 13.0, 10.0), np.where(burst, 39.0, 12.0))
+    found = likely_peaks(steps, np.array([10.9, 12.1]))
+    ratios = (np.array([12.0, 39.0]) + ONE_RPS) / (np.array([10.0, 13.0]) + ONE_RPS)
+    np.testing.assert_allclose(found + ONE_RPS, (np.array([10.9, 12.1]) + ONE_RPS) * ratios)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 14])
 def test_short_history_has_no_peak(steps: int) -> None:
     assert np.isnan(likely_peaks(history(np.full(steps, 2.0), np.full(steps, 3.0)), np.full((2, 3), 2.0))).all()
