@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mark.planning.policies.names import BEST_FIXED
+from mark.planning.policies.policy_registry import policy_entry
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.studies.report.takeaway import is_oracle, verdict
@@ -53,17 +53,17 @@ def sensitivity(
     """Run every policy again, without its bound, under each variation.
 
     `oracle` is left out, because nobody can run a policy that knows all arrivals. Interruptions vary only if spot was
-    bought, because AWS takes back nothing else, and the latency of functions only if one was called or kept warm.
-    `best-fixed` runs only if capacity changes: it calls no function and
-    buys no spot, and without a launch no boot matters. `requests` and `base` hold requests and results by policy name.
-    Errors of `run` pass through.
+    bought, because AWS takes back nothing else, and the latency of functions only if one was called or kept warm. A
+    policy without forecasts weighs none of these, so it runs again only if its own run had a spot instance, a function
+    call or a launch to which the change applies. `requests` and `base` hold requests and results by policy name. Errors
+    of `run` pass through.
     """
     requests = {name: request for name, request in requests.items() if not is_oracle(name)}
     base = {name: base[name] for name in requests}
     if not requests:
         return []
-    buys_spot = any(result.bill.spot > 0.0 for result in base.values())
-    calls = any(result.functions.calls or result.functions.pings for result in base.values())
+    buys_spot = any(map(_buys_spot, base.values()))
+    calls = any(map(_calls, base.values()))
     variations = [
         (label, change)
         for label, change in VARIATIONS
@@ -71,8 +71,14 @@ def sensitivity(
     ]
 
     def differs(name: str, change: Sensitivity) -> bool:
-        never_changes = requests[name].policy == BEST_FIXED and base[name].fleet.launched == 0
-        return change.capacity != 1.0 or not never_changes
+        own = base[name]
+        return (
+            policy_entry(requests[name].policy).forecasts
+            or change.capacity != 1.0
+            or (change.boot_add_s > 0.0 and own.fleet.launched > 0)
+            or (change.function_latency != 1.0 and _calls(own))
+            or (change.interruptions != 1.0 and _buys_spot(own))
+        )
 
     changed = [
         replace(request, sensitivity=change, with_bound=False, explain=False)
@@ -85,6 +91,14 @@ def sensitivity(
         variation(label, base, {name: next(results) if differs(name, change) else base[name] for name in requests})
         for label, change in variations
     ]
+
+
+def _buys_spot(result: SimulationResult) -> bool:
+    return result.bill.spot > 0.0
+
+
+def _calls(result: SimulationResult) -> bool:
+    return bool(result.functions.calls or result.functions.pings)
 
 
 def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:

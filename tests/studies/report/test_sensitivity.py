@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from mark.domain.bill import Bill
 from mark.domain.function_offer import FunctionCalls
 from mark.simulation.request import RunRequest, Sensitivity
@@ -44,23 +46,32 @@ def test_oracle_runs_under_no_variation() -> None:
     assert sensitivity({"oracle": requests["oracle"]}, base, lambda changed: []) == []
 
 
-def test_best_fixed_runs_again_only_if_capacity_changes() -> None:
-    """It has no function and no spot, and without a launch there is no boot."""
-    requests = {name: RunRequest("t", "s", policy=name) for name in ("mark", "best-fixed")}
-    still = result("best-fixed", usd=9.0)
-    launched = replace(still, fleet=replace(still.fleet, launched=1))
-    for fixed, runs in ((replace(still, fleet=replace(still.fleet, launched=0)), 1), (launched, 3)):
-        asked: list[RunRequest] = []
+@pytest.mark.parametrize(
+    ("launched", "calls", "spot_usd", "again"),
+    [(0, 0, 0.0, {0}), (1, 0, 0.0, {0, 1}), (0, 1, 0.0, {0, 2}), (0, 0, 1.0, {0, 3}), (1, 1, 1.0, {0, 1, 2, 3})],
+)
+def test_policy_without_forecasts_runs_again_only_if_the_change_applies(
+    launched: int, calls: int, spot_usd: float, again: set[int]
+) -> None:
+    used = result("reactive", usd=9.0)
+    used = replace(
+        used,
+        fleet=replace(used.fleet, launched=launched),
+        functions=FunctionCalls(calls, 0, 0, 0, 0.0),
+        bill=Bill(on_demand=9.0, spot=spot_usd),
+    )
+    mark = result(bill=Bill(on_demand=9.0, spot=1.0), functions=FunctionCalls(1, 0, 0, 0, 0.0))
+    asked: list[RunRequest] = []
 
-        def run(changed: Sequence[RunRequest], asked: list[RunRequest] = asked) -> list[SimulationResult]:
-            asked.extend(changed)
-            return [result(request.policy, usd=20.0) for request in changed]
+    def run(changed: Sequence[RunRequest]) -> list[SimulationResult]:
+        asked.extend(changed)
+        return [result(request.policy, usd=20.0) for request in changed]
 
-        rows = sensitivity(requests, {"mark": result(usd=9.5), "best-fixed": fixed}, run)
-        assert [request.policy for request in asked].count("best-fixed") == runs
-        assert [len(row.outcomes) for row in rows] == [2, 2, 2]
-        changes = [row.outcomes[1].change for row in rows]
-        assert [change == 0.0 for change in changes] == [False, runs == 1, runs == 1]
+    requests = {name: RunRequest("t", "s", policy=name) for name in ("mark", "reactive")}
+    rows = sensitivity(requests, {"mark": mark, "reactive": used}, run)
+    assert [request.policy for request in asked].count("mark") == 4
+    assert [[outcome.policy for outcome in row.outcomes] for row in rows] == [["mark", "reactive"]] * 4
+    assert {place for place, row in enumerate(rows) if row.outcomes[1].change != 0.0} == again
 
 
 def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
