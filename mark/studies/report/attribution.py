@@ -59,8 +59,17 @@ def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
             return number(dollars + 0.0 if abs(dollars) >= 0.005 else 0.0)
         return usd(dollars if abs(dollars) >= 5e-6 else 0.0).replace("$", "")
 
+    def shown(dollars: float) -> float:
+        return float(amount(dollars).replace(",", ""))
+
     rows = [["bound", *(amount(one.bound_usd) for one in found.values()), "the least that any policy can pay"]]
-    for part, dollars in _parts_of(found).items():
+    parts = _parts_of(found)
+    # The rest is that of the printed numbers, so that a reader who adds them finds the bill.
+    parts["other"] = [
+        shown(one.bill_usd) - shown(one.bound_usd) - sum(shown(of[at]) for name, of in parts.items() if name != "other")
+        for at, one in enumerate(found.values())
+    ]
+    for part, dollars in parts.items():
         name, meaning = MEANINGS[part]
         rows.append([name, *map(amount, dollars), meaning])
     rows.append(["bill", *(amount(one.bill_usd) for one in found.values()), "the sum of all above"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
+
+import pytest
 
 from mark.studies.attribution import PARTS, Attribution
 from mark.studies.report.attribution import attribution_parts, attribution_rows
@@ -34,6 +37,15 @@ def test_part_below_half_a_percent_of_each_bill_is_in_the_rest() -> None:
     assert rows["queueing"] == ["0.05", "0.05"]
     assert rows["the rest"] == ["2.50", "1.50"]
     assert "100 %" in plain(Report({}, parts=attribution_parts({"mark": split(**near)})))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_printed_parts_add_up_to_the_printed_bill(seed: int) -> None:
+    draw = random.Random(seed)
+    parts = {part: draw.uniform(-3.0, 3.0) for part in PARTS if part != "other"}
+    rows = attribution_rows({"mark": split(draw.uniform(10.0, 2000.0), **parts)})
+    amounts = [round(100.0 * float(row[1].replace(",", ""))) for row in rows]
+    assert sum(amounts[:-1]) == amounts[-1]
 
 
 def test_extras_are_shown_only_where_they_are_billed() -> None:
