@@ -8,6 +8,7 @@ may be the name of a service as well as of a part.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from unicodedata import normalize
@@ -154,6 +155,9 @@ _TIMES_60 = re.compile(r"\*\s*60\s*$")
 _OPERATOR = re.compile(r"[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*(?:\d+(?:\.\d+)?\b|\$)|/\s*period\b")
 _BRACES = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\$\w+")
 _SELECTOR = re.compile(r"\{[^}]*\}")
+_LINES = re.compile(r"\}\s*([|!][^\[]*)\[")  # the pipeline of a query of Loki, which may select lines of a log
+_FILTER = re.compile(r"[|!][=~]|\|\s*(?!__error)\w+\s*[=!<>]")
+_NOT = re.compile(r"![=~]\s*(?:\"[^\"]*\"|`[^`]*`)")
 _AS = re.compile(r"\.as_(rate|count)\(\)")  # Datadog's queries
 _ROLLUP = re.compile(
     r"\.rollup\(\W*(?!sum\b)[a-z]|\b(?:ewma|median|moving|autosmooth|anomalies|forecast|outliers)\w*\("
@@ -204,6 +208,11 @@ def meaning_of(name: str) -> Meaning:
     errors, part = (any(map(selects, _SELECTOR.findall(name))) for selects in (_OF_ERRORS.search, _selects_part))
     if (errors or part) and found.kind not in (Kind.MEASURE, Kind.STATISTIC, Kind.ERRORS, Kind.UNCLEAR):
         return replace(found, kind=Kind.ERRORS if errors else Kind.PART)
+    if found.kind is Kind.REQUESTS and (lines := _LINES.search(name)) is not None and _FILTER.search(lines[1]):
+        selected = _NOT.sub("", lines[1]).lower()
+        codes = _CODES.search(selected.replace("..", "xx"))
+        of_errors = Role.ERROR in _words(selected).roles or (codes is not None and codes[0][0] in "45")
+        return replace(found, kind=Kind.ERRORS if of_errors else Kind.PERHAPS)
     if found.counts and found.unit is None and _DATADOG.match(name) and not _AS.search(name):
         return Meaning(Kind.UNCLEAR)  # Datadog answers a count or a rate, by the type of the metric
     return replace(found, times=times)
@@ -212,6 +221,11 @@ def meaning_of(name: str) -> Meaning:
 def is_answered(name: str) -> bool:
     """Return whether the name says requests that were answered, so that errors beside it come on top."""
     return bool({word.lower() for word in _WORDS.findall(name)} & ANSWERED)
+
+
+def is_of_all(name: str, names: Collection[str]) -> bool:
+    """Return whether a name has nothing of its own among several names: what they share is their service's."""
+    return len(names) > 1 and not any(has_own_name(name, other) for other in names)
 
 
 def are_siblings(requests: str, part: str) -> bool:
@@ -368,7 +382,7 @@ def _of_query(name: str, call: str) -> Meaning:
         return Meaning(Kind.STATISTIC)
     if _OPERATOR.search(outside.lower()) or len(_CALLS.findall(name)) > 1:
         return Meaning(Kind.UNCLEAR)
-    metric, over = _METRIC.search(name), _OVER.search(name)
+    metric, over = None if _LINES.search(name) else _METRIC.search(name), _OVER.search(name)
     counter = metric[1] if metric is not None else "requests_total"
     kind = _of_name(counter if counter.endswith(("_total", "_count")) else f"{counter}_total").kind
     if kind in (Kind.MEASURE, Kind.STATISTIC, Kind.UNCLEAR):

@@ -10,7 +10,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import is_missing, read_numbers
-from mark.traffic.traces.meanings import Kind, are_siblings, meaning_of
+from mark.traffic.traces.meanings import Kind, are_siblings, is_of_all, meaning_of
 from mark.traffic.traces.steps import is_summary
 
 SUM = "sum"  # --series sum
@@ -59,8 +59,12 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
     if (rows := [name for name in known if name.split(", ")[-1] == AGGREGATED]) and len(rows) == 1:
         return rows
     kinds = {name: meaning_of(name).kind for name in known}
-    requests = [name for name, kind in kinds.items() if kind is Kind.REQUESTS]
-    others = {kind for kind in kinds.values() if kind is not Kind.REQUESTS}
+    requests = [
+        name
+        for name, kind in kinds.items()
+        if kind is Kind.REQUESTS or (kind is Kind.PERHAPS and is_of_all(name, known))
+    ]
+    others = {kind for name, kind in kinds.items() if name not in requests}
     parts = len(requests) == 1 and any(is_part_beside(requests[0], name) for name in known)
     if len(requests) == 1 and not parts and others <= {Kind.MEASURE, Kind.STATISTIC, Kind.PART, Kind.ERRORS}:
         return requests

@@ -33,8 +33,8 @@ from mark.traffic.traces.meanings import (
     Kind,
     Meaning,
     Unit,
-    has_own_name,
     is_answered,
+    is_of_all,
     meaning_of,
 )
 from mark.traffic.traces.overlaps import repeated_row
@@ -299,7 +299,7 @@ class _Table:
         elif sure or parts:
             one = (sure or parts)[0]
             kind = one.meaning.kind
-            if kind is Kind.ERRORS or (kind in (Kind.PART, Kind.PERHAPS) and self._said.series is None):
+            if kind is Kind.ERRORS or (kind in (Kind.PART, Kind.PERHAPS) and not self._series):
                 what = f"the column counts {kind.value}: name it by `count_column` if it is meant"
                 raise BadInput(what, self._where, one.name)
             return one
@@ -402,9 +402,9 @@ class _Table:
                     meaning = Meaning(Kind.MEASURE) if of_rows else stated(meaning, self._stated)
                 found.append(_Column(name, numbers, meaning))
         shown = [column.name for column in found if column.name not in self._aside]
-        for i, one in enumerate(found if len(shown) > 1 else []):
-            if one.meaning.kind is Kind.PERHAPS and not any(has_own_name(one.name, name) for name in shown):
-                found[i] = replace(one, meaning=replace(one.meaning, kind=Kind.REQUESTS))  # all are of one service
+        for i, one in enumerate(found):
+            if one.meaning.kind is Kind.PERHAPS and is_of_all(one.name, shown):
+                found[i] = replace(one, meaning=replace(one.meaning, kind=Kind.REQUESTS))
         return found
 
     def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:

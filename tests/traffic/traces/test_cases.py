@@ -137,6 +137,17 @@ READ: dict[str, tuple[str, float]] = {
         ),
         SUM,
     ),
+    "E: CloudWatch's default labels": (
+        json.dumps(
+            {
+                "MetricDataResults": [
+                    METRIC_DATA | {"Label": "my-endpoint Invocations"},
+                    METRIC_DATA | {"Label": "my-endpoint ModelLatency", "Values": [7.5 + i % 3 for i in range(N)]},
+                ]
+            }
+        ),
+        SUM,
+    ),
     "E: InfluxDB": (
         json.dumps({"results": [{"series": [{"name": "http", "columns": ["time", "count"], "values": ISO_ROWS}]}]}),
         SUM,
@@ -229,7 +240,7 @@ READ: dict[str, tuple[str, float]] = {
     "B: thousands a second": (values("kreq/s", lambda i: f"{COUNTS[i]}.0"), 60_000 * SUM),
     "B: a query of Loki": (values('"sum(count_over_time({app=""x""}[1m]))"', lambda i: str(COUNTS[i])), SUM),
     "B: a query of Loki over five minutes": (
-        values('"sum(count_over_time({app=""x""} |= ""POST"" [5m]))"', lambda i: str(5 * COUNTS[i])),
+        values('"sum(count_over_time({app=""x""} | json [5m]))"', lambda i: str(5 * COUNTS[i])),
         SUM,
     ),
     "B: a rate of Datadog": (values("sum:web.hits{env:x}.as_rate()", lambda i: f"{COUNTS[i]}.0"), 60 * SUM),
@@ -775,6 +786,12 @@ NAMES: dict[str, float | str] = {
     "job:http_requests:rate5m": 60.0,
     "http_requests:irate1m": 60.0,
     "job:http_errors:rate5m": "only errors",
+    '"sum(count_over_time({app=""x""} |= ""POST"" [1m]))"': "a part of them",
+    '"sum(count_over_time({app=""x""} != ""timeout"" [1m]))"': "a part of them",
+    '"sum(count_over_time({app=""x""} |= ""error"" [1m]))"': "only errors",
+    '"sum(rate({app=""x""} |~ ""status=5.."" [1m]))"': "only errors",
+    '"sum(rate({app=""x""} | json | status=""503"" [1m]))"': "only errors",
+    '"sum(rate({app=""x""} | json | __error__="""" [1m]))"': 60.0,
     "app/my-alb/50dc6c495c0c9188 RequestCount": 1.0,
     "requests/60": "or a rate",
     "requests / 5": "or a rate",
