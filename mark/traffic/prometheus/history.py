@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,8 @@ _LEAST_POINTS = 10
 _RISING = 0.95  # share of steps that do not fall, from which it is a counter (with restarts) and no rate
 _WHOLE = 0.5  # share of steps with a whole number of replicas, below which the query counts something else
 _APART = 2.0  # factor between the answers in the histogram and the requests, from which they differ in kind
+_RATE = re.compile(r"\b(?:i?rate|i?delta|deriv)\s*\(")  # its answer is no counter, although it may rise for hours
+_MEAN = "avg_over_time("  # of a number of replicas it has fractions
 _PERIODS_S, _SAME = (60.0, 300.0, 3600.0), 0.03  # of counts that may stand in place of a rate
 _LEAST_HISTORY_S = 1800.0
 _EXPORTING = 0.9  # of the ready pods; with fewer the sum of their rates is too low
@@ -127,8 +130,8 @@ def read_history(
         raise BadInput("a number of replicas is negative", workload.ready_by, float(replicas.min()))
     if not replicas.any():
         raise BadInput("no replica was ever ready", workload.ready_by)
-    parts = replicas[replicas != np.rint(replicas)]
-    if len(parts) > (1.0 - _WHOLE) * len(replicas):
+    parts = replicas[np.abs(replicas - np.rint(replicas)) > 1e-6]
+    if len(parts) > (1.0 - _WHOLE) * len(replicas) and _MEAN not in workload.replicas:
         what = "is seldom a whole number, so that it does not count ready replicas"
         raise BadInput(what, workload.ready_by, f"{parts[-1]:.6g}")
     notes += _notes("the replicas", read)
@@ -152,7 +155,8 @@ def read_history(
         notes.append(
             f"the number of replicas is not known for {missing:.0%} of the time, which costs the mean of the rest"
         )
-    latency, more = _latency(reader, workload, trace, began_s, end_s)
+    requests = np.append(0.0, np.cumsum(rps)) * step_s / workload.unit.size
+    latency, more = _latency(reader, workload, ends_s, requests, began_s, end_s)
     progress(1.0)
     return WorkloadHistory(
         workload=workload,
@@ -235,15 +239,16 @@ def rates_of(read: PromAnswer, workload: Workload) -> tuple[FloatArray, FloatArr
         raise BadInput(what, workload.counted_by, f"le {bounds[0]}")
     if rps.min() < 0.0:
         raise BadInput("a rate is negative", workload.counted_by, float(rps.min()))
-    steps = np.diff(rps)
-    if len(rps) >= _LEAST_POINTS and np.mean(steps >= 0.0) >= _RISING and np.mean(steps > 0.0) > 0.5:
+    steps, may_count = np.diff(rps), len(rps) >= _LEAST_POINTS and _RATE.search(workload.rate) is None
+    if may_count and np.mean(steps >= 0.0) >= _RISING and np.mean(steps > 0.0) > 0.5:
         raise BadInput("only rises, as a counter does: write sum(rate(...[1m]))", workload.counted_by)
     return ends_s, rps
 
 
 def _latency(
-    reader: MetricsReader, workload: Workload, trace: Trace, began_s: float, end_s: float
+    reader: MetricsReader, workload: Workload, ends_s: FloatArray, requests: FloatArray, began_s: float, end_s: float
 ) -> tuple[LatencyBuckets | None, tuple[str, ...]]:
+    """Return the latencies and notes; `requests` came before the first step's begin and until each step's end."""
     query = workload.buckets_query(LATENCY_STEP_S)
     if query is None:
         return None, ()
@@ -253,18 +258,19 @@ def _latency(
         return None, ("the latency histogram has no points: lateness is not known",)
     if found is None:
         return None, ("the latency histogram has no buckets with an infinite last one: lateness is not known",)
-    seen_s = trace.duration_s - sum(end - begin for begin, end in trace.gaps)
-    counted_rps = trace.total_counts(0.0, trace.duration_s) / workload.unit.size / seen_s
-    share = float(found.within[:, -1].mean()) / LATENCY_STEP_S / counted_rps
-    if share > _APART:
+    # Only times with points of both are compared: a service that is scaled to zero has no histogram.
+    first, last = (np.searchsorted(ends_s, at_s + 1.0) for at_s in (found.ends_s - LATENCY_STEP_S, found.ends_s))
+    counted = float((requests[last] - requests[first]).sum())
+    share = float(found.within[last > first, -1].sum()) / counted if counted > 0.0 else 1.0
+    if share > _APART and query == workload.buckets:
         what = "counts more answers than there were requests: write sum by (le) (rate(..._bucket[5m]))"
         raise BadInput(what, query, f"{share:.3g} answers a request")
     period_s = next((one for one in _PERIODS_S if abs(share * one - 1.0) < _SAME), None)
-    if period_s is not None:
+    if period_s is not None and not workload.scrapes:
         what = f"is {period_s:g} times the answers in the histogram: write rate(...), which is per second"
         raise BadInput(what, workload.counted_by)
     notes = _notes("the latencies", read)
-    if share < 1.0 / _APART:
+    if not 1.0 / _APART <= share <= _APART:
         notes += (f"the latency histogram has {share:.2g} answers a request; they stand for all",)
     return found, notes
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.traffic.prometheus.answers import PromAnswer
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory, read_history
 from mark.traffic.prometheus.workload import Asked, Workload, find_workload
 from tests.traffic.prometheus.reading import MemoryReader
@@ -184,6 +185,49 @@ def test_histogram_of_a_part_of_the_requests_is_said() -> None:
     latency = "sum by (le) (rate(sampled_bucket[5m]))"
     found = read_history(reader, _own("sum(rate(http_requests_total[1m]))", latency), 0.2, END)
     assert "the latency histogram has 0.1 answers a request; they stand for all" in found.notes
+
+
+def test_histogram_of_a_service_that_is_mostly_scaled_to_zero_is_read() -> None:
+    awake = (T < END - 4.2 * 3600.0) | (T > END - 1800.0)
+    reader = _shop(awake)
+    for le in ("0.1", "+Inf"):
+        counter = np.where(awake, 20.0 * (T - T[0]), np.nan)
+        reader.add("http_request_duration_seconds_bucket", T, counter, app="ranker", namespace="shop", le=le)
+    found = _read(reader)
+    assert found.latency is not None
+    assert any("for 78% of the time: scaled to zero" in note for note in found.notes)
+    assert not any("answers a request" in note for note in found.notes)
+
+
+def test_histogram_that_mark_found_may_count_probes_too() -> None:
+    reader = _filled()
+    for le in ("0.1", "+Inf"):
+        reader.add("http_request_duration_seconds_bucket", T, np.cumsum(RPS * 90.0), **LABELS | {"path": "/"}, le=le)
+    assert "the latency histogram has 4 answers a request; they stand for all" in _read(reader).notes
+
+
+def test_steady_rise_of_a_counted_rate_is_read() -> None:
+    reader = MemoryReader()
+    reader.add("http_requests_total", T, (T - T[0]) ** 2 / 3600.0, **LABELS)
+    reader.add("pods", T, np.ones(len(T)))
+    own = _own("sum(rate(http_requests_total[2m]))")
+    for workload in (find_workload(reader, Asked(), END), own):
+        found = read_history(reader, workload, 0.2, END).trace
+        assert found.total_counts(0.0, found.duration_s) > 1e4
+
+
+def test_means_of_changing_replicas_are_read() -> None:
+    class WithMeans(MemoryReader):
+        def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
+            return super().query_range(promql.replace("avg_over_time(pods[10m])", "means"), start_s, end_s, step_s)
+
+    reader = WithMeans()
+    reader.add("http_requests_total", T, np.cumsum(RPS * 30.0))
+    pods = np.floor(4.5 + np.sin(T / 300.0))
+    reader.add("means", T, np.convolve(pods, np.full(20, 1 / 20))[: len(T)])
+    own = replace(_own("sum(rate(http_requests_total[1m]))"), replicas="avg_over_time(pods[10m])")
+    replicas = read_history(reader, own, 0.2, END).replicas
+    assert np.mean(replicas != np.rint(replicas)) > 0.5
 
 
 def test_one_bound_may_be_written_in_two_ways() -> None:
