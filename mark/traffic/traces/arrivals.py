@@ -173,7 +173,8 @@ def read_arrivals(path: Path, header: str) -> Trace:
     column that is named after requests, and for further columns at a fixed step.
     """
     further = [column.strip() for column in header.split(",")[1:]]
-    counted = [column for column in further if meaning_of(column).kind in (Kind.REQUESTS, Kind.COUNT)]
+    kinds = (Kind.REQUESTS, Kind.COUNT, Kind.PERHAPS, Kind.PART)
+    counted = [column for column in further if meaning_of(column).kind in kinds]
     if counted:
         what = f"does {counted[0]} count the requests of each row? Say `count_column` {counted[0]}, or none"
         raise BadInput(f"{what} for one row a request", f"{path} line 1", header)

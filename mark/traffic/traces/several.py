@@ -14,7 +14,7 @@ from mark.traffic.traces.meanings import Kind, are_siblings, is_of_all, meaning_
 from mark.traffic.traces.steps import is_summary
 
 SUM = "sum"  # --series sum
-_NAMES = frozenset(
+NAMES = frozenset(  # of columns that name the series of a row
     ["series", "metric", "metric_name", "metricname", "__name__", "name", "legend", "label", "measurement"]
 )
 _LABELS = frozenset(
@@ -33,7 +33,7 @@ def series_of(columns: Mapping[str, Sequence[object]], seconds: FloatArray) -> l
     rows at a fixed step and they share their times.
     """
     keys = {name: [str(value) for value in values] for name, values in columns.items() if _may_name(name, values)}
-    named = [name for name in keys if name.strip().lower() in _NAMES]
+    named = [name for name in keys if name.strip().lower() in NAMES]
     several = {name for name, values in keys.items() if 1 < len(set(values)) <= _MOST}
     if said := [name for name in named if name in several]:
         first = keys[said[0]]

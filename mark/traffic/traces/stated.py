@@ -49,6 +49,7 @@ _TIMES = re.compile(
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
 _LENGTHS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _OUTCOME = re.compile(r"(?:http)?(?:status|response)?(?:class|code)|(?:http)?status|result|outcome|response")
+_OF_REQUESTS = (Kind.REQUESTS, Kind.PERHAPS, Kind.PART, Kind.ERRORS)
 _FLAGS = {
     **dict.fromkeys(
         ("partial", "incomplete", "truncated", "estimated", "interpolated", "isforecast", "forecast"), True
@@ -118,7 +119,7 @@ def stated(meaning: Meaning, statements: Sequence[Statement]) -> Meaning:
         if unit.kind in (Kind.MEASURE, Kind.STATISTIC):
             return Meaning(Kind.MEASURE)
         if unit.kind is Kind.REQUESTS and (unit.unit is not None or unit.times != 1.0):
-            kind = meaning.kind if meaning.kind in (Kind.PART, Kind.PERHAPS, Kind.ERRORS) else Kind.REQUESTS
+            kind = meaning.kind if meaning.kind in _OF_REQUESTS else Kind.REQUESTS
             return Meaning(kind, unit.unit, times=unit.times)
         if meaning_of(f"{value} count").kind not in (Kind.REQUESTS, Kind.COUNT):
             return Meaning(Kind.UNCLEAR)
@@ -149,7 +150,7 @@ def doubt(meaning: Meaning, statements: Sequence[Statement], step_s: float, whol
                 return Doubt(text)
         elif not key or plain in _TITLES:
             said = meaning_of(value)
-            rate = said.unit if said.kind is Kind.REQUESTS and said.unit in RATES.values() else None
+            rate = said.unit if said.kind in _OF_REQUESTS and said.unit in RATES.values() else None
             of_rows = rate is not None and abs(rate.per_s - step_s) <= 0.01 * step_s  # both readings are the same
             if _NAMES_NO_SCALE.search(value) or (rate is not None and not of_rows):
                 return Doubt(text)

@@ -39,7 +39,7 @@ from mark.traffic.traces.meanings import (
 )
 from mark.traffic.traces.overlaps import repeated_row
 from mark.traffic.traces.partial import is_limit
-from mark.traffic.traces.several import K6, chosen_series, is_part_beside, series_of
+from mark.traffic.traces.several import K6, NAMES, chosen_series, is_part_beside, series_of
 from mark.traffic.traces.stated import doubt, is_statement, of_columns, sample_of, stated
 from mark.traffic.traces.steps import FALLS, Rising, check_clocks, is_summary, rising, unfolded
 from mark.traffic.traces.time_columns import (
@@ -172,7 +172,7 @@ def trace_of_table(
     rows = without_bad_times(rows, export.columns.get(time_name, ()), time_name)
     table = _Table(replace(export, stated=[*export.stated, *spans]), rows, columns, where, time_name)
     trace = table.trace(name, gaps, bad_lines)
-    return replace(trace, began_s=float(table.rows.times.seconds.min()) if times.since_1970 else None)
+    return trace if times.since_1970 else replace(trace, began_s=None)
 
 
 # -- which column is which ---------------------------------------------------------------------------------------------
@@ -413,11 +413,10 @@ class _Table:
         if self._is_other_time(numbers) or _is_index(name, numbers):
             self._aside.add(name)
             return Meaning(Kind.MEASURE)
-        series = set(self._series)
-        if meaning.kind is Kind.UNKNOWN and series:
-            kinds = {meaning_of(one) for one in series}
-            if len(kinds) == 1:
-                meaning = kinds.pop()
+        if meaning.kind is Kind.UNKNOWN:
+            of_series = {meaning_of(one) for one in set(self._series) or self._only_names(name)}
+            if len(of_series) == 1:
+                meaning = of_series.pop()
         if _HITS.search(name) and any(_MISSES.search(other) for other in self.rows.columns):
             return Meaning(Kind.UNKNOWN)
         if meaning.may_be_log and np.nanmax(numbers.values) <= _MOST_LOG:
@@ -432,6 +431,13 @@ class _Table:
         if numbers.unit == "count" and meaning.kind is Kind.UNKNOWN:
             return Meaning(Kind.REQUESTS)
         return meaning
+
+    def _only_names(self, name: str) -> set[str]:
+        """Return the texts that name the only series in all rows, for a column whose own name says nothing."""
+        if not _NEUTRAL.fullmatch(name.strip()):
+            return set()
+        texts = {text for key, text in self._stated if key.strip("_ ").lower() in NAMES}
+        return {text for text in texts if meaning_of(text).kind is not Kind.UNKNOWN}
 
     def _is_other_time(self, numbers: NumberColumn) -> bool:
         """Return whether the numbers are times near the rows' times, such as the ends of requests."""
@@ -605,7 +611,7 @@ class _Table:
             notes.append("whole-second stamps: requests of a second are spread evenly over it")
         stream = seconds - seconds[0]
         trace = trace_of(name, lambda: iter([stream]), notes=lambda: tuple(notes))
-        return replace(trace, read_as=f"a row is a request{self._cut}")
+        return replace(trace, read_as=f"a row is a request{self._cut}", began_s=float(seconds[0]))
 
     def _of_sizes(self, name: str, asked: str, bad_lines: BadLines) -> Trace:
         rows, column = self.rows, self._asked("size_column", asked, self._numbers())
@@ -681,7 +687,8 @@ class _Table:
             raise BadInput(what, self._where, f"{counts[0 if place == 'first' else -1]:g}")
         trace = trace_of_counts(name, self._where, starts, counts, width_s, gaps)
         said = f"column {column.name!r} as {unit.said}{self._cut}"
-        return replace(trace, read_as=said, notes=(f"{assumed}, every {width_s:g} s", *notes, *trace.notes))
+        notes = [f"{assumed}, every {width_s:g} s", *notes, *trace.notes]
+        return replace(trace, read_as=said, notes=tuple(notes), began_s=float(starts[0]))
 
 
 def _total(counts: FloatArray) -> str | None:

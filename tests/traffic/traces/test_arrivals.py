@@ -93,6 +93,14 @@ def test_a_silent_time_is_no_gap(tmp_path: Path) -> None:
     assert trace.total_counts(60.0, 360.0) == 0.0
 
 
+@pytest.mark.parametrize("name", ["checkout_requests", "mobile_requests"])
+def test_requests_of_a_part_beside_times_are_asked_about(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(f"t_seconds,{name}\n" + "".join(f"{i * 2.3 + i * i % 3},{100 + i * 37 % 11}\n" for i in range(40)))
+    with pytest.raises(BadInput, match=f"does {name} count the requests of each row\\? Say `count_column` {name}, or"):
+        open_trace(str(path))
+
+
 @pytest.mark.parametrize("name", ["value", "load", "tokens"])
 @pytest.mark.parametrize("step_s", [1, 60])
 def test_rows_at_a_fixed_step_beside_a_number_are_asked_about(tmp_path: Path, name: str, step_s: int) -> None:

@@ -166,6 +166,11 @@ def test_counts_are_read_without_an_option(tmp_path: Path, form: str) -> None:
         assert trace.began_s == T0 // 60 * 60 if form == "day first" else trace.began_s == T0
 
 
+def test_trace_begins_at_its_first_row_with_a_value(tmp_path: Path) -> None:
+    rows = [f"{T0 + 60 * i},{count if i > 4 else ''}" for i, count in enumerate(COUNTS)]
+    assert read(tmp_path, "\n".join(["time,requests", *rows]) + "\n").began_s == T0 + 300.0
+
+
 @pytest.mark.parametrize("form", OF_REQUESTS)
 def test_requests_are_read_without_an_option(tmp_path: Path, form: str) -> None:
     """Each row is a request, to the precision of the stamps."""
