@@ -198,7 +198,8 @@ def _dated(service: ServiceConfig, trace: Trace, start_s: float) -> ServiceConfi
         return service
     begins = datetime.fromtimestamp(trace.began_s + start_s, UTC)
     if own.begins is not None and abs(own.begins - begins) > _SAME_BEGIN:
-        what = f"contradicts the trace, whose part begins at {begins:%Y-%m-%dT%H:%M:%SZ}: leave the key out"
+        what = f"contradicts the trace, whose part begins at {begins:%Y-%m-%dT%H:%M:%SZ}"
+        what += ": leave the key out if the trace's time zone is right"
         raise BadInput(what, f"{service.source or service.name} [policy] begins", own.begins.isoformat())
     return replace(service, as_is=replace(own, begins=begins))
 

@@ -428,5 +428,5 @@ def test_schedule_of_the_own_scaler_follows_the_clock_of_the_history(tmp_path: P
     found = advise(_history(late=None), NONE, own, tmp_path)
     assert found.results["as-is"].fleet.peak_instances == 5
     (tmp_path / "s.toml").write_text(SCHEDULED.replace("min = 2", "min = 2\nbegins = 2026-01-05T18:30:00+01:00"))
-    with pytest.raises(BadInput, match="begins: contradicts the trace, whose part begins at 2026-09-21T16:13:20Z"):
+    with pytest.raises(BadInput, match="whose part begins at 2026-09-21T16:13:20Z: leave the key out if the trace's"):
         advise(_history(late=None), NONE, own, tmp_path)
