@@ -176,6 +176,7 @@ _LABELS = re.compile(r"([\w.]+)\s*=~?\s*['\"`]*([^'\",`}]*)")
 _OWN_LABELS = frozenset(["job", "service", "app", "instance", "pod", "namespace", "container", "env"])
 _OF_ROWS = frozenset({Role.COUNT, Role.ROW, Role.NEUTRAL, Role.WAY, Role.LIMIT, Role.LINK})
 _NUMBERS = frozenset({Role.COUNT, Role.MANY})
+_OF_TOTALS = frozenset({*_NUMBERS, *_THINGS, Role.ROW, Role.NEUTRAL, Role.LIMIT, Role.LINK, Role.RATE})
 _NO_REQUESTS = frozenset({Role.ERROR, Role.OTHER, Role.PART})
 _NO_UNITS = frozenset({*_OF_ROWS, Role.MANY, Role.THING, Role.ONE, Role.RATE, Role.PART})
 
@@ -226,6 +227,12 @@ def is_answered(name: str) -> bool:
 def is_of_all(name: str, names: Collection[str]) -> bool:
     """Return whether a name has nothing of its own among several names: what they share is their service's."""
     return len(names) > 1 and not any(has_own_name(name, other) for other in names)
+
+
+def is_total(name: str, names: Collection[str]) -> bool:
+    """Return whether a name may be that of the sum of others, because it only says a number of the things."""
+    own = _words(_BRACES.sub("", name)).words
+    return all(ROLES.get(word) in _OF_TOTALS for other in names for word in own - _words(_BRACES.sub("", other)).words)
 
 
 def are_siblings(requests: str, part: str) -> bool:

@@ -35,6 +35,7 @@ from mark.traffic.traces.meanings import (
     Unit,
     is_answered,
     is_of_all,
+    is_total,
     meaning_of,
 )
 from mark.traffic.traces.overlaps import repeated_row
@@ -278,7 +279,8 @@ class _Table:
         if parts and not sure and unknown:
             unknown, parts = [*unknown, *parts], []
         if len(sure) + len(parts) > 1:
-            alike = sure or parts
+            every = sure or parts
+            alike = [column for column in every if not is_total(column.name, [other.name for other in every])]
             one_unit = len(alike) > 1 and len({(column.meaning.unit, column.meaning.times) for column in alike}) == 1
             sums = f", or add some: {'+'.join(column.name for column in alike)}" if one_unit else ""
             what = f"several columns may hold counts, choose one with `count_column`{sums}"

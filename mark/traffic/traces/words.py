@@ -59,7 +59,7 @@ ENGLISH: Mapping[Role, str] = {
         health probe unique distinct allowed blocked denied duplicate unhealthy non not without""",
     Role.LIMIT: "from by with via in to over under above below through than where on at",
     Role.OTHER: """forecast forecasts forecasted predicted expected planned goal budget limit quota threshold capacity
-        baseline retry retries retried throttling normalized normalised previous shadow mirrored replayed remaining
+        baseline retry retries retried throttling normalized normalised previous prev shadow mirrored replayed remaining
         available yesterday prior ago exec execs client outgoing outbound egress db database dns sql mysql postgres
         postgresql redis mongo mongodb memcached dynamodb promhttp resource slo sla""",
     Role.MEASURE: """gc packet packets cx flow flows switches visible evaluations restarts scrape scrapes reconcile

@@ -49,3 +49,20 @@ def test_counter_of_a_named_column_is_read_as_its_increases(name: str) -> None:
 @pytest.mark.parametrize("parts", [("mobile requests", "desktop requests"), ("GET requests", "POST requests")])
 def test_parts_of_the_requests_are_offered_as_a_sum(parts: tuple[str, str]) -> None:
     assert f"or add some: {parts[0]}+{parts[1]}" in str(read(Header("", parts, "ask")))
+
+
+@pytest.mark.parametrize(
+    ("columns", "offered"),
+    [
+        (("total requests", "requests model-a", "requests model-b"), "add some: requests model-a+requests model-b:"),
+        (("requests", "checkout requests", "search requests"), "add some: checkout requests+search requests:"),
+        (("count", "sum", "min", "max"), "`count_column`: count, sum"),
+        (("Views", "Event count"), "`count_column`: Views, Event count"),
+    ],
+)
+def test_total_is_not_offered_as_a_part_of_the_sum(columns: tuple[str, ...], offered: str) -> None:
+    assert offered in str(read(Header("", columns, "ask")))
+
+
+def test_requests_of_the_week_before_are_left_out() -> None:
+    assert outcome(Header("", ("requests", "requests_prev_week"), "row")) == "right"
