@@ -135,7 +135,8 @@ _BRACKETED = re.compile(r"(?<![\w.])[(\[]\s*(\w{1,3}\.?|[^()\[\]]*\d[^()\[\]]*)\
 _SQUARE = re.compile(r" \[([^\]\d$]*|10\^[36])\]")  # a unit; the range of a query has other digits
 # A label that selects error statuses, as in `code=~"5.."`, or excludes successful ones, as in `code!="200"`.
 _OF_ERRORS = re.compile(
-    r"(?i)\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)"
+    r"(?i)(?:\w=~?|(?:status|code|class)\w*:)\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)"
+    r"|\w!(?:=|~)\s*['\"`(]*(?:[23][\dx.\[]|ok|succ)"
 )
 _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\((?=.*\[)")
 _OF_NO_RANGE = re.compile(r"\b(?:rate|irate|increase)\s*\(", re.IGNORECASE)  # another language than Prometheus'
@@ -172,8 +173,13 @@ _THINGS = frozenset({Role.THING, Role.ONE})
 _PIECES = re.compile(r"[^\W_]+")
 _DASH = re.compile(r"\s[-\u2013]\s")
 _ADJECTIVE = re.compile(r"\w{3,}[^e]ed|\w{3,}(?:able|ible|ful|ous|ive|al)")
-_LABELS = re.compile(r"([\w.]+)\s*=~?\s*['\"`]*([^'\",`}]*)")
-_OWN_LABELS = frozenset(["job", "service", "app", "instance", "pod", "namespace", "container", "env"])
+_LABELS = re.compile(r"([\w.]+)\s*(?:=~?|:)\s*['\"`]*([^'\",`}]*)")
+_OWN_LABELS = frozenset(
+    [
+        *("job", "service", "app", "application", "instance", "pod", "namespace", "container", "env", "host", "model"),
+        *("name", "deployment", "workload", "cluster", "loadbalancer", "targetgroup"),
+    ]
+)
 _OF_ROWS = frozenset({Role.COUNT, Role.ROW, Role.NEUTRAL, Role.WAY, Role.LIMIT, Role.LINK})
 _NUMBERS = frozenset({Role.COUNT, Role.MANY})
 _OF_TOTALS = frozenset({*_NUMBERS, *_THINGS, Role.ROW, Role.NEUTRAL, Role.LIMIT, Role.LINK, Role.RATE})
@@ -356,7 +362,7 @@ def _kind(words: _Words, low: str, *, counted: bool) -> Kind:
 def _selects_part(selector: str) -> bool:
     """Return whether a label selects some of the requests, as a method or a status does."""
     return any(
-        key not in _OWN_LABELS
+        re.split("[._]", key.removesuffix("_name"))[-1] not in _OWN_LABELS
         and value not in (".*", ".+")
         and _words(f"{key} {value}").roles & {Role.PART, Role.STATUS}
         for key, value in _LABELS.findall(selector)
