@@ -151,7 +151,10 @@ def time_column(
             )
         return asked, times, used
     found: dict[str, Times] = {}
+    minimum = {"min"} if any(name.strip().lower() == "max" for name in candidates) else set()  # else minutes
     for name, (values, _) in candidates.items():
+        if name.strip().lower() in minimum:
+            continue
         try:
             if (times := as_times(name, values, form)) is not None:
                 found[name] = times

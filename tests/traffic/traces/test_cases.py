@@ -621,6 +621,11 @@ REFUSED: dict[str, tuple[str, str]] = {
         json.dumps({"MetricDataResults": [METRIC_DATA, METRIC_DATA | {"Label": "Requests"}]}),
         "2 series.*series",
     ),
+    "E: a summary by endpoint, whose minimum is no minute": (
+        "endpoint,requests,avg,min,max\n"
+        + "".join(f"/e{i},{COUNTS[i]},{12 + i},{3 + i},{120 + i}\n" for i in range(6)),
+        "no column holds times",
+    ),
     "E: a status in Prometheus": (
         matrix(({"__name__": "http_requests_total", "job": "web", "code": "200"}, RISING)),
         "only a part of the requests.*code=200",
