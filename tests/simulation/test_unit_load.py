@@ -111,7 +111,7 @@ def test_commands_answer_in_tokens(place: Path, capsys: pytest.CaptureFixture[st
     assert "per million tokens." in out
     assert " requests of 39" in out
     assert main(["check", str(place / "chat.toml")]) == 0
-    assert " tokens/s; without waiting" in capsys.readouterr().out
+    assert " tokens/s; even if no request waits" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
