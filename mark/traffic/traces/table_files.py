@@ -41,7 +41,7 @@ from mark.traffic.traces.meanings import (
 from mark.traffic.traces.overlaps import repeated_row
 from mark.traffic.traces.partial import is_limit
 from mark.traffic.traces.several import K6, NAMES, chosen_series, is_part_beside, series_of
-from mark.traffic.traces.stated import doubt, is_statement, of_columns, sample_of, stated
+from mark.traffic.traces.stated import Statement, doubt, is_statement, of_columns, sample_of, stated
 from mark.traffic.traces.steps import FALLS, Rising, check_clocks, is_summary, rising, unfolded
 from mark.traffic.traces.time_columns import (
     TableRows,
@@ -416,7 +416,7 @@ class _Table:
             self._aside.add(name)
             return Meaning(Kind.MEASURE)
         if meaning.kind is Kind.UNKNOWN:
-            of_series = {meaning_of(one) for one in set(self._series) or self._only_names(name)}
+            of_series = {meaning_of(one) for one in set(self._series) or _only_names(name, self._stated)}
             if len(of_series) == 1:
                 meaning = of_series.pop()
         if _HITS.search(name) and any(_MISSES.search(other) for other in self.rows.columns):
@@ -433,13 +433,6 @@ class _Table:
         if numbers.unit == "count" and meaning.kind is Kind.UNKNOWN:
             return Meaning(Kind.REQUESTS)
         return meaning
-
-    def _only_names(self, name: str) -> set[str]:
-        """Return the texts that name the only series in all rows, for a column whose own name says nothing."""
-        if not _NEUTRAL.fullmatch(name.strip()):
-            return set()
-        texts = {text for key, text in self._stated if key.strip("_ ").lower() in NAMES}
-        return {text for text in texts if meaning_of(text).kind is not Kind.UNKNOWN}
 
     def _is_other_time(self, numbers: NumberColumn) -> bool:
         """Return whether the numbers are times near the rows' times, such as the ends of requests."""
@@ -710,6 +703,14 @@ def _names(columns: Sequence[_Column]) -> str:
 def _ones(column: _Column) -> bool:
     """Return whether each row counts one request."""
     return bool(np.all(column.numbers.values == 1.0))
+
+
+def _only_names(name: str, statements: Sequence[Statement]) -> set[str]:
+    """Return the texts that name the only series in all rows, for a column whose own name says nothing."""
+    if not _NEUTRAL.fullmatch(name.strip()):
+        return set()
+    texts = {text for key, text in statements if key.strip("_ ").lower() in NAMES}
+    return {text for text in texts if meaning_of(text).kind is not Kind.UNKNOWN}
 
 
 def _is_index(name: str, numbers: NumberColumn) -> bool:
