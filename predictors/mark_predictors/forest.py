@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
+from mark_predictors.forest_features import LAGS, fill_features, weigh, width_of
 from mark_predictors.logload import LogLoad
-from mark_predictors.moments import LAGS, fill_features, weigh, width_of
 from mark_predictors.trees import Tree, grow_trees
 
 PATHS = 100

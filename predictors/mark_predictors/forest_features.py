@@ -1,6 +1,6 @@
-"""The moments of a forest, compiled: what each origin looks like, and which past ones share a leaf with it.
+"""Compiled parts of the forest: the features of an origin, and the past origins that share a leaf with it.
 
-No compiled function here calls one of another file, because numba's on-disk cache only watches this file.
+The compiled functions call none of another file, because numba's on-disk cache watches this file only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mark_predictors.trees import compiled
 SURGE = 0.4  # in logarithms: half as much again as usual
 LAGS = np.array([0, 1, 2, 3, 5, 8])  # steps ago
 _GAPS = (57, 23, 10, 4, 1)
-_OF_A_DAY = 2  # features of a day before, beside those of the quarters
+_OF_A_DAY = 2  # features of a past day, in addition to one for each quarter
 
 
 def width_of(window: int, quarters: int) -> int:
