@@ -37,7 +37,7 @@ from mark.planning.demand.counting_watch import counting_watched
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
 # Size of the fleets by which the capacities of types are compared
 TYPICAL = 4
-LOADS = 125  # columns, of which every `_STEP`th is counted, and those between only where the share bends
+LOADS = 125  # columns; every `_STEP`th is counted, the others only near the promise
 _STEP = 4
 _STRAIGHT = 0.25  # of the allowed share: columns that differ by less are joined by a line
 # Requests counted for a cell, and the number of drawn times whose exactness a cell near the promise must have
@@ -46,10 +46,9 @@ _CLOSE = (0.4, 2.5)  # a cell is near the promise if its late share is between t
 _BLOCK = 500  # block size in requests, by which late ones are counted for the dispersion
 _LONG = 5  # blocks that are joined to measure how long misses cluster
 _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all workers with full batches
-_LEAST_RUN = 20.0  # multiples of RT_max, below which a run is too short for an overload to fill the queue
 _SETTLED = 5.0  # after this multiple of RT_max a fleet has forgotten that it began empty
 _ENVIRONMENTS = 1 << 16
-_VERSION = 4  # version of the way of counting: a new one invalidates kept tables
+_VERSION = 5  # version of the way of counting: a new one invalidates kept tables
 
 
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
@@ -117,12 +116,10 @@ def _counted(question: _Question) -> LateShares:
         _keep(question.key, found)
     late, calls, dispersion = found
     overload = np.maximum(0.0, 1.0 - max(_throughput_rps(c), one_rps) / load_rps)
-    brief = REQUESTS / (INSTANCES[:, None] * load_rps) < _LEAST_RUN * question.service.slo.rt_max_s
-    # A larger fleet has as much overload as one instance, but the same number of requests ends before it shows.
+    # Counted requests may end before an overload fills the queue, which a lasting one does.
     for shares, shows in ((late, not question.answers), (calls, question.passes_on)):
         if shows:
-            least = np.where(brief & (overload > 0.0), np.maximum(shares[0], overload), 0.0)
-            np.maximum(shares, least, out=shares)
+            np.maximum(shares, overload, out=shares)
     return LateShares(
         INSTANCES,
         load_rps,
@@ -139,8 +136,8 @@ def _counted(question: _Question) -> LateShares:
 def _row(question: _Question, row: int, load_rps: FloatArray) -> FloatArray:
     """Count the fleets of one size: (3, U) late shares, shares of calls and dispersions.
 
-    Columns between two counted ones are counted themselves if the promise is missed or kept between these, because a
-    line between distant columns misses the load that a fleet carries by up to a tenth; else they lie on the line.
+    Every `_STEP`th column is counted. The columns in between are counted near the promise, because interpolation would
+    put the load that a fleet carries off by up to a tenth there; elsewhere they are interpolated.
     """
     allowed = 1.0 - question.service.slo.attainment
     found = np.full((3, len(load_rps)), np.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 
 from mark.config.service_file import load_service
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate, Profile, ProfileRow
+from mark.domain.rules.admission import LATE, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import Slo
 from mark.kernel.accounting import Accounting
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import Admission, StageSimulation
 from mark.planning.demand import late_counting
 from mark.planning.demand.counting_watch import counting_watched
 from mark.planning.demand.late_counting import TYPICAL, count_late_shares, counted, counted_types
@@ -121,6 +124,32 @@ def test_answers_of_a_function_in_time_are_calls() -> None:
     assert found.calls_without == 1.0
     assert found.late_without == 0.0
     assert found.late_at(1e5, 1.0) < 0.01 < found.calls_at(1e5, 1.0)
+
+
+def test_calls_of_a_loaded_fleet_agree_with_another_simulation() -> None:
+    slo = Slo(0.5, 0.99)
+    calm = usual(p99_ms=35.0, slo=slo)  # hardly any request is late, so the calls decide which loads are counted
+    shares = count_late_shares(calm, service(slo), a_function())
+    always_warm = FunctionUse(FunctionOffer(128, 0.0, 0.0, 1.0, 1 << 16, 1e9, math.inf, 1e9), 0.3, 0.0, "derived")
+    few = int(np.argmax(shares.calls[3] > 0.004))
+    for column in range(few - 3, few + 2):
+        rps = 4.0 * float(shares.load_rps[column])
+        arrivals_s = np.cumsum(np.random.default_rng(1).exponential(1.0 / rps, 200_000))
+        stage = StageSimulation(
+            [calm],
+            accounts=Accounting(rt_max_s=0.5, end_s=float(arrivals_s[-1]) + 1.0),
+            admission=Admission(late=LATE["refuse"], least_in_time=least_probability(0.99)),
+            function=always_warm,
+            routing=service(slo).routing,
+            seed=1,
+            keep=True,
+        )
+        for number in range(4):
+            stage.add(number, 0, 0.0)
+        stage.advance(arrivals_s, 0, np.inf)
+        stage.finish()
+        calls = float((stage.recording().slot < 0).mean())
+        assert shares.calls_at(rps, 4.0) == pytest.approx(calls, abs=0.004)
 
 
 def a_function() -> FunctionUse:
