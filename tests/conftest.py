@@ -59,7 +59,7 @@ def _slow(item: pytest.Item) -> bool:
 
 
 def _traced(item: pytest.Item) -> bool:
-    """`make coverage` runs neither slow tests nor those of many cases or of time."""
+    """`make coverage` leaves out slow tests, tests of many cases and tests that measure time."""
     untraced = any(map(item.get_closest_marker, ("slow", "hypothesis", "untraced")))
     return not untraced and item.nodeid.startswith(_TRACED_PLACES)
 

@@ -171,7 +171,7 @@ def _heads(
     logged: Sequence[LoggedInput],
     deleted: Mapping[str, float],
 ) -> PersonalHeads:
-    """Return heads for the new model, learned from all logged observations but those of deleted keys."""
+    """Return heads for the new model. They learn from all logged observations, except observations of deleted keys."""
     new = personal_serving(config, {serving.settings.features: f"{UNPACKED}{unpacked}"})
     assert new is not None, "there is a section [personal]"
     heads = PersonalHeads(new.settings, new.version, now=time.monotonic)

@@ -178,7 +178,7 @@ def _width(errors: FloatArray, level: float) -> tuple[FloatArray, float]:
 def unrest(rates_rps: FloatArray) -> float:
     """Return the standard deviation of the changes of the log load from one half hour to the next.
 
-    If the load repeats every one to six hours, the changes are those from one period to the next.
+    A load that repeats every one to six hours is compared with the period before instead.
     """
     logs = np.log(rates_rps + 0.1 * rates_rps.mean())
     return max(LEAST_UNREST, min(float(np.std(logs[lag:] - logs[:-lag])) for lag in _PERIODS))

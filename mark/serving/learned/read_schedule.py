@@ -43,7 +43,7 @@ class ReadSchedule:
         self.next_s = now_s + self.pause_s
 
     def complete(self, began_s: float) -> None:
-        """Note that a read that began at `began_s` found all facts, including those of processes that are gone."""
+        """Note that the read from `began_s` on found all facts, including the facts of ended processes."""
         self._complete_s = began_s
 
     def ended(self, found: bool) -> None:

@@ -64,7 +64,7 @@ def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
 
     rows = [["bound", *(amount(one.bound_usd) for one in found.values()), "the least that any policy can pay"]]
     parts = _parts_of(found)
-    # The rest is that of the printed numbers, so that a reader who adds them finds the bill.
+    # Computed from the rounded amounts, so that the printed column adds up to the printed bill.
     parts["other"] = [
         shown(one.bill_usd) - shown(one.bound_usd) - sum(shown(of[at]) for name, of in parts.items() if name != "other")
         for at, one in enumerate(found.values())

@@ -226,23 +226,23 @@ def meaning_of(name: str) -> Meaning:
 
 
 def is_answered(name: str) -> bool:
-    """Return whether the name says requests that were answered, so that errors beside it come on top."""
+    """Return whether the name says answered requests, so that the errors of another column have to be added."""
     return bool({word.lower() for word in _WORDS.findall(name)} & ANSWERED)
 
 
 def is_of_all(name: str, names: Collection[str]) -> bool:
-    """Return whether a name has nothing of its own among several names: what they share is their service's."""
+    """Return whether all other names have the words of this one, so that these words name their common service."""
     return len(names) > 1 and not any(has_own_name(name, other) for other in names)
 
 
 def is_total(name: str, names: Collection[str]) -> bool:
-    """Return whether a name may be that of the sum of others, because it only says a number of the things."""
+    """Return whether a column may be the sum of the others: its own words say only that things are counted."""
     own = _words(_BRACES.sub("", name)).words
     return all(ROLES.get(word) in _OF_TOTALS for other in names for word in own - _words(_BRACES.sub("", other)).words)
 
 
 def are_siblings(requests: str, part: str) -> bool:
-    """Return whether requests have a name or a way that a part of requests lacks, as `web requests` beside `mobile`."""
+    """Return whether `part` counts requests, and `requests` has a name or a way that `part` lacks."""
     return bool(_words(_BRACES.sub("", part)).roles & _THINGS) and has_own_name(requests, part)
 
 
@@ -370,7 +370,7 @@ def _selects_part(selector: str) -> bool:
 
 
 def _unknown_unit(low: str) -> bool:
-    """Return whether brackets hold what may be a unit, and is not known."""
+    """Return whether brackets hold an unknown word, which may be a unit."""
     return any(
         not (_words(inner).roles <= _NO_UNITS and all(word in ROLES or word == "n" for word in _words(inner).words))
         and not (_CODES.search(inner) or _LONG.search(inner) or _WINDOW.fullmatch(inner))
