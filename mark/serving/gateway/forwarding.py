@@ -41,6 +41,7 @@ from mark.serving.overflow.http_client import (
     ClientConnection,
     Gathered,
     HttpAnswer,
+    NoAnswer,
     Reach,
     Upstream,
 )
@@ -260,7 +261,7 @@ class Forwarder:
         if what is not WAIT:
             self._again(forward, what, now_s)
 
-    def failed(self, tag: ReplicaAttempt[_Forward], began: bool, why: str) -> None:
+    def failed(self, tag: ReplicaAttempt[_Forward], began: bool, why: NoAnswer) -> None:
         """Take a replica's failure."""
         forward = tag.request
         now_s = self._now()

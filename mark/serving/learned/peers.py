@@ -15,13 +15,12 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import is_loopback
 from mark.serving.learned.facts import Vector
-from mark.serving.overflow.http_client import CLOSED, Address, Asker, HttpAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, Failure, HttpAnswer, NoAnswer, Reach, Upstream
 
 ANSWER_S = 1.0  # a peer that takes longer counts as not answering
 PAGE_BYTES = 1 << 20
 # A page ends with the line that exceeds its size, and a vector precedes it.
 REACH = Reach(answer_bytes=16 * PAGE_BYTES, connect_timeout_s=0.5)
-_UNREACHED = "cannot be reached"  # text of `mark.serving.overflow.http_client`
 _LOG = logging.getLogger("mark.serving")
 
 
@@ -52,6 +51,11 @@ class NotThere(PeerError):
     """No server listens at the peer's address, so it has received nothing."""
 
 
+class PeerClosed(PeerError):
+    """The peer closed the connection."""
+
+
+_ERRORS: dict[Failure, type[PeerError]] = {Failure.UNREACHED: NotThere, Failure.CLOSED: PeerClosed}
 _Asked = asyncio.Future[HttpAnswer]  # a request in progress
 
 
@@ -60,9 +64,9 @@ class _Answers(Asker[_Asked]):
         if not tag.done():
             tag.set_result(answer)
 
-    def failed(self, tag: _Asked, began: bool, why: str) -> None:
+    def failed(self, tag: _Asked, began: bool, why: NoAnswer) -> None:
         if not tag.done():
-            tag.set_exception((NotThere if why.startswith(_UNREACHED) else PeerError)(why))
+            tag.set_exception(_ERRORS.get(why.kind, PeerError)(why.text))
 
 
 class Peer:
@@ -96,9 +100,7 @@ class Peer:
         try:
             try:
                 answer = await self._once(head + body, answer_s)
-            except PeerError as error:
-                if not str(error).startswith(CLOSED):
-                    raise
+            except PeerClosed:
                 answer = await self._once(head + body, answer_s)  # a kept connection had ended
             if optional and answer.status == 404:
                 return b""

@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -30,11 +31,28 @@ HOP_BY_HOP = frozenset(
         b"trailer", b"transfer-encoding", b"upgrade", b"content-length",
     )
 )  # fmt: skip
-# Reasons of a failure. The first, before any byte of an answer, most likely means that a kept connection was closed.
-CLOSED = "closed the connection"
-TOO_LARGE = "answered more than"
 _JSON_BYTES = re.compile(rb"(?:^|\n)inference-header-content-length: ([0-9]{1,18})\r\n")
 _NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the listener sets these itself
+
+
+class Failure(Enum):
+    """The kinds of failed requests."""
+
+    UNREACHED = "no connection was made"
+    CLOSED = "the server closed the connection"  # before any byte of an answer, mostly a kept one
+    TOO_LARGE = "the answer has too many bytes"
+    UNUSABLE = "the answer cannot be used, or nobody waits for it any more"
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Why a request got no answer; `text` continues a sentence that begins with the server."""
+
+    kind: Failure
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +120,9 @@ class HttpAnswer:
         return None if length is None else int(length[1])
 
 
+_NOT_ASKED = NoAnswer(Failure.UNUSABLE, "is not asked any more")
+
+
 class Gathered:
     """Bytes of incomplete answers, over all connections that share it."""
 
@@ -117,7 +138,7 @@ class Asker(Protocol[T_contra]):
     def answered(self, tag: T_contra, answer: HttpAnswer) -> None:
         """Take the complete answer."""
 
-    def failed(self, tag: T_contra, began: bool, why: str) -> None:
+    def failed(self, tag: T_contra, began: bool, why: NoAnswer) -> None:
         """Note that no answer will come; `began`: a part of one came."""
 
 
@@ -192,7 +213,7 @@ class Upstream(Generic[T]):
         for task, connection in tuple(self._dials.items()):
             if connection.transport is None:
                 task.cancel()
-                self._loop.call_soon(connection.fail, "is not asked any more")  # the task may not have begun
+                self._loop.call_soon(connection.fail, _NOT_ASKED)  # the task may not have begun
 
     async def _dial(self, connection: ClientConnection[T]) -> None:
         address, reach = self.address, self.reach
@@ -200,8 +221,8 @@ class Upstream(Generic[T]):
             async with asyncio.timeout(reach.connect_timeout_s) as connection.dialling:
                 await self._loop.create_connection(lambda: connection, address.host, address.port, ssl=self._tls)
         except (OSError, ValueError, asyncio.CancelledError) as error:
-            why = f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
-            self._loop.call_soon(connection.fail, why)
+            text = f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
+            self._loop.call_soon(connection.fail, NoAnswer(Failure.UNREACHED, text))
 
 
 class ClientConnection(asyncio.Protocol, Generic[T]):
@@ -263,7 +284,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self._finish()
         else:
             self._drop_body()
-            self.fail(f"{CLOSED}{f' ({error})' if error else ''}")
+            self.fail(NoAnswer(Failure.CLOSED, f"closed the connection{f' ({error})' if error else ''}"))
 
     def cut(self) -> None:
         """Close immediately; a request on the connection fails."""
@@ -274,7 +295,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         if self.transport is not None:
             self.transport.abort()
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: NoAnswer) -> None:
         """Report the failure if a request is in progress."""
         tag = self.tag
         if tag is not None:
@@ -293,19 +314,20 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self.cut()
             return
         self._began = True
-        why = ""
+        why: NoAnswer | None = None
         try:
             self._parser.feed_data(data)
             if not self._status:
                 # A complete head is counted elsewhere; this bounds an incomplete one.
                 self._head_bytes += len(data)
                 if self._head_bytes > self.upstream.reach.head_bytes:
-                    why = "answered a head that is too long"
+                    why = NoAnswer(Failure.UNUSABLE, "answered a head that is too long")
         except httptools.HttpParserCallbackError as error:
-            why = str(error.__context__)
+            refused = error.__context__
+            why = refused.why if isinstance(refused, _Refused) else NoAnswer(Failure.UNUSABLE, str(refused))
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            why = f"gave an answer that is not HTTP/1.1 ({error})"
-        if why:
+            why = NoAnswer(Failure.UNUSABLE, f"gave an answer that is not HTTP/1.1 ({error})")
+        if why is not None:
             self._keep = False
             if not self._whole:  # input after a complete answer spoils the connection, not the answer
                 self.cut()
@@ -347,7 +369,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
 
     def on_body(self, piece: bytes) -> None:
         if len(self._body) + len(piece) > self._room:
-            raise _Refused(f"{TOO_LARGE} {self._room} bytes")
+            raise _Refused(f"answered more than {self._room} bytes", Failure.TOO_LARGE)
         gathered, reach = self.upstream.gathered, self.upstream.reach
         if gathered.bytes + len(piece) > reach.gathered_bytes:
             raise _Refused(f"answers of more than {reach.gathered_bytes} bytes are coming at once")
@@ -373,7 +395,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
                 upstream.unasked += 1
                 self._began = False  # no part of its own answer came, so it may be repeated
                 self.cut()
-                self.fail("answered another request")
+                self.fail(NoAnswer(Failure.UNUSABLE, "answered another request"))
                 return
         lines = self._lines
         if self._named and self._named not in (b"close,", b"keep-alive,"):
@@ -395,3 +417,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
 
 class _Refused(Exception):
     """Leaves the parser, because the answer is refused."""
+
+    def __init__(self, text: str, kind: Failure = Failure.UNUSABLE) -> None:
+        super().__init__(text)
+        self.why = NoAnswer(kind, text)

@@ -22,10 +22,10 @@ from mark.serving.learned.facts import facts_in
 from mark.serving.learned.journal import Journals
 from mark.serving.learned.learner_port import Learner
 from mark.serving.learned.learning import Learning, NotKept
-from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
+from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerClosed, PeerError, Peers
 from mark.serving.learned.shared import snapshot_in
 from mark.serving.learned.stored import LearnedStore
-from mark.serving.overflow.http_client import CLOSED, Address, HttpAnswer
+from mark.serving.overflow.http_client import Address, HttpAnswer
 from mark.testing.fakes import FakeObjects
 
 NOW_S = 1_790_000_000.0
@@ -439,7 +439,7 @@ class World:
         if pair in self.cut or (sender.address, url) in self.mute:
             await asyncio.sleep(1e6)
         if process.dead:
-            raise PeerError(CLOSED)
+            raise PeerClosed("closed the connection")
         return HttpAnswer(status, b"", b"", answer)
 
     async def _answer(self, process: Process, path: bytes, body: bytes) -> tuple[int, bytes]:

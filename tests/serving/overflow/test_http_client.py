@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.tls import TlsFiles
-from mark.serving.overflow.http_client import Address, Asker, ClientConnection, HttpAnswer, Reach, Upstream
+from mark.serving.overflow.http_client import (
+    Address,
+    Asker,
+    ClientConnection,
+    Failure,
+    HttpAnswer,
+    NoAnswer,
+    Reach,
+    Upstream,
+)
 from tests.serving.conftest import Run
 from tests.serving.fake_replicas import CLOSE, RESET, FakeReplica, said
 
@@ -50,6 +59,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.by_tag: dict[str, HttpAnswer | tuple[bool, str]] = {}
+        self.kinds: dict[str, Failure] = {}
         self.more = asyncio.Event()
 
     def answered(self, tag: str, answer: HttpAnswer) -> None:
@@ -57,9 +67,10 @@ class Heard:
         self.by_tag[tag] = answer
         self.more.set()
 
-    def failed(self, tag: str, began: bool, why: str) -> None:
+    def failed(self, tag: str, began: bool, why: NoAnswer) -> None:
         assert tag not in self.by_tag
-        self.by_tag[tag] = (began, why)
+        self.by_tag[tag] = (began, why.text)
+        self.kinds[tag] = why.kind
         self.more.set()
 
     def answer(self, tag: str = "1") -> HttpAnswer:
@@ -203,6 +214,8 @@ def test_what_is_no_answer_is_a_failure(pieces: tuple[bytes, ...], began: bool, 
     bench.hears(*pieces, end=True)
     assert bench.heard.failure()[0] == began
     assert why in bench.heard.failure()[1]
+    kinds = {"closed the connection": Failure.CLOSED, "answered more than 100 bytes": Failure.TOO_LARGE}
+    assert bench.heard.kinds["1"] is kinds.get(why, Failure.UNUSABLE)
     assert not bench.upstream.idle
     assert not bench.upstream.connections
 
@@ -357,6 +370,7 @@ def test_a_server_that_is_not_there_or_does_not_answer(run: Run) -> None:
         await heard.until("refuses")
         assert [heard.failure(tag)[0] for tag in ("closes", "resets", "refuses")] == [False] * 3
         assert "cannot be reached" in heard.failure("refuses")[1]
+        assert heard.kinds["refuses"] is Failure.UNREACHED
         assert not upstream.connections
 
     run(main())
