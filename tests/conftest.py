@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -62,6 +64,16 @@ def _traced(item: pytest.Item) -> bool:
     """`make coverage` leaves out slow tests, tests of many cases and tests that measure time."""
     untraced = any(map(item.get_closest_marker, ("slow", "hypothesis", "untraced")))
     return not untraced and item.nodeid.startswith(_TRACED_PLACES)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Undo the logging that a server sets up for its process, when its command is called in this one."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    root.handlers[:] = [one for one in root.handlers if type(one).__module__.startswith("_pytest")]
 
 
 @pytest.fixture
