@@ -142,7 +142,11 @@ class Launcher:
         missing, why_not = command.count - len(outcome.started), outcome.text
         for other in instead_of(planned, self._resolved) if outcome.refused else ():
             reason = f"instead of {planned.name} ({why_not}): {command.reason}"
-            retry = Launch(reason, missing * other.usd_per_hour, other.name, missing, command.standby, command.release)
+            usd_per_hour = missing * other.usd_per_hour
+            retry = replace(
+                command, reason=reason, usd_per_hour=usd_per_hour, offer=other.name, count=missing, alternatives=(),
+                planned="",
+            )  # fmt: skip
             outcome = yield from self._launch_one(now_s, retry, planned)
             if outcome.started:
                 self.fall_back(f"{other.name} instead of {planned.name}", len(outcome.started))

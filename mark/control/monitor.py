@@ -12,7 +12,6 @@ from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService, SloMonitorSettings
 from mark.domain.slo import Slo
 
-MONITOR = "SLO monitor"  # begins the reason of each launch
 DEFAULT_TYPE = "c5.large"
 DEFAULTS = SloMonitorSettings()
 CERTAIN = 4.0  # standard deviations of the misses in a window, if their clustering is known
@@ -78,10 +77,10 @@ class SloMonitor:
             # The trouble ended with `enough` instances and came back without them, so they are kept longer now.
             count, pause_s = max(count, state.enough), RESCUE.doubled_s(state.pause_s)
         reason = (
-            f"{MONITOR}: {recent.in_time / recent.count:.1%} of the last {recent.count} requests within "
+            f"SLO monitor: {recent.in_time / recent.count:.1%} of the last {recent.count} requests within "
             f"{self._slo.rt_max_s * 1e3:.0f} ms, promised {self._slo.attainment:.1%}"
         )
-        launch = Launch(reason, count * self._usd_per_hour, self.offer, count)
+        launch = Launch(reason, count * self._usd_per_hour, self.offer, count, rescue=True)
         extra = count + (state.extra if self._backs_off else 0)
         return (launch,), MonitorState(now_s, extra, pause_s, late, offer=self.offer)
 

@@ -63,7 +63,7 @@ class RescueSteps:
             return (), state, ()
         own = self._offers[self._monitor.offer]
         usd_per_hour = left.lacking * own.usd_per_hour
-        other = self._to_be_had(Launch(left.reason, usd_per_hour, own.name, left.lacking), s, state)
+        other = self._to_be_had(Launch(left.reason, usd_per_hour, own.name, left.lacking, rescue=True), s, state)
         if other is not None:
             return (other,), replace(state, rescue=left), (AgendaItem.RESCUE_ELSEWHERE,)
         extra = state.monitor.extra - left.lacking

@@ -66,7 +66,7 @@ class WarmPool:
             left = command.count
             while left > 0 and stopped[command.offer]:
                 i = stopped[command.offer].pop()
-                result.append(Resume(command.reason, each_usd, i.offer, i.number))
+                result.append(Resume(command.reason, each_usd, i.offer, i.number, rescue=command.rescue))
                 left -= 1
             if left > 0:
                 result.append(replace(command, count=left, usd_per_hour=left * each_usd))

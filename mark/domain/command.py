@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. `reason` is one clause in money and load, `usd_per_hour` the change of the running price."""
+    """A command. `reason` is one clause in money and load, `usd_per_hour` the change of the running price.
+
+    `rescue`: the SLO monitor asked for it.
+    """
 
     reason: str
     usd_per_hour: float
+    rescue: bool = field(default=False, kw_only=True)
 
     @property
     def verb(self) -> str:

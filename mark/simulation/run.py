@@ -20,7 +20,7 @@ from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_p
 from mark.control.coming_calls import ComingCalls, StageNow, stage_now
 from mark.control.controller import Controller, Leadership
 from mark.control.memory_store import MemoryStore
-from mark.control.monitor import MONITOR, default_offer
+from mark.control.monitor import default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.shared_limits import Holding, limited
 from mark.control.views import Limits
@@ -554,7 +554,7 @@ class Simulation:
         """Return how many instances the SLO monitor launched."""
         store = self._store
         started = zip(store.journal, store.results, strict=True)
-        return sum(n for (_, command, _), (_, n) in started if command.reason.startswith(MONITOR))
+        return sum(n for (_, command, _), (_, n) in started if command.rescue)
 
 
 def simulate(request: RunRequest) -> SimulationResult:

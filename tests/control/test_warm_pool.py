@@ -52,6 +52,12 @@ def test_a_launch_resumes_first_and_launches_the_rest() -> None:
     assert sum(c.usd_per_hour for c in commands) == pytest.approx(3 * 0.085)
 
 
+def test_a_resumed_rescue_stays_a_rescue() -> None:
+    fleet = Fleet((stopped(1, since_s=5.0),))
+    commands = WarmPool(pooling(5)).resumed_first((replace(launch(count=2), rescue=True),), fleet, {}, 60.0)
+    assert [(type(c), c.rescue) for c in commands] == [(Resume, True), (Launch, True)]
+
+
 def test_what_counts_for_another_offer_is_launched() -> None:
     """A resumed instance counts as its own offer, which is not planned, so it would be terminated."""
     fleet = Fleet((stopped(1, since_s=5.0),))
