@@ -21,7 +21,7 @@ from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
-from mark.studies.advise import POLICIES, AdviseOptions, advise, check_options
+from mark.studies.own_scaler.advise import POLICIES, AdviseOptions, advise, check_options
 from mark.studies.report.advise_report import advise_page, advise_report
 from mark.studies.report.htmlpage import html_of
 from mark.traffic.prometheus.history import read_history

@@ -27,7 +27,7 @@ from mark.planning.resolve import resolve
 from mark.profiling.fitted_replica import ServiceTime, replica_profile
 from mark.profiling.version_profiles import service_profiles
 from mark.serving.observe import logs
-from mark.studies.advise import priced_replica
+from mark.studies.own_scaler.scaler_record import priced_replica
 from mark.traffic.forecast.predictor_registry import make_predictor
 from mark.traffic.prometheus.answers import Unanswered
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types

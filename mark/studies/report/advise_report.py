@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mark.cloud.billing.extras import CONTROLLER_USD_PER_HOUR
 from mark.planning.policies.names import AS_IS
-from mark.studies.advise import Observed, ScalerAdvice
+from mark.studies.own_scaler.scaler_advice import ScalerAdvice
+from mark.studies.own_scaler.scaler_record import Observed
 from mark.studies.report.compare_report import compare_page, compare_report
 from mark.studies.report.report import DataTable, Head, Prose, Report
 from mark.studies.report.takeaway import footnotes, noted_once, verdict

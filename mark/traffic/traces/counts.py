@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,10 @@ def trace_of_counts(
         begin, end = max(found, key=lambda gap: (gap[1] - gap[0], -gap[0]))
         word = {"bridge": "bridged", "zero": "filled with zeros", "interpolate": "interpolated"}[gaps]
         plural = "s" if len(found) > 1 else ""
-        longest = f"the longest {end - begin:g} s from second {begin:g}"
+        at = f"second {begin:g}"
+        if began_s is not None:
+            at = f"{datetime.fromtimestamp(began_s + begin, UTC):%Y-%m-%d %H:%M} UTC"
+        longest = f"the longest {end - begin:g} s from {at}"
         notes = (f"{len(found)} gap{plural} {word}, {total_s:g} s in all, {longest}",)
     if gaps == "interpolate" and found:
         starts, counts = _interpolated(starts, counts, width_s, holes, where)

@@ -14,7 +14,10 @@ import pytest
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
-from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, changes, observed, priced_replica
+from mark.studies.own_scaler.advise import AdviseOptions, advise
+from mark.studies.own_scaler.advised_changes import changes
+from mark.studies.own_scaler.scaler_advice import ScalerAdvice
+from mark.studies.own_scaler.scaler_record import observed, priced_replica
 from mark.studies.report.advise_report import advise_page, advise_report
 from mark.studies.report.htmlpage import html_of
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory

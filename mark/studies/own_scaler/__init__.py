@@ -1,0 +1,1 @@
+"""Studies of the own scaler of a user: the report of `mark advise`."""
