@@ -11,12 +11,12 @@ from mark.domain.time import span_s
 MOST_SEED = 2**63 - 1
 
 
-def number(text: str) -> float:
-    """Parse any finite number."""
+def number(text: str, forms: str = "a number") -> float:
+    """Parse any finite number; `forms` names the valid forms of a text."""
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be {forms}, not {text!r}") from None
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"must be finite, not {text!r}")
     return value
@@ -25,12 +25,7 @@ def number(text: str) -> float:
 def _seconds(text: str) -> float:
     """Parse a number of seconds, or 90s, 30m, 1h30m, 7d, 2w."""
     found_s = span_s(text)
-    if found_s is not None:
-        return found_s
-    try:
-        return number(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(str(error).replace("a number", "seconds, or 30m, 1h30m, 7d")) from None
+    return number(text, "seconds, or 30m, 1h30m, 7d") if found_s is None else found_s
 
 
 def _checked(parse: Callable[[str], float], is_valid: Callable[[float], bool], what: str) -> Callable[[str], float]:

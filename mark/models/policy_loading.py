@@ -19,7 +19,11 @@ _METHODS = ("ask", "combine", "settled")
 
 
 class PolicyFailed(ValueError):
-    """A user's policy raised an error, or broke a rule of the port."""
+    """The user's policy `reference` raised an error, or broke a rule of the port, as `what` says."""
+
+    def __init__(self, reference: str, what: str) -> None:
+        super().__init__(f"{reference}: {what}")
+        self.what = what
 
 
 def load_policy(
@@ -87,7 +91,7 @@ class _Checked:
             raise self._failed("settled", in_one_line(error)) from error
 
     def _failed(self, method: str, why: str) -> PolicyFailed:
-        return PolicyFailed(f"{self._reference}: {method}() {why}")
+        return PolicyFailed(self._reference, f"{method}() {why}")
 
 
 _: type[SelectionPolicy] = _Checked

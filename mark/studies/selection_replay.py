@@ -162,7 +162,7 @@ def _replayed(name: str, queries: Iterator[LoggedQuery], selection: Selection, w
     try:
         return replay(queries, selection, Judge(selection.state, selection.settings.champion), window)
     except PolicyFailed as error:
-        raise BadInput(str(error).partition(": ")[2], name) from error
+        raise BadInput(error.what, name) from error
 
 
 def _shown(
