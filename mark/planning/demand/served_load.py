@@ -27,6 +27,8 @@ HORIZON = 40  # steps: later ones hardly change whether to launch, keep or swap,
 _WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
 _SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
 _ALL = np.ones(1)
+_SIXTH = np.array([0, 1, 1, 1, 1, 2])  # the point for each sixth of the step
+_SIXTHS = np.full(6, 1.0 / 6.0)
 # Quantiles of the believed load: the middles of ten tenths, the highest of which is cut into four, because budgets of
 # misses lie there.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
@@ -34,39 +36,69 @@ _LEVELS, _LIKELY = (_EDGES[1:] + _EDGES[:-1]) / 2.0, np.diff(_EDGES)
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations of the highest of the twelve 5 s windows of a minute above their mean
 _WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are computed; linear between
+_SLOWER = 2.0  # a tail falls at most so many times more slowly than the forecast's highest quantiles
 _NEARLY_NONE = 1e-4  # share of late requests that justifies no instance
 _FAR = 40.0  # exponents beyond this are lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
 class BelievedLoad:
-    """The believed load by level and step, (levels, steps): its rate, and the standard deviation of the unrest within a
-    step, both in requests/s.
+    """The believed load by level and step, (levels, steps): its rate, the standard deviation of the unrest within a
+    step, and the rate of a burst that is shorter than the step, all in requests/s. Without such a burst, the last one
+    is the rate.
     """
 
     mean_rps: FloatArray
     deviation_rps: FloatArray
+    burst_rps: FloatArray
 
     @classmethod
     def of(cls, forecast: Forecast, steps: int) -> BelievedLoad:
-        low, high, weight, beyond = _between(np.asarray(forecast.levels, dtype=np.float64).tobytes())
+        levels = np.asarray(forecast.levels, dtype=np.float64).tobytes()
+        low, high, weight, beyond = _between(levels)
         told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
         middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
-        mean = told + (told - middle) * beyond
         # Add the unrest that 5 s peaks show beyond Poisson arrivals, which the formulas cover. Each rate has its own
         # peak, because bursts of seconds occur in some minutes only. Below one request in 5 s peaks show nothing,
         # because a single request is a peak of many times the mean.
         peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
         unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2
         usual = np.maximum(told, 1.0 / 5.0)
-        return cls(mean, np.sqrt(np.maximum(0.0, unrest - told / 5.0)) / usual * mean)
+        deviation = np.sqrt(np.maximum(0.0, unrest - told / 5.0))
+        highest = usual + _EXPECTED_MAX_OF_12 * deviation
+        shorter = highest > 2.0 * usual
+        # Beyond the highest level a shorter burst becomes longer, not higher. Other loads grow with their unrest, but not
+        # beyond the tail of the peaks: a burst of a known size comes or not, and the median says nothing of its size.
+        near, times = _near(levels)
+        top = forecast.peak_rps[-1, :steps]
+        most = np.where(shorter, highest, top + times * (top - forecast.peak_rps[near, :steps]) * beyond)
+        mean = np.where(beyond > 0.0, np.minimum(told + (told - middle) * beyond, np.maximum(told, most)), told)
+        grown = np.minimum(deviation / usual * mean, np.maximum(0.0, most - mean) / _EXPECTED_MAX_OF_12)
+        # The highest of the burst's own windows exceeds its rate by chance.
+        windows = np.maximum(1.0, 12.0 * mean / highest)
+        by_chance = _EXPECTED_MAX_OF_12 / math.log(12.0) * np.log(windows) * np.sqrt(highest / 5.0)
+        return cls(
+            mean,
+            np.where(beyond > 0.0, grown, deviation / usual * mean),
+            np.where(shorter, np.maximum(mean, highest - by_chance), mean),
+        )
 
     def demand(self, steps: int) -> tuple[FloatArray, FloatArray]:
         """Return rates that stand for the first steps: (steps, points) in requests/s, and the weights of the points.
 
-        The points are the levels, with the unrest within a step around each.
+        The points are the levels, with the unrest within a step around each. From twice the mean on, a burst's rate
+        gradually replaces the normal distribution, whose low points would be negative: three times the mean comes in a
+        third of the step, and nothing in the rest.
         """
         mean, deviation = self.mean_rps[:, :steps], self.deviation_rps[:, :steps]
+        times = self.burst_rps[:, :steps] / np.maximum(mean, 1e-9)
+        if (times > 2.0).any():
+            within = mean[:, :, None] + deviation[:, :, None] * _WITHIN[_SIXTH]
+            full = np.clip(6.0 / np.maximum(times, 1.0)[:, :, None] - np.arange(5, -1, -1), 0.0, 1.0)
+            weight = np.clip(times - 2.0, 0.0, 1.0)[:, :, None]
+            points = within + weight * (self.burst_rps[:, :steps, None] * full - within)
+            demand = np.maximum(1e-9, points.transpose(1, 0, 2))
+            return demand.reshape(mean.shape[1], -1), np.outer(_LIKELY, _SIXTHS).ravel()
         # (steps, points, 3), or (steps, points, 1) if the unrest within a step is not known
         within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
         demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
@@ -378,6 +410,22 @@ def _between(levels: bytes) -> tuple[IntArray, IntArray, FloatArray, FloatArray]
     # 0.24.
     beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * ascending[-1]), 1.0) - 1.0
     return low, np.minimum(low + 1, len(ascending) - 1), (place - low)[:, None], beyond[:, None]
+
+
+@lru_cache(maxsize=64)
+def _near(levels: bytes) -> tuple[int, float]:
+    """Return the level, by index, that is exceeded four times as often as the highest one, and the factor on the
+    distance between both that gives the greatest distance of the highest level from a median.
+
+    An exponential has its highest level log(0.5 / exceeded) scales above its median. Without such a level above the
+    median the factor is so large that it bounds nothing.
+    """
+    exceeded = 1.0 - np.frombuffer(levels)
+    often = np.flatnonzero((exceeded >= 4.0 * exceeded[-1] - 1e-9) & (exceeded < 0.5))
+    if not len(often):
+        return 0, 1e12
+    near = int(often[-1])
+    return near, _SLOWER * math.log(0.5 / exceeded[-1]) / math.log(exceeded[near] / exceeded[-1])
 
 
 def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:

@@ -82,7 +82,7 @@ def test_the_compiled_formula_is_the_printed_one(patience_s: float) -> None:
 
 
 @settings(max_examples=25)
-@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
+@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 1.9))
 def test_savings_are_the_expectation_of_the_formula(rate: float, spread: float, peak: float) -> None:
     """Point by point: nine quantiles for a tenth each, four for the highest tenth, and three points within a step."""
     believed = forecast(rate, spread, peak)
@@ -142,6 +142,34 @@ def test_a_burst_is_believed_in_the_minutes_that_have_one() -> None:
     peak = np.where(LEVELS > 0.8, 100.0, 3.0)[:, None]
     demand, weights = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
     assert weights[demand[0] > 80.0].sum() == pytest.approx(0.2 / 6.0, abs=0.02)
+
+
+@pytest.mark.parametrize("seconds", [5.0, 10.0, 15.0])
+def test_a_burst_comes_in_its_part_of_the_step(seconds: float) -> None:
+    """Before and after it next to nothing comes, and the step keeps its mean."""
+    mean = np.full((len(LEVELS), 1), 100.0 * seconds / 60.0)
+    demand, weights = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, np.full_like(mean, 104.0), "test"), 1)
+    assert weights @ demand[0] == pytest.approx(mean[0, 0], rel=1e-6)
+    assert demand.max() <= 104.0
+    assert weights[demand[0] > 90.0].sum() == pytest.approx(math.floor(seconds / 10.0) / 6.0)
+
+
+def test_the_load_within_a_step_turns_into_a_burst_without_a_jump() -> None:
+    """As its peak rises from normal unrest to a burst, the load above 150 grows evenly."""
+    above = []
+    for peak in np.arange(180.0, 360.0, 2.0):
+        of = Forecast(0.0, 60.0, LEVELS, np.full((len(LEVELS), 1), 100.0), np.full((len(LEVELS), 1), peak), "test")
+        demand, weights = believed_demand(of, 1)
+        above.append(float(weights @ np.maximum(0.0, demand[0] - 150.0)))
+    assert np.abs(np.diff(above)).max() <= 2.0
+
+
+def test_a_load_goes_no_further_than_its_known_peak() -> None:
+    """Bursts of 100 requests/s fill all or a part of a minute, or none comes."""
+    mean = np.interp(LEVELS, [0.0, 0.6, 0.8, 0.9, 0.95], [2.0, 2.0, 50.0, 80.0, 90.0])[:, None]
+    peak = np.where(mean > 10.0, 106.0, 3.0)
+    demand, _ = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
+    assert 100.0 <= demand.max() <= 115.0
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
