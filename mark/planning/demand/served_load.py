@@ -67,8 +67,8 @@ class BelievedLoad:
         deviation = np.sqrt(np.maximum(0.0, unrest - told / 5.0))
         highest = usual + _EXPECTED_MAX_OF_12 * deviation
         shorter = highest > 2.0 * usual
-        # Beyond the highest level a shorter burst becomes longer, not higher. Other loads grow with their unrest, but not
-        # beyond the tail of the peaks: a burst of a known size comes or not, and the median says nothing of its size.
+        # Beyond the highest level such a burst becomes longer, not higher. Other loads grow with their unrest, within
+        # the tail of the peaks: a burst of a known size comes or not, and the median says nothing of its size.
         near, times = _near(levels)
         top = forecast.peak_rps[-1, :steps]
         most = np.where(shorter, highest, top + times * (top - forecast.peak_rps[near, :steps]) * beyond)
