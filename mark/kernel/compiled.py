@@ -17,7 +17,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,12 +43,16 @@ SHIPPED_CPU, SHIPPED_FEATURES = "x86-64-v3", ""
 _NEEDED = frozenset(("+avx2", "+bmi", "+bmi2", "+f16c", "+fma", "+lzcnt", "+movbe"))
 
 
-def _sources_hash() -> str:
+def sources_hash(sources: Iterable[Path]) -> str:
+    """Return a hash of the sources' names and contents and of numba's version, for the names of cached results."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for folder in _HASHED:
-        for path in sorted((_ROOT / folder).glob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
+    for path in sources:
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _sources_hash() -> str:
+    return sources_hash(path for folder in _HASHED for path in sorted((_ROOT / folder).glob("*.py")))
 
 
 def _cache_dir() -> str | None:

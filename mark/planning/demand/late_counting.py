@@ -3,7 +3,8 @@
 A formula of capacity knows the mean of a service time but not its tail: it promises 1,258 requests/s of an instance
 that keeps its promise at 3/s. So fleets of 1 to 64 instances are simulated at loads from nearly zero to more than they
 can serve, with the service's routing, batches and admission: one to two seconds a type. Tables depend on the arguments
-only, and are kept beside the compiled kernel, in the folder named after its sources.
+only, and are kept beside the compiled kernel, in the folder named after its sources, under names that hold a hash of
+the arguments and of this file.
 
 Near the promise a request counts as its probability of being late when its service begins, instead of by the drawn
 time. Both have the same expectation, but if few requests wait the drawn result is nearly all chance.
@@ -30,7 +31,7 @@ from mark.domain.profile import Candidate
 from mark.domain.rules.admission import LATE, TOLERANCE_S, in_time, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.kernel.accounting import Accounting
-from mark.kernel.compiled import CACHE_DIR
+from mark.kernel.compiled import CACHE_DIR, sources_hash
 from mark.kernel.stage import Admission, StageSimulation
 from mark.planning.demand.counting_watch import counting_watched
 
@@ -48,7 +49,7 @@ _LONG = 5  # blocks that are joined to measure how long misses cluster
 _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all workers with full batches
 _SETTLED = 5.0  # after this multiple of RT_max a fleet has forgotten that it began empty
 _ENVIRONMENTS = 1 << 16
-_VERSION = 5  # version of the way of counting: a new one invalidates kept tables
+_SOURCE = sources_hash([Path(__file__)])  # a kept table is of this source, and of the kernel that names its folder
 
 
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
@@ -69,7 +70,7 @@ class _Question:
         self.key = hashlib.sha256(
             repr(
                 (
-                    _VERSION, REQUESTS, CLOSE_REQUESTS, LOADS, _STEP, INSTANCES.tolist(), c.service_s.tolist(), c.sigma,
+                    _SOURCE, REQUESTS, CLOSE_REQUESTS, LOADS, _STEP, INSTANCES.tolist(), c.service_s.tolist(), c.sigma,
                     c.overhead_s, c.workers, c.policy.n_batch, c.policy.w_batch_s, service.slo.rt_max_s,
                     service.slo.attainment, service.routing, service.late, function_s,
                 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,6 +188,32 @@ def test_the_first_counting_is_told_and_the_second_is_not(tmp_path: Path, monkey
     finally:
         counting_watched.reset(token)
     assert found["certain"] is types["certain"]
+
+
+def test_tables_of_an_edited_way_of_counting_are_not_taken(tmp_path: Path) -> None:
+    original = Path(late_counting.__file__).read_text()
+    edited = original.replace("_SETTLED = 5.0", "_SETTLED = 4.0")
+    assert edited != original
+    keys = [
+        key_of_a_table(tmp_path / name / "late_counting.py", text)
+        for name, text in (("same", original), ("edited", edited))
+    ]
+    assert keys[0] == late_counting._Question(usual(), service(), None).key != keys[1]
+
+
+def key_of_a_table(path: Path, source: str) -> str:
+    path.parent.mkdir()
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(f"late_counting_{path.parent.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # because its dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    return str(module._Question(usual(), service(), None).key)
 
 
 def test_equal_questions_have_one_answer(shares: LateShares) -> None:
