@@ -129,7 +129,7 @@ class ControllerManager:
         return list(self._runtimes)
 
     def view(self, service: str) -> ServiceView:
-        return self._runtimes[service].view()
+        return self._runtimes[service].view(self._fence)
 
     def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionSchema]:
         return self._runtimes[service].decisions(before_id, count)

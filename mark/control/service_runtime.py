@@ -41,9 +41,14 @@ class ServiceRuntime:
 
     # -- for other threads ---------------------------------------------------------------------------------------------
 
-    def view(self) -> ServiceView:
-        """Return the view of the last round."""
+    def view(self, fence: int | None) -> ServiceView:
+        """Return the view of the last round in the term `fence`; an empty one before its first round.
+
+        The rounds' thread may not have ended the term before it yet.
+        """
         term = self.term
+        if term is not None and term.fence != fence:
+            term = None
         view = self._empty if term is None or term.view is None else term.view
         mode: Mode = "standing by" if term is None else term.mode
         limits = self._requested.limits or configured_limits(self._resolved) if term is None else term.limits

@@ -200,7 +200,7 @@ def test_the_standby_takes_over_wherever_the_leader_dies(dies_at: int, before: b
         world.run(world.cloud.now_s() + 700.0)
     assert world.dead == {"a"}
     assert world.live() == {A: 1}
-    assert world.runtimes["b"].view().mode == "acting"
+    assert world.managers["b"].view(SERVICE).mode == "acting"
     died_s = max(at_s for at_s, name in world.acted if name == "a") if not before or dies_at > 1 else 0.0
     first_s = min(at_s for at_s, name in world.acted if name == "b")
     assert first_s > died_s
@@ -226,6 +226,6 @@ def test_the_bill_goes_on_across_a_takeover() -> None:
     world.planner.wanted = {OD: 1}  # the leader drains one, ends it, and dies
     world.run(2000.0)
     assert world.dead == {"a"}
-    bill, paid = world.runtimes["b"].view().bill, world.cloud.bill(world.cloud.now_s())
+    bill, paid = world.managers["b"].view(SERVICE).bill, world.cloud.bill(world.cloud.now_s())
     # The cloud reports nothing here, so the observed fleet is billed, from the launch instead of from ready on.
     assert paid.on_demand <= bill.on_demand <= paid.on_demand + 2 * 300.0 * ON_DEMAND.usd_per_s

@@ -43,7 +43,7 @@ from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, RecentAnswers
-from mark.control.views import DecisionSchema
+from mark.control.views import DecisionSchema, ServiceView
 from mark.domain.errors import LostLease, StoreError
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
@@ -511,6 +511,28 @@ def test_metrics_of_a_term_do_not_count_since_an_earlier_one(begin: Begin, monke
     step(control, 130.0)
     assert len(put) == 2
     assert put[0] is not put[1]
+
+
+def test_first_metrics_of_a_term_do_not_show_the_view_of_the_one_before(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process stalls, the other one leads in between, and the next step finds the second term at once."""
+    control, other = begin(), begin()
+    step(control)
+    put: list[ServiceView] = []
+    metrics = SimpleNamespace(
+        beat=lambda now: None, put=lambda view, decisions, changes: put.append(view), close=lambda: None
+    )
+    monkeypatch.setattr(control, "_metrics", metrics)
+    step(control, 10.0)
+    first = control.manager.fence()
+    step(other, 14.0)
+    step(other, 80.0)
+    other.manager.close()
+    step(control, 85.0)
+    assert (control.manager.fence(), first) == (3, 1)
+    step(control, 145.0)
+    assert [view.at_s > 0.0 for view in put] == [False, True]
 
 
 def beats(place: Place, site: Site) -> float:

@@ -690,9 +690,8 @@ class Watch:
         if leader is None:
             return
         for name in self._world.services:
-            runtime = leader.runtimes[name]
-            bill = runtime.view().bill
-            yield name, (bill.on_demand + bill.spot + bill.burstable, runtime.paid_usd)
+            bill = leader.manager.view(name).bill
+            yield name, (bill.on_demand + bill.spot + bill.burstable, leader.runtimes[name].paid_usd)
 
     def _break(self, invariant: str, text: str) -> None:
         if self.broken is None:

@@ -10,9 +10,9 @@ import numpy as np
 from mark.cloud.billing.moving_prices import Repriced
 from mark.control.controller import Controller
 from mark.control.lease import MemoryTerms, Term
+from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import RecentAnswers, ReleaseCounts
-from mark.control.views import ServiceView
 from mark.domain.service import ResolvedService
 from mark_torture.drawn_faults import Fault, Schedule
 from mark_torture.true_cloud import TrueCloud
@@ -66,9 +66,6 @@ class TorturedRuntime(Protocol):
 
     paid_usd: float  # paid by the events at the time of the newest view
 
-    def view(self) -> ServiceView:
-        """Return the view of the service."""
-
 
 class TorturedProcess(Protocol):
     """One of several controller processes."""
@@ -77,6 +74,7 @@ class TorturedProcess(Protocol):
     dead: bool
     paused: int  # calls inside which the process is paused
     controllers: dict[str, Controller]  # of the newest start, by service
+    manager: ControllerManager
 
     @property
     def clocks(self) -> Mapping[str, TorturedClock]:
