@@ -75,6 +75,8 @@ def _check_names(columns: RatingColumns) -> None:
     for option, column in options.items():
         if list(options.values()).count(column) > 1:
             raise BadInput("names a column that another option names, too", option, column)
+        if column == TIME:
+            raise BadInput("names the column of times: name another one", option, column)
 
 
 def _check_header(name: str, cells: Mapping[str, str], columns: RatingColumns) -> None:

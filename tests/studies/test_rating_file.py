@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.studies.rating_file import RatingColumns, read_ratings
+from mark.studies.rating_file import TIME, RatingColumns, read_ratings
 
 
 def _write(folder: Path, text: str) -> str:
@@ -70,6 +70,19 @@ def test_a_file_that_stands_twice_is_refused(tmp_path: Path) -> None:
     untimed = "user,item,rating\n" + 2 * "".join(row.rpartition(",")[0] + "\n" for row in rows)
     with pytest.raises(BadInput, match="has 60 rows twice"):
         read_ratings(_write(tmp_path, untimed), RatingColumns())
+
+
+@pytest.mark.parametrize(
+    ("columns", "option"),
+    [
+        (RatingColumns(reward=TIME), "--reward"),
+        (RatingColumns(key=TIME), "--key"),
+        (RatingColumns(item=TIME), "--item"),
+    ],
+)
+def test_time_is_no_reward_key_or_item(tmp_path: Path, columns: RatingColumns, option: str) -> None:
+    with pytest.raises(BadInput, match=f"{option}: names the column of times: name another one: t_seconds"):
+        read_ratings(_write(tmp_path, "user,item,rating,t_seconds\nu,i,1,7\n"), columns)
 
 
 def test_options_name_different_columns(tmp_path: Path) -> None:
