@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -92,6 +92,24 @@ def check_shares(feedback: Sequence[Feedback]) -> None:
             raise Refused(400, f"feedback {number}: reward must be 0 to 1, not {one.said['reward']}")
 
 
+def check_spelling(said: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+    """Raise Refused for a field that is one slip away from a missing one of `names`, and would be kept as an extra."""
+    for name in names:
+        for other in said if name not in said else ():
+            if _one_slip(other.lower(), name):
+                raise Refused(400, f"{where}: {other!r} is no field, did you mean {name}?")
+
+
+def _one_slip(written: str, name: str) -> bool:
+    """Return whether a letter is added, left out or replaced at most, or two neighbours are swapped."""
+    same = 0
+    while written[same:] and written[same:][0] == name[same:][:1]:
+        same += 1
+    written, name = written[same:], name[same:]
+    swapped = written[:2][::-1] + written[2:]
+    return name in (written[1:], swapped) or name[1:] in (written, written[1:])
+
+
 def _feedback(item: Any, where: str, version: str | None) -> Feedback:
     if not isinstance(item, dict):
         raise Refused(400, f"{where}: must be an object")
@@ -101,6 +119,7 @@ def _feedback(item: Any, where: str, version: str | None) -> Feedback:
     for name in ("key", "item"):
         if name in item and not isinstance(item[name], str):
             raise Refused(400, f"{where}: {name} must be a text")
+    check_spelling(item, ("label", "reward"), where)
     reward = item.get("reward")
     if "reward" not in item and "label" not in item:
         raise Refused(400, f"{where}: must have a label or a reward")

@@ -18,7 +18,7 @@ from mark.personal.settings import LOGISTIC, LONGEST_NAME
 from mark.serving.feedback.collector import Told
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.port import APPLIED, UNLEARNED, Feedback, RecordedBody, ServedAnswer
-from mark.serving.frontend.feedback_door import TakesFeedback, check_shares
+from mark.serving.frontend.feedback_door import TakesFeedback, check_shares, check_spelling
 from mark.serving.personal.features import Features, NoVector
 from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.notes import MOST_KEY_BYTES, HeadNote, Scored, id_name, key_name
@@ -39,6 +39,7 @@ def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
         check_shares(feedback)
     for number, one in enumerate(feedback, 1):
         said = one.said
+        check_spelling(said, ("key", "item", "input"), f"feedback {number}")
         key, item = said.get("key"), said.get("item")
         if "key" in said and not (isinstance(key, str) and 0 < len(key.encode("utf-8", "replace")) <= MOST_KEY_BYTES):
             raise Refused(400, f"feedback {number}: key must be a text of 1 to {MOST_KEY_BYTES} bytes")

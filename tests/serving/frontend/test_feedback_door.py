@@ -49,6 +49,8 @@ def test_json_lines(kind: bytes) -> None:
         (b'{"id": "", "label": 1}', 400, "feedback 1: id must be"),
         (b'{"id": "%b", "label": 1}' % (b"a" * 129), 400, "feedback 1: id must be"),
         (b'{"id": "a"}', 400, "feedback 1: must have a label or a reward"),
+        (b'{"id": "a", "lable": 1}', 400, "feedback 1: 'lable' is no field, did you mean label?"),
+        (b'{"id": "a", "label": 1, "Reward": 1}', 400, "feedback 1: 'Reward' is no field, did you mean reward?"),
         (b'{"id": "a", "label": 1, "reward": true}', 400, "feedback 1: reward must be a number"),
         (b'{"id": "a", "reward": "1"}', 400, "feedback 1: reward must be a number"),
         (b'{"id": "a", "label": %b}' % (b"[" * 64 + b"]" * 64), 400, "feedback 1: is nested more than 64 deep"),
@@ -61,6 +63,13 @@ def test_what_is_wrong_is_refused_whole(body: bytes, status: int, what: str) -> 
         feedback_in(body, b"", None)
     assert refused.value.status == status
     assert str(refused.value).startswith(what)
+
+
+@pytest.mark.parametrize("other", ["label_of", "rewarded_at", "kye", "words", "lab", "", "labels"])
+def test_other_fields_are_kept(other: str) -> None:
+    """A field beside the label is no slip for it."""
+    (one,) = feedback_in(json.dumps({"id": "a", "label": 1, other: 2}).encode(), b"", None)
+    assert one.said[other] == 2
 
 
 def test_what_is_nested_as_deep_as_allowed_is_taken() -> None:

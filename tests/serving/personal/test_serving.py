@@ -76,6 +76,9 @@ def test_feedback_without_a_vector_is_unlearned(tower: Songs) -> None:
         ({"id": "d", "key": 7, "item": "s", "reward": 1}, "feedback 1: key must be a text"),
         ({"id": "d", "key": "u", "item": "", "reward": 1}, "feedback 1: item must be a text of 1 to 256 characters"),
         ({"id": "d", "key": "u", "item": "s"}, "feedback 1: must have a label or a reward"),
+        ({"id": "d", "kye": "u", "item": "s", "reward": 1}, "feedback 1: 'kye' is no field, did you mean key?"),
+        ({"id": "d", "key": "u", "itm": "s", "reward": 1}, "feedback 1: 'itm' is no field, did you mean item?"),
+        ({"id": "d", "key": "u", "inputs": 1, "reward": 1}, "feedback 1: 'inputs' is no field, did you mean input?"),
         ({"id": "d", "reward": 1, "forget": "x"}, "feedback 1: a key is deleted by DELETE .../keys/KEY"),
     ],
 )
