@@ -336,8 +336,8 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
         changes = terraform.plan(destroy=True)
         if changes:
             terraform.apply(len(changes), progress)
+    end_strays(gate, target.name)  # before images, whose refused removal must not leave a balancer running
     remove_images(gate, target.name)
-    end_strays(gate, target.name)
     repositories.remove_others()
     return leftovers(gate, target.name)
 

@@ -19,7 +19,7 @@ from mark_infra.deploy.target import DeployTarget
 from mark_infra.deploy.terraform import ResourceChange
 from mark_infra.deploy.whereabouts import Whereabouts, check_name_is_free, of_arns, of_resources, remembered
 
-from mark.domain.errors import BadInput, MarkError
+from mark.domain.errors import BadInput, CloudError, MarkError
 from tests.infra.conftest import ACCOUNT, REGION, MotoServer
 from tests.infra.deploy.service_files import service
 
@@ -169,6 +169,20 @@ def test_destroy_without_a_region_takes_the_sites(
     assert destroy(replace(target, region=""), lambda _: None) == []
     assert terraform.done == ["init", "plan", "apply"]
     assert states(aws) == {"terminated"}
+
+
+@pytest.mark.usefixtures("terraform")
+def test_strays_end_although_an_image_cannot_be_removed(
+    aws: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(gate: Gate, site: str) -> None:
+        raise CloudError(f"snapshots of {site} are in use")
+
+    monkeypatch.setattr("mark_infra.deploy.deploy.remove_images", refused)
+    client(aws, "logs", REGION).create_log_group(logGroupName="/mark/mark/a", tags={"mark:site": "mark"})
+    with pytest.raises(CloudError, match="snapshots of mark are in use"):
+        destroy(deployed(tmp_path / "s"), lambda _: None)
+    assert client(aws, "logs", REGION).describe_log_groups()["logGroups"] == []
 
 
 def test_variables_of_another_region_are_not_what_terraform_ends(
