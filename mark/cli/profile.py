@@ -23,7 +23,7 @@ from mark.domain.slo import Slo
 from mark.models.registry_place import located
 from mark.models.sample import call_from_file
 from mark.planning.graphs.stage_profiles import stage_profilings
-from mark.profiling.machine import room_of, this_machine
+from mark.profiling.machine import check_named, room_of, this_machine
 from mark.profiling.measure import Measured, check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
@@ -119,8 +119,10 @@ def run(args: argparse.Namespace) -> int:
     slo, batching = None, "work-conserving"
     if args.model.endswith(".toml") or args.model in SERVICE_NAMES:
         service = load_service(args.model)
+        _check_instance(args.instance, service.catalog)
         what, slo, batching = of_service(service), service.slo, service.batching
     else:
+        _check_instance(args.instance)
         what = Profiling(located(args.model), named=args.model)
     if args.slo_ms is not None:
         slo = Slo(args.slo_ms / 1e3, 0.98 if slo is None else slo.attainment)
@@ -145,6 +147,7 @@ def _run_pipeline(args: argparse.Namespace) -> int:
             raise BadInput("is for one model, and a pipeline has several", f"--{option.replace('_', '-')}")
     _check_out(args)
     config = load_pipeline(args.model)
+    _check_instance(args.instance, config.fleet.catalog)
     # The output of a driver and its models must not mix with the result.
     with progress("tracing") as bar, redirect_stdout(sys.stderr):
         asked = stage_profilings(config, args.queries, bar)
@@ -162,6 +165,11 @@ def _check_out(args: argparse.Namespace) -> None:
     """Read an existing --out before the measurement, because only a profile may be overwritten."""
     if args.out is not None and Path(args.out).exists():
         load_profiles(args.out)
+
+
+def _check_instance(named: str | None, catalog: str = CATALOG_NAMES[-1]) -> None:
+    if named is not None:
+        check_named(named, [load_catalog(one) for one in dict.fromkeys((*CATALOG_NAMES, catalog))], "--instance")
 
 
 def _said(args: argparse.Namespace) -> dict[str, Any]:

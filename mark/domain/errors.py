@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 def did_you_mean(value: object, known: Iterable[str]) -> str:
     """Return `, did you mean NAME?` if a known name is spelled almost like the value, else ""."""
-    close = get_close_matches(str(value), list(known), n=1, cutoff=0.7)
+    written, names = str(value), list(known)
+    close = [name for name in names if name.lower() == written.lower()] or get_close_matches(written, names, 1, 0.7)
     return f", did you mean {close[0]}?" if close else ""
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.offer import Catalog
 
 _DMI = Path("/sys/devices/virtual/dmi/id")
 # Share of the memory for workers; the system, the bouncer and requests need the rest.
 _MEMORY_SHARE = 0.8
+_EC2_TYPE = re.compile(r"(ml\.)?[a-z-]+[0-9][a-z0-9-]*\.(nano|micro|small|medium|large|[0-9]*xlarge|metal(-[0-9]+xl)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,19 @@ def this_room() -> Room:
     """Return the room that this machine has for workers."""
     memory_bytes = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return Room(float(this_machine().processors), memory_bytes, Path("/dev/nvidia0").exists())
+
+
+def check_named(named: str, catalogs: Sequence[Catalog], where: str) -> None:
+    """Raise BadInput for a name that looks like a misspelt instance type.
+
+    Types that no catalogue has yet are accepted if they are written as EC2 writes them, and names of other machines.
+    """
+    known = sorted({offer.instance for catalog in catalogs for offer in catalog.offers})
+    if named in known or _EC2_TYPE.fullmatch(named):
+        return
+    if "." in named or did_you_mean(named, known):
+        what = "is no instance type (a machine of your own has a name without a dot)"
+        raise BadInput(what, where, named, known=known)
 
 
 def room_of(named: str | None, catalog: Catalog) -> Room:

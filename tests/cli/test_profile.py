@@ -75,6 +75,17 @@ def test_a_profile_is_measured_written_and_used(
         process.communicate()
 
 
+@pytest.mark.parametrize("model", ["s.toml", REPLAY])
+def test_misspelt_instance_is_refused_before_the_measurement(
+    model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.toml").write_text(SERVICE.format(model="not_there:Model"))
+    assert main(["profile", model, "--instance", "c7i.lrge"]) == 2
+    assert "--instance: is no instance type" in (said := capfd.readouterr().err)
+    assert "did you mean c7i.large?: c7i.lrge" in said
+
+
 def test_json_alone_on_stdout(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +283,7 @@ def test_a_pipelines_stages_are_measured_on_what_they_get(
     for wrong, what in (
         (["--input", "q.jsonl"], "--input: is for one model, and a pipeline has several"),
         (["--slo-ms", "5"], "--slo-ms: is for one model, and a pipeline has several"),
+        (["--instance", "c7i.lrge"], "did you mean c7i.large?: c7i.lrge"),
     ):
         assert main([*asked, *wrong]) == 2
         assert what in capfd.readouterr().err

@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from mark.domain.catalog.tables import load_catalog
-from mark.profiling.machine import ProfiledMachine, Room, cpu_s, peak_bytes, room_of, this_machine, this_room
+from mark.domain.errors import BadInput
+from mark.profiling.machine import (
+    ProfiledMachine,
+    Room,
+    check_named,
+    cpu_s,
+    peak_bytes,
+    room_of,
+    this_machine,
+    this_room,
+)
+
+CATALOGS = [load_catalog("aws-2019"), load_catalog("aws-2026")]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,34 @@ from mark.profiling.machine import ProfiledMachine, Room, cpu_s, peak_bytes, roo
 def test_another_type_is_named(machine: ProfiledMachine, named: str, said: str | None) -> None:
     found = machine.mismatch(named, load_catalog("aws-2026"))
     assert found is None if said is None else (found or "").startswith(said)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        *("c5.large", "p2.xlarge", "ml.c5.large", "c9g.large", "c7j.112xlarge", "u-6tb1.metal", "p6-b200.48xlarge"),
+        *("c7i-flex.large", "m8g.metal-24xl", "local", "my-box", "lambda:1024", "desk"),
+    ],
+)
+def test_types_to_come_and_names_of_other_machines_are_accepted(named: str) -> None:
+    check_named(named, CATALOGS, "--instance")
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("c7i.lrge", "did you mean c7i.large?"),
+        ("c7ilarge", "did you mean c7i.large?"),
+        ("C7i.large", "did you mean c7i.large?"),
+        ("c7i.4xlage", "did you mean c7i.4xlarge?"),
+        ("c7i.", "c7i."),
+        ("my.box", "my.box"),
+    ],
+)
+def test_misspelt_type_is_refused(named: str, said: str) -> None:
+    with pytest.raises(BadInput, match="--instance: is no instance type") as caught:
+        check_named(named, CATALOGS, "--instance")
+    assert said in str(caught.value)
 
 
 def test_ec2_s_firmware_names_the_type(tmp_path: Path) -> None:
