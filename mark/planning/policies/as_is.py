@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
+from mark.domain.offer import Offer
 from mark.domain.plan import Target
+from mark.domain.profile import Candidate
 from mark.domain.scaler import SETTINGS, HpaSettings, KedaSettings, KpaSettings
 from mark.domain.service import AsIsPolicy, ResolvedService
 from mark.planning.planner import PlanningContext, Policy
@@ -33,7 +35,7 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
         raise BadInput("the policy as-is needs a section [policy]", where)
     if own.kind == "sagemaker":
         return _endpoint(own, resolved, evaluated)
-    offer, able = offer_named(own.instance, resolved)
+    offer, able = _bought(own, resolved)
     planner: Static | TargetTracker
     if own.kind == "fixed":
         reason = f"fixed by the user, {own.min_instances * offer.usd_per_hour:.2f} $/h"
@@ -61,12 +63,17 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
     return Policy(planner, without_functions(resolved, [(offer, able)]), bouncers=False)
 
 
+def _bought(own: AsIsPolicy, resolved: ResolvedService) -> tuple[Offer, Candidate]:
+    """Return the offer of the user's type in the service's markets, and the model on it. Raises BadInput."""
+    return offer_named(own.instance, resolved, resolved.service.markets)
+
+
 def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> PodScaler:
     """Return the user's HPA, KEDA, Knative or Ray Serve on their type. Raises BadInput."""
     if own.windows and own.begins is None:
         what = "a schedule needs the time at which the evaluated part begins, such as 2026-01-05T00:00:00Z"
         raise BadInput(f"{what}, because the trace has no dates", _where(resolved, "begins"), "nothing")
-    offer, able = offer_named(own.instance, resolved)
+    offer, able = _bought(own, resolved)
     rule = pod_rule(own, resolved)
     if own.min_instances == 0:
         if isinstance(rule, HpaRule) and isinstance(rule.settings, KedaSettings):
@@ -88,7 +95,7 @@ def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> P
 
 def pod_rule(own: AsIsPolicy, resolved: ResolvedService) -> Rule:
     """Return the rule of the user's HPA, KEDA, Knative or Ray Serve, before minimum and maximum. Raises BadInput."""
-    _, able = offer_named(own.instance, resolved)
+    _, able = _bought(own, resolved)
     settings = SETTINGS[own.kind]() if own.settings is None else own.settings
     rule: Rule
     if isinstance(settings, HpaSettings):
@@ -135,7 +142,7 @@ def steady_count(
 
 def _pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
     scaler = pod_scaler(own, resolved, evaluated)
-    altered = without_functions(resolved, [offer_named(own.instance, resolved)])
+    altered = without_functions(resolved, [_bought(own, resolved)])
     if altered.service.routing not in COUNTS_IN_FLIGHT:
         # These scalers and their own balancers look at requests in flight.
         altered = replace(altered, service=replace(altered.service, routing=COUNTS_IN_FLIGHT[0]))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -28,6 +29,18 @@ def started(own: AsIsPolicy, rate_rps: float) -> Minutes:
     play = Minutes(policy.planner, policy.resolved)
     play.first(PlanningContext(0.0, policy.resolved, Fleet(()), last_minute_rps=rate_rps, first=True))
     return play
+
+
+@pytest.mark.parametrize("kind", ["fixed", "asg", "hpa", "keda", "knative", "ray"])
+def test_fleet_is_bought_in_the_services_markets(kind: str) -> None:
+    own = AsIsPolicy(kind, "small")
+    offers = (sold("small", 0.2), sold("small", 0.05, Market.SPOT, "a"))
+    both = resolved(*offers, latencies_ms={"small": 100.0}, as_is=own)
+    spot = replace(both, service=replace(both.service, markets=(Market.SPOT,)))
+    assert [offer.name for offer in as_is(both, load(20.0)).resolved.offers] == [SMALL]
+    assert [offer.name for offer in as_is(spot, load(20.0)).resolved.offers] == ["small/spot/a"]
+    with pytest.raises(BadInput, match=r"is sold as on-demand, not as spot; small/on-demand names that offer: small"):
+        as_is(replace(spot, catalog=replace(spot.catalog, offers=offers[:1])), load(20.0))
 
 
 def test_an_auto_scaling_group_tracks_cpu() -> None:
