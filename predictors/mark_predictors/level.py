@@ -19,7 +19,7 @@ _ENOUGH = 20  # errors at a horizon before their quantiles are taken
 class Level:
     """Forecasts of a `LogLoad` that grows: its level, spread by the errors of earlier levels about their median.
 
-    Only observed steps show errors, because filled ones repeat the last value or a day.
+    Only observed steps make levels and show errors, because filled ones repeat the last value or a day.
     """
 
     def __init__(self, load: LogLoad, levels: FloatArray) -> None:
@@ -30,28 +30,41 @@ class Level:
 
     @property
     def ready(self) -> bool:
-        return len(self._observed()) > _ENOUGH
+        return len(self._observed()) > _ENOUGH and self._missing() < int(HORIZONS[-1])
 
     def quantiles(self, steps: int) -> FloatArray:
         """Return (levels, steps) of the mean rate in requests/s.
 
         Beyond the last horizon with enough errors the spread grows as that of a random walk.
         """
-        load, now, observed = self._load, len(self._load), self._observed()
+        load, observed = self._load, self._observed()
         known = HORIZONS[len(observed) - HORIZONS >= _ENOUGH]
         targets = observed[-self._window :]
         origins = targets - known[:, None] + 1
-        errors = load.logs[targets] - load.means(origins - self._width, origins)
+        errors = load.logs[targets] - self._before(origins)
         spread = error_quantiles(np.where(origins > observed[0], errors, np.nan), self._levels).T
         spread = spread - spread[len(spread) // 2]
-        ahead_steps = np.arange(1, steps + 1)
+        ahead_steps = self._missing() + np.arange(1, steps + 1)
         place = np.interp(ahead_steps, known, np.arange(len(known)))
         low = place.astype(np.int64)
         high = within(low + 1, 0, len(known) - 1)
         by_step = spread[:, low] * (1.0 - place + low) + spread[:, high] * (place - low)
         growth = np.sqrt(np.maximum(1.0, ahead_steps / known[-1]))
-        level = load.means(np.array([now - self._width]), np.array([now]))
-        return load.rates(level + by_step * growth)
+        return load.rates(self._before(np.array([len(load)])) + by_step * growth)
+
+    def _before(self, origins: IntArray) -> FloatArray:
+        """Return the mean over the last observed steps before each origin of a recent target."""
+        observed = self._observed()[-(self._window + int(HORIZONS[-1]) + self._width) :]
+        end = np.searchsorted(observed, origins)
+        begin, last = np.maximum(end - self._width, 0), np.maximum(end - 1, 0)
+        sums = self._load.sums
+        filled = np.append(0.0, np.cumsum(sums[observed[1:]] - sums[observed[:-1] + 1]))  # sums before each of them
+        found = sums[observed[last] + 1] - sums[observed[begin]] - (filled[last] - filled[begin])
+        return np.asarray(found / (last + 1 - begin))
+
+    def _missing(self) -> int:
+        """Return the number of steps since the last observed one."""
+        return len(self._load) - 1 - int(self._observed()[-1])
 
     def _observed(self) -> IntArray:
         """Return the observed steps; only new ones are looked at, because the history only grows."""

@@ -34,17 +34,38 @@ def test_quantiles_are_those_of_the_errors_about_their_median() -> None:
     np.testing.assert_allclose(level_after(rates).quantiles(8)[:, 7], expected)
 
 
-def test_a_gap_shows_no_errors() -> None:
+def test_a_gap_makes_no_level_and_shows_no_errors() -> None:
     """Its steps repeat the last rate, which never differs from itself."""
     rates = np.random.default_rng(1).gamma(20.0, 1.0, 400)
     rates[200:385] = np.nan
-    filled = np.where(np.isnan(rates), rates[199], rates)
     floor_rps = max(0.5 / 60.0, 0.02 * np.nanmean(rates))
-    logs = np.log(filled + floor_rps)
+    logs = np.log(rates + floor_rps)
     targets = [*range(95, 200), *range(385, 400)]
-    errors = np.array([logs[at] - logs[at - 12 : at - 7].mean() for at in targets])
+    errors = np.array([logs[at] - seen(logs[: at - 7])[-5:].mean() for at in targets])
     expected = np.exp(logs[-5:].mean() + np.quantile(errors - np.median(errors), LEVELS)) - floor_rps
     np.testing.assert_allclose(level_after(rates).quantiles(8)[:, 7], expected)
+
+
+def test_after_a_gap_the_level_is_that_of_the_minutes_before_it() -> None:
+    """The day before was ten times as busy. The spread is that of a forecast as old as the newest observation."""
+    rates = np.concatenate([np.full(1440, 90.0), np.random.default_rng(3).gamma(200.0, 0.05, 400)])
+    known = level_after(rates[:-20]).quantiles(60)
+    rates[-20:] = np.nan
+    found = level_after(rates).quantiles(40)
+    assert found[1, 0] == pytest.approx(10.0, rel=0.1)
+    np.testing.assert_allclose(found, known[:, 20:])
+
+
+def test_level_of_an_hour_ago_is_none() -> None:
+    rates = np.full(400, 3.0)
+    rates[-59:] = np.nan
+    assert level_after(rates).ready
+    rates[-60:] = np.nan
+    assert not level_after(rates).ready
+
+
+def seen(logs: FloatArray) -> FloatArray:
+    return logs[~np.isnan(logs)]
 
 
 def test_it_waits_for_steps_that_were_observed() -> None:
