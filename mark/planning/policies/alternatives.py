@@ -3,20 +3,21 @@
 A fleet is priced as `mark` prices it, whichever policy planned it. Instances are stacked: running ones at the bottom,
 then the cheapest request/s first. Each serves the load at its place in the stack (`served_load`) and is kept as long as
 that pays: running ones at least for a minute, new ones from when they are ready. A replaced instance leaves when its
-replacement is ready. Load without an instance overflows. All this is over the planner's horizon of some minutes, as
-dollars an hour.
+replacement is ready. Instances that pay only later are launched then, on top. Load without an instance overflows. All
+this is over the planner's horizon of some minutes, as dollars an hour.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
 from mark.planning.demand.promise_price import at_price
@@ -147,8 +148,12 @@ class _Scales:
         self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
         # Only the planner knows how many burstables may be started, so they are left out.
         self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
-        self._boot_usd = np.array([boot_usd(offer) for offer in self._offers])
-        self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
+        # By offer: of a launch, and of the resume of a stopped instance.
+        boots = [(offer, replace(offer, boot=offer.resume or offer.boot)) for offer in self._offers]
+        self._boot_usd = np.array([[boot_usd(one) for one in both] for both in boots])
+        self._boot_steps = np.array([[math.ceil(one.boot.mean_s / STEP_S) for one in both] for both in boots])
+        stopped = Counter(i.offer for i in context.fleet.pooled())
+        self._stopped = np.array([stopped[name] for name in self._names])
         self._committed = [resolved.committed.get(name, 0) for name in self._names]
         self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         self._most = resolved.service.max_instances
@@ -157,6 +162,7 @@ class _Scales:
         live = context.fleet.live()
         self._running = [live[name] for name in self._names]
         self._order = np.argsort(terms.offer_usd_per_hour / self._usable_rps, kind="stable").tolist()
+        self._best = next((i for i in self._order if self._can_be_had[i]), None)
 
     def weigh(self, plan: Plan) -> Weighed:
         wanted = [plan.counts.get(name, 0) for name in self._names]
@@ -166,10 +172,9 @@ class _Scales:
         if self._functions_in_time:
             nothing = [0] * len(self._names)
             found.setdefault(tuple(nothing), self._priced(NONE, nothing))
-        best = next((i for i in self._order if self._can_be_had[i]), None)
         for i, name in enumerate(self._names):
             for change, word in ((1, "more"), (-1, "fewer")):
-                if (wanted[i] or (i == best and change > 0)) and (change < 0 or self._can_be_had[i]):
+                if (wanted[i] or (i == self._best and change > 0)) and (change < 0 or self._can_be_had[i]):
                     counts = [n + change * (j == i) for j, n in enumerate(wanted)]
                     if change > 0 and not self._allowed(counts):
                         continue
@@ -195,7 +200,7 @@ class _Scales:
         minute.
         """
         launched = [
-            int(self._boot_steps[i])
+            int(self._boot_steps[i, 0])
             for i, name in enumerate(self._names)
             if plan.counts.get(name, 0) > self._running[i] and not self._first
         ]
@@ -215,7 +220,8 @@ class _Scales:
         replaces = any(n > runs for runs, n in zip(self._running, counts, strict=True))
         staying = [min(runs, n) for runs, n in zip(self._running, counts, strict=True)]
         new = [max(0, n - runs) for runs, n in zip(self._running, counts, strict=True)]
-        best = self._totals(staying, leaving if replaces else [0] * len(counts), new)
+        later = label not in (KEPT, NONE)
+        best = self._totals(staying, leaving if replaces else [0] * len(counts), new, later=later)
         # A plan may hold instances only until others replace them, without saying which.
         while replaces:
             fewer = [
@@ -225,7 +231,7 @@ class _Scales:
             ]
             if not fewer:
                 break
-            priced = [(self._totals(stay, leave, new), stay, leave) for stay, leave in fewer]
+            priced = [(self._totals(stay, leave, new, later=later), stay, leave) for stay, leave in fewer]
             cheapest, stay, leave = min(priced, key=lambda option: option[0][0])
             if cheapest[0] >= best[0]:
                 break
@@ -242,14 +248,22 @@ class _Scales:
             self._overflow_usd(overflow_rps * self._steps) / hours,
         )
 
-    def _totals(self, staying: list[int], leaving: list[int], new: list[int]) -> tuple[float, float, float, float]:
-        """Return (all dollars, of instances, of launches, overflow in requests/s) over the horizon."""
+    def _totals(
+        self, staying: list[int], leaving: list[int], new: list[int], *, later: bool
+    ) -> tuple[float, float, float, float]:
+        """Return (all dollars, of instances, of launches, overflow in requests/s) over the horizon.
+
+        `later` says whether further instances are launched later.
+        """
         stack = [(i, _STAYS, k) for i in self._order for k in range(staying[i])]
         stack += [(i, _LEAVES, staying[i] + k) for i in self._order for k in range(leaving[i])]
         stack += [(i, _NEW, staying[i] + k) for i in self._order for k in range(new[i])]
         found = []
         for worth_usd in self._worths_usd:
-            instances_usd, launches_usd, served = (float(part.sum()) for part in self._stacked(stack, worth_usd))
+            parts = np.array([part.sum() for part in self._stacked(stack, worth_usd)])
+            if later:
+                parts += self._launched_later([s + n for s, n in zip(staying, new, strict=True)], worth_usd)
+            instances_usd, launches_usd, served = parts.tolist()
             overflow = max(0.0, self._most_served - float(self._saved.served[0, -1]) - served)
             usd = instances_usd + launches_usd + self._overflow_usd(overflow)
             found.append((usd, instances_usd, launches_usd, overflow / self._steps))
@@ -273,7 +287,8 @@ class _Scales:
         kind = np.array([_STAYS if self._first else kind for _, kind, _ in stack])
         paid = np.array([k >= self._committed[i] for i, _, k in stack])
         usable_rps = self._usable_rps[offer]
-        ready = np.where(kind == _NEW, np.minimum(self._boot_steps[offer], self._steps), 0)
+        resumed = self._resumed(offer, np.array([number for _, _, number in stack]))
+        ready = np.where(kind == _NEW, np.minimum(self._boot_steps[offer, resumed], self._steps), 0)
         swapped = int(ready.max())
         before = self._between(np.where(kind == _NEW, 0.0, usable_rps))
         after = self._between(np.where(kind == _LEAVES, 0.0, usable_rps))
@@ -289,8 +304,43 @@ class _Scales:
         least = np.where(kind == _NEW, ready, np.where(kind == _LEAVES, swapped, 1))[:, None]
         most = np.where(kind == _LEAVES, swapped, self._steps)[:, None]
         last = np.argmax(np.where((steps >= least) & (steps <= most), worth, -np.inf), axis=1)
-        launches_usd = np.where((kind == _NEW) & paid, self._boot_usd[offer], 0.0)
+        launches_usd = np.where((kind == _NEW) & paid, self._boot_usd[offer, resumed], 0.0)
         return usd_per_step * (last - ready), launches_usd, served[np.arange(len(stack)), last]
+
+    def _launched_later(self, counts: list[int], worth_usd: float) -> FloatArray:
+        """Return running dollars, launch dollars and requests/s-steps served of later launches on top of a fleet.
+
+        They are of the cheapest request/s. Each serves the load at its place from the step to the step that pay most.
+        """
+        i, nothing = self._best, np.zeros(3)
+        if i is None:
+            return nothing
+        size_rps, listed = float(self._usable_rps[i]), self._listed_usd_per_hour
+        fleet_rps, top_rps = float(np.dot(counts, self._usable_rps)), self._saved.spacing_rps * len(self._saved.served)
+        by_price = math.floor((self._most_usd_per_hour - float(np.dot(counts, listed))) / float(listed[i]))
+        most = min(self._most - sum(counts), by_price, math.ceil((top_rps - fleet_rps) / size_rps))
+        if most <= 0:
+            return nothing
+        number = np.arange(counts[i], counts[i] + most)
+        tops_rps = fleet_rps + size_rps * np.arange(1, most + 1)
+        served = self._saved.between(tops_rps - size_rps, tops_rps)
+        resumed, steps = self._resumed(i, number), np.arange(self._steps + 1)
+        usd_per_step = np.where(number >= self._committed[i], self._usd_per_step[i], 0.0)
+        boot_usd_each = np.where(number >= self._committed[i], self._boot_usd[i, resumed], 0.0)
+        worth = STEP_S * worth_usd * served - usd_per_step[:, None] * steps
+        ready = np.where(
+            steps > self._boot_steps[i, resumed][:, None], worth, np.inf
+        )  # launched a minute later at least
+        gains = worth - np.minimum.accumulate(ready, axis=1) - boot_usd_each[:, None]
+        last, each = gains.argmax(axis=1), np.arange(most)
+        first = np.where(steps <= last[:, None], ready, np.inf).argmin(axis=1)
+        pays = gains[each, last] > 0.0
+        found = (usd_per_step * (last - first), boot_usd_each, served[each, last] - served[each, first])
+        return np.array([part[pays].sum() for part in found])
+
+    def _resumed(self, offer: IntArray | int, number: IntArray) -> IntArray:
+        """Return 1 for the instances, by their number among those of the offer, that a resume gives; else 0."""
+        return np.asarray(number < np.array(self._running)[offer] + self._stopped[offer], dtype=np.int64)
 
     def _between(self, size_rps: FloatArray) -> FloatArray:
         """Return the load served by each instance of the stack, by number of steps; size 0 takes no place."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _UNKNOWN = PriceList()
 _PRICES = ("usd_per_request", "usd_per_miss", "usd_per_planned_request")
 _ROUNDING = 0.01
+_CHEAPER = " (lower: see above)"
 _NO_SHARE = 5e-4  # a smaller share of requests without room would be printed as 0.0 %
 MOST_CHOICES = 10  # shown; the JSON has all
 
@@ -215,6 +216,7 @@ def believed_words(belief: LoadBelief, unit: LoadUnit = REQUESTS) -> str:
 def choices_table(weighed: Weighed, alternatives: Sequence[Alternative], unit: LoadUnit = REQUESTS) -> DataTable:
     """Return the chosen fleet and some of its alternatives, with the dollars of each."""
     chosen = weighed.chosen
+    low_usd = chosen.usd_per_hour - 0.005  # a row that is shown below the chosen one
     overflow = "overflow" if weighed.overflow == "function calls" else "misses,\nas priced"
     heads = (
         *("fleet", (f"holds\n{unit.named}/s", rate), ("instances", usd), ("launches", usd), (overflow, usd)),
@@ -223,7 +225,7 @@ def choices_table(weighed: Weighed, alternatives: Sequence[Alternative], unit: L
     )
     rows = [
         (
-            f"{one.label}: {one.fleet}" if one is chosen else one.label,
+            f"{one.label}: {one.fleet}" if one is chosen else f"{one.label}{_CHEAPER * (one.usd_per_hour < low_usd)}",
             *(one.capacity_rps * unit.size, one.instances_usd_per_hour, one.launches_usd_per_hour),
             *(one.overflow_usd_per_hour, one.usd_per_hour),
             "" if one is chosen else one.usd_per_hour - chosen.usd_per_hour,
@@ -320,7 +322,8 @@ def saved_words(weighed: Weighed) -> str:
     words = f"Expected to cost {_less(saved)} than the best alternative"
     if saved < 0.0:
         words = (
-            f"The best alternative is priced {usd(-saved)}/h lower; these prices leave out later launches and resumes"
+            f"The best alternative is priced {usd(-saved)}/h lower; unlike the plan, these prices let no instance stop "
+            "and come back"
         )
     if kept is not None:
         words += f"{',' if saved >= 0.0 else '. The plan costs'} {_less(kept)} than leaving the fleet as it is"

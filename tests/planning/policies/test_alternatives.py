@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mark.domain.offer import Market
+from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.offer import Delay, Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import HORIZON, overflow_rps
@@ -74,6 +75,39 @@ def test_a_launch_is_paid_before_it_serves() -> None:
     assert found.belief.horizon_s == 240.0
 
 
+@pytest.mark.parametrize("running", [None, {"large": 1}])
+def test_plan_for_a_rising_load_costs_least_with_its_later_launches(running: dict[str, int] | None) -> None:
+    """One large carries the load at first, and five the load of half an hour later."""
+    rates = np.where(np.arange(60.0) < 20.0, 70.0, 450.0)
+    seen = replace(context(1.0, running), forecast=forecast(rates))
+    made, _ = ExpectedCostPolicy("mark", usual()).plan(seen, None)
+    assert made.counts == {"large/on-demand": 1}
+    found = weighed(made, seen)
+    assert found.chosen.launches_usd_per_hour > 0.0
+    assert found.chosen.usd_per_hour < found.alternatives[0].usd_per_hour
+    assert labelled(found, NONE).launches_usd_per_hour == 0.0
+
+
+def test_later_launches_keep_the_limits() -> None:
+    rates = np.where(np.arange(60.0) < 20.0, 70.0, 450.0)
+    free, few, cheap = (
+        weighed(plan(large=1), replace(context(1.0, of=usual(**limits)), forecast=forecast(rates))).chosen
+        for limits in ({}, {"max_instances": 3}, {"max_usd_per_hour": 3.0})
+    )
+    each = free.launches_usd_per_hour / 4
+    assert few.launches_usd_per_hour == pytest.approx(2 * each)
+    assert cheap.launches_usd_per_hour == pytest.approx(each)
+
+
+def test_resumed_instance_costs_its_resume() -> None:
+    """A stopped one is ready after 60 s, of which 40 are billed; a launch takes 180 s."""
+    of = resolved(replace(sold("large", 1.5), resume=Delay(60.0, 60.0)), latencies_ms={"large": 10.0})
+    stopped = Instance(9, "large/on-demand", Phase.STOPPED, 0.0, 0.0)
+    seen = replace(context(80.0, running={}, of=of), fleet=Fleet((stopped,)))
+    found = weighed(plan(large=2), seen)
+    assert found.chosen.launches_usd_per_hour == pytest.approx(1.5 * (40.0 + 160.0) / 3600.0 * 60.0 / MINUTES)
+
+
 def test_what_is_replaced_is_paid_until_its_replacement_serves() -> None:
     """Nine small ones instead of a large one: it serves on for the three minutes that they boot, and no longer."""
     found = weighed(plan(small=9), context(85.0, running={"large": 1}))
@@ -130,7 +164,7 @@ def test_committed_instances_cost_nothing_more() -> None:
     of = replace(usual(), committed={"large/on-demand": 1})
     found = weighed(plan(large=2), context(180.0, of=of))
     assert found.chosen.instances_usd_per_hour == pytest.approx(1.5, rel=0.01)
-    assert weighed(plan(large=1), context(180.0, running={}, of=of)).chosen.launches_usd_per_hour == 0.0
+    assert weighed(plan(large=1), context(80.0, running={}, of=of)).chosen.launches_usd_per_hour == 0.0
     # Beside the one that is covered already a second is not.
     assert weighed(plan(large=2), context(180.0, running={"large": 1}, of=of)).chosen.launches_usd_per_hour > 0.0
 

@@ -150,7 +150,8 @@ def test_the_cheapest_alternatives_and_the_present_fleet_are_shown() -> None:
     weighed = Weighed(belief, 1200.0, "function calls", one, (*others, replace(one, label=KEPT, overflow_rps=9.0)))
     data = data_of(render_report({"mark": result(weighed=(weighed,))}))
     *_, rows = data["policies"][0]["weighed"][0]
-    assert [row[0] for row in rows] == ["chosen: 2 x", *(f"{n} x" for n in range(MOST_CHOICES)), KEPT]
+    cheaper = "0 x (lower: see above)"
+    assert [row[0] for row in rows] == ["chosen: 2 x", cheaper, *(f"{n} x" for n in range(1, MOST_CHOICES)), KEPT]
 
 
 def test_many_decisions_are_capped_and_their_number_is_told() -> None:

@@ -105,7 +105,9 @@ def test_a_choice_that_looks_dearer_than_another_says_so() -> None:
     weighed = explained({P2: 9}).weighed
     assert weighed is not None
     dearer = saved_words(weighed)
-    assert dearer.startswith("The best alternative is priced $0.16/h lower; these prices leave out later launches")
+    assert dearer.startswith(
+        "The best alternative is priced $0.16/h lower; unlike the plan, these prices let no instance stop"
+    )
     assert "Expected to cost" not in dearer
     kept = replace(
         weighed.alternatives[-1], label=KEPT, overflow_usd_per_hour=weighed.chosen.overflow_usd_per_hour + 90
@@ -123,7 +125,7 @@ def test_an_empty_plan_is_a_sentence_not_an_empty_table() -> None:
 
 
 def test_a_fleet_held_in_part_says_its_price() -> None:
-    shown = explained({C5: 2})
+    shown = explained({C5: 2}, rps=6.0)
     assert "while it runs" not in words(shown)
     assert shown.weighed is not None
     brief = replace(shown.weighed.chosen, instances_usd_per_hour=0.0042)
@@ -133,9 +135,9 @@ def test_a_fleet_held_in_part_says_its_price() -> None:
 
 def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
     """Another instance that is released as soon as it is not needed costs less than an hour of it."""
-    shown = explained({C5: 2})
+    shown = explained({C5: 2}, rps=6.0)
     assert shown.weighed is not None
-    assert "let go" not in words(shown)
+    assert "let go" not in words(replace(shown, weighed=replace(shown.weighed, alternatives=())))
     one_more = replace(shown.weighed.chosen, label="one c5.large more", counts={C5: 3}, instances_usd_per_hour=0.172)
     text = words(replace(shown, weighed=replace(shown.weighed, alternatives=(one_more,))))
     assert "an instance that this traffic does not need is let go within the" in text
