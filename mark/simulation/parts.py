@@ -10,14 +10,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.cloud.billing.extras import extras_usd, site_usd_per_hour
+from mark.cloud.billing.extras import extras_usd
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.domain.rules.admission import LATE, least_probability
 from mark.domain.rules.capacity_classes import capacity_classes
-from mark.domain.time import HOUR_S
 from mark.kernel.accounting import Accounting
 from mark.kernel.hedged_stage import HedgedStage
 from mark.kernel.stage import Admission, StageSimulation
@@ -148,18 +147,12 @@ def bill_of(
     policy: Policy,
     stage: StageSimulation | SharedInstances,
     cloud: SimulatedCloud,
-    *,
-    with_site: bool = False,
+    controller_usd: float = 0.0,
 ) -> Bill:
-    """Return the whole bill at the end of the part: instances, functions and the catalogue's extras.
-
-    `with_site` adds the costs of mark's controller.
-    """
+    """Return the whole bill at the end of the part: instances, functions, the catalogue's extras and the controller."""
     end_s = inputs.duration_s
     bill = cloud.bill(end_s)
     other = bill.other
     if policy.resolved.catalog.bills_extras:
         other += extras_usd(end_s, stage.arrived, inputs.service.request_kb, inputs.service.response_kb)
-        if with_site:
-            other += site_usd_per_hour() * end_s / HOUR_S
-    return replace(bill, functions=stage.function_usd(), other=other)
+    return replace(bill, functions=stage.function_usd(), other=other + controller_usd)

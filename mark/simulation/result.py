@@ -170,6 +170,7 @@ class SimulationResult:
     bound_own_usd: float | None = None  # the allowance for late requests is this run's number
     bound_fluid_usd: float | None = None  # as `bound_usd`, with divisible instances
     bound_disks_usd: float = 0.0  # the part of `bound_usd` for disks
+    controller_usd: float = 0.0  # the part of `bill.other` for mark's controller
     regret: float | None = None
     regret_fluid: float | None = None  # bill over `bound_fluid_usd`
     regret_reason: str = ""  # why it is missing

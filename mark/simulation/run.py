@@ -136,9 +136,10 @@ class Simulation:
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
         # Stages of a pipeline share a site, and their bills exclude extras.
         is_stage = arrivals is not None or shared is not None
-        self._with_site = not is_stage and takes_controller(self._policy.planner.name)
-        self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         resolved = self._policy.resolved
+        billed = not is_stage and takes_controller(self._policy.planner.name) and resolved.catalog.bills_extras
+        self._controller_usd = site_usd_per_hour() * inputs.duration_s / HOUR_S if billed else 0.0
+        self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         self._plane: StageSimulation | SharedInstances
         self._advance: Callable[[float], None]
         if shared is None:
@@ -337,7 +338,7 @@ class Simulation:
 
     def bill(self) -> Bill:
         """Return the bill of the whole part."""
-        return bill_of(self._inputs, self._policy, self._plane, self._cloud, with_site=self._with_site)
+        return bill_of(self._inputs, self._policy, self._plane, self._cloud, self._controller_usd)
 
     def fleet(self) -> FleetResult:
         """Return the figures of the fleet."""
@@ -443,6 +444,7 @@ class Simulation:
             bound_own_usd=None if own_bound is None else own_bound.usd,
             bound_fluid_usd=None if bound is None else bound.fluid_usd,
             bound_disks_usd=0.0 if bound is None else bound.disks_usd,
+            controller_usd=self._controller_usd,
             regret=regret,
             regret_fluid=regret_fluid,
             regret_reason=reason,
@@ -541,11 +543,10 @@ class Simulation:
             cause = self._controller.causes.get(name)
             notes.append(f"fallback, {count:,} times: {name}" + (f" (at first {cause})" if cause else ""))
         notes += [f"refused, {count:,} times: {name}" for name, count in sorted(failures.items())]
-        if resolved.catalog.bills_extras and self._with_site:
-            site_usd = site_usd_per_hour() * self._end_s / HOUR_S
+        if self._controller_usd > 0.0:
             notes.append(
-                f"${site_usd:.2f} of the bill is for mark's controller (its instance, NAT gateway, DynamoDB "
-                "table, queue); several services share it"
+                f"${self._controller_usd:.2f} of the bill is for mark's controller (its instance, NAT gateway, "
+                "DynamoDB table, queue); several services share it"
             )
         notes.append(LEFT_OUT_WITH_EXTRAS if resolved.catalog.bills_extras else LEFT_OUT)
         return tuple(dict.fromkeys(notes))

@@ -33,6 +33,7 @@ class Attribution:
     """The gap in dollars: `parts` by the names in `PARTS`, whose sum is bill - bound.
 
     `perfect_usd` is the bill with perfect forecasts, `certain_usd` the bill with these if every boot takes its mean.
+    `controller_usd` is the controller's part of `extras`.
     """
 
     bill_usd: float
@@ -40,6 +41,7 @@ class Attribution:
     certain_usd: float
     bound_usd: float
     parts: dict[str, float]
+    controller_usd: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -138,4 +140,4 @@ def _split(
         "beyond_promise": result.bound_own_usd - result.bound_usd,
     }
     parts["other"] = bill_usd - result.bound_usd - math.fsum(parts.values())
-    return Attribution(bill_usd, perfect_usd, certain_usd, result.bound_usd, parts)
+    return Attribution(bill_usd, perfect_usd, certain_usd, result.bound_usd, parts, certain.controller_usd)

@@ -87,6 +87,7 @@ def test_a_small_service_costs_as_the_best_fixed_fleet(tmp_path: Path, trace: st
     # The controller's site costs 12 $ a week, whatever it decides, so the bills are compared without it.
     hours = ours.trace.duration_s / 3600.0
     assert ours.bill.other - fixed.bill.other == pytest.approx(site_usd_per_hour() * hours)
+    assert (ours.controller_usd, fixed.controller_usd) == (pytest.approx(site_usd_per_hour() * hours), 0.0)
     assert ours.bill.total - (ours.bill.other - fixed.bill.other) <= 1.02 * fixed.bill.total
     assert ours.requests.rejected == ours.requests.late == 0
     assert (ours.fleet.launched, ours.fleet.terminated) == (0, 0)

@@ -22,7 +22,8 @@ MEANINGS = {
         "integrality",
         "clairvoyant plans, minute by minute: whole instances less fractions, beyond those of the bound",
     ),
-    "extras": ("extras", "the controller, and disks beyond those in the bound"),
+    "controller": ("controller", "as in the bill; the bound has none"),
+    "disks": ("disks", "beyond those in the bound"),
     "beyond_promise": (
         "beyond promise",
         "requests in time beyond the promise, which the bound leaves out",
@@ -39,14 +40,17 @@ _SMALL = 0.005  # a part below this share of every bill has no row of its own
 
 def _parts_of(found: Mapping[str, Attribution]) -> dict[str, list[float]]:
     """Return the dollars of every policy, by part. The rest has all parts that are small for each policy."""
-    parts = {
-        part: [one.parts[part] for one in found.values()]
-        for part in MEANINGS
-        if part != "other" and any(abs(one.parts[part]) >= _SMALL * one.bill_usd for one in found.values())
-    }
-    parts["other"] = [
-        sum(usd for part, usd in one.parts.items() if part == "other" or part not in parts) for one in found.values()
+    apart = [
+        one.parts | {"controller": one.controller_usd, "disks": one.parts["extras"] - one.controller_usd}
+        for one in found.values()
     ]
+    large = [_SMALL * one.bill_usd for one in found.values()]
+    parts = {
+        part: [each[part] for each in apart]
+        for part in MEANINGS
+        if part != "other" and any(abs(each[part]) >= least for each, least in zip(apart, large, strict=True))
+    }
+    parts["other"] = [sum(each[part] for part in MEANINGS if part == "other" or part not in parts) for each in apart]
     return parts
 
 
@@ -89,14 +93,16 @@ def attribution_parts(found: Mapping[str, Attribution]) -> list[Marked | DataTab
         for name, *amounts, meaning in attribution_rows(found)
     ]
     heads = ["", *names, *([("of the gap", str)] if shares else []), ""]
+    below = any("-" in amount for row in rows for amount in row[1:-1])
     return [
         Marked(f"{TITLE} ($)", "strong"),
         DataTable(heads, rows, TITLE, _LEAD, printed=len(heads) - 1),
-        Marked(f"{_CAPTION}\n", "faint"),
+        Marked(f"{_CAPTION}{_BELOW_ZERO if below else ''}\n", "faint"),
     ]
 
 
 _CAPTION = "docs/attribution.md explains the parts; the rest has those below 0.5 % of a bill."
+_BELOW_ZERO = " Below zero: knowing more makes that run or plan dearer; the rest keeps the sum exact."
 _LEAD = (
     "From the proven bound to the bill, in dollars. Each part is a run in a better world, or a plan that knows every "
     "arrival; the sum is exact."

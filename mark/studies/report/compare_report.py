@@ -23,14 +23,13 @@ from mark.studies.report.next_day_report import next_day_row, promise_sentences
 from mark.studies.report.promise_help_report import judged_by, outlook_parts
 from mark.studies.report.report import DataTable, Head, Marked, Markup, Part, Plot, Report
 from mark.studies.report.takeaway import (
-    MARKETS,
     at_a_glance,
     best,
+    bill_parts,
     footnotes,
     forecasters,
     headline,
     listed,
-    market_name,
     next_steps,
     notes,
     overflow_share,
@@ -236,16 +235,16 @@ _HEADS: tuple[Head, ...] = (
 def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
     """Return the table; a page also has the columns that do not fit a terminal, except those that are all zero."""
     against, winner = reference(results), best(results)
-    used = [market for market in MARKETS if any(getattr(result.bill, market) for result in results.values())]
+    bills = bill_parts(*results.values())
     rejected = any(result.requests.rejected for result in results.values())
     interrupted = any(result.fleet.interrupted for result in results.values())
     called = any(result.functions.calls for result in results.values())
     per_million = f"$ per million {next(iter(results.values())).unit.named}".rstrip()
-    heads: list[Head] = [*_HEADS, *((market_name(market), usd) for market in used), (per_million, usd)]
+    heads: list[Head] = [*_HEADS, *((part, usd) for part in bills), (per_million, usd)]
     heads += [("worst minute", percent), *([("cold starts", percent_2)] if called else []), ("peak fleet", str)]
     heads += [*([("rejected", grouped)] if rejected else []), *([("inter-rupted", str)] if interrupted else [])]
     rows = []
-    for name, result in results.items():
+    for place, (name, result) in enumerate(results.items()):
         slo, times, calls = result.slo_result, result.latency_ms, result.functions
         hint = f"{calls.pings:,} pings, {calls.throttled:,} throttled, {calls.billed_gb_s:,.0f} GB-s billed"
         saved = "-" if against is None else "ref." if name == against else saves(result, results[against])
@@ -255,7 +254,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> DataTable:
                 *(result.bill.total, saved, share_marked(slo.attainment, verdict(result))),
                 *(times.p50, times.p98, times.p99, overflow_share(result)),
                 Marked(number(result.regret), hint=result.regret_reason),
-                *(getattr(result.bill, market) for market in used),
+                *(amounts[place] for amounts in bills.values()),
                 *(result.usd_per_million, slo.worst_minute_attainment),
                 *([Marked(percent(calls.cold_share, 2), hint=hint)] if called else []),
                 result.fleet.peak_instances,
@@ -274,12 +273,12 @@ def _markets(results: Mapping[str, SimulationResult]) -> DataTable:
     def amount(dollars: float) -> str:
         return usd(dollars).removeprefix("$") if small else number(dollars)
 
-    used = [m for m in MARKETS if any(getattr(result.bill, m) for result in results.values())]
+    bills = bill_parts(*results.values())
     rows = [
-        [row_name(name, one), *(getattr(one.bill, m) for m in used), one.bill.total, one.fleet.peak_instances]
-        for name, one in results.items()
+        [row_name(name, one), *(amounts[place] for amounts in bills.values()), one.bill.total, one.fleet.peak_instances]
+        for place, (name, one) in enumerate(results.items())
     ]
-    heads = [(market_name(m).replace(", ", ",\n"), amount) for m in used]
+    heads = [(part.replace(", ", ",\n"), amount) for part in bills]
     return DataTable(("policy", *heads, ("total", amount), ("peak\nfleet", str)), rows)
 
 

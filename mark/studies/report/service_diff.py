@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mark.studies.report.report import DataTable, Report, formatted
-from mark.studies.report.takeaway import MARKETS, market_name, overflow_share
+from mark.studies.report.takeaway import bill_parts, overflow_share
 from mark.studies.report.words import dollars, duration, milliseconds, number, per_month, percent
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _promise(diff: ServiceDiff) -> list[str]:
 
 def _rows(diff: ServiceDiff) -> list[tuple[str, str, str, str]]:
     before, after = diff.before, diff.after
-    used = [market for market in MARKETS if getattr(before.bill, market) or getattr(after.bill, market)]
+    parts = bill_parts(before, after)
 
     def money(old: float, new: float) -> tuple[str, str, str]:
         month = [per_month(amount, before.trace.duration_s) or 0.0 for amount in (old, new, abs(new - old))]
@@ -85,8 +85,8 @@ def _rows(diff: ServiceDiff) -> list[tuple[str, str, str, str]]:
         return dollars(month[0]), dollars(month[1]), sign + dollars(month[2])
 
     rows = [("$ a month", *money(before.bill.total, after.bill.total))]
-    if len(used) > 1:
-        rows += [(f"of which {market_name(m)}", *money(getattr(before.bill, m), getattr(after.bill, m))) for m in used]
+    if len(parts) > 1:
+        rows += [(f"of which {part}", *money(old, new)) for part, (old, new) in parts.items()]
     facts: dict[str, Callable[[SimulationResult], str]] = {
         "promise": lambda r: f"{percent(r.slo.attainment)} in {number(r.slo.rt_max_s * 1e3, 0)} ms",
         "in time": lambda r: percent(r.slo_result.attainment, 2),

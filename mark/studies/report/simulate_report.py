@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from mark.studies.report.next_day_report import promise_sentences, with_next_day
 from mark.studies.report.report import DataTable, Marked, Report
 from mark.studies.report.takeaway import (
-    MARKETS,
+    bill_parts,
     footnotes,
     forecasters,
     headline,
-    market_name,
     notes,
     takeaway,
     verdict_marked,
@@ -49,9 +48,8 @@ def _facts(result: SimulationResult) -> dict[str, tuple[str | Marked, str]]:
         usd(result.bill.total),
         f"{usd(result.usd_per_million)} per million {result.unit.name}; {dollars(month)} a month at this pace",
     )
-    for market in MARKETS:
-        if amount := getattr(result.bill, market):
-            facts[f"  {market_name(market)}"] = (usd(amount), percent(amount / result.bill.total) + " of the bill")
+    for part, (amount,) in bill_parts(result).items():
+        facts[f"  {part}"] = (usd(amount), percent(amount / result.bill.total) + " of the bill")
     facts["SLO"] = (
         verdict_marked(result),
         f"{percent(slo.attainment, 2)} within {number(result.slo.rt_max_s * 1e3, 0)} ms "

@@ -30,6 +30,15 @@ def market_name(field: str) -> str:
     return _MARKET_NAMES.get(field) or field.replace("_", "-")
 
 
+def bill_parts(*results: SimulationResult) -> dict[str, list[float]]:
+    """Return the dollars of every bill by part, in which any spent some: by market, and the controller apart."""
+    parts = {market_name(market): [getattr(one.bill, market) for one in results] for market in MARKETS}
+    others = parts.pop(market_name("other"))
+    parts["balancer, disks"] = [usd - one.controller_usd for usd, one in zip(others, results, strict=True)]
+    parts["controller"] = [one.controller_usd for one in results]
+    return {part: amounts for part, amounts in parts.items() if any(amounts)}
+
+
 def keeps_every_minute(result: SimulationResult) -> bool:
     """Return whether no minute had most of its requests late or rejected."""
     worst = result.slo_result.worst_minute_attainment

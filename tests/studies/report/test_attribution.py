@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -49,11 +50,18 @@ def test_printed_parts_add_up_to_the_printed_bill(seed: int) -> None:
 
 
 def test_extras_are_shown_only_where_they_are_billed() -> None:
-    names = [row[0] for row in attribution_rows({"mark": split(extras=0.1)})]
-    assert "extras" in names
-    assert "extras" not in [row[0] for row in attribution_rows({"mark": split()})]
+    both = replace(split(extras=0.36), controller_usd=0.29)
+    rows = {row[0]: row[1] for row in attribution_rows({"mark": both})}
+    assert (rows["controller"], rows["disks"]) == ("0.29", "0.07")
+    assert {"controller", "disks"}.isdisjoint(row[0] for row in attribution_rows({"mark": split()}))
     rows = {row[0]: row[1] for row in attribution_rows({"mark": Attribution(0.09, 0.08, 0.08, 0.07, split().parts)})}
     assert rows["bill"] == "0.090"
+
+
+def test_part_below_zero_is_explained() -> None:
+    above, below = (plain(Report({}, parts=attribution_parts({"mark": split(queueing=usd)}))) for usd in (0.5, -0.5))
+    assert "Below zero: knowing more makes that run or plan dearer" in " ".join(below.split())
+    assert "Below zero" not in above
 
 
 def test_terminal_names_the_page_on_the_parts_in_80_columns() -> None:

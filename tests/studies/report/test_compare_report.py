@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from mark.domain.bill import Bill
 from mark.domain.promise_help import HelpKind, PromiseHelp
 from mark.domain.promise_outlook import PromiseOutlook
 from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import KEPT, Alternative, LoadBelief, Weighed
 from mark.simulation.result import Decision, TraceInfo
 from mark.studies.promise_outlook import RunOutlook
-from mark.studies.report.compare_report import MOST_CHOICES, MOST_DECISIONS, render_report
+from mark.studies.report.compare_report import MOST_CHOICES, MOST_DECISIONS, compare_report, render_report
 from mark.studies.report.sensitivity import variation
 from tests.studies.report.results import result
+from tests.studies.report.test_simulate_report import plain
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
@@ -152,6 +154,16 @@ def test_the_cheapest_alternatives_and_the_present_fleet_are_shown() -> None:
     *_, rows = data["policies"][0]["weighed"][0]
     cheaper = "0 x (lower: see above)"
     assert [row[0] for row in rows] == ["chosen: 2 x", cheaper, *(f"{n} x" for n in range(1, MOST_CHOICES)), KEPT]
+
+
+def test_controller_has_a_part_of_the_bill_of_its_own() -> None:
+    managed = result("mark", bill=Bill(on_demand=10.0, other=4.9), controller_usd=2.9)
+    fixed = result("best-fixed", bill=Bill(on_demand=20.0, other=2.0))
+    text = plain(compare_report({"mark": managed, "best-fixed": fixed}))
+    table = text[text.index("The bill by market") :].splitlines()[:7]
+    assert "controller" in " ".join(table)
+    rows = {line.split()[0]: line.split()[1:5] for line in table if line.startswith(("mark ", "best-fixed "))}
+    assert rows == {"mark": ["10.00", "2.00", "2.90", "14.90"], "best-fixed": ["20.00", "2.00", "0.00", "22.00"]}
 
 
 def test_many_decisions_are_capped_and_their_number_is_told() -> None:
