@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-
-from mark.cloud.billing.moving_prices import Repriced
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stage_now
 from mark.control.controller import Controller, Leadership, known_rollout
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
-from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
+from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Store
 from mark.control.service_runtime import ServiceRuntime
 from mark.control.service_term import RuntimePorts
 from mark.control.shared_limits import limited, pipeline_limits
@@ -33,7 +27,6 @@ from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S, STEP_S
 from mark.planning.graphs.lineage_file import called_by_all, calls_per_query
-from mark.planning.graphs.sited_group import GroupCalls
 from mark.planning.planner import Policy
 from mark.serving.backend import peer_header
 from mark.serving.backend.price_header import headers_of
@@ -44,24 +37,28 @@ from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics, MetricChanges
 from mark_infra.aws.conductors import Conductors
 from mark_infra.aws.ec2_cloud import Ec2Cloud, InstancePorts
-from mark_infra.aws.gate import Gate, computing, within
+from mark_infra.aws.gate import computing
 from mark_infra.aws.inventory import Inventory, takes_requests
 from mark_infra.aws.keeper import Keeper
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.look_pace import LookPace
 from mark_infra.aws.minute_sums import minute_sums
-from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener, StateChange
+from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener
 from mark_infra.aws.orphans import Reconciler
-from mark_infra.aws.price_list_api import Refreshed
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.released_functions import ReleasedFunctions
 from mark_infra.aws.scheduled_events import ScheduledEvents
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
+from mark_infra.controller.coming_to_stages import ComingToStages, stages_alone
 from mark_infra.controller.door import has_descriptors
+from mark_infra.controller.load_history import joined, last_rps, over
 from mark_infra.controller.release_versions import know_release
-from mark_infra.store.dynamo_table import LOAD_DAYS, Fence, Table
-from mark_infra.store.store import ServiceStore, open_table
+from mark_infra.controller.service_prices import ServicePrices
+from mark_infra.controller.site_parts import SiteParts, site_parts
+from mark_infra.controller.state_changes import StateChanges
+from mark_infra.store.dynamo_table import LOAD_DAYS, Fence
+from mark_infra.store.store import ServiceStore
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.conducted import ConductedQueries
@@ -69,12 +66,6 @@ from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_b
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import BilledFunction, HistoryEnd, ScrapedTelemetry, ScrapeTarget, UnseenSource
 
-T = TypeVar("T")
-STORE_READ_S = 2.0  # short, because DynamoDB answers within milliseconds and a tick asks it often
-ROUND_S = 35.0  # a round starts no call after it; the last one takes 24 s at most, a launch 38 s: then a tick is late
-_THREADS = 4  # concurrent rounds, which mostly wait for AWS
-_PATIENCE_S = 120.0  # for an announced instance to appear
-_REMEMBERED = 1000  # gone instances whose number and offer are still known
 _log = logging.getLogger("mark.control")
 
 
@@ -93,58 +84,6 @@ class ServiceSpec:
     history: Load
     prices: PriceKeeper | None = None
     calls_per_request: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class SiteParts:
-    """The parts of a site's control, which closes them at its end. `site_parts` makes the usual ones.
-
-    `gate` makes a new gate (AWS clients) that waits at most the given seconds for an answer (None: the usual time).
-    `pool` runs rounds. `session` is boto3's, for calls that do not go through a gate.
-    """
-
-    gate: Callable[[float | None], Gate]
-    table: Table
-    lease: FencedLease
-    pool: Executor
-    close: Callable[[], None]
-    session: Any = None
-
-
-def site_parts(
-    site: Site,
-    *,
-    dry_run: bool = False,
-    session: Any = None,
-    options: Mapping[str, Any] | None = None,
-    ttl_s: float = TTL_S,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> SiteParts:
-    """Return parts that reach AWS through boto3's `session`; without one, by the usual settings of AWS's SDKs.
-
-    Time limits of calls use `monotonic`. Raises CloudError or BadInput.
-    """
-
-    def gate(read_s: float | None = None) -> Gate:
-        return Gate(
-            site,
-            session=session,
-            options=options,
-            read_s=read_s,
-            monotonic=monotonic,
-            recovery_clock=time.monotonic,
-        )
-
-    # Separate tables and gates, so that failures in one cannot use up the other's time. The leading process must always
-    # be able to renew its lease.
-    table, terms = (open_table(site.store, gate(STORE_READ_S)) for _ in range(2))
-
-    def close() -> None:
-        table.close()
-        terms.close()
-
-    lease = FencedLease(MemoryTerms() if dry_run else terms, f"{site.name}/controller", ttl_s=ttl_s)
-    return SiteParts(gate, table, lease, _Rounds(_THREADS, monotonic), close, session)
 
 
 class SiteControl:
@@ -208,9 +147,9 @@ class SiteControl:
         self.unstored_s: dict[str, float | None] = {}  # by pipeline, as last reported by its conductors
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         self._insured = {one.name for one in pipelines if one.insured is not None}
-        self._alone = {one.name: _alone(one, {service.name for service in services}) for one in pipelines}
+        self._alone = {one.name: stages_alone(one, {service.name for service in services}) for one in pipelines}
         self._pipelines = [
-            _ComingToStages(one, PipelineCalls(per_query, called_by_all(one)))
+            ComingToStages(one, PipelineCalls(per_query, called_by_all(one)))
             for one in pipelines
             if (per_query := calls_per_query(one)) is not None
         ]
@@ -367,46 +306,6 @@ class SiteTerm:
         self.changes = MetricChanges()
 
 
-class _Rounds(ThreadPoolExecutor):
-    """Runs rounds with a time limit, so that none still waits for AWS when the next tick is due."""
-
-    def __init__(self, threads: int, monotonic: Callable[[], float]) -> None:
-        super().__init__(threads, "round")
-        self._monotonic = monotonic
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        def timed() -> T:
-            with within(ROUND_S, self._monotonic):
-                return fn(*args, **kwargs)
-
-        return super().submit(timed)
-
-
-class _ComingToStages:
-    """The calls that will come to the stages of a pipeline, asked by the service that buys the stage."""
-
-    def __init__(self, config: PipelineConfig, calls: PipelineCalls) -> None:
-        self._calls, self._of_stages = calls, list(config.service_of_stages().values())
-        self._groups = {one.name: GroupCalls.of(config, one) for one in config.bought_services() if one.together}
-        self.services = tuple(dict.fromkeys(self._of_stages))
-
-    def coming(self, service: str, seen: Mapping[str, StageNow | None]) -> ComingCalls | None:
-        """Return the calls that the service will get, from the present state of all stages."""
-        nows = [self._now(at, name, seen[name]) for at, name in enumerate(self._of_stages)]
-        group = self._groups.get(service)
-        if group is None:
-            return self._calls.coming(self._of_stages.index(service), nows)
-        return self._calls.coming(group.places[group.lead], nows, group.places)
-
-    def _now(self, at: int, service: str, now: StageNow | None) -> StageNow | None:
-        """Return a stage's state. A stage that is bought with others gets its part of their common state."""
-        if now is None or service not in self._groups:
-            return now
-        group = self._groups[service]
-        part = group.per_lead[group.places.index(at)]
-        return replace(now, windows_rps=part * now.windows_rps, capacity_rps=part * now.capacity_rps)
-
-
 @dataclass(slots=True)
 class _Led:
     """The parts of a service that others ask while this process leads."""
@@ -512,7 +411,7 @@ class _Service:
         if control.dry_run:
             cloud, ported = DryRunCloud(cloud, spec.resolved.offers, clock), DryRunFunctions()
 
-        live = None if spec.prices is None else _Market(spec.prices, spec.resolved, clock)
+        live = None if spec.prices is None else ServicePrices(spec.prices, spec.resolved, clock)
 
         def policy(limits: Limits) -> Policy:
             new = None if live is None else live.repriced()
@@ -531,7 +430,7 @@ class _Service:
             release=there.release,
             coming=partial(control.coming, self.name),
         )
-        changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
+        changes: Changes = StateChanges(control.notices, kept, control.inventory, clock, store)
         led = _Led(telemetry, controller)
 
         def heard(
@@ -565,31 +464,6 @@ class _Service:
         ]
 
 
-class _Market:
-    """The port `LivePrices` for one service. Used by one thread."""
-
-    def __init__(self, keeper: PriceKeeper, resolved: ResolvedService, clock: WallClock) -> None:
-        self._keeper, self._resolved, self._clock = keeper, resolved, clock
-        self._of: Refreshed | None = None
-        self._repriced: Repriced | None = None
-
-    def repriced(self) -> Repriced | None:
-        latest = self._keeper.latest
-        if latest is not self._of:
-            at_s, prices = self._clock.at_s, latest.prices
-            offers = tuple(
-                replace(o, usd_per_hour=prices[o.name].usd_per_hour) if o.name in prices else o
-                for o in self._resolved.offers
-            )
-            since_s = {o.name: at_s(prices[o.name].since_unix_s) for o in offers if o.name in prices}
-            self._repriced = Repriced(replace(self._resolved, catalog=latest.catalog, offers=offers), since_s)
-            self._of = latest
-        return self._repriced
-
-    def trouble(self) -> str:
-        return self._keeper.trouble()
-
-
 class _NoNotices:
     """No interruption is announced without a queue."""
 
@@ -597,94 +471,9 @@ class _NoNotices:
         return []
 
 
-class _StateChanges:
-    """The port `Changes` over the queue's events. The store remembers the number and offer of each instance."""
-
-    def __init__(
-        self,
-        notices: NoticeListener | None,
-        numbers: ServiceStore,
-        inventory: Inventory,
-        clock: WallClock,
-        store: Store,
-    ) -> None:
-        self._notices, self._numbers, self._inventory = notices, numbers, inventory
-        self._clock, self._store = clock, store
-        self._after = 0
-        self._waiting: list[StateChange] = []
-        self._known: dict[str, tuple[int, str]] = dict(store.get("told") or {})  # id -> number, offer
-
-    def ran(self) -> tuple[Ran, ...]:
-        if self._notices is None:
-            return ()
-        self._learn()
-        found, waiting = [], []
-        now_s = self._clock.now_s()
-        now_unix_s = self._clock.unix_s(now_s)
-        new = self._notices.changes(self._after)
-        self._after = new[-1].number if new else self._after
-        for change in (*self._waiting, *new):
-            if change.instance_id in self._known:
-                at_s = self._clock.at_s(change.at_unix_s)
-                # A process that leads again gets all changes since its start, and the bill knows the ends of a day.
-                if change.state in ("running", "stopping", "shutting-down") and now_s - at_s < DAY_S:
-                    found.append(Ran(*self._known[change.instance_id], change.state == "running", at_s))
-            elif now_unix_s - change.at_unix_s < _PATIENCE_S:
-                waiting.append(change)  # not visible yet, or another service's
-        self._waiting = waiting
-        return tuple(found)
-
-    def _learn(self) -> None:
-        machines = {m.id: m for m in self._inventory.snapshot().of(self._numbers.service)}
-        unknown = [id for id in machines if id not in self._known]
-        if unknown:
-            gone = [id for id in self._known if id not in machines][:-_REMEMBERED]
-            known = {id: one for id, one in self._known.items() if id not in gone}
-            numbers = self._numbers.numbers(unknown)
-            known |= {id: (numbers[id], machines[id].offer) for id in unknown}
-            self._store.put("told", known)  # first, so that a failed write is repeated
-            self._known = known
-
-
-def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str]:
-    """Return the service's name by stage, for the stages of `services` that share their fleet with no other stage."""
-    of = pipeline.service_of_stages()
-    return {group[0]: of[group[0]] for group in pipeline.groups if len(group) == 1 and of[group[0]] in services}
-
-
 def oldest_unstored_s(answered: Mapping[str, BouncerCounters]) -> float | None:
     """Return the age of the oldest fact that servers have learned but not stored; None if they store no facts."""
     return max((one.unstored_s for one in answered.values() if one.unstored_s is not None), default=None)
-
-
-def last_rps(history: Load) -> float | None:
-    """Return the rate of the history's last minute, or None if it is unknown."""
-    last = history.mean_rps[-1:]
-    return float(last[0]) if np.isfinite(last).all() and len(last) else None
-
-
-def over(load: Load, now_s: float) -> Load:
-    """Return only the steps that have ended by now; the clock may have been set back since they were counted."""
-    steps = max(0, min(len(load), math.floor((now_s - load.start_s) / load.step_s)))
-    return replace(load, mean_rps=load.mean_rps[:steps], peak_rps=load.peak_rps[:steps])
-
-
-def joined(before: Load, seen: Load) -> Load:
-    """Return the history up to second 0 and the later load seen since, with NaN in between.
-
-    The history is left out if the gap is longer than a predictor looks back.
-    """
-    if len(seen) == 0:
-        return before
-    if seen.start_s > LOAD_DAYS * DAY_S:
-        return seen
-    between = np.full(round(seen.start_s / STEP_S), np.nan)
-    return Load(
-        before.start_s,
-        STEP_S,
-        np.concatenate([before.mean_rps, between, seen.mean_rps]),
-        np.concatenate([before.peak_rps, between, seen.peak_rps]),
-    )
 
 
 def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList:

@@ -24,7 +24,8 @@ from botocore.httpsession import URLLib3Session
 from mark_infra.aws import gate, inventory, keeper, readiness
 from mark_infra.controller import hosting
 from mark_infra.controller.process import period_s
-from mark_infra.controller.site_control import ServiceSpec, SiteControl, site_parts
+from mark_infra.controller.site_control import ServiceSpec, SiteControl
+from mark_infra.controller.site_parts import site_parts
 from mark_infra.store.codec import decode
 from mark_infra.testbed.provision import Wish, provision
 

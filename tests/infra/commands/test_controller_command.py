@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from mark_infra.aws.price_list_api import Refreshed
 from mark_infra.aws.site import load_site
-from mark_infra.controller.site_control import ServiceSpec, site_parts
+from mark_infra.controller.site_control import ServiceSpec
+from mark_infra.controller.site_parts import site_parts
 
 from mark.cli.main import main
 from mark.domain.catalog.tables import load_catalog

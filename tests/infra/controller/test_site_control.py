@@ -22,18 +22,10 @@ from mark_infra.aws.notices import StateChange
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.price_list_api import Prices
 from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
-from mark_infra.controller.site_control import (
-    ServiceSpec,
-    SiteControl,
-    SiteParts,
-    _Led,
-    _StateChanges,
-    joined,
-    oldest_unstored_s,
-    open_control,
-    over,
-    site_parts,
-)
+from mark_infra.controller.load_history import joined, over
+from mark_infra.controller.site_control import ServiceSpec, SiteControl, _Led, oldest_unstored_s, open_control
+from mark_infra.controller.site_parts import SiteParts, site_parts
+from mark_infra.controller.state_changes import StateChanges
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters, read_bouncer, read_whole
@@ -420,7 +412,7 @@ def test_stage_that_could_not_be_started_has_no_present_state(begin: Begin, monk
     def fail(*args: object) -> None:
         raise StoreError("the store does not answer")
 
-    monkeypatch.setattr("mark_infra.controller.site_control._StateChanges", fail)
+    monkeypatch.setattr("mark_infra.controller.site_control.StateChanges", fail)
     control = begin()
     step(control)
     assert control.manager.view("inception").conditions == ("the store does not answer",)
@@ -758,7 +750,7 @@ def test_process_that_leads_again_reports_no_change_older_than_a_day() -> None:
     kept = MemoryStore()
     kept.put("told", {"i-1": (7, "c5.large/on-demand")})
     at = SimpleNamespace(now_s=lambda: 2.0 * DAY_S, at_s=float, unix_s=float)
-    changes = _StateChanges(notices, SimpleNamespace(service="inception"), nothing, at, kept)  # type: ignore[arg-type]
+    changes = StateChanges(notices, SimpleNamespace(service="inception"), nothing, at, kept)  # type: ignore[arg-type]
     assert changes.ran() == (Ran(7, "c5.large/on-demand", False, 1.5 * DAY_S),)
 
 
@@ -781,7 +773,7 @@ def test_numbers_of_instances_are_stored_after_the_store_failed() -> None:
     numbers = SimpleNamespace(service="inception", numbers=lambda ids: dict.fromkeys(ids, 7))
     notices, at = SimpleNamespace(changes=lambda after: []), SimpleNamespace(now_s=lambda: 0.0, unix_s=float)
     store = FailingOnce()
-    changes = _StateChanges(notices, numbers, inventory, at, store)  # type: ignore[arg-type]
+    changes = StateChanges(notices, numbers, inventory, at, store)  # type: ignore[arg-type]
     with pytest.raises(StoreError):
         changes.ran()
     assert changes.ran() == ()
