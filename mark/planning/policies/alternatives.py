@@ -322,7 +322,7 @@ class _Scales:
         if most <= 0:
             return nothing
         number = np.arange(counts[i], counts[i] + most)
-        tops_rps = fleet_rps + size_rps * np.arange(1, most + 1)
+        tops_rps = np.asarray(fleet_rps + size_rps * np.arange(1, most + 1), dtype=np.float64)
         served = self._saved.between(tops_rps - size_rps, tops_rps)
         resumed, steps = self._resumed(i, number), np.arange(self._steps + 1)
         usd_per_step = np.where(number >= self._committed[i], self._usd_per_step[i], 0.0)
