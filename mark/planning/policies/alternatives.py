@@ -261,7 +261,8 @@ class _Scales:
         found = []
         for worth_usd in self._worths_usd:
             parts = np.array([part.sum() for part in self._stacked(stack, worth_usd)])
-            if later:
+            # Not for refusals: their limit is met on average here, so to launch later would look cheaper than it is.
+            if later and worth_usd == self._usd_per_overflow:
                 parts += self._launched_later([s + n for s, n in zip(staying, new, strict=True)], worth_usd)
             instances_usd, launches_usd, served = parts.tolist()
             overflow = max(0.0, self._most_served - float(self._saved.served[0, -1]) - served)
