@@ -294,11 +294,12 @@ def _while_held(explained: Explanation) -> list[str]:
         return []
     priced = sum(target.count * explained.prices.get(target.offer, 0.0) for target in explained.plan.targets)
     if abs(weighed.chosen.instances_usd_per_hour - priced) <= _ROUNDING * priced:
+        held = weighed.chosen.counts
+        more = [{**held, name: held.get(name, 0) + 1} for name in explained.prices]
         shorter = [
             f"{one.label}, {usd(listed)}"
             for one in weighed.alternatives[:MOST_CHOICES]
-            if one.label.startswith("one ")
-            and one.label.endswith(" more")
+            if one.counts in more
             and one.instances_usd_per_hour
             < (1.0 - _ROUNDING) * (listed := sum(n * explained.prices.get(name, 0.0) for name, n in one.counts.items()))
         ]
