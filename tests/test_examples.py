@@ -36,6 +36,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_the_own_autoscaler_example_runs_as_is_and_under_mark() -> None:
     """Profile, service and policy of the example fit together; ours is cheaper than the example's autoscaler."""
     results = compare(

@@ -106,6 +106,7 @@ def test_policies_are_compared_by_the_names_given() -> None:
         check_laws(result)
 
 
+@pytest.mark.usefixtures("coarse_late_shares")
 def test_protection_against_slow_instances_is_advised() -> None:
     service = mark.Service(Path(__file__).parents[2] / "examples" / "insurance" / "noisy.toml")
     found = service.insure("synthetic:poisson?rate=20", duration_s=300.0)
