@@ -26,14 +26,16 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
 # CI runs SUITE=all: one session of all tests except acceptance and those that `make coverage` runs.
 SUITE ?= quick
-PREPARED_all := .venv-checkov/.done .venv-scanners/.done $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
+PREPARED_all := .venv-checkov/.done .venv-scanners/.done
+# It uses the time in which tests wait for servers.
+BESIDE_all := $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
 
 # pip waits for the network and the disk for most of its time.
 environments: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done
 
 test: lint  ## what you run before a commit
 	@$(MAKE) -j 3 types kernel .bytecode $(PREPARED_$(SUITE))
-	@$(MAKE) unit-$(SUITE)
+	@$(MAKE) -j 2 $(BESIDE_$(SUITE)) unit-$(SUITE)
 
 lint: $(VENV)/.dev
 	$(BIN)/python -m ruff check .
@@ -55,8 +57,9 @@ unit unit-quick: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
 
 # One session for quick and slow tests: slow ones wait for Terraform and servers, and the quick ones fill these waits.
+# They wait for half of their time, so there are two workers more.
 unit-all: $(VENV)/.dev
-	MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) --dist worksteal -m 'not acceptance'
+	MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) -n $(shell expr $(WORKERS) + 2) --dist worksteal -m 'not acceptance'
 
 explore: $(VENV)/.dev  ## the same tests on new random examples: what fails goes into the test as an example, and is mended
 	$(PYTEST) --dist worksteal -m 'not slow' --hypothesis-profile=explore
@@ -157,7 +160,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 .compiled/.done: packaging/compiled.py pyproject.toml $(shell find mark infra predictors lambda_handlers -name '*.py') | $(VENV)/.dev
 	@echo "compiling the data plane (a minute or two)"
 	@rm -rf .compiled
-	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 nice $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .
 	@touch $@
 
 # statsforecast wants a pandas that nothing else here does.
