@@ -11,7 +11,7 @@ import pytest
 from mark.control import health
 from tests.infra.aws.faulty_world import OD, SERVICE, world
 from tests.infra.testbed.real_processes import get, processes_of, wait_for
-from tests.infra.testbed.test_daemon import folder, mark, status  # noqa: F401
+from tests.infra.testbed.test_daemon import folder, here, status  # noqa: F401
 
 LONG_S = 150.0
 
@@ -42,7 +42,7 @@ def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noq
 
     It leaves the balancer. Its queue is unknown, so it is ended minutes later.
     """
-    up = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
+    up = here("up", "quick.toml", "--compress", "10", "--seed", "1")
     assert up.returncode == 0, up.stderr
 
     def running() -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.infra.testbed.real_processes import wait_for
-from tests.infra.testbed.test_daemon import SERVICE, folder, here, mark, status
+from tests.infra.testbed.test_daemon import SERVICE, folder, here, status
 
 __all__ = ["folder"]  # the fixture
 
@@ -29,10 +29,7 @@ def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
     (folder / "quick.toml").write_text(service)
     (folder / "profiles.csv").write_text(PROFILES)
     (folder / "faults.toml").write_text(FAULTS)
-    done = mark(
-        folder, "up", "quick.toml", "--compress", "5", "--seed", str(SEED), "--faults", "faults.toml",
-        "--log-requests",
-    )  # fmt: skip
+    done = here("up", "quick.toml", "--compress", "5", "--seed", str(SEED), "--faults", "faults.toml", "--log-requests")
     assert done.returncode == 0, done.stderr
     fleet = wait_for(running_two, "two instances")
     done = here("load", "synthetic:poisson?rate=8", "--duration", "200", "--log", "log.csv", "--json", "-")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.infra.testbed.real_processes import wait_for
-from tests.infra.testbed.test_daemon import folder, here, mark, status
+from tests.infra.testbed.test_daemon import folder, here, status
 
 __all__ = ["folder"]  # the fixture
 
@@ -22,7 +22,7 @@ def test_an_organisation_has_no_say_in_a_generous_account(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_fleet_serves_within_a_new_account(folder: Path) -> None:
     options = ("--account", "new", "--scp", "no-spot", "--compress", "10", "--seed", "1")
-    done = mark(folder, "up", "quick.toml", *options)
+    done = here("up", "quick.toml", *options)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: [one for one in status()["fleet"] if one["state"] == "running"], "an instance")
     done = here("load", "synthetic:poisson?rate=40", "--duration", "120", "--json", "-")

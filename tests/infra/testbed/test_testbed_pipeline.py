@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.infra.testbed.real_processes import get, processes_of, wait_for
-from tests.infra.testbed.test_daemon import CATALOG, here, mark, status
+from tests.infra.testbed.test_daemon import CATALOG, here, status
 
 PIPELINE = """
 [service]
@@ -74,7 +74,7 @@ def test_a_driver_that_promises_something_else_is_refused_at_once(folder: Path) 
 
 @pytest.mark.slow
 def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> None:
-    done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
+    done = here("up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
     refused = here("load", "synthetic:poisson?rate=10", "--duration", "5")
     assert (refused.returncode, "body: must be said for a pipeline" in refused.stderr) == (2, True)
@@ -122,7 +122,7 @@ def test_answers_of_stages_come_through_a_slow_network(folder: Path) -> None:
         "[faults]\nslow_share = 0.999999\nslow_s = 1e9\nslow_answer_ms = 150\n", encoding="utf-8"
     )
     up = ["up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10", "--faults", "faults.toml"]
-    done = mark(folder, *up)
+    done = here(*up)
     assert done.returncode == 0, done.stderr
     load = ["load", "synthetic:poisson?rate=10", "--duration", "15", "--body", "query.json", "--json", "-"]
     data = json.loads(here(*load).stdout)
@@ -152,7 +152,7 @@ def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> No
     (folder / "profiles.csv").write_text(
         "model,instance,batch,latency_ms,workers,basis\nquick,c7i.large,1,20,2,assumed\nquick,c7i.large,4,30,2,assumed\n"
     )
-    done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
+    done = here("up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
     load = ["load", "synthetic:poisson?rate=10", "--duration", "20", "--body", "query.json", "--json", "-"]
     done = here(*load)
@@ -241,7 +241,7 @@ def test_every_instance_of_a_selection_serves_the_whole_file(folder: Path) -> No
         "parity:Small,c7i.large,1,20,2,assumed\nparity:Large,c7i.large,1,40,2,assumed\n"
     )
     (folder / "query.json").write_text('{"instances": [7]}')
-    done = mark(folder, "up", "parity.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
+    done = here("up", "parity.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
     refused = here("load", "synthetic:poisson?rate=10", "--duration", "5")
     assert (refused.returncode, "body: must be said for a pipeline" in refused.stderr) == (2, True)
@@ -351,7 +351,7 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     (folder / "digits.csv").write_text(SLOW_SMALL)
     (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
     trace = "synthetic:poisson?rate=20"
-    done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", trace)
+    done = here("up", "digits.toml", "--seed", "1", "--log-requests", "--history", trace)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: warm(status()["functions"]["mark-digits-small-overflow"]), "functions", patience_s=240.0)
     load = ["load", trace, "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
@@ -401,12 +401,12 @@ def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> Non
     (folder / "two.toml").write_text(text + '[overflow]\nfunction = "lambda:1024"\n')
     (folder / "profiles.csv").write_text(PROFILES + "quick,lambda:1024,1,30,assumed\n")
     (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
-    done = mark(folder, "up", "two.toml", "--seed", "1")
+    done = here("up", "two.toml", "--seed", "1")
     assert done.returncode == 0, done.stderr
     assert wait_for(lambda: status()["pipelines"]["two"], "a conductor")
     assert status()["launched"] == 0
     load = ["load", "synthetic:poisson?rate=5", "--duration", "6", "--body", "query.json", "--json", "-"]
-    done = mark(folder, *load)
+    done = here(*load)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)

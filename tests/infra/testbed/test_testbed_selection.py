@@ -11,7 +11,7 @@ import uvloop
 
 from tests.infra.testbed.real_processes import processes_of, wait_for
 from tests.infra.testbed.selection_kills import killed_under_feedback, write_selection
-from tests.infra.testbed.test_daemon import CATALOG, here, mark, status
+from tests.infra.testbed.test_daemon import CATALOG, here, status
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_conductors_lose_and_double_no_fact_when_one_is_killed(folder: Path) -> None:
-    done = mark(folder, "up", "pick.toml", "--seed", "1", "--history", "synthetic:poisson?rate=20")
+    done = here("up", "pick.toml", "--seed", "1", "--history", "synthetic:poisson?rate=20")
     assert done.returncode == 0, done.stderr
     wait_for(lambda: all(one["url"] for one in status()["conductors"].values()), "two conductors")
     assert status()["pipelines"]["pick"] not in [one["url"] for one in status()["conductors"].values()]
