@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.samples import first
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "planner"))
 
 import clocked
@@ -18,8 +20,9 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("coarse_late_shares")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
+@pytest.mark.parametrize(
+    "case", first(0, CASES, slow=1), ids=lambda case: "-".join(str(value) for value in case.values())
+)
 def test_jobs_by_the_clock_are_kept(case: dict[str, object]) -> None:
     assert clocked.judged(case, 2.0, 0)["verdict"] == "kept"

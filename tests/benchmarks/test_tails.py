@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.samples import first
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "planner"))
 
 import tails
@@ -19,8 +21,9 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("coarse_late_shares")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
+@pytest.mark.parametrize(
+    "case", first(0, CASES, slow=2), ids=lambda case: "-".join(str(value) for value in case.values())
+)
 def test_mark_keeps_what_the_best_fixed_fleet_keeps(case: dict[str, object]) -> None:
     assert tails.judged(case, 1.5, 0)["verdict"] in {"kept", "not asked"}

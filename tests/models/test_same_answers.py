@@ -228,7 +228,7 @@ def test_a_python_model_without_inputs_has_text_as_str(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tables", [80, pytest.param(500, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("tables", [30, pytest.param(500, marks=pytest.mark.acceptance)])
 @pytest.mark.parametrize("name", ["told", "sklearn"])
 def test_many_tables_have_the_same_answer_by_every_protocol(folder: Path, name: str, tables: int) -> None:
     model, rng = table_model(folder, name), random.Random(4)

@@ -11,6 +11,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.traffic.forecast.predictor import Predictor, Savable
 from tests.predictors.real_traces import quantile_loss, real_rates
+from tests.samples import first
 
 DAY = 288  # steps of five minutes
 STEP_S = 300.0
@@ -50,8 +51,7 @@ def test_the_filter_is_that_of_statsmodels(order: tuple[int, int, int], gap: sli
     np.testing.assert_allclose(variance * fit.params[-1], expected.var_pred_mean, rtol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("coefficient", [0.5, 0.9])
+@pytest.mark.parametrize("coefficient", first(0, [0.9, 0.5], slow=1))
 def test_a_process_is_found_again(coefficient: float) -> None:
     """An autoregression around a daily wave: its coefficient is found, and intervals have their stated coverage."""
     rng = np.random.default_rng(11)

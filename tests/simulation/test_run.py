@@ -24,6 +24,7 @@ from mark.studies.compare import compare
 from mark.studies.decision import plan_service_once
 from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.forecast.predictor_registry import make_predictor
+from tests.samples import first
 from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
@@ -48,8 +49,7 @@ def test_every_policy_keeps_the_laws(policy: str) -> None:
     check_laws(simulate(request(policy=policy, duration_s=HOUR / 3)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first(0, range(3), slow=1))
 def test_spot_with_interruptions_loses_no_request(seed: int) -> None:
     """Every request is answered although instances are taken away all the time."""
     result = simulate(

@@ -59,7 +59,7 @@ def stormy(service: str, share: float) -> SimulationResult:
     return simulate_inputs(replace(steady(service), spot=(series,)), "mark", "seasonal-naive")
 
 
-@pytest.mark.parametrize(("service", "share"), first(3, CASES))
+@pytest.mark.parametrize(("service", "share"), first(3, CASES, slow=2))
 def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float) -> None:
     """This holds with functions for lost capacity and without; afterwards spot replaces the stand-ins."""
     result = stormy(service, share)

@@ -78,7 +78,7 @@ RUNS = (  # a policy, and whether instances are committed
 )
 
 
-@pytest.mark.parametrize(("policy", "commits"), first(3, RUNS))
+@pytest.mark.parametrize(("policy", "commits"), first(3, RUNS, slow=3))
 def test_the_invoice_of_a_run_explains_itself(tmp_path: Path, policy: str, commits: bool) -> None:
     """A conservation law: nothing is lost or counted twice on the way from a bill to an invoice and back."""
     own = service(tmp_path, POLICY + '[fleet.committed]\n"c5.xlarge" = 2\n' * commits)

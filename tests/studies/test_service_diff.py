@@ -63,7 +63,7 @@ def changed(shop: RunRequest, change: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("change", first(2, CHANGES))
+@pytest.mark.parametrize("change", first(2, CHANGES, slow=1))
 def test_a_change_costs_what_two_runs_say(shop: RunRequest, change: str) -> None:
     """Three changes save and two cost, equal to the cent; the result names the settings that differ."""
     after = changed(shop, change)

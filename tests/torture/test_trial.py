@@ -45,7 +45,7 @@ def test_a_failing_seed_is_shrunk_and_told() -> None:
     assert "seed 3, 2.5 h" in story
 
 
-@pytest.mark.parametrize(("seed", "hours"), first(0, [(3017, 6.0), *((seed, 3.0) for seed in range(40, 45))], slow=2))
+@pytest.mark.parametrize(("seed", "hours"), first(0, [(3017, 6.0), *((seed, 3.0) for seed in range(40, 45))], slow=1))
 def test_rounds_left_out_change_nothing(seed: int, hours: float) -> None:
     """The rounds that `RestingRuntime` skips would have done nothing."""
     every, few = (World(drawn(seed, hours), rests=rests) for rests in (False, True))
@@ -62,7 +62,7 @@ def test_rounds_left_out_change_nothing(seed: int, hours: float) -> None:
         assert (other.cloud.ended, other.cloud.usd()) == (truth.cloud.ended, truth.cloud.usd())
 
 
-@pytest.mark.parametrize("once", first(0, reversed(FAILED_ONCE), slow=12), ids=lambda once: once["why"])
+@pytest.mark.parametrize("once", first(0, reversed(FAILED_ONCE), slow=8), ids=lambda once: once["why"])
 def test_what_failed_once_holds(once: dict[str, object]) -> None:
     assert tried(replayed(once["schedule"])).broken is None  # type: ignore[arg-type]
 

@@ -39,7 +39,8 @@ class CodecStore(MemoryStore):
 
 
 @pytest.mark.parametrize(
-    ("policy", "service"), first(3, [*((policy, "inception-v3") for policy in POLICIES), ("mark", "opennmt-ende")])
+    ("policy", "service"),
+    first(3, [*((policy, "inception-v3") for policy in POLICIES), ("mark", "opennmt-ende")], slow=1),
 )
 def test_a_policys_memory_comes_back(policy: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run has twenty minutes with interrupted spot, burstables, standbys and refusals.

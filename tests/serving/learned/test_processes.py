@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from mark.cli.main import main
+from tests.samples import first
 from tests.serving.learned.faults import KILL, told_under_faults
 from tests.serving.learned.processes import ROOT, Client, Labels, Place, places
 
@@ -50,8 +51,7 @@ def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: lis
     uvloop.run(talk())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("keep_disk", [1.0, 0.0])
+@pytest.mark.parametrize("keep_disk", first(0, [0.0, 1.0], slow=1))
 def test_kills_under_feedback_lose_and_double_nothing(two: list[Place], keep_disk: float) -> None:
     outcome = uvloop.run(told_under_faults(two, Labels(), 200.0, kills=4, keep_disk=keep_disk))
     assert outcome.good, outcome

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.samples import first
 from tests.serving.learned.faults import KILL, PARTITION, ROLLOUT, told_under_faults
 from tests.serving.learned.processes import Client, Place, places
 from tests.serving.personal.processes import Observations, PersonalPlace, numbers_at, reward_of
@@ -58,8 +59,7 @@ def test_server_that_lost_its_disk_has_all_heads_and_counts_no_id_twice(two: lis
     uvloop.run(talk())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("keep_disk", [1.0, 0.0])
+@pytest.mark.parametrize("keep_disk", first(0, [0.0, 1.0], slow=1))
 def test_kills_under_observations_lose_and_double_nothing(two: list[Place], keep_disk: float) -> None:
     outcome = uvloop.run(told_under_faults(two, Observations(), 200.0, kills=3, keep_disk=keep_disk))
     assert outcome.good, outcome

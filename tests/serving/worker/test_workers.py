@@ -28,6 +28,7 @@ from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.shared_memory import KEEP_BYTES
 from mark.serving.worker.workers import WorkerEvents, WorkerLimits, WorkerModel, Workers, backoff_s
 from tests.children import new_children
+from tests.samples import first
 from tests.serving.worker.faulty_answering import AHEAD
 from tests.serving.worker.listening import keepers
 
@@ -186,7 +187,12 @@ class Told:
         os.close(self.fd)
 
 
-@pytest.fixture(params=["alone", *(pytest.param(p, marks=pytest.mark.slow) for p in ("ahead", "kept"))], autouse=True)
+WAYS = ("alone", "ahead", "kept")
+# For tests in which a worker or the bouncer ends: who notices and who replaces it depends on the way of starting.
+every_way = pytest.mark.parametrize("threads", first(1, WAYS), indirect=True)
+
+
+@pytest.fixture(params=first(1, WAYS, slow=0), autouse=True)
 def threads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Run every test for a worker that decodes ahead in a separate thread, and for a worker that a keeper starts."""
     if request.param == "ahead":
@@ -224,6 +230,7 @@ async def ended(pid: int) -> None:
         os.close(fd)
 
 
+@every_way
 def test_batches_are_answered_in_order_and_apart() -> None:
     """Two workers get several batches each; every call gets its own reply, of its own type."""
 
@@ -270,6 +277,7 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
     run(test)
 
 
+@every_way
 def test_a_worker_that_exits_does_not_blame_the_batch_before(fifo: Any, threads: str) -> None:
     """The batch before may still be unanswered, because the other thread is encoding its results."""
     stuck, decoded, go = fifo("stuck"), fifo("decoded"), fifo("stuck.go")
@@ -352,6 +360,7 @@ def test_a_batch_without_memory_for_it_costs_its_worker() -> None:
     run(test)
 
 
+@every_way
 def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told]) -> None:
     """A third batch raises, and the batches under way are not overwritten."""
     told, go = fifo("told"), fifo("told.go")
@@ -378,6 +387,7 @@ def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told])
     run(test)
 
 
+@every_way
 def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) -> None:
     here = fifo("here")
 
@@ -395,6 +405,7 @@ def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) ->
     run(test)
 
 
+@every_way
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -424,6 +435,7 @@ def test_a_broken_worker_is_lost_with_its_batch_and_replaced(body: str, reason: 
     run(test)
 
 
+@every_way
 def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) -> None:
     """The kernel may do so for lack of memory."""
     here = fifo("here")
@@ -440,6 +452,7 @@ def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) ->
     run(test)
 
 
+@every_way
 def test_an_idle_worker_that_dies_is_replaced() -> None:
     """A batch that was sent as it died is lost like any other."""
     if Pool.spawn is not OwnChild:
@@ -461,6 +474,7 @@ def test_an_idle_worker_that_dies_is_replaced() -> None:
     run(test)
 
 
+@every_way
 def test_what_it_said_last_counts(fifo: Callable[[str], Told]) -> None:
     """A worker that answers and dies has answered."""
     if Pool.spawn is not OwnChild:
@@ -483,6 +497,7 @@ def test_what_it_said_last_counts(fifo: Callable[[str], Told]) -> None:
     run(test)
 
 
+@every_way
 def test_a_worker_that_hangs_is_killed() -> None:
     """It is killed after `hang_s`, and not before; an idle worker may be silent for longer."""
 
@@ -541,6 +556,7 @@ def test_what_a_model_prints_goes_to_standard_error(
     assert out == ""
 
 
+@every_way
 def test_what_a_worker_has_started_ends_with_it() -> None:
     async def test() -> None:
         async with ready_pool() as one:
@@ -709,6 +725,7 @@ def test_stop_finishes_what_is_under_way(fifo: Callable[[str], Told]) -> None:
     run(test)
 
 
+@every_way
 def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
     """It ends in time; the worker's batch is reported as lost."""
     here = fifo("here")
@@ -755,6 +772,7 @@ def test_a_stop_given_up_still_kills(fifo: Callable[[str], Told]) -> None:
     run(test)
 
 
+@every_way
 def test_sigterm_ends_a_worker_after_its_batch_sigint_never(fifo: Callable[[str], Told]) -> None:
     """A terminal's ctrl-C is the bouncer's business: it drains, and needs its workers for that."""
     here, go = fifo("here"), fifo("here.go")
@@ -775,6 +793,7 @@ def test_sigterm_ends_a_worker_after_its_batch_sigint_never(fifo: Callable[[str]
     run(test)
 
 
+@every_way
 def test_workers_die_with_the_bouncer(tmp_path: Path) -> None:
     """The bouncer is killed while they are in the middle of a batch that never ends."""
     code = f"""
@@ -834,6 +853,7 @@ def test_a_worker_imports_little() -> None:
     run(test)
 
 
+@every_way
 def test_through_any_mishaps_every_batch_ends_once() -> None:
     """Seeded mishaps hit two workers: good batches, failing ones, crashes and kills; then both serve as before."""
     chance = random.Random(7)
