@@ -159,6 +159,7 @@ KINDS = [
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_short_run_breaks_nothing(tmp_path: Path) -> None:
     """Of each part of the data plane, and honest clients lose nothing."""
     command = [sys.executable, str(BENCHMARKS / "hostile.py"), "--minutes", "0.5", "--warm-up-s", "0", "--seed", "1"]

@@ -47,6 +47,7 @@ def test_ten_minutes_of_traffic_give_table_json_and_page(tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_two_processes_write_what_one_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The files are equal byte for byte."""
     written = []

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine_code", [False, pytest.param(True, marks=pytest.mark.acceptance)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("machine_code", [False, True])
 def test_wheel_compares_without_the_checkout(tmp_path: Path, machine_code: bool) -> None:
     """Compiling machine code takes most of a build. Without any, the wheel runs with the tests' own."""
     pytest.importorskip("hatchling", reason="the wheel is built by hatchling: install mark with [dev]")

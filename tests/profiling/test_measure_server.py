@@ -129,6 +129,7 @@ def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_workers_are_as_many_as_keep_the_room_busy(folder: Path) -> None:
     """Each row has the use of one worker: a computing model uses a whole processor, a sleeping one almost nothing."""
     found = profile(quick("timed:Computes", folder, workers=None, room=Room(1.0), batches=(1,)))

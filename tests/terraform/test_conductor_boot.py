@@ -164,6 +164,7 @@ def serving(machine: Machine, **replaced: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, packed: Packed) -> None:
     """The machines have only the packages that mark deploy resolves. The stages are asked with the conductors' key."""
     # With gRPC's packages, as `test_user_data_boots_a_bouncer_twice` wants them, so that they are resolved once.

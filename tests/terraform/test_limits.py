@@ -69,6 +69,7 @@ def test_every_limit_holds_as_a_site_grows(site: MockedSite) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_service_more_changes_nothing_of_others(site: MockedSite) -> None:
     """The first is its site's default; then come others, and one whose name sorts before all of them."""
     after = [["c"], ["c", "b", "d"], ["a", "b", "c", "d"]]

@@ -210,11 +210,9 @@ def test_a_site_comes_and_goes(moto: MotoServer, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.usefixtures("at_running_provider")
-@pytest.mark.parametrize(
-    "share",
-    [share if share == 0.5 else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
-)
+@pytest.mark.parametrize("share", SHARES)
 def test_a_deployment_that_broke_off_leaves_nothing_behind(moto: MotoServer, tmp_path: Path, share: float) -> None:
     """Interrupt `mark deploy` at this share of its steps, as from the keyboard, then destroy the site."""
     target = DeployTarget(name="mark", region=REGION, state=tmp_path / "s", emulated=True)

@@ -22,6 +22,7 @@ PROFILES = "model,instance,batch,latency_ms,basis\nquick,c7i.large,1,200,assumed
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_what_a_crash_takes_is_answered_once_by_another(folder: Path) -> None:
     """The gateway tries a second time; the controller finds the instance silent and replaces it."""
     service = SERVICE.replace('"alb"', '"least-completion"').replace('"lambda:1024"', '"none"')

@@ -69,7 +69,7 @@ def test_a_run_is_the_same_again(followers: Followers) -> None:
     assert one.usd == other.usd
 
 
-@pytest.mark.parametrize("name", first(0, AUTOSCALE_LIKE, slow=1))
+@pytest.mark.parametrize("name", first(0, AUTOSCALE_LIKE, slow=0))
 def test_load_like_autoscales_is_followed_within_the_papers_misses(name: str) -> None:
     """0.2 and 0.7 % there; at no more dollars than InferLine's on the same profiles."""
     (load,) = run_inferline_fig6(loads=(name,)).loads
@@ -79,6 +79,7 @@ def test_load_like_autoscales_is_followed_within_the_papers_misses(name: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_envelopes_see_a_growing_rate_before_its_mean_does() -> None:
     """On one plan: InferLine's tuner keeps the promise, coarse-grained tuning of the same replicas breaks it."""
     found = run_inferline_fig7(rises_to=(300.0,))

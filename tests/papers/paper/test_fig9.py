@@ -132,6 +132,7 @@ def test_windows_are_those_of_a_plain_loop_over_the_requests() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.usefixtures("brief_training")
 def test_mark_keeps_the_slo_when_load_doubles() -> None:
     """An endpoint as tight as ours breaks it: it sees the surge after three minutes, and boots for five."""

@@ -14,6 +14,7 @@ from tests.studies.report.test_simulate_report import plain
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.usefixtures("brief_training")
 def test_one_model_on_a_generated_trace_adds_up() -> None:
     """Same requests for every column, at the paper's mean rate; the parts make SageMaker's bill; ours is cheaper."""

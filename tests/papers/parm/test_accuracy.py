@@ -8,6 +8,7 @@ from mark_papers.parm.accuracy import run_parm_accuracy
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_reconstructions_are_far_better_than_a_default() -> None:
     told: list[float] = []
     (panel,) = run_parm_accuracy(data=(DIGITS,), groups=(2,), epochs=5, progress=told.append).panels
