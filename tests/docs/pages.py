@@ -161,6 +161,8 @@ class Reader:
         self._end(port)
         reading, writing = os.pipe()
         command = f"{self._with_ports(_PORT.sub('', command))} --port 0 --ready-fd {writing}"
+        if "mark serve" in command and "--workers" not in command:
+            command += " --workers 1"  # each worker imports and trains its own model
         log = self.folder / ".tools" / f"{port}.log"
         environment = self._environment()
         with log.open("w") as errors:
