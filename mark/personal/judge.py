@@ -55,8 +55,10 @@ class ErrorTally:
         rho2 = (2.0 * math.log(1.0 / miss) + math.log(1.0 + 2.0 * math.log(1.0 / miss))) / _TIGHTEST
         scaled = self.count * rho2 + 1.0
         inner = 2.0 * scaled / (self.count**2 * rho2) * math.log(math.sqrt(scaled) / miss)
-        half = math.sqrt(variance * inner)
-        return self.mean - half, self.mean + half
+        # Squared errors are skewed: their variance is underestimated when their mean is. The lower tail of a value that
+        # is never negative is no heavier than that of a normal one with this second moment (Maurer 2003).
+        above = math.sqrt(self.squares / self.count * inner)
+        return self.mean - math.sqrt(variance * inner), self.mean + above
 
     def proves_above_zero(self, miss: float = FALSE_ALARM) -> bool:
         """Return whether the mean is proved positive; of `champion - challenger`, whether the challenger is better."""
