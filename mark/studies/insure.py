@@ -50,6 +50,8 @@ _BLOCKS, _BLOCK_S, _BLOCK_TIMES = 20, 10.0, 20.0  # least number of sample block
 _SURE = 2.0  # intervals below the promise: a fleet that misses it by so much on the sample misses it on the part
 _PARITY_SEED = 7919  # added to the seed, so that a second fleet has its own slow periods
 _KEPT_RUNS = 4
+_NONE_OF = 3.0  # the rule of three: n requests in time leave room for a late share of 3 / n (95 %)
+FEWEST_PERIODS = 10.0  # slow periods or hangs of the advised fleet; a part with fewer says little about them
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,13 @@ class Insurance:
         """The cheapest fleet that keeps the promise; None if no option does."""
         return _cheapest(self.options)
 
+    def fault_periods(self, fleet: InsuredFleet) -> float:
+        """Return the expected number of slow periods and hangs of a fleet's instances during the part."""
+        faults = self.faults
+        rate = faults.slow_share / faults.slow_s / faults.host_group if faults.slows else 0.0
+        hangs = faults.hangs_per_hour / HOUR_S if faults.hangs else 0.0
+        return (rate + hangs) * fleet.instances * self.duration_s
+
     def of(self, option: str) -> InsuredFleet | None:
         return next((one for one in self.options if one.option == option), None)
 
@@ -145,8 +154,12 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
     and Infeasible if calm instances do not keep the promise in any number.
     """
     inputs = _opened(request, 1.0)
+    requests = len(_arrivals(inputs))
+    if not requests:
+        what = "has no request in this part: choose another one with --start and --duration"
+        raise BadInput(what, request.trace)
     if instance is not None:
-        resolved = without_functions(inputs.resolved, [offer_named(instance, inputs.resolved)])
+        resolved = without_functions(inputs.resolved, [offer_named(instance, inputs.resolved, where="--instance")])
         inputs = replace(inputs, resolved=resolved)
     calm = cheapest_of_one_type(_with_faults(inputs, NO_FAULTS))
     slo = inputs.resolved.slo
@@ -173,7 +186,7 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
         slo=slo,
         faults=faults,
         routing=inputs.service.routing,
-        requests=len(_arrivals(inputs)),
+        requests=requests,
         duration_s=inputs.duration_s,
         request_s=float(able.service_s[1]) + able.overhead_s,
         priced=inputs.resolved.catalog.priced,
@@ -391,6 +404,7 @@ class InsuredFleets:
         latency_s = answer_s - self._arrivals_s
         in_time = latency_s <= self._slo.rt_max_s + TOLERANCE_S
         attainment, half = mean_and_half_s(in_time.astype(np.float64))
+        half = max(half, _NONE_OF / len(in_time))
         return InsuredFleet(
             option=option,
             settings=settings,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput, Infeasible
+from mark.domain.slo import Slo
 from mark.simulation.request import RunRequest
 from mark.studies.executor import HereExecutor
 from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, InsuredFleets, _opened, insure, sample_of
@@ -181,12 +182,28 @@ def test_degraded_share_sets_the_expected_accuracy(tmp_path: Path) -> None:
 def test_instance_type_that_is_named_is_used(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such instance"):
         insure(request(tmp_path, minutes=1.0), "c9.huge", executor=HERE)
+    with pytest.raises(BadInput, match="--instance: noisy has no profile on it"):
+        insure(request(tmp_path, minutes=1.0), "c7i.xlarge", executor=HERE)
 
 
 def test_promise_that_calm_instances_miss_is_infeasible(tmp_path: Path) -> None:
     """Half of the requests take longer than the mean, so no request may wait."""
     with pytest.raises(Infeasible):
         insure(request(tmp_path, slo_ms="101", slo_attainment="0.99", minutes=1.0), executor=HERE)
+
+
+def test_part_without_requests_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no request in this part"):
+        insure(request(tmp_path, rate=0.001, minutes=1.0), executor=HERE)
+
+
+def test_few_requests_in_time_leave_the_promise_in_doubt(tmp_path: Path) -> None:
+    """Of 20 requests none is late, and yet 15 % may be."""
+    found = fleets(request(tmp_path, rate=0.4, minutes=1.0, slow_share="0.0"), 2)
+    fleet = found.unprotected(2)
+    assert fleet.attainment == 1.0
+    assert fleet.half_interval == pytest.approx(3.0 / 20)
+    assert fleet.in_doubt(Slo(0.2, 0.99))
 
 
 def test_part_with_too_many_requests_is_refused(tmp_path: Path) -> None:

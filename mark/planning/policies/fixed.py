@@ -81,12 +81,12 @@ def counted(fleet: str, where: str) -> dict[str, int]:
 
 
 def offer_named(
-    wanted: str, resolved: ResolvedService, markets: Collection[Market] = tuple(Market)
+    wanted: str, resolved: ResolvedService, markets: Collection[Market] = tuple(Market), where: str = "policy"
 ) -> tuple[Offer, Candidate]:
     """Return an offer of the catalogue by its name or instance type, and the model on it, even if it misses the SLO.
 
     An instance type means on-demand if that is sold in `markets`. Burstable types count as on-demand, and SageMaker's
-    names allow no other market. Raises BadInput.
+    names allow no other market. Raises BadInput, which says that `where` names the offer.
     """
     named = [o for o in resolved.catalog.offers if wanted in (o.instance, o.name)]
     if not named:
@@ -97,7 +97,7 @@ def offer_named(
         others = " or ".join(sorted({str(o.market) for o in named}))
         raise BadInput(
             f"is sold as {others}, not as {' or '.join(map(str, markets))}; {named[0].name} names that offer",
-            "policy",
+            where,
             wanted,
         )
     offer = min(sold, key=lambda o: (_MARKETS.index(o.market), o.name))
@@ -106,7 +106,7 @@ def offer_named(
     profile = profile_of(resolved.profiles, offer.instance)
     if profile is None:
         known = ", ".join(sorted(i for i in resolved.profiles if not is_function(i)))
-        raise BadInput(f"{resolved.service.model} has no profile on it (there is one on {known})", "policy", wanted)
+        raise BadInput(f"{resolved.service.model} has no profile on it (there is one on {known})", where, wanted)
     able = candidate(profile, resolved.slo, resolved.service.batching)
     return offer, unbatched(profile, resolved.slo) if isinstance(able, str) else able
 

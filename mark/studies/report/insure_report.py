@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.offer import instance_of
-from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_instances
+from mark.domain.time import MINUTE_S
+from mark.studies.insure import FEWEST_PERIODS, HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_instances
 from mark.studies.report.figure_style import COLOURS, new_figure, styled
 from mark.studies.report.report import DataTable, Head, Marked, Plot, Report
 from mark.studies.report.takeaway import listed
@@ -101,6 +103,7 @@ def takeaways(found: Insurance) -> list[str]:
         return [
             f"No option keeps {promise}; closest is {_bought(found, best)} with {percent(best.attainment, 2)}.",
             "Ask for less (slo_ms, slo_attainment), or for instances that are slow less often.",
+            *_too_short(found, best),
         ]
     first = f"Buy {_bought(found, advised)}: {percent(advised.attainment, 2)} are in time, and {promise} are promised."
     if advised.option == NONE:
@@ -112,6 +115,7 @@ def takeaways(found: Insurance) -> list[str]:
             f"Set [insurance] hedge_after_ms = {after_ms:g}, or the same delay where requests are sent from: Envoy's "
             f"hedge_policy with a per_try_timeout of {after_ms:g} ms, gRPC's hedgingPolicy."
         )
+    lines += _too_short(found, advised)
     if found.others:
         lines.append(_hangs_on(found))
     return lines
@@ -130,6 +134,18 @@ def faults_words(faults: Faults) -> str:
     if faults.hangs:
         said.append(f"{faults.hangs_per_hour:g} hangs of {faults.hang_s:g} s an hour")
     return listed(said)
+
+
+def _too_short(found: Insurance, fleet: InsuredFleet) -> list[str]:
+    """Return a warning if the part has too few faults of this fleet, as a list of one line; else an empty list."""
+    periods = found.fault_periods(fleet)
+    if not found.faults.any or periods >= FEWEST_PERIODS:
+        return []
+    least = duration(math.ceil(found.duration_s * FEWEST_PERIODS / periods / MINUTE_S) * MINUTE_S)
+    return [
+        f"The part is too short to rely on this: its instances are slow or hang {periods:.2g} times in it. Simulate at "
+        f"least {least} (--duration, or a longer trace)."
+    ]
 
 
 def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:

@@ -74,6 +74,20 @@ def test_fleet_at_the_price_of_the_advised_one_is_not_called_dearer() -> None:
     assert "hedging (12 instances, 150 ms, at the same price)" in takeaways(insurance(none, hedge))[1]
 
 
+def test_part_with_few_slow_periods_is_said_to_be_too_short() -> None:
+    """Each of 12 instances is slow once in 400 s: 36 times in 20 minutes, and 3 times in 100 s."""
+    none = fleet(NONE, 0.9)
+    assert "too short" not in " ".join(takeaways(insurance(none, duration_s=1200.0)))
+    told = takeaways(insurance(none, duration_s=100.0))
+    assert told[-1].startswith("The part is too short to rely on this: its instances are slow or hang 3 times in it.")
+    assert "at least 6 min" in told[-1]
+    missed = fleet(NONE, 0.9, attainment=0.98, keeps=False)
+    assert "too short" in takeaways(insurance(missed, duration_s=100.0))[-1]
+    hangs = Faults(hangs_per_hour=3.0)
+    assert "slow or hang 1 times" in takeaways(insurance(none, faults=hangs, duration_s=100.0))[-1]
+    assert "too short" not in " ".join(takeaways(insurance(none, faults=NO_FAULTS, duration_s=1.0)))
+
+
 def test_fleet_that_melts_down_is_marked_and_not_advised() -> None:
     worse = fleet(HEDGE, 1.0, worse=True, settings={"hedge_after_ms": 150.0})
     none = fleet(NONE, 0.9, attainment=0.9, keeps=False)
